@@ -1,0 +1,80 @@
+# `make` lists the targets. Everything lives in .venv; nothing else on the machine is touched.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+# The first Python new enough; looked up only when needed. Override with `make setup PYTHON=/path/to/python`.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+	"$$p" -c '$(NEW_ENOUGH)' 2>/dev/null && { command -v "$$p"; break; }; done)
+
+# The versions of uv.lock as pip constraints, so that both ways of setting up install the same.
+CONSTRAINTS := import tomllib; \
+	[print(p["name"], p["version"], sep="==") for p in tomllib.load(open("uv.lock", "rb"))["package"] if "registry" in p["source"]]
+
+# An environment made elsewhere (a copied or moved tree) points to the wrong sources: make it anew.
+ifneq ($(CURDIR),$(shell cat $(STAMP) 2>/dev/null))
+.PHONY: $(STAMP)
+endif
+
+.PHONY: help setup demo test check format bench lock clean
+
+help: ## List the targets
+	@echo 'Usage: make <target> [ARGS="..."]'
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## Create or refresh .venv (with uv when present, else venv and pip)
+	@:
+
+demo: $(STAMP) ## See Romancy at work (ARGS=--once: run through and exit)
+	@$(BIN)/romancy demo $(ARGS)
+
+test: $(STAMP) ## Run the tests (ARGS="-k name")
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP) ## Check format, lint, types and layers
+	@$(BIN)/ruff format --check . || { echo 'Run `make format`.' >&2; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+	@$(BIN)/lint-imports --no-logo
+
+format: $(STAMP) ## Format the code and fix what ruff can fix
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+bench: $(STAMP) ## Measure the engine (ARGS="...")
+	@$(BIN)/python -m bench.engine $(ARGS)
+
+lock: ## Refresh uv.lock after a change of dependencies (needs uv)
+	@uv lock
+
+clean: ## Remove .venv, caches and build output
+	@rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml $(wildcard uv.lock)
+	@if [ -f $(STAMP) ] && [ "$$(cat $(STAMP))" != "$(CURDIR)" ]; then rm -rf $(VENV); fi
+	@rm -f $(STAMP)
+	@echo 'Setting up $(VENV) ...'
+	@if command -v uv >/dev/null 2>&1; then \
+		uv sync --locked --quiet $(if $(PYTHON),--python "$(PYTHON)") \
+			|| { echo 'uv could not do it (see above); trying venv and pip ...' >&2; $(MAKE) .venv-with-pip; }; \
+	else $(MAKE) .venv-with-pip; fi
+	@echo '$(CURDIR)' > $(STAMP)
+
+.PHONY: .venv-with-pip
+.venv-with-pip:
+	@[ -n "$(PYTHON)" ] || { echo 'Romancy needs Python 3.11 or newer, and none was found on PATH.' >&2; \
+		echo 'Install one (or uv, which brings its own), or name it: make setup PYTHON=/path/to/python3' >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV) \
+		|| { echo 'This Python cannot create environments: install its venv module (python3-venv on Debian), or uv.' >&2; exit 1; }
+	@$(BIN)/python -c '$(CONSTRAINTS)' > $(VENV)/constraints.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c $(VENV)/constraints.txt -e . --group dev

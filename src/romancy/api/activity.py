@@ -1,0 +1,147 @@
+"""`@activity`: a function that may do anything, called from workflows, its result recorded."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from romancy.api.context import ActivityContext, WorkflowContext
+from romancy.core.model import Duration, duration_us
+from romancy.core.operations import ActivityCall
+from romancy.core.registry import ActivityDefinition
+from romancy.core.retry import RetryPolicy
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Activity(Generic[P, R_co]):
+    """What `@activity` makes of a function: `await charge(ctx, 42)` inside a workflow.
+
+    `.fn` is the plain function, for unit tests.
+    """
+
+    def __init__(
+        self,
+        definition: ActivityDefinition,
+        activity_id: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: int | None = None,
+    ) -> None:
+        self.definition = definition
+        self.name = definition.name
+        self.fn: Callable[..., Any] = definition.fn
+        self._id, self._retry, self._timeout = activity_id, retry, timeout
+        self.__doc__ = definition.fn.__doc__
+        self.__name__ = definition.fn.__name__
+        self.__module__ = definition.fn.__module__
+        self.__qualname__ = definition.fn.__qualname__
+        self.__wrapped__ = definition.fn
+
+    def __repr__(self) -> str:
+        return f"<activity {self.name}>"
+
+    async def __call__(self, ctx: WorkflowContext, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        if not isinstance(ctx, WorkflowContext):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"activity {self.name!r} must be called from a workflow with its ctx first: "
+                f"await {self.name}(ctx, ...); for a unit test call {self.name}.fn(...)"
+            )
+        instance, definition = ctx.instance, self.definition
+        signature = definition.signature
+        arguments = signature.encode(signature.bind(args, kwargs))
+        return await instance.perform(
+            ActivityCall(
+                instance.next_id(definition.name, self._id),
+                instance.at,
+                definition,
+                arguments,
+                self._retry or definition.retry,
+                self._timeout if self._timeout is not None else definition.timeout,
+            )
+        )
+
+    def options(
+        self,
+        *,
+        activity_id: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: Duration | None = None,
+    ) -> Activity[P, R_co]:
+        """The same activity with other settings for one call: `await charge.options(timeout=5)(ctx, 42)`."""
+        us = None if timeout is None else duration_us(timeout, "timeout")
+        return Activity(
+            self.definition,
+            activity_id if activity_id is not None else self._id,
+            retry or self._retry,
+            self._timeout if us is None else us,
+        )
+
+
+class _ActivityDecorator(Protocol):
+    @overload
+    def __call__(self, fn: Callable[Concatenate[ActivityContext, P], Coroutine[Any, Any, R]], /) -> Activity[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[ActivityContext, P], R], /) -> Activity[P, R]: ...
+
+
+@overload
+def activity(fn: Callable[Concatenate[ActivityContext, P], Coroutine[Any, Any, R]], /) -> Activity[P, R]: ...
+@overload
+def activity(fn: Callable[Concatenate[ActivityContext, P], R], /) -> Activity[P, R]: ...
+@overload
+def activity(
+    *,
+    name: str | None = None,
+    retry: RetryPolicy | None = None,
+    timeout: Duration | None = None,
+    raises: Collection[type[Exception]] = (),
+) -> _ActivityDecorator: ...
+def activity(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    retry: RetryPolicy | None = None,
+    timeout: Duration | None = None,
+    raises: Collection[type[Exception]] = (),
+) -> Any:
+    """Make an activity of a function whose first parameter is `ctx`; `async def` or plain `def` (run in a thread).
+
+    `raises=` lists exceptions that are answers: never retried, and raised in the workflow as themselves.
+    """
+
+    def decorate(fn: Callable[..., Any]) -> Activity[..., Any]:
+        stored = name if name is not None else fn.__name__
+        check_function(fn, "activity", stored)
+        return Activity(
+            ActivityDefinition(
+                stored, fn, retry, None if timeout is None else duration_us(timeout, "timeout"), tuple(raises)
+            )
+        )
+
+    return decorate if fn is None else decorate(fn)
+
+
+def check_function(fn: Callable[..., Any], kind: str, name: str) -> None:
+    """A decorated function must be plain, take `ctx` first, and have a name that can be stored."""
+    if not inspect.isfunction(fn):
+        raise TypeError(f"@{kind} goes on a function, not on {fn!r}")
+    if not name or len(name) > 200 or not name.isprintable():
+        raise TypeError(f"a name for @{kind} must be 1 to 200 printable characters, got {name!r}")
+    parameters = list(inspect.signature(fn).parameters.values())
+    if not parameters or parameters[0].kind not in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    ):
+        raise TypeError(f"{kind} {name!r} must take ctx as its first parameter")
+    if parameters[0].name in ("self", "cls"):
+        raise TypeError(
+            f"{kind} {name!r} is a method; make it a plain function (keep shared objects in App(state=...))"
+        )
+    if any(p.name == "instance_id" for p in parameters):
+        raise TypeError(
+            f"{kind} {name!r} has a parameter named instance_id, which options(instance_id=...) uses; rename it"
+        )

@@ -1,0 +1,40 @@
+"""Sending events from workflows and activities: they leave with the step's own commit, or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from romancy.api.context import ActivityContext, Context, WorkflowContext
+from romancy.core.model import Attribute
+from romancy.core.outgoing import make_event
+
+
+async def send_event(
+    ctx: Context,
+    type: str,
+    source: str,
+    data: object = None,
+    *,
+    subject: str | None = None,
+    id: str | None = None,
+    to: str | None = None,
+    extensions: Mapping[str, Attribute] | None = None,
+) -> None:
+    """Send an event as part of this step. `to=` names the one instance that may receive it.
+
+    The default id is `<instance>/<operation>`, so a repeated step sends a duplicate, which is delivered once.
+    """
+    if isinstance(ctx, ActivityContext):
+        ctx.send_event(type, source, data, subject=subject, id=id, to=to, extensions=extensions)
+        return
+    if not isinstance(ctx, WorkflowContext):
+        raise TypeError(f"send_event needs the ctx of a workflow or activity, got {ctx!r}; outside use app.send_event")
+    instance = ctx.instance
+    instance.check_alive()
+    op = instance.next_id(f"send {type}")
+    event = make_event(type, source, data, subject=subject, id=id or f"{instance.id}/{op}", to=to, ext=extensions)
+    digest = hashlib.blake2b(event.data or b"", digest_size=8).hexdigest()
+    identity = {"type": type, "source": source, "subject": subject, "id": event.id, "to": to, "data": digest}
+    instance.send(op, event, json.dumps({k: v for k, v in identity.items() if v is not None}).encode())

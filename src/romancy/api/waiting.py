@@ -1,0 +1,166 @@
+"""Waiting inside a workflow: for events, for time. Each builds an operation and awaits it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, TypeVar, overload
+
+from romancy.api.context import WorkflowContext
+from romancy.core.codec import Codec
+from romancy.core.matching import NO_FILTER, Filter
+from romancy.core.model import Duration, ReceivedEvent, Scalar, duration_us, to_us
+from romancy.core.operations import EventWait, Timer
+
+T = TypeVar("T")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+_codecs: dict[Any, Codec] = {}
+
+
+@overload
+async def wait_event(
+    ctx: WorkflowContext,
+    type: str,
+    /,
+    *types: str,
+    model: type[T],
+    timeout: Duration | None = None,
+    wait_id: str | None = None,
+    subject: str | None = None,
+    source: str | None = None,
+    where: Mapping[str, Scalar] | None = None,
+    since: datetime | Literal["now"] | None = None,
+) -> ReceivedEvent[T]: ...
+@overload
+async def wait_event(
+    ctx: WorkflowContext,
+    type: str,
+    /,
+    *types: str,
+    model: tuple[type[T], type[T2]],
+    timeout: Duration | None = None,
+    wait_id: str | None = None,
+    subject: str | None = None,
+    source: str | None = None,
+    where: Mapping[str, Scalar] | None = None,
+    since: datetime | Literal["now"] | None = None,
+) -> ReceivedEvent[T | T2]: ...
+@overload
+async def wait_event(
+    ctx: WorkflowContext,
+    type: str,
+    /,
+    *types: str,
+    model: tuple[type[T], type[T2], type[T3]],
+    timeout: Duration | None = None,
+    wait_id: str | None = None,
+    subject: str | None = None,
+    source: str | None = None,
+    where: Mapping[str, Scalar] | None = None,
+    since: datetime | Literal["now"] | None = None,
+) -> ReceivedEvent[T | T2 | T3]: ...
+@overload
+async def wait_event(
+    ctx: WorkflowContext,
+    type: str,
+    /,
+    *types: str,
+    model: Any = None,
+    timeout: Duration | None = None,
+    wait_id: str | None = None,
+    subject: str | None = None,
+    source: str | None = None,
+    where: Mapping[str, Scalar] | None = None,
+    since: datetime | Literal["now"] | None = None,
+) -> ReceivedEvent[Any]: ...
+async def wait_event(
+    ctx: WorkflowContext,
+    type: str,
+    /,
+    *types: str,
+    model: Any = None,
+    timeout: Duration | None = None,
+    wait_id: str | None = None,
+    subject: str | None = None,
+    source: str | None = None,
+    where: Mapping[str, Scalar] | None = None,
+    since: datetime | Literal["now"] | None = None,
+) -> ReceivedEvent[Any]:
+    """Wait for the next event of one of these types; the worker is free meanwhile.
+
+    Events that came earlier, since the instance was created, count. Raises `WaitTimeout` after `timeout`.
+
+    >>> event = await wait_event(ctx, "payment.completed", where={"order_id": "ORD-1"}, timeout=timedelta(minutes=5))
+    """
+    instance = _instance(ctx, "wait_event")
+    all_types = _check_types((type, *types))
+    narrow = NO_FILTER if subject is None and source is None and not where else Filter.build(subject, source, where)
+    spec = {"types": all_types, **({"filter": narrow.to_json()} if narrow.fields else {})}
+    op = EventWait(
+        instance.next_id(type, wait_id),
+        instance.at,
+        types=all_types,
+        spec=json.dumps(spec, separators=(",", ":")).encode(),
+        filter=narrow,
+        due=None if timeout is None else instance.at + duration_us(timeout, "timeout"),
+        since_event=_check_since(since),
+        models=_models(model, all_types),
+    )
+    return await instance.perform(op)
+
+
+async def sleep(ctx: WorkflowContext, duration: Duration, *, timer_id: str | None = None) -> None:
+    """Sleep for seconds or months: it is a row in the database, and survives restarts with its deadline."""
+    instance = _instance(ctx, "sleep")
+    due = instance.at + duration_us(duration)
+    await instance.perform(Timer(instance.next_id("sleep", timer_id), instance.at, due))
+
+
+async def sleep_until(ctx: WorkflowContext, when: datetime, *, timer_id: str | None = None) -> None:
+    """Sleep until a moment (an aware datetime); one in the past is over at once, and still counted."""
+    instance = _instance(ctx, "sleep_until")
+    if not isinstance(when, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"sleep_until needs an aware datetime, got {when!r}")
+    await instance.perform(Timer(instance.next_id("sleep", timer_id), instance.at, to_us(when)))
+
+
+def _instance(ctx: WorkflowContext, what: str):
+    if not isinstance(ctx, WorkflowContext):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{what} needs the workflow's ctx as its first argument, got {ctx!r}")
+    return ctx.instance
+
+
+def _check_types(types: tuple[str, ...]) -> tuple[str, ...]:
+    for name in types:
+        if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"an event type must be a text that is not empty, got {name!r}")
+    if len(set(types)) != len(types):
+        raise ValueError(f"an event type is named twice: {', '.join(types)}")
+    return types
+
+
+def _check_since(since: datetime | str | None) -> int | str | None:
+    if since is None or since == "now":
+        return since
+    if isinstance(since, datetime):
+        return to_us(since)
+    raise ValueError(f'since must be "now", an aware datetime or None, got {since!r}')
+
+
+def _models(model: Any, types: tuple[str, ...]) -> tuple[Codec | None, ...]:
+    models: tuple[Any, ...] = model if isinstance(model, tuple) else (model,)
+    if len(models) not in (1, len(types)):
+        raise ValueError(f"give one model for all types or one per type: {len(models)} models, {len(types)} types")
+    return tuple(None if m is None or m is Any else _codec(m) for m in models)
+
+
+def _codec(model: Any) -> Codec:
+    try:
+        codec = _codecs.get(model)
+    except TypeError:  # an unhashable annotation
+        return Codec(model, f"event data for model {model!r}")
+    if codec is None:
+        codec = _codecs[model] = Codec(model, f"event data for model {getattr(model, '__name__', model)!r}")
+    return codec

@@ -1,0 +1,91 @@
+"""`@workflow`: a coroutine function whose progress is durable."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from romancy.api.activity import check_function
+from romancy.api.context import WorkflowContext
+from romancy.core.model import Duration, duration_us
+from romancy.core.registry import WorkflowDefinition
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Workflow(Generic[P, R_co]):
+    """What `@workflow` makes of a function: start it with `app.start_workflow(payment, "ORD-1")`."""
+
+    def __init__(
+        self, definition: WorkflowDefinition, instance_id: str | None = None, timeout: int | None = None
+    ) -> None:
+        self.definition = definition
+        self.instance_id = instance_id
+        self.timeout = definition.timeout if timeout is None else timeout
+        self.name = definition.name
+        self.fn: Callable[..., Any] = definition.fn
+        self.__doc__ = definition.fn.__doc__
+        self.__name__ = definition.fn.__name__
+        self.__module__ = definition.fn.__module__
+        self.__qualname__ = definition.fn.__qualname__
+        self.__wrapped__ = definition.fn
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name}>"
+
+    def __call__(self, ctx: WorkflowContext, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
+        raise TypeError(
+            f"workflow {self.name!r} can't be called from another workflow yet; "
+            f"start it with app.start_workflow({self.name}, ...), or call its code as {self.name}.fn(ctx, ...)"
+        )
+
+    def options(self, *, instance_id: str | None = None, timeout: Duration | None = None) -> Workflow[P, R_co]:
+        """The same workflow, to be started with an id or a time limit of its own."""
+        return Workflow(
+            self.definition,
+            instance_id if instance_id is not None else self.instance_id,
+            self.timeout if timeout is None else duration_us(timeout, "timeout"),
+        )
+
+
+class _WorkflowDecorator(Protocol):
+    def __call__(self, fn: Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+
+
+@overload
+def workflow(fn: Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+@overload
+def workflow(
+    *, name: str | None = None, on_event: str | Sequence[str] = (), timeout: Duration | None = None
+) -> _WorkflowDecorator: ...
+def workflow(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    on_event: str | Sequence[str] = (),
+    timeout: Duration | None = None,
+) -> Any:
+    """Make a workflow of an `async def` function whose first parameter is `ctx`.
+
+    Its name is stored: moving the function is safe, renaming it needs `name=`. With `on_event=` it takes
+    `(ctx, event: ReceivedEvent[Order])` and is started once by every event of that type.
+    """
+    types = (on_event,) if isinstance(on_event, str) else tuple(on_event)
+
+    def decorate(fn: Callable[..., Any]) -> Workflow[..., Any]:
+        stored = name if name is not None else fn.__name__
+        check_function(fn, "workflow", stored)
+        if not inspect.iscoroutinefunction(fn):
+            raise TypeError(f"workflow {stored!r} must be an `async def` function")
+        if types and len(inspect.signature(fn).parameters) != 2:
+            raise TypeError(f"workflow {stored!r} is started by events, so it takes exactly (ctx, event)")
+        if any(not t for t in types):
+            raise TypeError(f"workflow {stored!r}: an event type in on_event= is empty")
+        us = None if timeout is None else duration_us(timeout, "timeout")
+        return Workflow(WorkflowDefinition(stored, fn, WorkflowContext, types, us))
+
+    return decorate if fn is None else decorate(fn)

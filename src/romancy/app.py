@@ -1,0 +1,436 @@
+"""The app: what users hold. It puts the parts together and speaks in their words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import uuid
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import ModuleType, TracebackType
+from typing import Any, ParamSpec, Self, TypeVar, TypeVarTuple, cast, overload
+
+from romancy.api.context import WorkflowContext
+from romancy.api.workflow import Workflow
+from romancy.core.clock import Clock, SystemClock
+from romancy.core.instance import BOUND, UNBOUND, current
+from romancy.core.model import Attribute, Duration, Event, Status, duration_us, from_us, to_us
+from romancy.core.operations import ActivityCall
+from romancy.core.outgoing import make_event
+from romancy.core.registry import Registry, WorkflowDefinition
+from romancy.core.retry import RetryPolicy
+from romancy.engine import Engine
+from romancy.engine.timers import WINDOW
+from romancy.errors import AppNotRunning, InstanceExists, InstanceNotFound, InvalidInput, RomancyError
+from romancy.handle import WorkflowHandle
+from romancy.hooks import HooksBase
+from romancy.records import (
+    EventRecord,
+    HistoryEntry,
+    Instance,
+    Page,
+    Receipt,
+    Wait,
+    started_entry,
+    to_event_record,
+    to_history,
+    to_instance,
+    to_wait,
+)
+from romancy.storage import open_storage
+from romancy.storage.protocol import STATUS_CODES, Start, Storage
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+_logger = logging.getLogger("romancy")
+MAX_INPUT = 16 * 1024 * 1024
+
+
+class App:
+    """Your workflows on your database.
+
+    >>> app = App("workflow.db", workflows=[payment])
+    >>> async with app:
+    ...     handle = await app.start_workflow(payment, "ORD-1")
+    ...     print(await handle.result())
+
+    `database` is a path, `":memory:"` or a URL; default: the environment's ROMANCY_DATABASE, else ./romancy.db.
+    With `worker=False` it only starts, sends and reads. `durability="normal"` may lose the last moments in a power
+    failure (never in a crash of the process) and is faster on slow disks.
+    """
+
+    def __init__(
+        self,
+        database: str | os.PathLike[str] | None = None,
+        *,
+        workflows: Sequence[Workflow[..., Any] | ModuleType] = (),
+        hooks: HooksBase | Sequence[HooksBase] = (),
+        worker: bool = True,
+        retry: RetryPolicy | None = None,
+        state: Any = None,
+        tokens: Sequence[str] = (),
+        max_activities: int = 100,
+        retention: Duration = timedelta(days=7),
+        lease: Duration = timedelta(seconds=10),
+        durability: str = "full",
+        max_resident: int = 10_000,
+        grace: Duration = timedelta(seconds=10),
+    ) -> None:
+        if max_activities < 1 or max_resident < 1:
+            raise ValueError("max_activities and max_resident must be at least 1")
+        self.database = os.fspath(database or os.environ.get("ROMANCY_DATABASE") or "romancy.db")
+        self.tokens = tuple(tokens)
+        self._registry = Registry()
+        self._hooks = (hooks,) if isinstance(hooks, HooksBase) else tuple(hooks)
+        self._worker, self._state, self._durability = worker, state, durability
+        self._retry = retry or RetryPolicy()
+        self._max_activities, self._max_resident = max_activities, max_resident
+        self._retention = duration_us(retention, "retention")
+        self._lease = duration_us(lease, "lease")
+        self._grace = duration_us(grace, "grace")
+        if self._lease < 500_000:
+            raise ValueError("lease must be at least half a second")
+        self.clock: Clock = SystemClock()
+        self.timer_window = WINDOW
+        self.storage: Storage | None = None
+        self._engine: Engine | None = None
+        self._owns_storage = True
+        self.register(*workflows)
+
+    def __repr__(self) -> str:
+        return f"<App {self.database!r} {self._engine or 'not running'}>"
+
+    def register(self, *workflows: Workflow[..., Any] | ModuleType) -> None:
+        """Make workflows known: workflows themselves, or modules with all the workflows in them."""
+        for item in workflows:
+            if isinstance(item, ModuleType):
+                for found in vars(item).values():
+                    if isinstance(found, Workflow):
+                        self._registry.add(cast("Workflow[..., Any]", found).definition)
+            elif isinstance(item, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
+                self._registry.add(item.definition)
+            else:
+                raise TypeError(f"register() takes workflows and modules, not {item!r}; is @workflow missing?")
+
+    @property
+    def workflows(self) -> Mapping[str, WorkflowDefinition]:
+        """What is registered, by name."""
+        return {name: self._registry.require(name) for name in self._registry.names}
+
+    # --- life --------------------------------------------------------------------------------------------------------
+    async def start(self) -> None:
+        """Open the database and begin to work; `async with app:` does it for you."""
+        if self._engine is not None:
+            raise RomancyError("the app is running already")
+        self._owns_storage = self.storage is None
+        storage = self.storage or open_storage(self.database, durability=self._durability, clock=self.clock)
+        if self._owns_storage:
+            await storage.open()
+        engine = Engine(
+            storage,
+            self.clock,
+            self._registry,
+            worker=self._worker,
+            hooks=self._hooks,
+            retry=self._retry,
+            state=self._state,
+            max_activities=self._max_activities,
+            max_resident=self._max_resident,
+            retention=self._retention,
+            lease=self._lease,
+            grace=self._grace / 1e6,
+            timer_window=self.timer_window,
+        )
+        try:
+            await engine.start()
+        except BaseException:
+            if self._owns_storage:
+                await storage.close()
+            raise
+        self._engine = engine
+        _logger.info("romancy works on %s with %s", self.database, ", ".join(self._registry.names) or "no workflows")
+
+    async def stop(self) -> None:
+        """Finish or hand back what runs, store everything, close the database."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            try:
+                await engine.stop()
+            finally:
+                if self._owns_storage:
+                    await engine.storage.close()
+
+    async def crash(self) -> None:
+        """For tests: stop as if the process was killed. Nothing is finished, stored or handed back."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.crash()
+            if self._owns_storage:
+                await engine.storage.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        await self.stop()
+
+    @property
+    def engine(self) -> Engine:
+        """The machinery; not for everyday use."""
+        if isinstance(current.get(None), WorkflowContext):
+            raise RomancyError(
+                "app.* was called inside a workflow, where it would happen again on every replay; "
+                "use send_event(ctx, ...), or do it in an activity"
+            )
+        if self._engine is None:
+            raise AppNotRunning
+        return self._engine
+
+    def run(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """For scripts: register, start, run to the end, stop. Blocks."""
+
+        async def main() -> R:
+            async with self:
+                handle = await self.start_workflow(wf, *args, **kwargs)
+                return await handle.result()
+
+        self.register(wf)
+        return asyncio.run(main())
+
+    # --- starting ----------------------------------------------------------------------------------------------------
+    @overload
+    async def start_workflow(
+        self,
+        wf: Callable[[WorkflowContext, *Ts], Coroutine[Any, Any, R]],
+        /,
+        *args: *Ts,
+        instance_id: str | None,
+    ) -> WorkflowHandle[R]: ...
+    @overload
+    async def start_workflow(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]: ...
+    @overload
+    async def start_workflow(
+        self, wf: str, /, *args: Any, instance_id: str | None = None, **kwargs: Any
+    ) -> WorkflowHandle[Any]: ...
+    async def start_workflow(self, wf: Any, /, *args: Any, instance_id: str | None = None, **kwargs: Any) -> Any:
+        """Start an instance; returns when it is stored. The same id, workflow and input again: the existing one."""
+        engine = self.engine
+        if isinstance(wf, Workflow):
+            given = cast("Workflow[..., Any]", wf)
+            instance_id = instance_id if instance_id is not None else given.instance_id
+            self._registry.require(given.name)
+            definition, timeout = given.definition, given.timeout
+        elif isinstance(wf, str):
+            definition = self._registry.get(wf)
+            timeout = definition.timeout if definition else None
+        else:
+            raise TypeError(f"start_workflow takes a workflow or its name, not {wf!r}; is @workflow missing?")
+        id = check_id(instance_id) if instance_id is not None else new_id(engine.clock.now())
+        name = definition.name if definition else wf
+        kind, raw = _input(definition, name, args, kwargs)
+        now = engine.clock.now()
+        start = Start(id, name, raw, kind, now, None if timeout is None else now + timeout)
+        answer = await engine.start_instance(start)
+        if not answer.created and not answer.same:
+            raise InstanceExists(
+                f"instance {id!r} exists already, with another "
+                f"{'input' if answer.workflow == name else f'workflow ({answer.workflow})'}; use another instance_id",
+                instance_id=id,
+            )
+        return WorkflowHandle[Any](self, id, definition.signature.result if definition else None, answer.created)
+
+    @overload
+    def handle(self, instance_id: str, wf: Workflow[..., R], /) -> WorkflowHandle[R]: ...
+    @overload
+    def handle(self, instance_id: str, /) -> WorkflowHandle[Any]: ...
+    def handle(self, instance_id: str, wf: Workflow[..., Any] | None = None, /) -> WorkflowHandle[Any]:
+        """A handle on an instance started earlier, perhaps by another process."""
+        return WorkflowHandle(self, instance_id, wf.definition.signature.result if wf else None)
+
+    # --- events, cancel, resume ----------------------------------------------------------------------------------------
+    async def send_event(
+        self,
+        type: str,
+        source: str,
+        data: object = None,
+        *,
+        subject: str | None = None,
+        id: str | None = None,
+        to: str | None = None,
+        extensions: Mapping[str, Attribute] | None = None,
+    ) -> Receipt:
+        """Send an event; returns when it is stored for good. The same `(source, id)` again is a duplicate."""
+        self.engine  # noqa: B018 - refuses inside a workflow, and when not running
+        event = make_event(
+            type, source, data, subject=subject, id=id if id is not None else uuid.uuid4().hex, to=to, ext=extensions
+        )
+        return await self.accept(event)
+
+    async def accept(self, event: Event) -> Receipt:
+        """Store a ready-made event: what `send_event` and every other way in come down to."""
+        answer, mismatched = await self.engine.accept(event)
+        instances = {instance for instance, _ in answer.matched}
+        delivered = max(0, len(instances) - (mismatched if answer.matched else 0))
+        return Receipt("accepted", answer.duplicate, delivered, len(answer.started), mismatched)
+
+    async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> None:
+        """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up. Finished already: nothing."""
+        answer = await self.engine.cancel(instance_id, reason)
+        if answer.status is None:
+            raise InstanceNotFound(instance_id=instance_id)
+
+    async def resume_workflow(self, instance_id: str) -> None:
+        """Try a blocked instance again, after its code was mended. Not blocked: nothing."""
+        if await self.engine.storage.resume(instance_id) is None:
+            raise InstanceNotFound(instance_id=instance_id)
+        self.engine.kick()
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+    async def get_instance(self, instance_id: str) -> Instance:
+        """One instance with what it waits for."""
+        row = await self.engine.storage.instance(instance_id)
+        if row is None:
+            raise InstanceNotFound(instance_id=instance_id)
+        stored = await self.engine.storage.waits(instance=instance_id, limit=1000)
+        return to_instance(row, [*(to_wait(w) for w in stored), *self._open_activities(instance_id, stored)])
+
+    def _open_activities(self, instance_id: str, stored: Sequence[Any]) -> list[Wait]:
+        """Activities under way are known to the worker that runs them; they have no row."""
+        resident = self.engine.scheduler.residents.get(instance_id)
+        if resident is None:
+            return []
+        listed = {w.op for w in stored}
+        calls = [op for op in resident.instance.ops.values() if isinstance(op, ActivityCall) and op.id not in listed]
+        return [Wait(instance_id, op.id, "activity", (), {}, from_us(op.since), None, op.location) for op in calls]
+
+    async def list_instances(
+        self,
+        *,
+        status: Status | Collection[Status] = (),
+        workflow: str | None = None,
+        text: str | None = None,
+        started_after: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Instance]:
+        """Instances, newest first."""
+        wanted = [status] if isinstance(status, str) else list(status)
+        for name in wanted:
+            if name not in STATUS_CODES:
+                raise ValueError(f"there is no status {name!r}; there are: {', '.join(STATUS_CODES)}")
+        rows = await self.engine.storage.instances(
+            status=wanted,
+            workflow=workflow,
+            text=text,
+            started_after=None if started_after is None else to_us(started_after),
+            limit=_check_limit(limit) + 1,
+            cursor=_read_cursor(cursor),
+        )
+        more = (rows[limit - 1].created_at, rows[limit - 1].id) if len(rows) > limit else None
+        return Page([to_instance(row) for row in rows[:limit]], _write_cursor(more))
+
+    async def list_waits(
+        self,
+        *,
+        instance_id: str | None = None,
+        type: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Wait]:
+        """What instances wait for, by instance."""
+        rows = await self.engine.storage.waits(
+            instance=instance_id, type=type, limit=_check_limit(limit) + 1, cursor=_read_cursor(cursor)
+        )
+        more = (rows[limit - 1].instance, rows[limit - 1].op) if len(rows) > limit else None
+        return Page([to_wait(row) for row in rows[:limit]], _write_cursor(more))
+
+    async def list_events(
+        self,
+        *,
+        type: str | None = None,
+        instance_id: str | None = None,
+        unmatched: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[EventRecord]:
+        """The event log, newest first, with who received each."""
+        before = _read_cursor(cursor)
+        rows = await self.engine.storage.events(
+            type=type,
+            instance=instance_id,
+            unmatched=unmatched,
+            limit=_check_limit(limit) + 1,
+            before=before[0] if before else None,
+        )
+        more = (rows[limit - 1].event.seq,) if len(rows) > limit else None
+        return Page([to_event_record(row) for row in rows[:limit]], _write_cursor(more))
+
+    async def get_history(self, instance_id: str) -> list[HistoryEntry]:
+        """Everything recorded of an instance, in order; the first entry is its start."""
+        row = await self.engine.storage.instance(instance_id)
+        if row is None:
+            raise InstanceNotFound(instance_id=instance_id)
+        return [started_entry(row), *map(to_history, await self.engine.storage.history(instance_id))]
+
+
+def new_id(now: int) -> str:
+    """A fresh instance id; later ones sort after earlier ones, which keeps the database's indexes compact."""
+    raw = (now // 1000 << 80) | (7 << 76) | (int.from_bytes(os.urandom(9), "big") & ((1 << 76) - 1))
+    return str(uuid.UUID(int=raw & ~(0b11 << 62) | (0b10 << 62)))
+
+
+def check_id(instance_id: str) -> str:
+    """An instance id people can type and databases can store."""
+    if not isinstance(instance_id, str) or not instance_id:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"an instance id must be a text that is not empty, got {instance_id!r}")
+    if len(instance_id) > 255 or not instance_id.isprintable():
+        raise InvalidInput(f"an instance id must be at most 255 printable characters, got {instance_id[:300]!r}")
+    return instance_id
+
+
+def _input(
+    definition: WorkflowDefinition | None, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[int, bytes]:
+    if definition is not None:
+        signature = definition.signature
+        raw = signature.encode(signature.bind(args, kwargs))
+        kind = BOUND
+    else:
+        try:
+            raw = json.dumps({"args": list(args), "kwargs": kwargs}, allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"workflow {name!r} is not registered here, so its arguments must be plain JSON: {error}"
+            ) from None
+        kind = UNBOUND
+    if len(raw) > MAX_INPUT:
+        raise InvalidInput(
+            f"the input of workflow {name!r} is {len(raw):,} bytes, more than the {MAX_INPUT:,} allowed; "
+            "store it elsewhere and pass where it is"
+        )
+    return kind, raw
+
+
+def _check_limit(limit: int) -> int:
+    if not 1 <= limit <= 1000:
+        raise ValueError(f"limit must be between 1 and 1000, got {limit}")
+    return limit
+
+
+def _write_cursor(position: tuple[Any, ...] | None) -> str | None:
+    return None if position is None else json.dumps(position).encode().hex()
+
+
+def _read_cursor(cursor: str | None) -> tuple[Any, ...] | None:
+    if cursor is None:
+        return None
+    try:
+        return tuple(json.loads(bytes.fromhex(cursor)))
+    except (ValueError, TypeError):
+        raise ValueError(f"{cursor!r} is not a cursor; pass on what the page before gave you") from None

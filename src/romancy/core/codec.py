@@ -1,0 +1,512 @@
+"""Values as bytes and back, exactly: what is stored comes back equal and of the same types, or is refused.
+
+pydantic writes JSON by the annotation, its schema adjusted in the few places where JSON would lose something. Then all
+that is written is read back and compared: what would come back changed, for whatever reason, raises instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import marshal
+import sys
+import types
+import typing
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import is_dataclass
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from functools import cached_property, partial
+from math import copysign
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, cast, get_args, get_origin
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import typing_extensions
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUndefinedAnnotation
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationUnexpectedValue as UnexpectedValue
+from pydantic_core import SchemaSerializer, SchemaValidator, TzInfo, core_schema, to_json
+
+from romancy.errors import NotStorable
+
+Schema = dict[str, Any]
+Path = tuple[Any, ...]
+_Parts = Iterable[tuple[Any, Any]]
+
+# Models and dataclasses carry their own settings; these are laid over them, or bytes and NaN inside would be lost.
+_EXACT: Schema = {
+    "ser_json_bytes": "base64",
+    "val_json_bytes": "base64",
+    "ser_json_inf_nan": "constants",
+    "ser_json_timedelta": "iso8601",
+    "ser_json_temporal": "iso8601",
+}
+_CHILDREN = frozenset(
+    "schema items_schema keys_schema values_schema extras_schema choices fields definitions steps json_schema "
+    "python_schema lax_schema strict_schema arguments_schema var_args_schema var_kwargs_schema return_schema "
+    "serialization".split()
+)
+# Of these, equal `marshal` dumps mean deep equality with exactly the same types. (bytes are missing on purpose: marshal
+# writes a bytearray the same way.)
+_PLAIN = frozenset(
+    "any str int float bool none list dict nullable union literal typed-dict typed-dict-field tuple default".split()
+)
+_SCALARS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "none": type(None)}
+_ATOMS = frozenset((str, int, bool, type(None), bytes, date, timedelta, UUID))  # equal is the same
+_REQUIRING = (typing.Required, typing.NotRequired)
+_MISSING = (object(), None)
+_kind: Callable[[Any], Any] = type
+_HIDDEN = "\0"  # begins the tags of choices that are ours, not the annotation's
+_DEEPEST = 50  # steps of a path that still help
+_MOST_DIGITS = 4000  # Python and pydantic read no longer ints than 4300 digits
+
+
+class Unfit(Exception):
+    """A value that would not come back as it is; `path` leads to the place inside it."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(problem)
+        self.path = path
+        self.problem = problem
+
+
+class Codec:
+    """Stores one value by its annotation.
+
+    >>> Codec(timedelta, "the result of activity 'age'").encode(timedelta(days=1))
+    b'"P1D"'
+    """
+
+    def __init__(self, annotation: Any, what: str) -> None:
+        self.what = what
+        self._annotated = annotation not in (Any, inspect.Parameter.empty)
+        self._annotation = annotation if self._annotated else Any
+        self.wire = Wire(self._annotation, what)
+
+    def __repr__(self) -> str:
+        return f"Codec({_named(self._annotation)}, {self.what!r})"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes when the shape of the annotation changes, and only then; '' without one."""
+        return self.wire.fingerprint if self._annotated else ""
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            return self.wire.write(value)
+        except Unfit as unfit:
+            message = f"{self.what} can't be stored: {describe(unfit)}"
+        annotated = (
+            f"it is annotated {_named(self._annotation)}" if self._annotated else "unannotated it must be plain JSON"
+        )
+        raise NotStorable(f"{message}; {annotated}: annotate it with the type it is, or convert it")
+
+    def decode(self, raw: bytes) -> Any:
+        try:
+            return self.wire.read(raw)
+        except Unfit as unfit:
+            message = f"can't be read as {_named(self._annotation)} any more: {describe(unfit)}"
+        advice = "give back the annotation it was stored with, or one that also takes the old form"
+        raise NotStorable(f"{self.what} was stored but {message}; {advice}")
+
+
+class Wire:
+    """One annotation's way to bytes and back."""
+
+    def __init__(self, annotation: Any, what: str, *, closed: bool = False) -> None:
+        self._annotation = annotation
+        self._adapter, schema, kinds = _schema_of(annotation, what)
+        if closed:  # only the outermost object: a setting in its config would reach those inside
+            root = schema["schema"] if schema["type"] == "definitions" else schema
+            root["extra_behavior"] = "forbid"
+        config = cast(core_schema.CoreConfig, _EXACT | {"allow_inf_nan": True})
+        # The prebuilt ones of nested models would bring their own settings back.
+        serializer = SchemaSerializer(cast(Any, schema), config, _use_prebuilt=False)
+        self.validator = SchemaValidator(cast(Any, schema), config, _use_prebuilt=False)
+        self._dump = partial(serializer.to_json, by_alias=False, round_trip=True, warnings=False)
+        # By name as stored, by alias as events from outside come.
+        self._load = partial(self.validator.validate_json, by_name=True)
+        self._plain = kinds <= _PLAIN
+        self._open = "any" in kinds
+        self._scalar = _SCALARS.get(schema["type"]) if len(kinds) == 1 and len(schema) == 1 else None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        try:
+            shape = _shape(self._adapter.json_schema(schema_generator=_ShapeOnly))
+        except Exception:  # types with a form of their own have no schema; then only a change of the name shows
+            shape = _named(self._annotation)
+        return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:16]
+
+    def write(self, value: Any, known: bool = False) -> bytes:
+        """`known`: to hold nothing but scalars of exactly the annotated types."""
+        try:
+            raw = self._dump(value)
+        except Exception as error:  # user-written serializers raise what they like
+            problem = str(error).partition("\n")[0]
+            raise _culprit(value, (), problem) from error
+        if (known or type(value) is self._scalar) and (len(raw) <= _MOST_DIGITS or self._scalar is str):
+            return raw
+        back = self.read(raw, value)
+        if not (self._plain and _marshalled_same(value, back)):
+            self._compare(value, back)
+        return raw
+
+    def read(self, raw: bytes, original: Any = inspect.Parameter.empty) -> Any:
+        try:
+            return self._load(raw)
+        except ValidationError as error:
+            unfit = unfit_of(error, "would not be read back")
+            if not unfit.path and original is not inspect.Parameter.empty:
+                unfit.problem = f"is {_a(original)} and {unfit.problem}"
+            raise unfit from error
+        except Exception as error:  # user-written validators raise what they like
+            raise Unfit((), f"would not be read back: {type(error).__name__}: {error}") from error
+
+    def _compare(self, value: Any, back: Any) -> None:
+        try:
+            compare(value, back, ())
+        except Unfit:
+            # Where the annotation says Any, tuples may become lists; strict validation guards those where it does not.
+            if not self._open:
+                raise
+            compare(value, back, (), True)
+            try:
+                self.validator.validate_python(value, strict=True, by_name=True)
+            except ValidationError as error:
+                raise unfit_of(error, "does not fit") from error
+
+
+def unfit_of(error: ValidationError, problem: str) -> Unfit:
+    first = error.errors(include_url=False, include_context=False)[0]
+    return Unfit(tuple(step for step in first["loc"] if str(step)[:1] != _HIDDEN), f"{problem}: {first['msg']}")
+
+
+def describe(unfit: Unfit, start: str = "it") -> str:
+    """The trouble in words: `it.items[0] is a set and would come back as a list`."""
+    steps = (f".{step}" if isinstance(step, str) and step.isidentifier() else f"[{step!r}]" for step in unfit.path)
+    return f"{start}{''.join(steps)} {unfit.problem}"
+
+
+# Comparing
+
+
+def _marshalled_same(value: Any, back: Any) -> bool:
+    try:
+        return marshal.dumps(value, 2) == marshal.dumps(back, 2)  # version 2: later ones depend on reference counts
+    except ValueError:  # something else than a plain type, or a subclass of one
+        return False
+
+
+def compare(value: Any, back: Any, path: Path, tuples: bool = False) -> None:
+    """Raises `Unfit` at the first place where `back` is not exactly `value`; `tuples` may come back as lists."""
+    kind, back_kind = _kind(value), _kind(back)
+    if kind is not back_kind:
+        if kind is int and back_kind is float and value == back:
+            return
+        if not (tuples and kind is tuple and back_kind is list):
+            raise Unfit(path, f"is {_a(value)} and would come back as {_a(back)}")
+    if kind in _ATOMS:
+        same = value == back
+    elif isinstance(value, dict):
+        return _compare_items(cast(Schema, value), back, path, tuples)
+    elif isinstance(value, (set, frozenset)):
+        return _compare_sets(cast(set[Any], value), back, path, tuples)
+    elif (parts := _parts(value)) is not None:
+        return _compare_parts(parts, _parts(back) or (), path, tuples)
+    else:
+        same = _same_leaf(value, back)
+    if not same:
+        raise Unfit(path, f"is {value!r:.200} and would come back as {back!r:.200}")
+
+
+def _compare_items(value: Schema, back: Schema, path: Path, tuples: bool) -> None:
+    if len(value) != len(back):
+        raise Unfit(path, f"has {len(value)} keys of which {len(back)} would come back")
+    keys = {key: key for key in back}  # a TypedDict comes back in the order of its declaration
+    for key, inner in value.items():
+        if key not in keys or type(key) is not type(keys[key]):
+            raise Unfit(path, f"has the key {key!r:.200}, {_a(key)}, which would not come back so")
+        compare(key, keys[key], (*path, key), tuples)
+        compare(inner, back[key], (*path, key), tuples)
+
+
+def _compare_parts(parts: _Parts, back: _Parts, path: Path, tuples: bool) -> None:
+    theirs = iter(back)
+    for step, inner in parts:
+        back_step, back_inner = next(theirs, _MISSING)
+        if step != back_step:
+            raise Unfit(path, f"would come back without its {step!r}")
+        compare(inner, back_inner, (*path, step), tuples)
+    for step, _ in theirs:
+        raise Unfit(path, f"would come back with a new {step!r}")
+
+
+def _compare_sets(value: set[Any], back: set[Any], path: Path, tuples: bool) -> None:
+    if len(value) != len(back):
+        raise Unfit(path, f"has {len(value)} elements of which {len(back)} would come back")
+    by_value = {element: element for element in back}
+    odd = any(element != element for element in back)  # NaN: not found by looking
+    for element in value:
+        if element in by_value:
+            compare(element, by_value[element], (*path, element), tuples)
+        elif element == element or not odd:
+            raise Unfit(path, f"would come back without its {element!r:.200}")
+
+
+def _parts(value: Any) -> _Parts | None:
+    """What a value holds, by name or place, in order; None of a leaf."""
+    if isinstance(value, (list, tuple, deque)):
+        return enumerate(cast(list[Any], value))
+    if isinstance(value, BaseModel):
+        return _model_parts(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return ((name, getattr(value, name, None)) for name in value.__dataclass_fields__)
+    return None
+
+
+def _model_parts(model: BaseModel) -> _Parts:
+    for name in type(model).model_fields:
+        yield name, model.__dict__.get(name)
+    yield from (model.__pydantic_extra__ or {}).items()
+    yield from (model.__pydantic_private__ or {}).items()
+
+
+def _same_leaf(value: Any, back: Any) -> bool:
+    if isinstance(value, Enum):
+        return bool(value == back)
+    if isinstance(value, float):
+        return (value == back and copysign(1, value) == copysign(1, back)) or (value != value and back != back)
+    if isinstance(value, Decimal):
+        return value.as_tuple() == back.as_tuple()
+    if isinstance(value, (datetime, time)):
+        return _same_moment(value, back)
+    if type(value).__eq__ is object.__eq__:
+        return bool(getattr(value, "__dict__", value) == getattr(back, "__dict__", back))
+    return bool(value == back)
+
+
+def _same_moment(value: datetime | time, back: datetime | time) -> bool:
+    zone = value.tzinfo
+    if value.fold != back.fold or value.replace(tzinfo=None) != back.replace(tzinfo=None):
+        return False
+    if zone is back.tzinfo:
+        return True
+    if isinstance(zone, ZoneInfo):
+        return isinstance(back.tzinfo, ZoneInfo) and zone.key == back.tzinfo.key
+    # Any other kind of zone would come back as nothing but its offset of that day.
+    named_same = value.tzname() == back.tzname() if isinstance(zone, timezone) else isinstance(zone, TzInfo)
+    return named_same and value.utcoffset() == back.utcoffset()
+
+
+def _culprit(value: Any, path: Path, problem: str) -> Unfit:
+    """Goes down to the innermost part that will not be written, to name it."""
+    within = cast(Schema, value).items() if isinstance(value, dict) else _parts(value)
+    for step, inner in (within or ()) if len(path) < _DEEPEST else ():
+        try:
+            to_json(inner)
+        except Exception:
+            return _culprit(inner, (*path, step), problem)
+    return Unfit(path, f"is {_a(value)} and can't be written: {problem}")
+
+
+def _a(value: Any) -> str:
+    name = type(value).__qualname__
+    return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def _named(annotation: Any) -> str:
+    return annotation.__qualname__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation)
+
+
+# Schemas
+
+
+class _Seen(NamedTuple):
+    known: dict[str, Schema]  # those referred to, by their refs
+    kinds: set[str]  # the type of every node
+
+
+def _schema_of(annotation: Any, what: str) -> tuple[TypeAdapter[Any], Schema, set[str]]:
+    if annotation in (NoReturn, typing.Never):
+        annotation = None
+    try:
+        adapter = _adapter(supported(annotation))
+        schema = dict(cast(Schema, adapter.core_schema))
+        seen = _Seen({node["ref"]: node for node in schema.get("definitions", ())}, set())
+        if schema["type"] in ("callable", "generator", "is-subclass"):
+            raise TypeError("it has no JSON form")
+        return adapter, _adjusted(schema, seen), seen.kinds
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise TypeError(
+            f"{what} is annotated {_named(annotation)}, which can't be stored: {reason.rstrip('.')}; "
+            "use types pydantic knows: dataclasses, pydantic models, TypedDicts, the standard library's"
+        ) from error
+
+
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    adapter = TypeAdapter[Any](annotation)
+    found: dict[str, Any] = {}
+    while not adapter.pydantic_complete:
+        try:
+            adapter.rebuild(_types_namespace=found)
+        except PydanticUndefinedAnnotation as error:
+            # A class local to a function, named by a string inside another one: look through the callers' variables.
+            name, frame = str(error.name), sys._getframe()  # pyright: ignore[reportPrivateUsage]
+            while frame is not None and name not in frame.f_locals:
+                frame = frame.f_back
+            if frame is None or name in found:
+                raise
+            found[name] = frame.f_locals[name]
+    return adapter
+
+
+def supported(annotation: Any) -> Any:
+    """pydantic takes no `typing.TypedDict` before Python 3.12; the one of typing_extensions says the same."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if sys.version_info >= (3, 12) or origin is Literal:
+        return annotation
+    if typing.is_typeddict(annotation) and type(annotation).__module__ == "typing":
+        hints = typing.get_type_hints(annotation, include_extras=True)
+        bare = {n: get_args(h)[0] if get_origin(h) in _REQUIRING else h for n, h in hints.items()}
+        wrap = {True: typing.Required, False: typing.NotRequired}
+        items = {name: wrap[name in annotation.__required_keys__][supported(hint)] for name, hint in bare.items()}
+        return typing_extensions.TypedDict(annotation.__name__, items)  # pyright: ignore
+    inner_args = tuple(supported(arg) for arg in args)
+    if origin is None or inner_args == args:
+        return annotation
+    if origin is Annotated:
+        return Annotated[(inner_args[0], *annotation.__metadata__)]
+    if isinstance(origin, type) and origin is not types.UnionType:
+        return types.GenericAlias(origin, inner_args)
+    form = Union if origin is types.UnionType else origin
+    return form[inner_args if len(inner_args) > 1 else inner_args[0]]
+
+
+def _adjusted(node: Schema, seen: _Seen) -> Schema:
+    """The same schema, but writing what JSON by itself would lose."""
+    new = {key: _adjusted_child(key, child, seen) if key in _CHILDREN else child for key, child in node.items()}
+    kind = node["type"]
+    seen.kinds.add(kind)
+    if kind in ("model", "dataclass", "typed-dict"):
+        new["config"] = {"allow_inf_nan": True} | node.get("config", {}) | _EXACT
+    elif kind in ("datetime", "time"):
+        return _moment(new)
+    elif kind == "literal":
+        members = [m for m in node["expected"] if isinstance(m, Enum) and not isinstance(m, (str, int))]
+        return _found_again({to_json(member.value): member for member in members}, new, to_json)
+    elif kind in ("set", "frozenset") and "serialization" not in node:
+        new["serialization"] = core_schema.wrap_serializer_function_ser_schema(_write_set, when_used="json")
+    elif kind == "dict" and "keys_schema" in node:
+        new["keys_schema"] = _enum_keys(new["keys_schema"], seen)
+    return new
+
+
+def _adjusted_child(key: str, child: Any, seen: _Seen) -> Any:
+    if isinstance(child, dict) and key in ("fields", "choices"):  # by name, and names are anything
+        return {name: _adjusted_child("", inner, seen) for name, inner in cast(Schema, child).items()}
+    if isinstance(child, (list, tuple)):  # a tuple is a choice and its label
+        inside = [_adjusted_child("", inner, seen) for inner in cast(list[Any], child)]
+        return tuple(inside) if isinstance(child, tuple) else inside
+    return _adjusted(cast(Schema, child), seen) if isinstance(child, dict) else child
+
+
+def _moment(node: Schema) -> Schema:
+    outer: Schema = {key: node.pop(key) for key in ("ref", "serialization") if key in node}
+    marked = {"datetime": _read_marked_datetime, "time": _read_marked_time}[node["type"]]
+    if "serialization" not in outer:
+        outer["serialization"] = core_schema.wrap_serializer_function_ser_schema(
+            _write_moment, schema=cast(Any, node), when_used="json"
+        )
+    # Not one wrapping function for both: in a union like `datetime | str` pydantic would prefer the str.
+    choices: Any = {
+        _HIDDEN: core_schema.no_info_after_validator_function(_standard_zone, cast(Any, node)),
+        _HIDDEN + "marked": core_schema.no_info_plain_validator_function(marked),
+    }
+    return {**core_schema.tagged_union_schema(choices, _is_marked), **outer}
+
+
+def _is_marked(value: Any) -> str:
+    return _HIDDEN + "marked" if isinstance(value, str) and value.endswith("]") else _HIDDEN
+
+
+def _standard_zone(moment: Any) -> Any:
+    if isinstance(moment.tzinfo, TzInfo):  # pydantic's own class; people compare with timezone.utc
+        return moment.replace(tzinfo=timezone(cast(timedelta, moment.tzinfo.utcoffset(None))))
+    return moment
+
+
+def _write_moment(value: Any, handler: Callable[[Any], Any]) -> Any:
+    """As pydantic does, but for what it would forget: `2024-10-27T02:30:00+01:00[Europe/Berlin][fold=1]`."""
+    if not isinstance(value, (datetime, time)):
+        raise UnexpectedValue(f"not a moment: {type(value).__name__}")
+    zone = value.tzinfo
+    # RFC 9557: the offset alone would not tell when the clocks change.
+    mark = f"[{zone.key}]" if isinstance(zone, ZoneInfo) and zone.key and isinstance(value, datetime) else ""
+    mark += "[fold=1]" if value.fold else ""
+    return value.isoformat() + mark if mark else handler(value)
+
+
+def _read_marked_datetime(value: str) -> datetime:
+    text, _, mark = value.removesuffix("[fold=1]").partition("[")
+    moment = datetime.fromisoformat(text).replace(fold=int(value.endswith("[fold=1]")))
+    if not mark:
+        return moment
+    try:
+        zone = ZoneInfo(mark[:-1])
+    except Exception as error:
+        raise ValueError(f"no time zone {mark[:-1]!r} is known here (is tzdata installed?)") from error
+    local = moment.replace(tzinfo=zone)
+    # Should the rules of the zone have changed since, the instant counts.
+    return local if local.utcoffset() == moment.utcoffset() else moment.astimezone(zone)
+
+
+def _read_marked_time(value: str) -> time:
+    return time.fromisoformat(value.removesuffix("[fold=1]")).replace(fold=1)
+
+
+def _write_set(value: Any, handler: Callable[[Any], Any]) -> Any:
+    if not isinstance(value, (set, frozenset)):
+        raise UnexpectedValue(f"not a set: {type(value).__name__}")
+    return sorted(handler(value), key=to_json)  # iteration order depends on the process
+
+
+def _enum_keys(node: Schema, seen: _Seen) -> Schema:
+    """JSON keys are texts; this finds the member again whose value is a number."""
+    target = seen.known.get(node.get("schema_ref", ""), node)
+    if target.get("type") != "enum" or "sub_type" in target:
+        return node
+    return _found_again({str(member.value): member.value for member in target["members"]}, node, str)
+
+
+def _found_again(members: dict[Any, Any], node: Schema, key: Callable[[Any], Any]) -> Schema:
+    def read(value: Any) -> Any:
+        return members.get(key(value), value) if isinstance(value, (str, int, float)) else value
+
+    if not members:
+        return node
+    return cast(Schema, core_schema.no_info_before_validator_function(read, cast(Any, node)))
+
+
+class _ShapeOnly(GenerateJsonSchema):
+    def encode_default(self, dft: Any) -> Any:
+        return None  # dropped below; sets would come in any order, and what is not JSON would warn
+
+
+def _shape(node: Any, names: bool = False) -> Any:
+    """A JSON schema without its words and defaults: a better docstring is not another type."""
+    if isinstance(node, list):
+        return [_shape(inner) for inner in cast(list[Any], node)]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: _shape(inner, key in ("properties", "$defs", "patternProperties") and not names)
+        for key, inner in cast(Schema, node).items()
+        if names or key not in ("title", "description", "default", "examples")
+    }

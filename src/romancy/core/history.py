@@ -1,0 +1,104 @@
+"""History: what has happened to an instance, entry by entry, in the order it was fed."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from romancy.core.model import Event, ReceivedEvent, from_us
+
+
+class Kind(IntEnum):
+    """What an entry says. Numbers are stored: never reuse one."""
+
+    ACTIVITY_COMPLETED = 1
+    ACTIVITY_FAILED = 2
+    TIMER_FIRED = 3
+    EVENT_RECEIVED = 4
+    WAIT_TIMED_OUT = 5
+    CANCEL_REQUESTED = 6
+    EVENT_SENT = 7
+    """Not fed: a mark that the code, running on the entry before, sent this event."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One fact. `input` is what the code had asked for (arguments, types and filter): replay compares it."""
+
+    n: int
+    kind: int
+    op: str
+    at: int
+    input: bytes | None = None
+    payload: bytes | None = None
+    event: int | None = None
+
+
+def pack_event(event: Event) -> bytes:
+    """An event as one payload: a line of attributes, then its data untouched."""
+    head = {
+        "id": event.id,
+        "source": event.source,
+        "type": event.type,
+        "subject": event.subject,
+        "time": event.time if event.time is not None else event.accepted_at,
+        "datacontenttype": event.datacontenttype,
+        "dataschema": event.dataschema,
+        "extensions": dict(event.extensions or {}),
+    }
+    line = json.dumps({k: v for k, v in head.items() if v is not None and v != {}}).encode()
+    return line if event.data is None else line + b"\n" + event.data
+
+
+def unpack_event(payload: bytes) -> Event:
+    """The inverse of `pack_event`; the time is always set."""
+    line, newline, data = payload.partition(b"\n")
+    head: dict[str, Any] = json.loads(line)
+    return Event(data=data if newline else None, **head)
+
+
+def is_json(content_type: str | None) -> bool:
+    """Whether data of this content type is JSON; none given means JSON."""
+    if content_type is None:
+        return True
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind.endswith(("/json", "+json"))
+
+
+def plain_data(event: Event) -> Any:
+    """The data of an event without a model: JSON as Python values, text as str, anything else as bytes."""
+    if event.data is None:
+        return None
+    if is_json(event.datacontenttype):
+        return json.loads(event.data)
+    if event.datacontenttype is not None and event.datacontenttype.strip().lower().startswith("text/"):
+        return event.data.decode("utf-8", "replace")
+    return event.data
+
+
+def received(event: Event, data: Any) -> ReceivedEvent[Any]:
+    """An event as workflow code and hooks see it."""
+    return ReceivedEvent(
+        data=data,
+        type=event.type,
+        source=event.source,
+        id=event.id,
+        time=from_us(event.time if event.time is not None else event.accepted_at),
+        subject=event.subject,
+        datacontenttype=event.datacontenttype,
+        dataschema=event.dataschema,
+        extensions=dict(event.extensions or {}),
+    )
+
+
+def showable(payload: bytes | None) -> Any:
+    """A payload as people can read it: JSON where it is JSON, else base64."""
+    if payload is None:
+        return None
+    try:
+        return json.loads(payload)
+    except ValueError:
+        return {"base64": base64.b64encode(payload).decode()}

@@ -1,0 +1,537 @@
+"""One durable execution: a workflow coroutine on a loop of its own, driven by its history.
+
+`begin` runs the code to its first wait; `apply` feeds it one new fact; `replay` feeds it the recorded ones. After each,
+the code has run until nothing is ready, and `take` says what it asked for meanwhile. Live and replay are the same
+path, so the same facts always lead to the same place. No clock, no database, no I/O in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import Context, ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from romancy.core import failure as failures
+from romancy.core.failure import Failure
+from romancy.core.history import Entry, Kind, pack_event, plain_data, received, unpack_event
+from romancy.core.loop import TimerHandle, WorkflowLoop
+from romancy.core.model import SECOND, Event, ReceivedEvent, Status
+from romancy.core.operations import ActivityCall, EventWait, Operation, OperationFuture, Timer, user_line
+from romancy.core.registry import WorkflowDefinition
+from romancy.errors import InvalidInput, IOInWorkflow, NonDeterminismError, NotStorable, WaitTimeout, WorkflowStuck
+
+current: ContextVar[Any] = ContextVar("romancy.current")
+"""The context object of the workflow or activity that is running."""
+
+WORKFLOW_TIMEOUT = "(workflow timeout)"
+BOUND, UNBOUND, EVENT = 0, 1, 2
+"""How an instance's input is kept: arguments by name; as they were given by a starter without the code; an event."""
+
+
+class Halted(BaseException):
+    """Ends code that must not go on: its instance was evicted, or left its history. Never an `Exception`."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How an instance ended."""
+
+    status: Status
+    output: bytes | None = None
+    error: Failure | None = None
+
+
+@dataclass(slots=True)
+class Activation:
+    """What came of the facts fed since the last `take`: everything that is one commit."""
+
+    entries: list[Entry]
+    opened: list[Operation]
+    closed: list[Operation]
+    sent: list[Event]
+    outcome: Outcome | None
+    description: str | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing that needs storing: at most activities were started."""
+        rows = self.entries or self.sent or self.closed or self.outcome or self.description is not None
+        return not rows and all(isinstance(op, ActivityCall) for op in self.opened)
+
+
+class Instance:
+    """The code of one instance in memory. The engine feeds it; user code reaches it through its context."""
+
+    def __init__(
+        self,
+        definition: WorkflowDefinition,
+        instance_id: str,
+        input: bytes,
+        started_at: int,
+        *,
+        input_kind: int = BOUND,
+        deadline: int | None = None,
+        state: Any = None,
+        log: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        self.definition = definition
+        self.id = instance_id
+        self.started_at = started_at
+        self.at = started_at
+        self.state = state
+        self.replaying = False
+        self.dead = False
+        self.length = 0
+        self.ops: dict[str, Operation] = {}
+        self.cancelling: str | None = None
+        self.outcome: Outcome | None = None
+        self.loop = WorkflowLoop(self)
+        self._input, self._input_kind, self._deadline = input, input_kind, deadline
+        self._log = log
+        self._counts: dict[str, int] = {}
+        self._timed_out = False
+        self._fault: NonDeterminismError | None = None
+        self._marks: dict[str, Entry] = {}
+        self._entries: list[Entry] = []
+        self._opened: dict[str, Operation] = {}
+        self._closed: list[Operation] = []
+        self._sent: list[Event] = []
+        self._description: str | None = None
+        self._random: random.Random | None = None
+        self._root: asyncio.Task[bytes] | None = None
+        self._context = Context()
+
+    def __repr__(self) -> str:
+        return f"<Instance {self.id!r} {self.definition.name} entries={self.length} open={list(self.ops)}>"
+
+    # --- driving -----------------------------------------------------------------------------------------------------
+    def begin(self) -> None:
+        """Run the code to its first wait."""
+        self._run(self._create)
+
+    def apply(
+        self,
+        kind: Kind,
+        op: str,
+        at: int,
+        payload: bytes | None = None,
+        event: int | None = None,
+        value: ReceivedEvent[Any] | None = None,
+    ) -> None:
+        """Feed one new fact, and run until nothing is ready. `value`: the event, where it is decoded already."""
+        operation = self.ops.get(op)
+        asked = operation.input if operation else None
+        self.length += 1
+        entry = Entry(self.length, kind, op, max(at, self.at), asked, payload, event)
+        self._entries.append(entry)
+        self._feed(entry, value)
+
+    def replay(self, entries: Iterable[Entry]) -> None:
+        """Run the code over its recorded history; afterwards it stands where it stood."""
+        facts = _with_marks(entries)
+        self.replaying = True
+        try:
+            _, self._marks = next(facts)
+            self.length += len(self._marks)
+            self._run(self._create)
+            self._expect_marks()
+            for entry, self._marks in facts:
+                assert entry is not None
+                self.length = entry.n + len(self._marks)
+                self._feed(entry, None)
+                self._expect_marks()
+        finally:
+            self.replaying = False
+
+    def reconcile(self, rows: Mapping[str, int | None]) -> list[str]:
+        """After loading: hold the open operations against the stored waits (op, due). Returns rows to delete.
+
+        A stored deadline stands even if the code would compute another today; a wait the code opens but nobody stored
+        (the first commit never came, or the code was changed compatibly) counts as newly opened.
+        """
+        self._closed, self._description = [], None
+        self._opened = {op.id: op for op in self.ops.values() if op.id not in rows}
+        for op in self.ops.values():
+            if op.id in rows and isinstance(op, Timer | EventWait):
+                op.due = rows[op.id]  # type: ignore[assignment]
+        return [op for op in rows if op not in self.ops]
+
+    def _create(self) -> None:
+        self._context.run(current.set, self.definition.context(self))
+        self._root = self.loop.create_task(self._main(), context=self._context)
+        if self._deadline is not None:
+            self._open(Timer(WORKFLOW_TIMEOUT, self.at, self._deadline))
+
+    async def _main(self) -> bytes:
+        definition = self.definition
+        args, kwargs = self._arguments()
+        try:
+            result = await definition.fn(self._context[current], *args, **kwargs)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise RuntimeError(f"the workflow raised {type(error).__name__}") from error
+        finally:
+            for generator in self.loop.generators:
+                await generator.aclose()
+        return definition.signature.result.encode(result)
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        signature = self.definition.signature
+        if self._input_kind == EVENT:
+            event = unpack_event(self._input)
+            model = self.definition.event_model
+            return (received(event, model.decode(event.data or b"null") if model else plain_data(event)),), {}
+        if self._input_kind == UNBOUND:
+            given = json.loads(self._input)
+            signature.bind(tuple(given["args"]), given["kwargs"])
+            named = dict(zip(signature.names, given["args"], strict=False)) | given["kwargs"]
+            return signature.decode(json.dumps(named).encode())
+        return signature.decode(self._input)
+
+    def _feed(self, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
+        if self.outcome is not None:
+            raise NonDeterminismError(
+                f"the code of {self.id!r} has ended, but its history goes on with {_name(entry)}",
+                recorded=_name(entry),
+                asked="(the end)",
+            )
+        self.at = max(self.at, entry.at)
+        if entry.kind == Kind.CANCEL_REQUESTED:
+            self.cancelling = (entry.payload or b"").decode() or "cancelled"
+            root = self._root
+            assert root is not None
+            self._run(lambda: void(root.cancel(self.cancelling)))
+            return
+        operation = self._match(entry)
+        settle = _SETTLE.get(entry.kind)
+        if settle is None:
+            raise NonDeterminismError(
+                f"the history of {self.id!r} has an entry of kind {entry.kind} that this version does not know; "
+                "run it with the version of romancy that wrote it, or a newer one",
+                recorded=_name(entry),
+            )
+        self._close(operation)
+        self._run(lambda: settle(self, operation, entry, value))
+
+    def _match(self, entry: Entry) -> Operation:
+        """The open operation an entry answers; the code must have asked for exactly this."""
+        operation = self.ops.get(entry.op)
+        if operation is None:
+            waiting = ", ".join(str(op) for op in self.ops.values()) or "nothing"
+            raise self._left_history(_name(entry), f"waits for {waiting}")
+        if entry.kind not in _ANSWERS[type(operation)]:
+            raise self._left_history(_name(entry), str(operation))
+        if entry.input is None or entry.input == operation.input:
+            return operation
+        if isinstance(operation, ActivityCall) and operation.activity.signature.same_call(
+            entry.input, operation.arguments
+        ):
+            return operation
+        raise self._left_history(_name(entry), str(operation))
+
+    def _left_history(self, recorded: str, asked: str) -> NonDeterminismError:
+        return NonDeterminismError(
+            f"the code of instance {self.id!r} (workflow {self.definition.name!r}) no longer follows its history:\n"
+            f"  recorded: {recorded}\n  the code: {asked}\n"
+            "Was the workflow changed while the instance was running? Put the old order back and resume it.",
+            recorded=recorded,
+            asked=asked,
+        )
+
+    def _expect_marks(self) -> None:
+        for entry in self._marks.values():
+            raise self._left_history(_name(entry), "did not send it")
+
+    def _run(self, first: Callable[[], None]) -> None:
+        """One activation, then look whether the code ended, is stuck, or left its history."""
+        try:
+            self.loop.run(first)
+        except WorkflowStuck as stuck:
+            self._finish(Outcome("failed", error=failures.capture(stuck)))
+            return
+        if self._fault is not None:
+            raise self._fault
+        root = self._root
+        assert root is not None
+        if root.done():
+            self._finish(self._outcome_of(root))
+        elif not self.ops.keys() - {WORKFLOW_TIMEOUT}:
+            stuck = WorkflowStuck(
+                f"instance {self.id!r} waits for something that nothing can bring: "
+                "no activity, event or timer is open; look for an asyncio.Event, Queue or Future nobody sets"
+            )
+            self._finish(Outcome("failed", error=failures.capture(stuck)))
+
+    def _outcome_of(self, root: asyncio.Task[bytes]) -> Outcome:
+        error = asyncio.CancelledError() if root.cancelled() else root.exception()
+        if self._input_kind != UNBOUND and isinstance(error, NotStorable | InvalidInput) and _from_input(error):
+            raise error  # the stored input no longer fits the code: not the instance's fault, so not its end
+        status: Status = "completed" if error is None else "failed"
+        failure = None if error is None else failures.capture(_explain(error))
+        if self._timed_out:
+            status, failure = "failed", Failure("WorkflowTimeout", f"instance {self.id!r} ran out of time")
+        elif self.cancelling is not None:
+            status = "cancelled"
+            if isinstance(error, asyncio.CancelledError) or error is None:
+                failure = Failure("CancelledError", self.cancelling)
+        return Outcome(status, root.result() if error is None else None, failure)
+
+    def _finish(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        for operation in list(self.ops.values()):
+            self._close(operation)
+
+    def take(self) -> Activation:
+        """Everything asked for since the last call, net: what was opened and closed again leaves no trace."""
+        activation = Activation(
+            self._entries,
+            list(self._opened.values()),
+            self._closed,
+            self._sent,
+            self.outcome,
+            self._description,
+        )
+        self._entries, self._opened, self._closed, self._sent, self._description = [], {}, [], [], None
+        return activation
+
+    @property
+    def status(self) -> Status:
+        """The status shown to people, from what is open."""
+        if self.outcome is not None:
+            return self.outcome.status
+        kinds = {type(op) for op in self.ops.values()}
+        if ActivityCall in kinds or not kinds:
+            return "running"
+        return "waiting_for_event" if EventWait in kinds else "waiting_for_timer"
+
+    # --- what user code asks for -------------------------------------------------------------------------------------
+    def next_id(self, name: str, given: str | None = None) -> str:
+        """`name:n`, counted per name in call order, or the id the user gave."""
+        count = self._counts[given or name] = self._counts.get(given or name, 0) + 1
+        if given is None:
+            return f"{name}:{count}"
+        base, colon, digits = given.rpartition(":")
+        if not given or (colon and base and digits.isdigit()):
+            raise ValueError(f"an id must not be empty or end in ':<number>' (counted ids do), got {given!r}")
+        return given if count == 1 else f"{given}:{count}"
+
+    def perform(self, operation: Operation) -> OperationFuture:
+        """Open an operation; its future is done when its entry is fed."""
+        self.check_alive()
+        operation.line = user_line()
+        future = operation.future = OperationFuture(self, operation)
+        self._open(operation)
+        return future
+
+    def _open(self, operation: Operation) -> None:
+        self.ops[operation.id] = operation
+        self._opened[operation.id] = operation
+
+    def send(self, op: str, event: Event, identity: bytes) -> None:
+        """Send an event with this activation's commit; on replay it has been sent already."""
+        self.check_alive()
+        if self.replaying:
+            mark = self._marks.pop(op, None)
+            if mark is None:
+                self.halt(self._left_history(f"nothing was sent as {op}", f"sends {identity.decode()}"))
+            elif mark.input != identity:
+                self.halt(self._left_history(_name(mark), f"sends {identity.decode()}"))
+            return
+        self.length += 1
+        self._entries.append(Entry(self.length, Kind.EVENT_SENT, op, self.at, identity))
+        self._sent.append(event)
+
+    def halt(self, fault: NonDeterminismError) -> None:
+        """Stop the code where it stands; no `except Exception` of the user's can catch this."""
+        self._fault = self._fault or fault
+        raise Halted
+
+    def describe(self, text: str) -> None:
+        self._description = text
+
+    def withdraw(self, operation: Operation) -> None:
+        """The code gave up waiting: a sibling won, a scope was cancelled."""
+        if self.ops.get(operation.id) is operation:
+            self._close(operation)
+
+    def _close(self, operation: Operation) -> None:
+        del self.ops[operation.id]
+        if self._opened.pop(operation.id, None) is None:
+            self._closed.append(operation)
+
+    def check_alive(self) -> None:
+        if self.dead or self._fault is not None:
+            raise Halted
+        if not self.loop.is_running():
+            raise RuntimeError(
+                f"the context of instance {self.id!r} was used outside its workflow function; "
+                "workflow primitives only work in the workflow's own code"
+            )
+
+    @property
+    def random(self) -> random.Random:
+        if self._random is None:
+            self._random = random.Random(f"romancy:{self.id}")
+        return self._random
+
+    # --- what the loop asks for --------------------------------------------------------------------------------------
+    def seconds(self) -> float:
+        return (self.at - self.started_at) / SECOND
+
+    def arm(self, timer: TimerHandle) -> None:
+        self.check_alive()
+        due = self.started_at + math.ceil(round(timer.when() * SECOND, 3))
+        timer.operation = operation = Timer(self.next_id("timer"), self.at, max(due, self.at), timer)
+        operation.line = user_line()
+        self._open(operation)
+
+    def disarm(self, timer: TimerHandle) -> None:
+        if timer.operation is not None:
+            self.withdraw(timer.operation)
+
+    def report(self, context: dict[str, Any]) -> None:
+        if not (self.dead or self.replaying):
+            error = context.get("exception")
+            self._log(f"{context.get('message')}: {error!r}" if error else str(context.get("message")))
+
+    # --- eviction ----------------------------------------------------------------------------------------------------
+    def evict(self) -> None:
+        """Forget the code without letting it act: its `finally` blocks run, but every primitive in them is refused."""
+        self.dead = True
+        self.ops.clear()
+        tasks = list(self.loop.tasks.values())
+        for task in tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        for task in reversed(tasks):
+            coroutine = task.get_coro()
+            for _ in range(8):
+                try:
+                    self._context.copy().run(self.loop.run, coroutine.close)  # type: ignore[union-attr]
+                    break
+                except BaseException:
+                    continue
+        self.loop.tasks.clear()
+        self._root = None
+
+
+def void(_: object) -> None:
+    """Call for effect only."""
+
+
+def _with_marks(entries: Iterable[Entry]) -> Iterator[tuple[Entry | None, dict[str, Entry]]]:
+    """(fact, marks that followed it) in order; first the marks of the very beginning, with no fact."""
+    fact: Entry | None = None
+    marks: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.kind == Kind.EVENT_SENT:
+            marks[entry.op] = entry
+            continue
+        yield fact, marks
+        fact, marks = entry, {}
+    yield fact, marks
+
+
+def _settle_result(self: Instance, op: Operation, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
+    assert isinstance(op, ActivityCall)
+    _resolve(op, lambda: op.activity.signature.result.decode(entry.payload or b"null"))
+
+
+def _settle_failure(self: Instance, op: Operation, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
+    assert isinstance(op, ActivityCall)
+    failure = Failure.decode(entry.payload or b"{}")
+    assert op.future is not None
+    op.future.set_exception(failures.rebuild(failure, op.activity.name, op.activity.raises))
+
+
+def _settle_timer(self: Instance, op: Operation, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
+    if isinstance(op, Timer) and op.handle is not None:
+        op.handle.ring()
+    elif op.future is not None:
+        op.future.set_result(None)
+    else:
+        self._timed_out = True  # pyright: ignore[reportPrivateUsage]
+        root = self._root  # pyright: ignore[reportPrivateUsage]
+        assert root is not None
+        root.cancel("the workflow ran out of time")
+
+
+def _settle_event(self: Instance, op: Operation, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
+    assert isinstance(op, EventWait)
+    _resolve(op, lambda: value or fit(op, unpack_event(entry.payload or b"{}")))
+
+
+def _settle_timeout(self: Instance, op: Operation, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
+    assert isinstance(op, EventWait) and op.future is not None
+    names = " or ".join(repr(t) for t in op.types)
+    op.future.set_exception(
+        WaitTimeout(f"no event {names} came in time for wait {op.id!r}", types=op.types, wait_id=op.id)
+    )
+
+
+def _resolve(op: Operation, decode: Callable[[], Any]) -> None:
+    """A recorded value goes to the code as its decoded copy; one that no longer fits the types is the code's news."""
+    assert op.future is not None
+    try:
+        value = decode()
+    except NotStorable as error:
+        op.future.set_exception(error)
+    else:
+        op.future.set_result(value)
+
+
+def fit(wait: EventWait, event: Event) -> ReceivedEvent[Any]:
+    """The event as this wait's model makes it; raises `NotStorable` where the data does not fit."""
+    model = wait.model_of(event.type)
+    if model is None:
+        return received(event, plain_data(event))
+    return received(event, model.decode(event.data if event.data is not None else b"null"))
+
+
+_Settle = Callable[[Instance, Operation, Entry, "ReceivedEvent[Any] | None"], None]
+_SETTLE: dict[int, _Settle] = {
+    Kind.ACTIVITY_COMPLETED: _settle_result,
+    Kind.ACTIVITY_FAILED: _settle_failure,
+    Kind.TIMER_FIRED: _settle_timer,
+    Kind.EVENT_RECEIVED: _settle_event,
+    Kind.WAIT_TIMED_OUT: _settle_timeout,
+}
+_ANSWERS: dict[type[Operation], set[int]] = {
+    ActivityCall: {Kind.ACTIVITY_COMPLETED, Kind.ACTIVITY_FAILED},
+    EventWait: {Kind.EVENT_RECEIVED, Kind.WAIT_TIMED_OUT},
+    Timer: {Kind.TIMER_FIRED},
+}
+
+
+def _name(entry: Entry) -> str:
+    kind = Kind(entry.kind).name.lower() if entry.kind in set(Kind) else f"kind {entry.kind}"
+    asked = f" {entry.input.decode('utf-8', 'replace')[:200]}" if entry.input else ""
+    return f"{kind} {entry.op}{asked}"
+
+
+def _from_input(error: BaseException) -> bool:
+    """Whether it came from decoding the stored input, before the user's function was even called."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code is Instance._arguments.__code__:  # pyright: ignore[reportPrivateUsage]
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+def _explain(error: BaseException) -> BaseException:
+    """asyncio's words for a foreign future are no help; say what to do."""
+    if isinstance(error, RuntimeError) and "attached to a different loop" in str(error):
+        better = IOInWorkflow(
+            "workflow code awaited something that belongs to the outside (a client, another loop's future); "
+            "move this into an activity"
+        )
+        better.__cause__ = error
+        return better
+    return error
+
+
+__all__ = ["Activation", "Halted", "Instance", "Outcome", "current", "fit", "pack_event"]

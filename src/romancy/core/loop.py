@@ -1,0 +1,220 @@
+"""A deterministic event loop: a ready queue, no clock of its own, no I/O.
+
+One instance has one such loop. It runs only inside an activation (`run`), in first-in-first-out order, so the same
+history always gives the same steps. Timers become durable operations of the instance; everything that would touch
+the outside world is refused with an error that says where it belongs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio import events, tasks
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextvars import Context
+from typing import Any, Protocol, TypeVar
+
+from romancy.errors import IOInWorkflow, WorkflowStuck
+
+T = TypeVar("T")
+MAX_STEPS = 1_000_000
+"""Callbacks in one activation; more means code that never waits for anything (an endless `sleep(0)`)."""
+
+
+class LoopOwner(Protocol):
+    """What the loop needs of its instance."""
+
+    def seconds(self) -> float: ...
+    def arm(self, timer: TimerHandle) -> None: ...
+    def disarm(self, timer: TimerHandle) -> None: ...
+    def report(self, context: dict[str, Any]) -> None: ...
+
+
+class TimerHandle(asyncio.TimerHandle):
+    """A `call_at` whose due time is kept by the instance as a durable timer."""
+
+    operation: Any = None
+
+    def ring(self) -> None:
+        if not self.cancelled():
+            self._run()  # type: ignore[attr-defined]
+
+
+class NumberedFuture(asyncio.Future[T]):
+    """Hashes by creation order, so that sets of futures iterate the same on every run."""
+
+    def __init__(self, *, loop: WorkflowLoop) -> None:
+        self._number = loop.next_number()
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class NumberedTask(asyncio.Task[T]):
+    """Hashes by creation order: `TaskGroup` and `asyncio.wait` keep tasks in sets and walk over them."""
+
+    def __init__(self, coro: Coroutine[Any, Any, T], *, loop: WorkflowLoop, **options: Any) -> None:
+        # asyncio files every new task in one process-wide set. Small equal hashes from thousands of instances would
+        # make that set crawl, so the task goes by its address until it has been taken out again.
+        self._number = object.__hash__(self)
+        super().__init__(coro, loop=loop, **options)
+        tasks._unregister_task(self)  # type: ignore[attr-defined]
+        self._number = loop.next_number()
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class WorkflowLoop(asyncio.AbstractEventLoop):
+    """Runs the tasks of one instance until nothing is ready."""
+
+    def __init__(self, owner: LoopOwner) -> None:
+        self._owner = owner
+        self._ready: deque[asyncio.Handle] = deque()
+        self._running = False
+        self._numbers = 0
+        self.tasks: dict[int, asyncio.Task[Any]] = {}
+        self.generators: list[AsyncGenerator[Any, Any]] = []
+
+    # --- what asyncio asks of a loop -----------------------------------------------------------------------------
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return self._running
+
+    def is_closed(self) -> bool:
+        return False
+
+    def time(self) -> float:
+        return self._owner.seconds()
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
+        if not self._running:
+            raise RuntimeError("workflow code can only be scheduled while its instance is active")
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        if not self._running:
+            raise RuntimeError("workflow code can only be scheduled while its instance is active")
+        handle = TimerHandle(when, callback, args, self, context)
+        self._owner.arm(handle)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: TimerHandle) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        self._owner.disarm(handle)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return NumberedFuture(loop=self)
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        _refuse_as_completed()
+        task: NumberedTask[Any] = NumberedTask(coro, loop=self, **options)
+        self.tasks[hash(task)] = task  # asyncio keeps tasks only weakly; the collector must not decide who lives
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.pop(hash(task), None)
+
+    def _adopt(self, generator: AsyncGenerator[Any, Any]) -> None:
+        if len(self.generators) % 64 == 63:
+            self.generators = [g for g in self.generators if g.ag_frame is not None]  # the finished ones are done with
+        self.generators.append(generator)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self._owner.report(context)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self._owner.report(context)
+
+    def next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    # --- running ---------------------------------------------------------------------------------------------------
+    def run(self, first: Callable[[], None]) -> None:
+        """One activation: call `first`, then everything that becomes ready, until nothing is."""
+        outer = events._get_running_loop()  # type: ignore[attr-defined]
+        hooks = sys.get_asyncgen_hooks()
+        events._set_running_loop(self)  # type: ignore[attr-defined]
+        sys.set_asyncgen_hooks(self._adopt, _leave_alone)
+        self._running = True
+        try:
+            first()
+            self._drain()
+        finally:
+            self._running = False
+            self._ready.clear()
+            sys.set_asyncgen_hooks(*hooks)
+            events._set_running_loop(outer)  # type: ignore[attr-defined]
+
+    def _drain(self) -> None:
+        ready, steps = self._ready, 0
+        while ready:
+            handle = ready.popleft()
+            if not handle._cancelled:  # type: ignore[attr-defined]
+                handle._run()  # type: ignore[attr-defined]
+            steps += 1
+            if steps > MAX_STEPS:
+                raise WorkflowStuck(
+                    f"the workflow took {MAX_STEPS} steps without waiting for anything; "
+                    "is there an endless loop around asyncio.sleep(0)?"
+                )
+
+
+def _leave_alone(generator: AsyncGenerator[Any, Any]) -> None:
+    """Garbage collection schedules nothing: generators left open are closed at the end of the workflow."""
+
+
+def _refuse_as_completed() -> None:
+    """`as_completed` starts bare coroutines in the order of a set of addresses, another one on every run."""
+    frame = sys._getframe(2)
+    if frame.f_code is not _ENSURE_FUTURE:
+        return
+    for _ in range(4):
+        frame = frame.f_back
+        if frame is None or frame.f_code.co_filename != tasks.__file__:
+            return
+        if frame.f_code.co_name in ("as_completed", "_AsCompletedIterator.__init__", "__init__"):
+            raise IOInWorkflow(
+                "asyncio.as_completed starts bare coroutines in no fixed order; "
+                "make tasks of them first: as_completed([asyncio.create_task(c) for c in ...])"
+            )
+
+
+_ENSURE_FUTURE = getattr(tasks, "_ensure_future", tasks.ensure_future).__code__
+
+_OUTSIDE = (
+    "call_soon_threadsafe run_in_executor set_default_executor add_reader remove_reader add_writer remove_writer "
+    "sock_recv sock_recv_into sock_recvfrom sock_recvfrom_into sock_sendall sock_sendto sock_connect sock_accept "
+    "sock_sendfile create_connection create_server create_unix_connection create_unix_server start_tls sendfile "
+    "create_datagram_endpoint connect_accepted_socket connect_read_pipe connect_write_pipe subprocess_shell "
+    "subprocess_exec getaddrinfo getnameinfo add_signal_handler remove_signal_handler run_until_complete run_forever "
+    "stop close shutdown_asyncgens shutdown_default_executor"
+).split()
+
+
+def _refusal(name: str) -> Callable[..., Any]:
+    def refuse(self: WorkflowLoop, *args: Any, **kwargs: Any) -> Any:
+        raise IOInWorkflow(
+            f"workflow code called {name}(), which reaches outside the workflow; move this into an activity"
+        )
+
+    return refuse
+
+
+for _name in _OUTSIDE:
+    setattr(WorkflowLoop, _name, _refusal(_name))
+WorkflowLoop.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]

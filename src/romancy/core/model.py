@@ -1,0 +1,100 @@
+"""The nouns everybody shares: events, statuses, durations. Data only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+T_co = TypeVar("T_co", covariant=True)
+
+Duration: TypeAlias = timedelta | float
+Scalar: TypeAlias = str | int | bool | None
+Attribute: TypeAlias = str | int | bool
+Status: TypeAlias = Literal[
+    "running",
+    "waiting_for_event",
+    "waiting_for_timer",
+    "compensating",
+    "completed",
+    "failed",
+    "cancelled",
+    "blocked",
+]
+FINAL: frozenset[Status] = frozenset({"completed", "failed", "cancelled"})
+
+MICROSECOND = 1
+SECOND = 1_000_000 * MICROSECOND
+FOREVER_US = 2**62
+"""Further off than any date Python can write; durations are capped here."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_us(moment: datetime) -> int:
+    """An aware datetime as integer microseconds since the epoch, exactly."""
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment!r} has no time zone; use an aware datetime, e.g. datetime.now(timezone.utc)")
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def from_us(us: int) -> datetime:
+    """Integer microseconds since the epoch as an aware UTC datetime."""
+    try:
+        return EPOCH + timedelta(microseconds=us)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def duration_us(duration: Duration, what: str = "duration") -> int:
+    """A duration as microseconds, rounded up so that nothing is ever early."""
+    if isinstance(duration, timedelta):
+        us = duration // timedelta(microseconds=1)
+    elif isinstance(duration, bool) or not isinstance(duration, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"{what} must be a timedelta or a number of seconds, not {duration!r}")
+    elif math.isnan(duration):
+        raise ValueError(f"{what} must be a number of seconds, not NaN")
+    else:
+        us = FOREVER_US if duration > FOREVER_US / SECOND else math.ceil(round(duration * SECOND, 3))
+    if us < 0:
+        raise ValueError(f"{what} must not be negative, got {duration!r}")
+    return min(us, FOREVER_US)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A CloudEvent as it is stored: data as the bytes that came, times in microseconds."""
+
+    id: str
+    source: str
+    type: str
+    data: bytes | None = None
+    subject: str | None = None
+    time: int | None = None
+    datacontenttype: str | None = None
+    dataschema: str | None = None
+    extensions: Mapping[str, Attribute] | None = None
+    target: str | None = None
+    accepted_at: int = 0
+    expires_at: int | None = None
+    seq: int = 0
+
+
+@dataclass(frozen=True)
+class ReceivedEvent(Generic[T_co]):
+    """An event as workflow code sees it; `data` is what `model=` made of it, or plain JSON."""
+
+    data: T_co
+    type: str
+    source: str
+    id: str
+    time: datetime
+    subject: str | None
+    datacontenttype: str | None
+    dataschema: str | None
+    extensions: Mapping[str, Attribute]
+
+
+JSON: TypeAlias = Any

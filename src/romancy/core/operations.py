@@ -1,0 +1,136 @@
+"""Operations: what workflow code asks for and waits on. Each has an id, a future, and a row or an activity behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from romancy.core.codec import Codec
+from romancy.core.loop import TimerHandle
+from romancy.core.matching import NO_FILTER, Filter
+from romancy.core.registry import ActivityDefinition
+from romancy.core.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from romancy.core.instance import Instance
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_ASYNCIO = os.path.dirname(os.path.abspath(asyncio.__file__))
+
+
+class OperationFuture(asyncio.Future[Any]):
+    """Cancelling it withdraws the operation, at once and in the same commit."""
+
+    def __init__(self, instance: Instance, operation: Operation) -> None:
+        super().__init__(loop=instance.loop)
+        self._instance, self._operation = instance, operation
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if not super().cancel(msg=msg):
+            return False
+        self._instance.withdraw(self._operation)
+        return True
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """Something open: an activity that runs, a wait for an event, a timer."""
+
+    id: str
+    since: int
+    line: tuple[CodeType, int] | None = field(default=None, init=False)
+    future: OperationFuture | None = field(default=None, init=False)
+
+    @property
+    def input(self) -> bytes | None:
+        """The identity replay compares; None where only the id counts."""
+        return None
+
+    @property
+    def location(self) -> str:
+        """The line of the user's code that waits here."""
+        if self.line is None:
+            return ""
+        code, number = self.line
+        return f"{code.co_filename}:{number} in {code.co_name}"
+
+    def __str__(self) -> str:
+        return self.id
+
+
+@dataclass(slots=True, eq=False)
+class ActivityCall(Operation):
+    """An activity the code called."""
+
+    activity: ActivityDefinition
+    arguments: bytes
+    retry: RetryPolicy | None
+    timeout: int | None
+
+    @property
+    def input(self) -> bytes | None:
+        return self.arguments
+
+    def __str__(self) -> str:
+        return f"activity {self.id} {self.activity.name}({_short(self.arguments)})"
+
+
+@dataclass(slots=True, eq=False)
+class EventWait(Operation):
+    """A wait for one event of some types, with or without an end."""
+
+    types: tuple[str, ...]
+    spec: bytes
+    filter: Filter = NO_FILTER
+    due: int | None = None
+    since_event: int | str | None = None
+    """None: since the instance began; "now": since this wait was recorded; an int: since that time (microseconds)."""
+    models: tuple[Codec | None, ...] = (None,)
+
+    @property
+    def input(self) -> bytes | None:
+        return self.spec
+
+    @property
+    def model_key(self) -> str:
+        """Tells models apart that judge differently: what did not fit one may fit another."""
+        return ",".join(m.fingerprint if m else "" for m in self.models).strip(",")
+
+    def model_of(self, event_type: str) -> Codec | None:
+        if len(self.models) == 1:
+            return self.models[0]
+        return self.models[self.types.index(event_type)]
+
+    def __str__(self) -> str:
+        return f"wait {self.id} for {_short(self.spec)}"
+
+
+@dataclass(slots=True, eq=False)
+class Timer(Operation):
+    """A sleep, or a timer of asyncio's; it belongs to a handle then."""
+
+    due: int
+    handle: TimerHandle | None = None
+
+    def __str__(self) -> str:
+        return f"timer {self.id}"
+
+
+def user_line() -> tuple[CodeType, int] | None:
+    """The innermost line on the stack that is the user's own."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_PACKAGE) and not name.startswith(_ASYNCIO):
+            return frame.f_code, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def _short(raw: bytes | None, limit: int = 200) -> str:
+    text = (raw or b"").decode("utf-8", "replace")
+    return text if len(text) <= limit else text[:limit] + "..."

@@ -1,0 +1,108 @@
+"""What is known of workflows and activities: plain definitions, looked up by their stored names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from romancy.core.codec import Codec
+from romancy.core.retry import RetryPolicy
+from romancy.core.signature import Signature
+from romancy.errors import UnknownWorkflow
+
+
+@dataclass(eq=False)
+class ActivityDefinition:
+    """An activity: a function that may do anything, run at least once, its result recorded once."""
+
+    name: str
+    fn: Callable[..., Any]
+    retry: RetryPolicy | None = None
+    timeout: int | None = None
+    raises: Collection[type[Exception]] = ()
+    is_async: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_async = inspect.iscoroutinefunction(self.fn)
+
+    @cached_property
+    def signature(self) -> Signature:
+        return Signature(self.fn, f"activity {self.name!r}")
+
+
+@dataclass(eq=False)
+class WorkflowDefinition:
+    """A workflow: a deterministic coroutine function, replayed from its history."""
+
+    name: str
+    fn: Callable[..., Any]
+    context: Callable[[Any], Any]
+    on_event: tuple[str, ...] = ()
+    timeout: int | None = None
+
+    @cached_property
+    def signature(self) -> Signature:
+        return Signature(self.fn, f"workflow {self.name!r}")
+
+    @cached_property
+    def event_model(self) -> Codec | None:
+        """For a workflow that events start: the codec of `T` in `event: ReceivedEvent[T]`; None is plain JSON."""
+        return event_model(self)
+
+
+def event_model(definition: WorkflowDefinition) -> Codec | None:
+    arguments = getattr(definition.signature.annotations[definition.signature.names[0]], "__args__", ())
+    return Codec(arguments[0], f"the event of workflow {definition.name!r}") if arguments else None
+
+
+class Registry:
+    """The workflows of one app, by name."""
+
+    def __init__(self) -> None:
+        self._workflows: dict[str, WorkflowDefinition] = {}
+        self._on_event: dict[str, list[WorkflowDefinition]] = {}
+
+    def add(self, definition: WorkflowDefinition) -> None:
+        known = self._workflows.get(definition.name)
+        if known is not None and known.fn is not definition.fn:
+            raise ValueError(
+                f"two different workflows are named {definition.name!r} ({_where(known)} and {_where(definition)}); "
+                "give one of them another name: @workflow(name=...)"
+            )
+        _ = definition.signature  # a signature that can't be stored is an error now, not at the first start
+        if known is None:
+            self._workflows[definition.name] = definition
+            for event_type in definition.on_event:
+                self._on_event.setdefault(event_type, []).append(definition)
+
+    def get(self, name: str) -> WorkflowDefinition | None:
+        return self._workflows.get(name)
+
+    def require(self, name: str) -> WorkflowDefinition:
+        definition = self._workflows.get(name)
+        if definition is None:
+            raise UnknownWorkflow(
+                f"no workflow named {name!r} is registered here (there are: {', '.join(self.names) or 'none'}); "
+                "pass it in App(workflows=[...]) or app.register(...)"
+            )
+        return definition
+
+    def on_event(self, event_type: str) -> list[WorkflowDefinition]:
+        """The workflows events of this type start."""
+        return self._on_event.get(event_type, [])
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._workflows)
+
+    @property
+    def triggers(self) -> list[tuple[str, str]]:
+        """(event type, workflow) of everything that events start."""
+        return sorted((t, d.name) for d in self._workflows.values() for t in d.on_event)
+
+
+def _where(definition: WorkflowDefinition) -> str:
+    return f"{definition.fn.__module__}.{definition.fn.__qualname__}"

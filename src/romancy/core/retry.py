@@ -1,0 +1,56 @@
+"""How often and how soon a failed activity is tried again. Pure arithmetic."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+
+from romancy.core.model import Duration, duration_us
+from romancy.errors import TerminalError
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """The default of every activity: five attempts, one second apart at first, doubling up to a minute.
+
+    >>> RetryPolicy(max_attempts=3, initial=timedelta(milliseconds=100))
+    """
+
+    max_attempts: int | None = 5
+    initial: Duration = timedelta(seconds=1)
+    backoff: float = 2.0
+    maximum: Duration = timedelta(seconds=60)
+    jitter: float = 0.1
+    max_duration: Duration | None = None
+    non_retryable: tuple[type[BaseException], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.max_attempts is not None and self.max_attempts < 1:
+            raise ValueError(f"max_attempts must be at least 1, or None for no limit, not {self.max_attempts}")
+        if not self.backoff >= 1:
+            raise ValueError(f"backoff must be at least 1, not {self.backoff}")
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"jitter must be between 0 and 1, not {self.jitter}")
+        duration_us(self.initial, "initial")
+        duration_us(self.maximum, "maximum")
+        if self.max_duration is not None:
+            duration_us(self.max_duration, "max_duration")
+
+    def allows(self, error: BaseException) -> bool:
+        """Whether this kind of error is worth another attempt."""
+        return not isinstance(error, (TerminalError, *self.non_retryable))
+
+    def next_due(self, attempts: int, first_at: int, now: int) -> int | None:
+        """When to try again after so many failed attempts; None: no more."""
+        if self.max_attempts is not None and attempts >= self.max_attempts:
+            return None
+        growth = self.backoff ** min(attempts - 1, 64)
+        pause = min(duration_us(self.initial) * growth, float(duration_us(self.maximum)))
+        due = now + int(pause * (1 + self.jitter * random.random()))
+        if self.max_duration is not None and due > first_at + duration_us(self.max_duration):
+            return None
+        return due
+
+
+NO_RETRY = RetryPolicy(max_attempts=1)

@@ -1,0 +1,300 @@
+"""Arguments by name: bound like a call, stored as one JSON object, and still callable when the code has changed."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from inspect import Parameter
+from types import SimpleNamespace
+from typing import Any, cast
+
+import typing_extensions
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+from romancy.core.codec import Codec, Unfit, Wire, describe, supported, unfit_of
+from romancy.errors import InvalidInput
+
+_SCALARS = (str, int, float, bool, type(None))
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Signature:
+    """How a workflow's or activity's arguments are bound by name and stored. The first parameter (ctx) is skipped.
+
+    >>> async def charge(ctx: ActivityContext, amount: int, currency: str = "EUR") -> str: ...
+    >>> signature = Signature(charge, "activity 'charge'")
+    >>> signature.encode(signature.bind((42,), {}))
+    b'{"amount":42,"currency":"EUR"}'
+    """
+
+    def __init__(self, fn: Callable[..., Any], what: str) -> None:
+        self.what = what
+        hints = _hints(fn, what)
+        context, *declared = [
+            parameter.replace(annotation=hints.get(parameter.name, Parameter.empty))
+            for parameter in inspect.signature(fn).parameters.values()
+        ]
+        self._parameters = {parameter.name: parameter for parameter in declared}
+        self._declared = inspect.Signature(declared)
+        self.names: tuple[str, ...] = tuple(self._parameters)
+        self.annotations: dict[str, Any] = {name: hints.get(name, Any) for name in self.names}
+        self.result = Codec(hints.get("return", Any), f"the result of {what}")
+        self._shown = f"{fn.__name__}{inspect.Signature([context, *declared])}"
+        self._simple = all(parameter.kind in _POSITIONAL for parameter in declared)
+        self._trailing = tuple(p.default for p in declared if p.default is not Parameter.empty)  # always the last
+        wanted = tuple(self.annotations.values())
+        self._scalars = wanted if self._simple and all(type_ in _SCALARS for type_ in wanted) else None
+        self._wire = self._build_wire()
+        self._check_defaults()
+
+    def __repr__(self) -> str:
+        return f"Signature({self._shown}, {self.what!r})"
+
+    # Calling
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name, defaults included."""
+        if not kwargs and self._simple and 0 <= (missing := len(self.names) - len(args)) <= len(self._trailing):
+            filled = args + self._trailing[-missing:] if missing else args
+            return dict(zip(self.names, filled, strict=True))
+        try:
+            bound = self._declared.bind(*args, **kwargs)
+        except TypeError as error:
+            message = f"{self.what} can't be called like this: {error}; its signature is {self._shown}"
+        else:
+            bound.apply_defaults()
+            return dict(bound.arguments)
+        raise InvalidInput(message)
+
+    def encode(self, bound: Mapping[str, Any]) -> bytes:
+        if tuple(bound) != self.names:
+            bound = self._in_order(bound)
+        try:
+            return self._wire.write(bound, tuple(map(type, bound.values())) == self._scalars)
+        except Unfit as unfit:
+            message = self._unfit_argument(unfit)
+        raise InvalidInput(message)
+
+    def decode(self, raw: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What to call `fn(ctx, *args, **kwargs)` with."""
+        try:
+            values = cast(dict[str, Any], self._wire.read(raw))
+        except Unfit as unfit:
+            message = self._unreadable(raw, unfit)
+        else:
+            return self._call(values if len(values) == len(self.names) else self._completed(values))
+        raise InvalidInput(message)
+
+    def same_call(self, recorded: bytes, asked: bytes) -> bool:
+        """Equal, or equal but for parameters that only one side has and that hold the declared default."""
+        if recorded == asked:
+            return True
+        ours, theirs = _by_name(recorded), _by_name(asked)
+        return all(
+            ours.get(name, self._defaults.get(name)) == theirs.get(name, self._defaults.get(name))
+            for name in ours.keys() | theirs.keys()
+        )
+
+    def _in_order(self, bound: Mapping[str, Any]) -> dict[str, Any]:
+        unknown = [name for name in bound if name not in self._parameters]
+        if unknown:
+            raise InvalidInput(f"{self.what} has no parameter{_listed(unknown)}; its signature is {self._shown}")
+        return {name: bound[name] for name in self.names if name in bound}
+
+    # Words from a command line
+
+    def read_arguments(self, words: Sequence[str]) -> dict[str, Any]:
+        """Bound arguments from texts, each read by its parameter's annotation; `name=value` names its parameter."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        positional = [parameter for parameter in self._parameters.values() if parameter.kind in _POSITIONAL]
+        rest = next((p for p in self._parameters.values() if p.kind is Parameter.VAR_POSITIONAL), None)
+        for word in words:
+            name, equals, text = word.partition("=")
+            if equals and self._takes_keyword(name):
+                if name in kwargs:
+                    raise InvalidInput(f"{self.what} got {name!r} twice; its signature is {self._shown}")
+                kwargs[name] = self._read_word(name, text)
+            else:
+                parameter = positional[len(args)] if len(args) < len(positional) else rest
+                args.append(self._read_word(parameter.name, word) if parameter else word)
+        return self.bind(tuple(args), kwargs)
+
+    def _takes_keyword(self, name: str) -> bool:
+        parameter = self._parameters.get(name)
+        if parameter is None or parameter.kind is Parameter.VAR_POSITIONAL:
+            return name.isidentifier() and any(p.kind is Parameter.VAR_KEYWORD for p in self._parameters.values())
+        return parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+    def _read_word(self, name: str, word: str) -> Any:
+        known = name if name in self._parameters else self.names[-1]  # else one of those **kwargs takes, always last
+        annotation = self.annotations[known]
+        if annotation is Any:
+            return _json_or_text(word)
+        wire = Wire(annotation, self._parameter_named(known))
+        try:
+            return wire.validator.validate_strings(cast(Any, word), by_name=True)
+        except ValidationError as error:
+            unfit = unfit_of(error, "does not fit")
+        try:
+            from_json(word)  # else the first problem is the one to tell
+            return wire.read(word.encode())
+        except Unfit as error:
+            unfit = error
+        except ValueError:
+            pass
+        shown, problem = self._declared.parameters[known], describe(unfit, name)
+        raise InvalidInput(f"{self.what}: {word!r} can't be read as the argument {name!r} ({shown}): {problem}")
+
+    # Building
+
+    def _build_wire(self) -> Wire:
+        stored = {name: self._stored_as(parameter) for name, parameter in self._parameters.items()}
+        # Not total: which are missing is told apart here, with better words.
+        arguments = typing_extensions.TypedDict("Arguments", stored, total=False)  # pyright: ignore
+        try:
+            return Wire(arguments, f"the arguments of {self.what}", closed=True)
+        except TypeError:
+            for name, annotation in stored.items():
+                Wire(annotation, self._parameter_named(name))  # raises naming the parameter
+            raise
+
+    def _stored_as(self, parameter: Parameter) -> Any:
+        annotation = supported(self.annotations[parameter.name])
+        if parameter.kind is Parameter.VAR_POSITIONAL:
+            return tuple[annotation, ...]
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            unpacked = typing.get_origin(annotation) is typing.Unpack
+            return supported(typing.get_args(annotation)[0]) if unpacked else dict[str, annotation]
+        return annotation
+
+    def _check_defaults(self) -> None:
+        for parameter in self._parameters.values():
+            if parameter.default is not Parameter.empty:
+                try:
+                    self._wire.write({parameter.name: parameter.default})
+                except Unfit as unfit:
+                    raise TypeError(f"the default of {self._unfit_argument(unfit)}") from None
+
+    @cached_property
+    def _defaults(self) -> dict[str, bytes]:
+        """Each declared default as `_by_name` gives it."""
+        defaults = {name: p.default for name, p in self._parameters.items() if p.default is not Parameter.empty}
+        empty: dict[Any, Any] = {Parameter.VAR_POSITIONAL: (), Parameter.VAR_KEYWORD: {}}
+        defaults |= {name: empty[p.kind] for name, p in self._parameters.items() if p.kind in empty}
+        return _by_name(self._wire.write(defaults))
+
+    # Reading what was stored
+
+    def _call(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self._simple:
+            return tuple(values[name] for name in self.names), {}
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for name, parameter in self._parameters.items():
+            if parameter.kind in _POSITIONAL:
+                args.append(values[name])
+            elif parameter.kind is Parameter.VAR_POSITIONAL:
+                args.extend(values[name])
+            elif parameter.kind is Parameter.VAR_KEYWORD:
+                kwargs.update(values[name])
+            else:
+                kwargs[name] = values[name]
+        return tuple(args), kwargs
+
+    def _completed(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        missing = [name for name in self.names if name not in values]
+        new = [name for name in missing if name not in self._defaults]
+        if new:
+            raise InvalidInput(
+                f"{self.what} was called before it had the parameter{_listed(new)}; "
+                f"give a default for calls from before, or start over: its signature is now {self._shown}"
+            )
+        fresh = b"{" + b",".join(to_json(name) + b":" + self._defaults[name] for name in missing) + b"}"
+        return {**values, **self._wire.read(fresh)}
+
+    def _unreadable(self, raw: bytes, unfit: Unfit) -> str:
+        stored = _by_name(raw)
+        gone = [name for name in stored if name not in self._parameters]
+        if not gone:
+            name = str(unfit.path[0]) if unfit.path else "it"
+            problem = describe(_inner(unfit), name)
+            return (
+                f"a stored argument of {self.what} does not fit any more: {problem}; its signature is now {self._shown}"
+            )
+        new = [name for name in self.names if name not in stored]
+        return (
+            f"{self.what} was called with the parameter{_listed(gone)}, removed or renamed since"
+            + (f" (new:{_listed(new)})" if new else "")
+            + f"; keep the name, with a default once it is no longer used: its signature is now {self._shown}"
+        )
+
+    # Words for people
+
+    def _parameter_named(self, name: str) -> str:
+        return f"the parameter {name!r} of {self.what}"
+
+    def _unfit_argument(self, unfit: Unfit) -> str:
+        name = str(unfit.path[0]) if unfit.path else "?"
+        shown = self._parameters.get(name, name)
+        advice = "annotate it with the type it is, or convert it"
+        return f"argument {name!r} of {self.what} can't be stored: {describe(_inner(unfit), name)} ({shown}); {advice}"
+
+
+def _inner(unfit: Unfit) -> Unfit:
+    return Unfit(unfit.path[1:], unfit.problem)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
+
+
+def _by_name(raw: bytes) -> dict[str, bytes]:
+    """Each stored argument as bytes of its own, so that NaN equals NaN and 1 is not True."""
+    return {name: to_json(value) for name, value in cast(dict[str, Any], from_json(raw)).items()}
+
+
+def _json_or_text(word: str) -> Any:
+    try:
+        return json.loads(word)
+    except ValueError:
+        return word
+
+
+def _hints(fn: Callable[..., Any], what: str) -> dict[str, Any]:
+    """The annotations, but ctx's, resolved."""
+    fn = inspect.unwrap(fn)
+    context = next(iter(inspect.signature(fn).parameters), "")
+    wanted = {name: hint for name, hint in fn.__annotations__.items() if name != context}
+    local: dict[str, Any] = {}
+    while True:
+        try:
+            named = SimpleNamespace(__annotations__=wanted, __type_params__=getattr(fn, "__type_params__", ()))
+            return typing.get_type_hints(named, fn.__globals__, local, include_extras=True)
+        except NameError as error:
+            name = error.name or ""
+            found = _in_callers(fn, name)
+            if name in local or found is None:
+                raise TypeError(
+                    f"an annotation of {what} names {name!r}, which is not known where the function is defined; "
+                    "import or define it at module level, before the function is used, and outside TYPE_CHECKING"
+                ) from error
+            local[name] = found
+        except Exception as error:
+            raise TypeError(f"the annotations of {what} can't be read: {error}") from error
+
+
+def _in_callers(fn: Callable[..., Any], name: str) -> Any:
+    """What `name` is in the function that defines `fn`, if that is running: classes local to a test, mostly."""
+    around = fn.__qualname__.split(".")
+    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        if frame.f_code.co_name in around and name in frame.f_locals:
+            return frame.f_locals[name]
+        frame = frame.f_back
+    return None

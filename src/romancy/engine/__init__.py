@@ -1,0 +1,24 @@
+"""The engine on one page.
+
+An instance is *resident* (in memory) or a row. Things happen to it: an activity ended, an event was offered, a time has
+come, somebody cancelled. Each goes into its *inbox*. The scheduler feeds inboxes from plain loop callbacks; what the code
+does in return, up to its next wait, is one *activation*, and an activation is one *commit*: entries, waits, sent events,
+the outcome. While it is under way the instance is fed nothing. Only when the commit is in does anything leave: activities
+start, hooks hear of it, results are handed out.
+
+The *committer* groups the commits of all instances, new starts and accepted events into one transaction at a time. Its
+answer says item by item what was applied, and brings *offers*: the oldest event each wait may take. A refused commit
+means somebody else wrote to the instance: it is dropped from memory and read again.
+
+    resident.py     an instance in memory, and the inputs that can reach it
+    activation.py   inbox -> code -> commit; pure
+    scheduler.py    who is fed next, what follows a commit, loading and evicting
+    committer.py    one transaction after the other; outages, refusals
+    activities.py   attempts in tasks and threads, retries, timeouts
+    timers.py       the heap of what falls due
+    engine.py       lease, sweep, retention; what the app calls
+"""
+
+from romancy.engine.engine import Engine
+
+__all__ = ["Engine"]

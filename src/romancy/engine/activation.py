@@ -1,0 +1,216 @@
+"""One activation: feed an instance what is in its inbox, and gather all that comes of it into one commit.
+
+Pure: no awaiting, no storage, no clock but the one given. What must happen only after the commit is left in `After`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from romancy import hooks as h
+from romancy.core.failure import Failure
+from romancy.core.history import Kind, pack_event
+from romancy.core.instance import Activation, fit
+from romancy.core.model import Event, from_us
+from romancy.core.operations import ActivityCall, EventWait, Operation, Timer
+from romancy.engine.resident import (
+    ActivityDone,
+    ActivityFailed,
+    AttemptChanged,
+    CancelAsked,
+    Due,
+    EventOffered,
+    Input,
+    Looked,
+    Resident,
+    TimedOut,
+    wait_row,
+)
+from romancy.errors import NotStorable
+from romancy.storage.protocol import Accept, Attempt, Commit, Consumption, Misfit
+
+_logger = logging.getLogger("romancy")
+Stamp = Callable[[Event], Accept]
+
+
+@dataclass(slots=True)
+class After:
+    """What is done once the commit is in: nothing leaves the process before."""
+
+    activation: Activation
+    told: list[object] = field(default_factory=list[object])
+    """Infos for hooks, in order."""
+    retries: list[Attempt] = field(default_factory=list[Attempt])
+    confirm: list[str] = field(default_factory=list[str])
+    """Waits whose time has come: look once more before they time out."""
+
+
+class Step:
+    """Works off one inbox."""
+
+    def __init__(self, resident: Resident, now: int, stamp: Stamp, tell: bool) -> None:
+        instance = resident.instance
+        self.resident, self.instance, self.now = resident, instance, max(now, instance.at)
+        self._stamp, self._tell = stamp, tell
+        self.commit = Commit(instance.id, resident.version, "running", self.now)
+        self._told: list[object] = []
+        self._retries: list[Attempt] = []
+        self._confirm: list[str] = []
+        self._consumed: set[int] = set()
+
+    def run(self) -> After:
+        """Feed everything; raises what the instance raises when its code left its history."""
+        resident, instance = self.resident, self.instance
+        if not resident.begun:
+            resident.begun = True
+            instance.begin()
+            self._say(h.WorkflowStartedInfo, error=None)
+        while resident.inbox:
+            self._handle(resident.inbox.popleft())
+        resident.consumed = self._consumed
+        self._gather(instance.take())
+        return After(self._activation, self._told, self._retries, self._confirm)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is anything to store."""
+        c = self.commit
+        rows = c.consumed or c.misfits or c.hints or c.looks or c.attempts or c.requests_done or c.closed
+        return self._activation.is_empty and not rows
+
+    # --- what came ---------------------------------------------------------------------------------------------------
+    def _handle(self, input: Input) -> None:
+        if isinstance(input, AttemptChanged):
+            self._attempt_changed(input)
+        elif isinstance(input, EventOffered):
+            self._event_offered(input)
+        elif isinstance(input, Looked):
+            self.commit.hints += input.events
+        elif isinstance(input, CancelAsked):
+            self._cancel(input)
+        elif self.instance.outcome is None:
+            operation = self.instance.ops.get(input.op)
+            if operation is not None:
+                self._settle(input, operation)
+
+    def _settle(self, input: ActivityDone | ActivityFailed | Due | TimedOut, op: Operation) -> None:
+        if isinstance(input, ActivityDone):
+            self.commit.sent += [self._stamp(event) for event in input.sent]
+            self.instance.apply(Kind.ACTIVITY_COMPLETED, op.id, self.now, input.payload)
+            self._activity_ended(op, h.ActivityCompletedInfo, input.attempt)
+        elif isinstance(input, ActivityFailed):
+            self.instance.apply(Kind.ACTIVITY_FAILED, op.id, self.now, input.payload)
+            failure = Failure.decode(input.payload)
+            self._activity_ended(
+                op, h.ActivityFailedInfo, input.attempt, error_type=failure.error_type, message=failure.message
+            )
+        elif isinstance(op, Timer):
+            self.instance.apply(Kind.TIMER_FIRED, op.id, self.now)
+            self._say(h.TimerFiredInfo, timer_id=op.id, due_at=from_us(op.due))
+        elif isinstance(input, Due):
+            self._confirm.append(op.id)
+        elif isinstance(op, EventWait):
+            self.instance.apply(Kind.WAIT_TIMED_OUT, op.id, self.now)
+            self._say_wait(h.WaitTimedOutInfo, op)
+
+    def _activity_ended(self, op: Operation, info: type, attempt: int, **more: str) -> None:
+        if self.resident.attempts.pop(op.id, None) is not None:
+            self.commit.attempts_done.append(op.id)
+        if self._tell and isinstance(op, ActivityCall):
+            self._say(info, activity=op.activity.name, activity_id=op.id, attempt=attempt, **more)
+
+    def _attempt_changed(self, input: AttemptChanged) -> None:
+        attempt = input.attempt
+        op = self.instance.ops.get(attempt.op)
+        if not isinstance(op, ActivityCall):
+            return
+        self.resident.attempts[attempt.op] = attempt
+        self.commit.attempts.append(attempt)
+        if attempt.next_due is not None:
+            self._retries.append(attempt)
+            self._say(
+                h.ActivityRetryingInfo,
+                activity=op.activity.name,
+                activity_id=op.id,
+                attempt=attempt.n,
+                error_type=input.error_type,
+                message=input.message,
+                next_at=from_us(attempt.next_due),
+            )
+
+    def _event_offered(self, input: EventOffered) -> None:
+        event, op = input.event, self.instance.ops.get(input.op)
+        self.commit.hints.append(event.seq)
+        if not isinstance(op, EventWait):
+            return  # the wait is gone; the event was not consumed and stays for the next one
+        if event.seq in self._consumed or event.seq in self.resident.consumed:
+            self.commit.looks.append(op.id)  # another wait of ours took it: there may be a later one
+            return
+        try:
+            value = fit(op, event)
+        except NotStorable as error:
+            _logger.warning(
+                "event %r of %r does not fit the model of wait %r in instance %r: %s",
+                event.id,
+                event.type,
+                op.id,
+                self.instance.id,
+                error,
+            )
+            self.commit.misfits.append(Misfit(op.id, op.model_key, event.seq, str(error)))
+            self.commit.looks.append(op.id)
+            return
+        self._consumed.add(event.seq)
+        self.commit.consumed.append(Consumption(event.seq, event.type, wait_row(op)))
+        self.instance.apply(Kind.EVENT_RECEIVED, op.id, self.now, pack_event(event), event.seq, value)
+        self._say(h.EventReceivedInfo, event_type=event.type, event_data=value.data, event=value, wait_id=op.id)
+        self._say_wait(h.WaitCompletedInfo, op)
+
+    def _cancel(self, input: CancelAsked) -> None:
+        self.commit.requests_done.append(input.request)
+        if self.instance.cancelling is None and self.instance.outcome is None:
+            self.instance.apply(Kind.CANCEL_REQUESTED, "", self.now, input.reason.encode())
+
+    # --- what came of it -----------------------------------------------------------------------------------------------
+    def _gather(self, activation: Activation) -> None:
+        self._activation, commit = activation, self.commit
+        commit.entries = activation.entries
+        commit.opened = [wait_row(op) for op in activation.opened if not isinstance(op, ActivityCall)]
+        commit.closed = [op.id for op in activation.closed if not isinstance(op, ActivityCall)]
+        commit.closed += self.resident.stale_waits
+        self.resident.stale_waits = []
+        for op in activation.closed:
+            if isinstance(op, ActivityCall) and self.resident.attempts.pop(op.id, None) is not None:
+                commit.attempts_done.append(op.id)
+        commit.sent += [self._stamp(event) for event in activation.sent]
+        commit.description = activation.description
+        commit.status = self.instance.status
+        commit.looks = [op for op in commit.looks if op in self.instance.ops]
+        if activation.outcome is not None:
+            commit.output = activation.outcome.output
+            commit.error = activation.outcome.error.encode() if activation.outcome.error else None
+            commit.attempts = []
+            commit.attempts_done += list(self.resident.attempts)
+        if self._tell:
+            self._tell_rest(activation)
+
+    def _tell_rest(self, activation: Activation) -> None:
+        for op in activation.opened:
+            if isinstance(op, EventWait):
+                self._say_wait(h.WaitStartedInfo, op)
+            elif isinstance(op, Timer):
+                self._say(h.TimerStartedInfo, timer_id=op.id, due_at=from_us(op.due))
+        for item in self.commit.sent:
+            self._say(h.EventSentInfo, event_type=item.event.type, event_id=item.event.id)
+
+    def _say_wait(self, info: type, op: EventWait) -> None:
+        self._say(info, wait_id=op.id, types=op.types, due_at=None if op.due is None else from_us(op.due))
+
+    def _say(self, info: type, **fields: object) -> None:
+        if self._tell:
+            instance = self.instance
+            self._told.append(
+                info(instance_id=instance.id, workflow=instance.definition.name, at=from_us(self.now), **fields)
+            )

@@ -1,0 +1,327 @@
+"""The activity runner: attempts in tasks and threads, bounded, timed, cancelled, and their outcomes told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any
+
+from romancy.api.context import ActivityContext
+from romancy.core import failure as failures
+from romancy.core.clock import Alarm, Clock
+from romancy.core.instance import current
+from romancy.core.model import SECOND
+from romancy.core.operations import ActivityCall
+from romancy.core.retry import RetryPolicy
+from romancy.engine.resident import ActivityDone, ActivityFailed, AttemptChanged, Input, Resident
+from romancy.errors import ActivityTimeout, InvalidInput, NotStorable
+from romancy.storage.protocol import Attempt
+
+_logger = logging.getLogger("romancy")
+MAX_RESULT = 16 * 1024 * 1024
+"""Bytes one result may have."""
+
+
+class Attempting:
+    """One attempt that is queued or runs."""
+
+    __slots__ = (
+        "alarm",
+        "call",
+        "context",
+        "ended",
+        "progress_at",
+        "record",
+        "resident",
+        "task",
+        "timed_out",
+        "withdrawn",
+    )
+
+    def __init__(self, resident: Resident, call: ActivityCall, record: Attempt) -> None:
+        self.resident, self.call, self.record = resident, call, record
+        self.context: ActivityContext | None = None
+        self.task: asyncio.Future[Any] | None = None
+        self.alarm: Alarm | None = None
+        self.withdrawn = False
+        self.timed_out = False
+        self.ended = False
+        self.progress_at = 0
+
+    def __repr__(self) -> str:
+        return f"<Attempting {self.call.id} #{self.record.n + 1} of {self.resident.instance.id!r}>"
+
+
+class Activities:
+    """Runs attempts, at most `limit` at a time, and posts what came of them."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        limit: int,
+        retry: RetryPolicy,
+        state: Any,
+        post: Callable[[Resident, Input], None],
+        started: Callable[[Attempting], None],
+    ) -> None:
+        self._clock, self._limit, self._retry, self._state = clock, limit, retry, state
+        self._post, self._started = post, started
+        self._queue: deque[Attempting] = deque()
+        self._open: dict[tuple[str, str], Attempting] = {}
+        self._running = 0
+        self._threads: ThreadPoolExecutor | None = None
+        self._stopping = False
+        self._ended = asyncio.Event()
+        self.replacements: dict[Callable[..., Any], Callable[..., Any]] = {}
+        """Fakes for tests: what to call instead of an activity's function."""
+
+    def __repr__(self) -> str:
+        return f"<Activities running={self._running} queued={len(self._queue)}>"
+
+    @property
+    def running(self) -> int:
+        return self._running + len(self._queue)
+
+    def start(self, resident: Resident, call: ActivityCall) -> None:
+        """Begin the next attempt of a call, as soon as there is room."""
+        now = self._clock.now()
+        record = resident.attempts.get(call.id) or Attempt(call.id, 0, now)
+        attempting = Attempting(resident, call, record)
+        self._open[resident.instance.id, call.id] = attempting
+        self._queue.append(attempting)
+        self._fill()
+
+    def retry_at(self, resident: Resident, call: ActivityCall, due: int) -> None:
+        """The next attempt begins at its recorded time."""
+        attempting = Attempting(resident, call, resident.attempts[call.id])
+        self._open[resident.instance.id, call.id] = attempting
+
+        def begin() -> None:
+            if not attempting.withdrawn and not self._stopping:
+                self._queue.append(attempting)
+                self._fill()
+
+        attempting.alarm = self._clock.call_at(due, begin)
+
+    def withdraw(self, instance: str, op: str) -> None:
+        """Nobody waits for this call any more: cancel it; whatever it still does is not recorded."""
+        attempting = self._open.pop((instance, op), None)
+        if attempting is None:
+            return
+        attempting.withdrawn = True
+        if attempting.alarm is not None:
+            attempting.alarm.cancel()
+        self._cancel(attempting)
+
+    def withdraw_all(self, resident: Resident) -> None:
+        for instance, op in [key for key in self._open if key[0] == resident.instance.id]:
+            self.withdraw(instance, op)
+
+    def _cancel(self, attempting: Attempting) -> None:
+        if attempting.context is not None:
+            attempting.context.cancelled.set()
+        if attempting.task is not None and attempting.call.activity.is_async:
+            attempting.task.cancel()
+
+    # --- running -------------------------------------------------------------------------------------------------------
+    def _fill(self) -> None:
+        while self._queue and self._running < self._limit and not self._stopping:
+            attempting = self._queue.popleft()
+            if not attempting.withdrawn:
+                self._launch(attempting)
+
+    def _launch(self, attempting: Attempting) -> None:
+        call, record, instance = attempting.call, attempting.record, attempting.resident.instance
+        context = attempting.context = ActivityContext(
+            instance_id=instance.id,
+            workflow_name=instance.definition.name,
+            activity_id=call.id,
+            attempt=record.n + 1,
+            state=self._state,
+            last_progress=json.loads(record.progress) if record.progress else None,
+            on_progress=lambda value: self._progress(attempting, value),
+        )
+        self._running += 1
+        self._started(attempting)
+        fn = self.replacements.get(call.activity.fn, call.activity.fn)
+        loop = asyncio.get_running_loop()
+        if call.activity.is_async:
+            attempting.task = loop.create_task(self._run_async(attempting, fn, context))
+        else:
+            attempting.task = loop.create_task(self._run_in_thread(attempting, fn, context))
+        if call.timeout is not None:
+            attempting.alarm = self._clock.call_at(self._clock.now() + call.timeout, lambda: self._expire(attempting))
+
+    async def _run_async(self, attempting: Attempting, fn: Callable[..., Any], context: ActivityContext) -> None:
+        current.set(context)
+        try:
+            args, kwargs = attempting.call.activity.signature.decode(attempting.call.arguments)
+            outcome = await fn(context, *args, **kwargs), None
+        except asyncio.CancelledError as error:
+            outcome = None, error
+        except (InvalidInput, NotStorable, Exception) as error:
+            outcome = None, error
+        self._over(attempting, *outcome)
+
+    async def _run_in_thread(self, attempting: Attempting, fn: Callable[..., Any], context: ActivityContext) -> None:
+        """The slot stays taken until the thread really ends, even if nobody waits for it any more."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._limit, "romancy-activity")
+
+        def work() -> tuple[Any, BaseException | None]:
+            try:
+                args, kwargs = attempting.call.activity.signature.decode(attempting.call.arguments)
+                return fn(context, *args, **kwargs), None
+            except BaseException as error:
+                return None, error
+
+        variables = copy_context()
+        variables.run(current.set, context)
+        outcome = await asyncio.get_running_loop().run_in_executor(self._threads, lambda: variables.run(work))
+        self._over(attempting, *outcome)
+
+    def _expire(self, attempting: Attempting) -> None:
+        if attempting.ended or attempting.withdrawn:
+            return
+        attempting.timed_out = True
+        self._cancel(attempting)
+        if not attempting.call.activity.is_async:
+            # A thread can't be stopped: the attempt counts as timed out now, its slot is free when it ends.
+            self._failed(attempting, self._timeout_error(attempting))
+            attempting.withdrawn = True
+
+    def _timeout_error(self, attempting: Attempting) -> ActivityTimeout:
+        seconds = (attempting.call.timeout or 0) / SECOND
+        return ActivityTimeout(
+            f"the attempt ran longer than its timeout of {seconds:g} s",
+            activity=attempting.call.activity.name,
+            error_type="TimeoutError",
+        )
+
+    def _over(self, attempting: Attempting, result: Any, error: BaseException | None) -> None:
+        attempting.ended = True
+        self._running -= 1
+        if attempting.alarm is not None:
+            attempting.alarm.cancel()
+        if not attempting.withdrawn:
+            if attempting.timed_out and isinstance(error, asyncio.CancelledError):
+                self._failed(attempting, self._timeout_error(attempting))
+            elif error is None:
+                self._completed(attempting, result)
+            elif not (self._stopping and isinstance(error, asyncio.CancelledError)):
+                self._failed(attempting, error)
+        self._ended.set()
+        self._fill()
+
+    # --- outcomes --------------------------------------------------------------------------------------------------------
+    def _completed(self, attempting: Attempting, result: Any) -> None:
+        call = attempting.call
+        try:
+            payload = call.activity.signature.result.encode(result)
+            if len(payload) > MAX_RESULT:
+                raise NotStorable(
+                    f"the result of activity {call.activity.name!r} is {len(payload):,} bytes, more than the "
+                    f"{MAX_RESULT:,} allowed; store it elsewhere and return where it is"
+                )
+            call.activity.signature.result.decode(payload)
+        except Exception as error:
+            self._failed(attempting, error, final=True)
+            return
+        self._open.pop((attempting.resident.instance.id, call.id), None)
+        staged = attempting.context.staged if attempting.context else []
+        self._post(attempting.resident, ActivityDone(call.id, payload, staged, attempting.record.n + 1))
+
+    def _failed(self, attempting: Attempting, error: BaseException, *, final: bool = False) -> None:
+        call, record, resident = attempting.call, attempting.record, attempting.resident
+        attempts = record.n + 1
+        policy = call.retry or self._retry
+        self._open.pop((resident.instance.id, call.id), None)
+        failure = failures.capture(
+            error, attempts=attempts, timeout=isinstance(error, ActivityTimeout), raises=call.activity.raises
+        )
+        now = self._clock.now()
+        retryable = (
+            not final and failure.listed is None and policy.allows(error) and not isinstance(error, InvalidInput)
+        )
+        due = policy.next_due(attempts, record.first_at, now) if retryable else None
+        if failure.listed is None:
+            _logger.warning(
+                "attempt %d of activity %s failed (%s: %s); %s",
+                attempts,
+                call.id,
+                failure.error_type,
+                failure.message,
+                "no more attempts" if due is None else f"next in {max(0, due - now) / SECOND:.3g} s",
+                extra={"instance_id": resident.instance.id, "workflow": resident.instance.definition.name},
+            )
+        if due is None:
+            self._post(resident, ActivityFailed(call.id, failure.encode(), attempts))
+            return
+        progress = attempting.context.last_progress if attempting.context else None
+        changed = Attempt(
+            call.id,
+            attempts,
+            record.first_at,
+            due,
+            failure.encode(),
+            _plain(progress),
+            record.crashes,
+        )
+        self._post(resident, AttemptChanged(changed, failure.error_type, failure.message))
+
+    def _progress(self, attempting: Attempting, value: object) -> None:
+        """Kept at most once a second; the last value goes with a failed attempt anyway."""
+        raw = json.dumps(value).encode()
+        now = self._clock.now()
+        if now - attempting.progress_at < SECOND or attempting.ended:
+            return
+        attempting.progress_at = now
+        record = attempting.record
+        attempting.record = changed = Attempt(
+            record.op, record.n, record.first_at, None, record.error, raw, record.crashes, started=True
+        )
+        loop = self._loop
+        loop.call_soon_threadsafe(self._post, attempting.resident, AttemptChanged(changed))
+
+    # --- stopping --------------------------------------------------------------------------------------------------------
+    async def stop(self, limit: float) -> None:
+        """Start nothing more; let what runs finish within the limit, then give it up unrecorded."""
+        self._stopping = True
+        for attempting in list(self._open.values()):
+            if attempting.alarm is not None and attempting.task is None:
+                attempting.alarm.cancel()
+        self._queue.clear()
+        try:
+            async with asyncio.timeout(limit):
+                await self._drained()
+        except TimeoutError:
+            _logger.warning(
+                "%d activities are still running after %g s; another worker will repeat them", self._running, limit
+            )
+            for attempting in list(self._open.values()):
+                attempting.withdrawn = True
+                self._cancel(attempting)
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _drained(self) -> None:
+        while self._running:
+            self._ended.clear()
+            await self._ended.wait()
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return self._home
+
+    def at_home(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The loop that threads report to."""
+        self._home = loop
+
+
+def _plain(value: Any) -> bytes | None:
+    return None if value is None else json.dumps(value).encode()

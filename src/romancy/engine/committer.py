@@ -1,0 +1,213 @@
+"""The committer: everything that is to be stored, grouped into one transaction at a time.
+
+While one batch commits, the next gathers; no timer and no knob, the batch follows the load. A batch whose outcome is
+unknown is submitted again exactly as it was; one that holds a value the database refuses is taken apart until only the
+culprit is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Any
+
+from romancy.core.clock import Clock
+from romancy.errors import AppNotRunning, StorageError
+from romancy.storage.protocol import (
+    Accept,
+    AcceptAnswer,
+    Answer,
+    Batch,
+    Commit,
+    Offer,
+    RefusedValue,
+    Request,
+    RequestAnswer,
+    Start,
+    StartAnswer,
+    Storage,
+    TransientError,
+)
+
+_logger = logging.getLogger("romancy")
+MAX_BATCH = 2_000
+MAX_WAITING = 10_000
+"""Starts and events from outside that may wait to be stored; more callers wait their turn."""
+
+Done = Callable[[bool, "RefusedValue | None"], None]
+
+
+class Committer:
+    """Takes what is to be stored, and says when it is."""
+
+    def __init__(self, storage: Storage, clock: Clock, workflows: Callable[[], Collection[str]]) -> None:
+        self.worker: str | None = None
+        self.on_started: Callable[[Start], None] = lambda start: None
+        self.on_answer: Callable[[Answer], None] = lambda answer: None
+        self.on_fenced: Callable[[], None] = lambda: None
+        self.on_idle: Callable[[], None] = lambda: None
+        self.on_settled: Callable[[], None] = lambda: None
+        self._storage, self._clock, self._workflows = storage, clock, workflows
+        self._queue: deque[tuple[str, Any, Any]] = deque()
+        self._busy = False
+        self._closed = False
+        self._waiting = 0
+        self._room = asyncio.Event()
+        self._outage = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Committer queued={len(self._queue)} busy={self._busy}>"
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._busy and not self._queue
+
+    # --- putting in --------------------------------------------------------------------------------------------------
+    def commit(self, commit: Commit, done: Done) -> None:
+        """Store an activation; `done(applied, refusal)` is called afterwards."""
+        self._put("commits", commit, done)
+
+    def look(self, instance: str, op: str | None, done: Callable[[], None] | None = None) -> None:
+        """Look for events for a wait, or for all waits of an instance; what is found arrives as offers."""
+        self._put("looks", (instance, op), done)
+
+    async def start(self, start: Start) -> StartAnswer:
+        return await self._ask("starts", start)
+
+    async def accept(self, item: Accept) -> AcceptAnswer:
+        return await self._ask("accepts", item)
+
+    async def request(self, request: Request) -> RequestAnswer:
+        return await self._ask("requests", request)
+
+    async def _ask(self, kind: str, item: Any) -> Any:
+        while self._waiting >= MAX_WAITING:
+            self._room.clear()
+            await self._room.wait()
+        if self._closed:
+            raise AppNotRunning
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting += 1
+        try:
+            self._put(kind, item, future)
+            return await future
+        finally:
+            self._waiting -= 1
+            self._room.set()
+
+    def _put(self, kind: str, item: Any, done: Any) -> None:
+        self._queue.append((kind, item, done))
+        if not self._busy:
+            self._busy = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    # --- one batch after the other -------------------------------------------------------------------------------------
+    def _next(self) -> None:
+        queue = self._queue
+        if not queue:
+            self._busy = False
+            self.on_idle()
+            return
+        items = [queue.popleft() for _ in range(min(len(queue), MAX_BATCH))]
+        self._submit(self._batch(items, os.urandom(16)), items)
+
+    def _batch(self, items: list[tuple[str, Any, Any]], token: bytes) -> Batch:
+        batch = Batch(self.worker, self._workflows(), token, self._clock.now())
+        for kind, item, _ in items:
+            getattr(batch, kind).append(item)
+        return batch
+
+    def _submit(self, batch: Batch, items: list[tuple[str, Any, Any]]) -> None:
+        try:
+            future = self._storage.commit(batch)
+        except StorageError as error:
+            self._fail(items, error)
+            return
+        future.add_done_callback(lambda f: self._answered(batch, items, f))
+
+    def _answered(self, batch: Batch, items: list[tuple[str, Any, Any]], future: asyncio.Future[Answer]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if future.cancelled() or isinstance(error, TransientError):
+            self._retry(batch, items, error)
+            return
+        if self._outage:
+            _logger.warning("the database is back; work goes on")
+            self._outage = 0.0
+        if isinstance(error, RefusedValue):
+            self._bisect(batch, items, error)
+        elif error is not None:
+            _logger.error("storing a batch of %d failed", len(items), exc_info=error)
+            self._fail(items, error)
+            self._next()
+        else:
+            self._settle(items, future.result())
+            self._next()
+
+    def _retry(self, batch: Batch, items: list[tuple[str, Any, Any]], error: BaseException | None) -> None:
+        """An outage. Whether the batch got through is unknown, so it goes out again unchanged, and nothing overtakes."""
+        if not self._outage:
+            _logger.error("the database can't be written (%s); work pauses until it can", error)
+        self._outage = min(max(self._outage * 2, 0.05), 2.0)
+        if self._closed:
+            self._fail(items, error or AppNotRunning())
+            self._next()
+        else:
+            asyncio.get_running_loop().call_later(self._outage, self._submit, batch, items)
+
+    def _bisect(self, batch: Batch, items: list[tuple[str, Any, Any]], error: RefusedValue) -> None:
+        """Only the item that holds what the database refuses may suffer."""
+        if len(items) == 1:
+            kind, _, done = items[0]
+            if kind == "commits":
+                done(False, error)
+            else:
+                self._fail(items, error)
+            self._next()
+            return
+        middle = len(items) // 2
+        self._queue.extendleft(reversed(items[middle:]))
+        self._submit(self._batch(items[:middle], os.urandom(16)), items[:middle])
+
+    def _fail(self, items: list[tuple[str, Any, Any]], error: BaseException) -> None:
+        for kind, _, done in items:
+            if kind == "commits":
+                done(False, None)
+            elif kind == "looks":
+                if done is not None:
+                    done()
+            elif not done.done():
+                done.set_exception(error)
+
+    def _settle(self, items: list[tuple[str, Any, Any]], answer: Answer) -> None:
+        answers = {
+            "starts": iter(answer.starts),
+            "accepts": iter(answer.accepts),
+            "requests": iter(answer.requests),
+        }
+        commits = iter(answer.commits)
+        for kind, item, done in items:
+            if kind == "commits":
+                done(next(commits), None)
+            elif kind != "looks":
+                result = next(answers[kind])
+                if kind == "starts" and result.created and item.owner and not answer.fenced:
+                    self.on_started(item)  # whoever asked may be gone by now; the instance runs all the same
+                if not done.done():
+                    done.set_result(result)
+        self.on_answer(answer)
+        for kind, _, done in items:
+            if kind == "looks" and done is not None:
+                done()
+        if answer.fenced:
+            self.on_fenced()
+        self.on_settled()
+
+    def close(self) -> None:
+        """Take nothing more from outside; what is queued is still stored."""
+        self._closed = True
+
+
+__all__ = ["Committer", "Offer"]

@@ -1,0 +1,54 @@
+"""Background duties: each a round of work that says how long to rest afterwards. The loop is written once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+_logger = logging.getLogger("romancy")
+
+
+class Duty:
+    """Repeats `round` until stopped; `kick` ends its rest."""
+
+    def __init__(self, name: str, round: Callable[[], Awaitable[float]]) -> None:
+        self._name, self._round = name, round
+        self._kicked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._working = False
+
+    def __repr__(self) -> str:
+        return f"<Duty {self._name} working={self._working}>"
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._repeat(), name=f"romancy-{self._name}")
+
+    def kick(self) -> None:
+        """Do a round now (or another one, if one is under way)."""
+        self._kicked.set()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._working and not self._kicked.is_set()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _repeat(self) -> None:
+        while True:
+            self._working = True
+            self._kicked.clear()
+            try:
+                rest = await self._round()
+            except Exception as error:
+                _logger.warning("%s: %s; trying again in a second", self._name, error)
+                rest = 1.0
+            self._working = False
+            try:
+                async with asyncio.timeout(rest):
+                    await self._kicked.wait()
+            except TimeoutError:
+                continue

@@ -1,0 +1,335 @@
+"""The engine of one app: composes the parts, keeps its lease, and looks after what other processes leave."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from romancy import hooks as h
+from romancy.core.clock import Clock
+from romancy.core.failure import Failure
+from romancy.core.instance import fit
+from romancy.core.model import SECOND, Event, from_us, to_us
+from romancy.core.operations import EventWait
+from romancy.core.registry import Registry
+from romancy.core.retry import RetryPolicy
+from romancy.engine.activities import Activities, Attempting
+from romancy.engine.committer import Committer
+from romancy.engine.duty import Duty
+from romancy.engine.hooks import HookRunner
+from romancy.engine.resident import CancelAsked
+from romancy.engine.results import Ending, Results
+from romancy.engine.scheduler import Scheduler
+from romancy.engine.timers import LIMIT, WINDOW, Timers
+from romancy.errors import AppNotRunning, InvalidEvent, NotStorable
+from romancy.storage.protocol import CANCEL, AcceptAnswer, Request, RequestAnswer, Start, StartAnswer, Storage
+
+_logger = logging.getLogger("romancy")
+CLAIM = 500
+"""Instances claimed at a time."""
+SWEEP = 1.0
+"""Seconds between looks for what nobody announced."""
+
+
+class Engine:
+    """Runs the workflows of one app on one event loop."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        registry: Registry,
+        *,
+        worker: bool,
+        hooks: Sequence[h.HooksBase],
+        retry: RetryPolicy,
+        state: Any,
+        max_activities: int,
+        max_resident: int,
+        retention: int,
+        lease: int,
+        grace: float,
+        timer_window: int = WINDOW,
+    ) -> None:
+        self.storage, self.clock, self.registry = storage, clock, registry
+        self.is_worker = worker
+        self.worker_id: str | None = None
+        self._retention, self._lease, self._grace = retention, lease, grace
+        self.results = Results()
+        self.hooks = HookRunner(hooks)
+        self.committer = Committer(storage, clock, lambda: registry.names)
+        self.scheduler = Scheduler(
+            storage, clock, registry, self.committer, self.hooks, self.results, state, max_resident
+        )
+        self.activities = Activities(clock, max_activities, retry, state, self.scheduler.post, self._activity_started)
+        self.timers = Timers(clock, self.scheduler.fire, self._refresh_timers, timer_window)
+        self.scheduler.activities, self.scheduler.timers = self.activities, self.timers
+        self.committer.on_started = self.scheduler.begin
+        self.committer.on_answer = self.scheduler.answered
+        self.committer.on_fenced = self._fenced
+        self._sweep = Duty("sweep", self._sweep_round)
+        self._renewal = Duty("lease", self._renew_round)
+        self._pruning = Duty("retention", self._prune_round)
+        self._refreshing: set[asyncio.Task[None]] = set()
+        self._running = False
+        self._renewed = False
+
+    def __repr__(self) -> str:
+        return f"<Engine {self.worker_id} {self.scheduler!r} {self.committer!r} {self.activities!r} {self.timers!r}>"
+
+    # --- life --------------------------------------------------------------------------------------------------------
+    async def start(self) -> None:
+        self.storage.on_foreign_change = self._foreign_change
+        self.activities.at_home(asyncio.get_running_loop())
+        self._running = True
+        if self.is_worker:
+            await self._register()
+            self.scheduler.watchdog.start()
+            self._renewal.start()
+            self._pruning.start()
+            self._refresh_timers()
+        self._sweep.start()
+
+    async def _register(self) -> None:
+        """A fresh id every time: nothing an older registration left in flight can be taken for ours."""
+        self.worker_id = self.committer.worker = uuid.uuid4().hex
+        await self.storage.register(self.worker_id, self._lease, self.registry.triggers, self.registry.names)
+
+    async def stop(self) -> None:
+        """Finish or hand back what runs within the grace, store everything, then let go."""
+        self._running = False
+        for duty in (self._sweep, self._pruning):
+            await duty.stop()
+        self.timers.stop()
+        await self.activities.stop(self._grace)
+        await self._flushed()
+        self.committer.close()
+        await self._renewal.stop()
+        for task in self._refreshing:
+            task.cancel()
+        self.scheduler.watchdog.stop()
+        if self.worker_id is not None:
+            worker, self.worker_id = self.worker_id, None
+            await self.storage.release(worker)
+        self.scheduler.drop_all()
+        await self.hooks.finish(self._grace)
+        self.results.fail_all(AppNotRunning("the app was stopped while a result was awaited; the instance goes on"))
+
+    async def crash(self) -> None:
+        """For tests: stop as if killed. Nothing is finished, stored or released."""
+        self._running = False
+        for duty in (self._sweep, self._pruning, self._renewal):
+            await duty.stop()
+        self.timers.stop()
+        self.committer.close()
+        self.committer.on_answer = lambda answer: None
+        self.committer.on_started = lambda start: None
+        self.scheduler.watchdog.stop()
+        self.scheduler.drop_all()
+        await self.activities.stop(0)
+
+    async def _flushed(self) -> None:
+        """Wait until everything that happened is stored; an outage may make that impossible within the grace."""
+        try:
+            async with asyncio.timeout(max(self._grace, 1.0)):
+                while not (self.committer.is_idle and self.scheduler.is_idle):
+                    await asyncio.sleep(0.001)
+        except TimeoutError:
+            _logger.error("stopping with steps not stored; they will be repeated")
+
+    def _fenced(self) -> None:
+        """Another worker took over, thinking this one dead: what is in memory is not ours any more."""
+        if not self._running or self.worker_id is None:
+            return
+        _logger.warning("worker %s was taken over by another (was it paused?); it starts afresh", self.worker_id)
+        self.worker_id = self.committer.worker = None
+        self.scheduler.drop_all()
+        self._renewal.kick()
+
+    # --- what others ask -----------------------------------------------------------------------------------------------
+    async def start_instance(self, start: Start) -> StartAnswer:
+        if self.worker_id is not None and self.registry.get(start.workflow) is not None and self.scheduler.has_room:
+            start.owner = self.worker_id
+        answer = await self.committer.start(start)
+        if start.owner is None:
+            self._sweep.kick()
+        return answer
+
+    async def accept(self, event: Event) -> tuple[AcceptAnswer, int]:
+        """Store an event; also how many of the matched waits judged its data as unfit."""
+        item = self.scheduler.stamp(_with_expiry(event))
+        answer = await self.committer.accept(item)
+        mismatched = len(item.unfit)
+        for instance, op in answer.matched:
+            resident = self.scheduler.residents.get(instance)
+            if resident is None:
+                self._sweep.kick()
+            elif not self._fits(resident.instance.ops.get(op), item.event):
+                mismatched += 1
+        if any(started.owner is None for started in answer.started):
+            self._sweep.kick()
+        return answer, mismatched
+
+    def _fits(self, op: Any, event: Event) -> bool:
+        try:
+            return not isinstance(op, EventWait) or fit(op, event) is not None
+        except NotStorable:
+            return False
+
+    async def cancel(self, instance: str, reason: str | None) -> RequestAnswer:
+        now = self.clock.now()
+        answer = await self.committer.request(Request(instance, CANCEL, (reason or "").encode(), now))
+        if answer.owner is None or answer.owner != self.worker_id:
+            self._sweep.kick()
+        elif answer.id:
+            self.scheduler.wake(instance, CancelAsked(answer.id, reason or ""))
+        return answer
+
+    async def ending(self, instance: str) -> Ending:
+        """How an instance ends; waits for it."""
+        future = self.results.wait(instance)
+        try:
+            if instance not in self.scheduler.residents:
+                await self._look_for_endings([instance])
+            return await future
+        finally:
+            self.results.forget(instance, future)
+
+    async def _look_for_endings(self, instances: list[str]) -> None:
+        for row in await self.storage.finished(instances):
+            failure = Failure.decode(row.error) if row.error else None
+            self.results.announce(row.id, row.status, row.output, failure)
+
+    def kick(self) -> None:
+        """Somebody changed something in the database that this worker may have to act on."""
+        self._sweep.kick()
+
+    # --- duties --------------------------------------------------------------------------------------------------------
+    def _foreign_change(self) -> None:
+        if self._running:
+            self._sweep.kick()
+
+    async def _sweep_round(self) -> float:
+        """Take over from the dead, claim what needs running, read the mail, see who ended."""
+        worker = self.worker_id
+        if worker is not None:
+            await self.storage.take_over(worker)
+            await self._claim(worker)
+            await self._read_mail(worker)
+        mine = self.scheduler.residents
+        elsewhere = [id for id in self.results.wanted if id not in mine]
+        if elsewhere:
+            await self._look_for_endings(elsewhere)
+        return SWEEP
+
+    async def _claim(self, worker: str) -> None:
+        timers = False
+        while self.scheduler.has_room:
+            due_before = self.clock.now() + self.timers.window
+            claimed = await self.storage.claim(worker, self.registry.names, CLAIM, due_before)
+            for instance in claimed:
+                if instance.waits:
+                    timers = True
+                else:
+                    self.scheduler.load(instance.id, crashed=instance.crashed)
+            if len(claimed) < CLAIM:
+                break
+            await asyncio.sleep(0)
+        if timers:
+            self._refresh_timers()
+
+    async def _read_mail(self, worker: str) -> None:
+        mail = await self.storage.mail(worker, 1000)
+        hints: dict[str, list[int]] = {}
+        for instance, event in mail.deliveries:
+            hints.setdefault(instance, []).append(event)
+        for instance, events in hints.items():
+            resident = self.scheduler.residents.get(instance)
+            if resident is None:
+                self.scheduler.load(instance)
+            elif not resident.committing and not resident.scheduled:
+                self.scheduler.look_for(resident, events)
+        for request, instance, kind, payload in mail.requests:
+            if kind == CANCEL:
+                self.scheduler.wake(instance, CancelAsked(request, payload.decode()))
+
+    async def _renew_round(self) -> float:
+        if self.worker_id is None:
+            await self._register()
+            self._refresh_timers()
+            self._sweep.kick()
+        elif not await self.storage.renew(self.worker_id, self._lease):
+            self._fenced()
+            return 0.0
+        return self._lease / SECOND / 3
+
+    async def _prune_round(self) -> float:
+        before = self.clock.now() - self._retention
+        while await self.storage.prune(before, before, 500):
+            await asyncio.sleep(0.05)
+        return 60.0
+
+    # --- timers --------------------------------------------------------------------------------------------------------
+    def _refresh_timers(self) -> None:
+        task = asyncio.create_task(self._load_timers())
+        self._refreshing.add(task)
+        task.add_done_callback(self._refreshing.discard)
+
+    async def _load_timers(self) -> None:
+        worker = self.worker_id
+        if worker is None:
+            return
+        # The horizon moves first: what is committed while the read is under way adds itself.
+        horizon = self.clock.now() + self.timers.window
+        self.timers.extend(horizon)
+        try:
+            found = await self.storage.due(worker, horizon, LIMIT)
+        except Exception as error:
+            _logger.warning("timers can't be read (%s); trying again", error)
+            await asyncio.sleep(1)
+            self._refresh_timers()
+            return
+        for timer in found:
+            self.timers.add(timer.due, timer.instance, timer.op)
+        if len(found) == LIMIT:
+            self.clock.call_at(found[-1].due, self._refresh_timers)
+
+    # --- for people ----------------------------------------------------------------------------------------------------
+    def _activity_started(self, attempting: Attempting) -> None:
+        if self.hooks.wanted:
+            instance = attempting.resident.instance
+            self.hooks.tell(
+                h.ActivityStartedInfo,
+                instance_id=instance.id,
+                workflow=instance.definition.name,
+                at=from_us(self.clock.now()),
+                activity=attempting.call.activity.name,
+                activity_id=attempting.call.id,
+                attempt=attempting.record.n + 1,
+            )
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is under way: only waiting is left."""
+        return not self.activities.running and self.is_idle_but_for_activities
+
+    @property
+    def is_idle_but_for_activities(self) -> bool:
+        busy = self._refreshing or not self.hooks.is_idle
+        return not busy and self.scheduler.is_idle and self.committer.is_idle and self._sweep.is_idle
+
+
+def _with_expiry(event: Event) -> Event:
+    """The extension `expirytime` says until when an event is of use."""
+    text = (event.extensions or {}).get("expirytime")
+    if text is None:
+        return event
+    try:
+        return replace(event, expires_at=to_us(datetime.fromisoformat(str(text))))
+    except ValueError as error:
+        raise InvalidEvent(f"the extension expirytime must be an RFC 3339 time with a zone, got {text!r}") from error

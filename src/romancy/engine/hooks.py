@@ -1,0 +1,62 @@
+"""Calling hooks: after the commit, one after the other, and whatever they raise hurts nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import re
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from romancy.hooks import HooksBase
+
+_logger = logging.getLogger("romancy")
+
+
+class HookRunner:
+    """Tells every hook object about infos: `EventReceivedInfo` goes to `on_event_received`."""
+
+    def __init__(self, hooks: Sequence[HooksBase]) -> None:
+        self._hooks = hooks
+        self.wanted = bool(hooks)
+        self._methods: dict[type, str] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def tell(self, info: type, **fields: Any) -> None:
+        if self.wanted:
+            self.run(info(**fields))
+
+    def run(self, info: object) -> None:
+        kind = type(info)
+        name = self._methods.get(kind)
+        if name is None:
+            words = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__.removesuffix("Info")).lower()
+            name = self._methods[kind] = f"on_{words}"
+        for hook in self._hooks:
+            try:
+                result = getattr(hook, name)(info)
+            except Exception:
+                _logger.exception("hook %s.%s failed", type(hook).__name__, name)
+                continue
+            if inspect.isawaitable(result):
+                task = asyncio.ensure_future(self._await(result, f"{type(hook).__name__}.{name}"))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _await(self, result: Awaitable[None], name: str) -> None:
+        try:
+            await result
+        except Exception:
+            _logger.exception("hook %s failed", name)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._tasks
+
+    async def finish(self, limit: float) -> None:
+        """Let hooks that are under way end."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=limit)
+        for task in self._tasks:
+            task.cancel()

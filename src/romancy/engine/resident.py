@@ -1,0 +1,116 @@
+"""An instance in memory, and the things that can happen to it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from romancy.core.instance import Instance
+from romancy.core.model import Event
+from romancy.core.operations import ActivityCall, EventWait, Operation
+from romancy.storage.protocol import Attempt, WaitRow
+
+
+@dataclass(slots=True)
+class ActivityDone:
+    """An activity returned; `sent` leaves with its result."""
+
+    op: str
+    payload: bytes
+    sent: list[Event]
+    attempt: int
+
+
+@dataclass(slots=True)
+class ActivityFailed:
+    """An activity failed for good."""
+
+    op: str
+    payload: bytes
+    attempt: int
+
+
+@dataclass(slots=True)
+class AttemptChanged:
+    """An attempt failed and will be repeated, or progress is to be kept; `retry`: what to log and tell."""
+
+    attempt: Attempt
+    error_type: str = ""
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Due:
+    """The time of a timer, or of a wait's timeout, has come."""
+
+    op: str
+
+
+@dataclass(slots=True)
+class TimedOut:
+    """The time of a wait has come, and a look just now found no event for it."""
+
+    op: str
+
+
+@dataclass(slots=True)
+class EventOffered:
+    """The oldest event this wait may take."""
+
+    op: str
+    event: Event
+
+
+@dataclass(slots=True)
+class CancelAsked:
+    """Somebody asked for cancellation."""
+
+    request: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Looked:
+    """Deliveries others left were looked at."""
+
+    events: list[int]
+
+
+Input = ActivityDone | ActivityFailed | AttemptChanged | Due | TimedOut | EventOffered | CancelAsked | Looked
+
+
+@dataclass(slots=True, eq=False)
+class Resident:
+    """One instance in memory. While `committing`, it is fed nothing: what comes waits in the inbox."""
+
+    instance: Instance
+    version: int
+    inbox: deque[Input] = field(default_factory=deque["Input"])
+    begun: bool = False
+    committing: bool = False
+    scheduled: bool = False
+    gone: bool = False
+    crashed: bool = False
+    stale_waits: list[str] = field(default_factory=list[str])
+    """Rows of waits the code no longer has (it was changed compatibly): deleted with the next commit."""
+    attempts: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
+    consumed: set[int] = field(default_factory=set[int])
+    """Events taken in the last activation: an offer of one that was made before is void."""
+
+    def __repr__(self) -> str:
+        flags = " ".join(n for n in ("begun", "committing", "scheduled", "gone") if getattr(self, n))
+        return f"<Resident {self.instance.id!r} v{self.version} inbox={len(self.inbox)} {flags}>"
+
+    @property
+    def is_evictable(self) -> bool:
+        """Waiting, and nothing under way."""
+        idle = self.begun and not (self.committing or self.scheduled or self.inbox)
+        return idle and not any(isinstance(op, ActivityCall) for op in self.instance.ops.values())
+
+
+def wait_row(op: Operation) -> WaitRow:
+    """The row of an operation that waits."""
+    if isinstance(op, EventWait):
+        return WaitRow(op.id, op.since, op.due, op.types, op.filter, op.since_event, op.model_key, op.spec, op.location)
+    due: int = op.due  # type: ignore[attr-defined]
+    return WaitRow(op.id, op.since, due, location=op.location)

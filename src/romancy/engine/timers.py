@@ -1,0 +1,92 @@
+"""Timers: a heap of what falls due soon, refreshed from the database, rung by one alarm. Nothing polls."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from romancy.core.clock import Alarm, Clock
+from romancy.core.model import SECOND
+
+WINDOW = 60 * SECOND
+"""How far ahead timers are kept in memory."""
+LIMIT = 50_000
+"""How many at most are read at once; further ones come with the next refresh."""
+
+
+class Timers:
+    """Calls `fire(instance, op)` when a time has come, never before, and `refresh()` before the window runs out."""
+
+    def __init__(
+        self, clock: Clock, fire: Callable[[str, str], None], refresh: Callable[[], None], window: int = WINDOW
+    ) -> None:
+        self._clock, self._fire, self._refresh, self.window = clock, fire, refresh, window
+        self._heap: list[tuple[int, str, str]] = []
+        self._known: dict[tuple[str, str], int] = {}
+        self._horizon = 0
+        self._alarm: Alarm | None = None
+        self._alarm_at = 0
+        self._stopped = False
+
+    def __repr__(self) -> str:
+        return f"<Timers armed={len(self._known)} heap={len(self._heap)}>"
+
+    def add(self, due: int, instance: str, op: str) -> None:
+        """Keep a timer, if it falls due within the window; later ones are found again by a refresh."""
+        if due <= self._horizon and self._known.get((instance, op)) != due:
+            self._known[instance, op] = due
+            heapq.heappush(self._heap, (due, instance, op))
+            self._arm()
+
+    def discard(self, instance: str, op: str) -> None:
+        """The wait is over; its place in the heap is skipped when its turn comes."""
+        self._known.pop((instance, op), None)
+        if len(self._heap) > 1000 and len(self._heap) > 4 * len(self._known):
+            self._heap = [t for t in self._heap if self._known.get(t[1:]) == t[0]]
+            heapq.heapify(self._heap)
+
+    def extend(self, horizon: int) -> None:
+        """Everything due up to here is in the heap now."""
+        self._horizon = max(self._horizon, horizon)
+        self._arm()
+
+    def clear(self) -> None:
+        self._heap.clear()
+        self._known.clear()
+        self._horizon = 0
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def next_due(self) -> int | None:
+        """The next time something falls due, as far as it is in memory."""
+        while self._heap and self._known.get(self._heap[0][1:]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def _arm(self) -> None:
+        if self._stopped:
+            return
+        due = self.next_due()
+        wanted = self._horizon - self.window // 2
+        at = wanted if due is None else min(due, wanted)
+        if self._alarm is not None:
+            if self._alarm_at <= at:
+                return
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = self._clock.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        now = self._clock.now()
+        while (due := self.next_due()) is not None and due <= now:
+            _, instance, op = heapq.heappop(self._heap)
+            del self._known[instance, op]
+            self._fire(instance, op)
+        if now >= self._horizon - self.window // 2:
+            self._refresh()
+        else:
+            self._arm()

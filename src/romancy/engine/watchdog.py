@@ -1,0 +1,67 @@
+"""The watchdog: names a workflow whose code holds up the thread, while it does so."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from types import TracebackType
+
+from romancy.core.clock import stopwatch
+from romancy.core.instance import Instance
+
+_logger = logging.getLogger("romancy")
+LIMIT = 1.0
+_LOOK_EVERY = 0.25
+
+
+class Watchdog:
+    """`with watchdog.watching(instance):` around every activation; a thread looks at the time four times a second."""
+
+    def __init__(self) -> None:
+        self._instance: Instance | None = None
+        self._since = 0.0
+        self._told: Instance | None = None
+        self._stop = threading.Event()
+        self._thread_id = 0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread_id = threading.get_ident()
+        self._thread = threading.Thread(target=self._watch, name="romancy-watchdog", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def watching(self, instance: Instance) -> Watchdog:
+        self._since = stopwatch()
+        self._instance = instance
+        return self
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._instance = self._told = None
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_LOOK_EVERY):
+            instance, since = self._instance, self._since
+            if instance is None or instance is self._told or stopwatch() - since < LIMIT:
+                continue
+            self._told = instance
+            frame = sys._current_frames().get(self._thread_id)  # pyright: ignore[reportPrivateUsage]
+            where = "".join(traceback.format_stack(frame)[-2:]) if frame is not None else ""
+            _logger.warning(
+                "workflow %s (instance %r) has held up the thread for %.1f s; everything else waits. "
+                "Move long work into an activity. It is at:\n%s",
+                instance.definition.name,
+                instance.id,
+                stopwatch() - since,
+                where,
+                extra={"instance_id": instance.id, "workflow": instance.definition.name},
+            )

@@ -1,0 +1,148 @@
+"""Every error a user can meet, one small tree. Messages say what, which id, and what to do; data is in fields."""
+
+from __future__ import annotations
+
+
+class RomancyError(Exception):
+    """Something went wrong in Romancy."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (self.__doc__ or "").strip().partition("\n")[0])
+
+
+class WaitTimeout(RomancyError, TimeoutError):
+    """The awaited event did not come in time."""
+
+    def __init__(self, message: str | None = None, *, types: tuple[str, ...] = (), wait_id: str = "") -> None:
+        super().__init__(message)
+        self.types = types
+        self.wait_id = wait_id
+
+
+class ActivityError(RomancyError):
+    """An activity failed for good: its retries are used up, or its error is not retryable."""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        activity: str = "",
+        error_type: str = "",
+        traceback: str = "",
+        attempts: int = 1,
+    ) -> None:
+        self.message = message or ""
+        super().__init__(f"activity {activity!r} failed after {attempts} attempt(s): {error_type}: {self.message}")
+        self.activity = activity
+        self.error_type = error_type
+        self.traceback = traceback
+        self.attempts = attempts
+
+
+class ActivityTimeout(ActivityError, TimeoutError):
+    """Every attempt of an activity ran longer than its timeout."""
+
+
+class WorkflowFailed(RomancyError):
+    """The workflow ended with an error."""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        instance_id: str = "",
+        error_type: str = "",
+        traceback: str = "",
+    ) -> None:
+        self.message = message or ""
+        super().__init__(f"instance {instance_id!r} failed: {error_type}: {self.message}")
+        self.instance_id = instance_id
+        self.error_type = error_type
+        self.traceback = traceback
+
+
+class WorkflowCancelled(RomancyError):
+    """The workflow was cancelled."""
+
+    def __init__(self, message: str | None = None, *, instance_id: str = "", reason: str | None = None) -> None:
+        super().__init__(message or f"instance {instance_id!r} was cancelled" + (f": {reason}" if reason else ""))
+        self.instance_id = instance_id
+        self.reason = reason
+
+
+class WorkflowBlocked(RomancyError):
+    """The instance can't go on until somebody mends its code and resumes it."""
+
+    def __init__(self, message: str | None = None, *, instance_id: str = "", reason: str = "") -> None:
+        super().__init__(
+            message
+            or f"instance {instance_id!r} is blocked: {reason}; mend the code, then resume it "
+            f"(app.resume_workflow({instance_id!r}))"
+        )
+        self.instance_id = instance_id
+        self.reason = reason
+
+
+class WorkflowStuck(RomancyError):
+    """The workflow waits for something that nothing can ever bring."""
+
+
+class IOInWorkflow(RomancyError, RuntimeError):
+    """Workflow code reached outside the workflow; move this into an activity."""
+
+
+class NonDeterminismError(RomancyError):
+    """The code asked for something else than its history holds."""
+
+    def __init__(self, message: str | None = None, *, recorded: str = "", asked: str = "") -> None:
+        super().__init__(message)
+        self.recorded = recorded
+        self.asked = asked
+
+
+class InstanceNotFound(RomancyError, LookupError):
+    """No instance has this id."""
+
+    def __init__(self, message: str | None = None, *, instance_id: str = "") -> None:
+        super().__init__(message or f"no instance has the id {instance_id!r}; list_instances() shows those there are")
+        self.instance_id = instance_id
+
+
+class InstanceExists(RomancyError):
+    """Another instance already has this id."""
+
+    def __init__(self, message: str | None = None, *, instance_id: str = "") -> None:
+        super().__init__(message)
+        self.instance_id = instance_id
+
+
+class InvalidInput(RomancyError, ValueError):
+    """An argument does not fit the signature it is meant for."""
+
+
+class InvalidEvent(RomancyError, ValueError):
+    """This is not an event that can be accepted."""
+
+
+class TerminalError(RomancyError):
+    """Raise it in an activity to fail at once, without further attempts."""
+
+
+class UnknownWorkflow(RomancyError, LookupError):
+    """No workflow of this name is registered here."""
+
+
+class NotStorable(RomancyError, TypeError):
+    """A value can't be stored and brought back as it is."""
+
+
+class StorageError(RomancyError):
+    """The database can't be used."""
+
+
+class Overloaded(RomancyError):
+    """Too much is waiting to be stored; try again in a moment."""
+
+
+class AppNotRunning(RomancyError):
+    """The app is not started; use `async with app:` around the call."""

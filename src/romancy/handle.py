@@ -1,0 +1,72 @@
+"""A handle on one instance: ask how it stands, wait for its result, cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from romancy.core.codec import Codec
+from romancy.core.model import Duration, Status, duration_us
+from romancy.errors import InstanceNotFound, WorkflowBlocked, WorkflowCancelled, WorkflowFailed
+
+if TYPE_CHECKING:
+    from romancy.app import App
+
+R_co = TypeVar("R_co", covariant=True)
+_PLAIN = Codec(Any, "the result")
+
+
+class WorkflowHandle(Generic[R_co]):
+    """What `app.start_workflow` returns. `created` is false if the instance was there already."""
+
+    def __init__(self, app: App, instance_id: str, result: Codec | None = None, created: bool = False) -> None:
+        self.instance_id = instance_id
+        self.created = created
+        self._app = app
+        self._codec = result or _PLAIN
+
+    def __repr__(self) -> str:
+        return f"<WorkflowHandle {self.instance_id!r}>"
+
+    async def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait for the end: the workflow's return value, or `WorkflowFailed`, `WorkflowCancelled`, `WorkflowBlocked`.
+
+        `TimeoutError` after `timeout`; the instance goes on.
+        """
+        engine = self._app.engine
+        seconds = None if timeout is None else duration_us(timeout, "timeout") / 1e6
+        if (
+            self.instance_id not in engine.scheduler.residents
+            and await engine.storage.instance(self.instance_id) is None
+        ):
+            raise InstanceNotFound(instance_id=self.instance_id)
+        try:
+            async with asyncio.timeout(seconds):
+                ending = await engine.ending(self.instance_id)
+        except TimeoutError:
+            raise TimeoutError(
+                f"instance {self.instance_id!r} has not ended within {seconds:g} s; it goes on"
+            ) from None
+        if ending.status == "completed":
+            return self._codec.decode(ending.output or b"null")
+        failure = ending.error
+        message, kind = (failure.message, failure.error_type) if failure else ("", "")
+        if ending.status == "cancelled":
+            reason = None if message == "cancelled" else message
+            raise WorkflowCancelled(instance_id=self.instance_id, reason=reason)
+        if ending.status == "blocked":
+            raise WorkflowBlocked(instance_id=self.instance_id, reason=message)
+        raise WorkflowFailed(
+            message,
+            instance_id=self.instance_id,
+            error_type=kind,
+            traceback=failure.traceback if failure else "",
+        )
+
+    async def status(self) -> Status:
+        """How it stands now."""
+        return (await self._app.get_instance(self.instance_id)).status
+
+    async def cancel(self, reason: str | None = None) -> None:
+        """Ask it to stop; its code sees `asyncio.CancelledError` and may clean up."""
+        await self._app.cancel_workflow(self.instance_id, reason=reason)

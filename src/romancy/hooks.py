@@ -1,0 +1,202 @@
+"""Hooks: be told what happened, after it is stored, never for replayed steps."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True)
+class WorkflowInfo:
+    """A workflow started, ended or got blocked."""
+
+    instance_id: str
+    workflow: str
+    at: datetime
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class WorkflowStartedInfo(WorkflowInfo):
+    """A workflow began."""
+
+
+@dataclass(frozen=True)
+class WorkflowCompletedInfo(WorkflowInfo):
+    """A workflow returned."""
+
+
+@dataclass(frozen=True)
+class WorkflowFailedInfo(WorkflowInfo):
+    """A workflow ended with an error."""
+
+
+@dataclass(frozen=True)
+class WorkflowCancelledInfo(WorkflowInfo):
+    """A workflow was cancelled."""
+
+
+@dataclass(frozen=True)
+class WorkflowBlockedInfo(WorkflowInfo):
+    """A workflow can't go on until its code is mended."""
+
+
+@dataclass(frozen=True)
+class ActivityInfo:
+    """An activity was started, ended, failed, or will be tried again."""
+
+    instance_id: str
+    workflow: str
+    at: datetime
+    activity: str
+    activity_id: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class ActivityStartedInfo(ActivityInfo):
+    """An attempt begins."""
+
+
+@dataclass(frozen=True)
+class ActivityCompletedInfo(ActivityInfo):
+    """The result is recorded."""
+
+
+@dataclass(frozen=True)
+class ActivityFailedInfo(ActivityInfo):
+    """It failed for good."""
+
+    error_type: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class ActivityRetryingInfo(ActivityInfo):
+    """An attempt failed; the next one is due at `next_at`."""
+
+    error_type: str = ""
+    message: str = ""
+    next_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class EventReceivedInfo:
+    """An instance took an event."""
+
+    instance_id: str
+    workflow: str
+    at: datetime
+    event_type: str
+    event_data: Any
+    event: Any
+    wait_id: str
+
+
+@dataclass(frozen=True)
+class EventSentInfo:
+    """An instance sent an event."""
+
+    instance_id: str
+    workflow: str
+    at: datetime
+    event_type: str
+    event_id: str
+
+
+@dataclass(frozen=True)
+class WaitInfo:
+    """A wait for events began, was answered, or ran out of time."""
+
+    instance_id: str
+    workflow: str
+    at: datetime
+    wait_id: str
+    types: tuple[str, ...]
+    due_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class WaitStartedInfo(WaitInfo):
+    """A wait is recorded."""
+
+
+@dataclass(frozen=True)
+class WaitCompletedInfo(WaitInfo):
+    """Its event came."""
+
+
+@dataclass(frozen=True)
+class WaitTimedOutInfo(WaitInfo):
+    """Its time ran out."""
+
+
+@dataclass(frozen=True)
+class TimerInfo:
+    """A timer began or fired."""
+
+    instance_id: str
+    workflow: str
+    at: datetime
+    timer_id: str
+    due_at: datetime
+
+
+@dataclass(frozen=True)
+class TimerStartedInfo(TimerInfo):
+    """A timer is recorded."""
+
+
+@dataclass(frozen=True)
+class TimerFiredInfo(TimerInfo):
+    """A timer fired."""
+
+
+@dataclass(frozen=True)
+class ReplayInfo:
+    """History is being run through to bring an instance back to memory."""
+
+    instance_id: str
+    workflow: str
+    at: datetime
+    entries: int
+
+
+@dataclass(frozen=True)
+class ReplayStartedInfo(ReplayInfo):
+    """A replay begins."""
+
+
+@dataclass(frozen=True)
+class ReplayCompletedInfo(ReplayInfo):
+    """A replay is through."""
+
+
+class HooksBase:
+    """Override what you want to hear of; sync or async. A hook that raises is logged and hurts nothing.
+
+    >>> class Print(HooksBase):
+    ...     def on_event_received(self, info: EventReceivedInfo) -> None:
+    ...         print(info.instance_id, info.event_type)
+    """
+
+    def on_workflow_started(self, info: WorkflowStartedInfo) -> Awaitable[None] | None: ...
+    def on_workflow_completed(self, info: WorkflowCompletedInfo) -> Awaitable[None] | None: ...
+    def on_workflow_failed(self, info: WorkflowFailedInfo) -> Awaitable[None] | None: ...
+    def on_workflow_cancelled(self, info: WorkflowCancelledInfo) -> Awaitable[None] | None: ...
+    def on_workflow_blocked(self, info: WorkflowBlockedInfo) -> Awaitable[None] | None: ...
+    def on_activity_started(self, info: ActivityStartedInfo) -> Awaitable[None] | None: ...
+    def on_activity_completed(self, info: ActivityCompletedInfo) -> Awaitable[None] | None: ...
+    def on_activity_failed(self, info: ActivityFailedInfo) -> Awaitable[None] | None: ...
+    def on_activity_retrying(self, info: ActivityRetryingInfo) -> Awaitable[None] | None: ...
+    def on_event_received(self, info: EventReceivedInfo) -> Awaitable[None] | None: ...
+    def on_event_sent(self, info: EventSentInfo) -> Awaitable[None] | None: ...
+    def on_wait_started(self, info: WaitStartedInfo) -> Awaitable[None] | None: ...
+    def on_wait_completed(self, info: WaitCompletedInfo) -> Awaitable[None] | None: ...
+    def on_wait_timed_out(self, info: WaitTimedOutInfo) -> Awaitable[None] | None: ...
+    def on_timer_started(self, info: TimerStartedInfo) -> Awaitable[None] | None: ...
+    def on_timer_fired(self, info: TimerFiredInfo) -> Awaitable[None] | None: ...
+    def on_replay_started(self, info: ReplayStartedInfo) -> Awaitable[None] | None: ...
+    def on_replay_completed(self, info: ReplayCompletedInfo) -> Awaitable[None] | None: ...

@@ -1,0 +1,377 @@
+"""What the engine asks of a database: one conditional write path, claims, and reads. Typed rows, outcomes, no SQL.
+
+Everything that changes goes through `commit(batch)`: a batch is one transaction, each item in it a compare-and-set that
+is answered on its own. Submitting the same batch again (after a lost connection) gives the same answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from romancy.core.history import Entry
+from romancy.core.matching import NO_FILTER, Filter
+from romancy.core.model import Event, Status
+from romancy.errors import StorageError
+
+STATUS_CODES: Mapping[Status, int] = {
+    "running": 1,
+    "waiting_for_event": 2,
+    "waiting_for_timer": 3,
+    "compensating": 4,
+    "blocked": 9,
+    "completed": 10,
+    "failed": 11,
+    "cancelled": 12,
+}
+STATUS_NAMES: Mapping[int, Status] = {code: name for name, code in STATUS_CODES.items()}
+BLOCKED, FIRST_FINAL = 9, 10
+
+CANCEL, RESUME = 1, 2
+"""Kinds of requests."""
+
+
+class TransientError(StorageError):
+    """The database can't take it now, but may in a moment: the same batch is submitted again."""
+
+
+class RefusedValue(StorageError):
+    """The database will never take this."""
+
+
+# --- a batch ---------------------------------------------------------------------------------------------------------
+@dataclass(slots=True)
+class Start:
+    """A new instance; refused if its id is taken."""
+
+    id: str
+    workflow: str
+    input: bytes
+    input_kind: int
+    created_at: int
+    deadline: int | None = None
+    owner: str | None = None
+
+
+@dataclass(slots=True)
+class WaitRow:
+    """What an instance waits for: an event, a time, or both."""
+
+    op: str
+    created_at: int
+    due: int | None = None
+    types: tuple[str, ...] = ()
+    filter: Filter = NO_FILTER
+    since: int | str | None = None
+    model: str = ""
+    spec: bytes = b""
+    location: str = ""
+
+
+@dataclass(slots=True)
+class Consumption:
+    """An event this instance took, with the wait that took it."""
+
+    event: int
+    type: str
+    wait: WaitRow
+
+
+@dataclass(slots=True)
+class Misfit:
+    """An event whose data did not fit the model of a wait."""
+
+    op: str
+    model: str
+    event: int
+    error: str
+
+
+@dataclass(slots=True)
+class Attempt:
+    """The durable state of an activity that failed, reported progress, or outlived a worker."""
+
+    op: str
+    n: int
+    first_at: int
+    next_due: int | None = None
+    error: bytes | None = None
+    progress: bytes | None = None
+    crashes: int = 0
+    started: bool = False
+
+
+@dataclass(slots=True)
+class Commit:
+    """Everything that came of one activation. Applied whole if the instance is still at `version`, else not at all."""
+
+    instance: str
+    version: int
+    status: Status
+    at: int
+    entries: list[Entry] = field(default_factory=list[Entry])
+    opened: list[WaitRow] = field(default_factory=list[WaitRow])
+    closed: list[str] = field(default_factory=list[str])
+    consumed: list[Consumption] = field(default_factory=list[Consumption])
+    misfits: list[Misfit] = field(default_factory=list[Misfit])
+    hints: list[int] = field(default_factory=list[int])
+    """Deliveries the owner has seen to."""
+    sent: list[Accept] = field(default_factory=list["Accept"])
+    looks: list[str] = field(default_factory=list[str])
+    """Waits to look for events once more, besides the opened ones."""
+    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    attempts_done: list[str] = field(default_factory=list[str])
+    requests_done: list[int] = field(default_factory=list[int])
+    output: bytes | None = None
+    error: bytes | None = None
+    description: str | None = None
+    release: bool = False
+    """Give the instance up: nobody owns it afterwards."""
+
+    @property
+    def is_final(self) -> bool:
+        return STATUS_CODES[self.status] >= FIRST_FINAL
+
+
+@dataclass(slots=True)
+class Accept:
+    """An event to be stored; `payload` is the input of workflows it starts, but for those in `unfit`."""
+
+    event: Event
+    payload: bytes
+    unfit: Collection[str] = ()
+
+
+@dataclass(slots=True)
+class Request:
+    """Something asked of an instance from outside."""
+
+    instance: str
+    kind: int
+    payload: bytes
+    at: int
+
+
+@dataclass(slots=True)
+class Batch:
+    """One transaction. `token` tells a repeated submission from somebody else's write."""
+
+    worker: str | None
+    workflows: Collection[str]
+    token: bytes
+    at: int
+    starts: list[Start] = field(default_factory=list[Start])
+    commits: list[Commit] = field(default_factory=list[Commit])
+    accepts: list[Accept] = field(default_factory=list[Accept])
+    requests: list[Request] = field(default_factory=list[Request])
+    looks: list[tuple[str, str | None]] = field(default_factory=list[tuple[str, "str | None"]])
+    """(instance, wait) to look for events; None: every wait of the instance."""
+
+    def __len__(self) -> int:
+        return len(self.starts) + len(self.commits) + len(self.accepts) + len(self.requests) + len(self.looks)
+
+
+# --- its answer --------------------------------------------------------------------------------------------------------
+@dataclass(slots=True)
+class Offer:
+    """The oldest event a wait may take."""
+
+    instance: str
+    op: str
+    owner: str | None
+    event: Event
+
+
+@dataclass(slots=True)
+class Started:
+    """An instance that came to be, by a start or by an event."""
+
+    id: str
+    workflow: str
+    owner: str | None
+    created_at: int
+    input: bytes
+    input_kind: int
+
+
+@dataclass(slots=True)
+class StartAnswer:
+    """`created`, or else whether the instance that has the id is of the same workflow and input."""
+
+    created: bool
+    same: bool = True
+    workflow: str = ""
+
+
+@dataclass(slots=True)
+class AcceptAnswer:
+    """What became of an event: waits it matched as (instance, op), instances it started."""
+
+    seq: int
+    duplicate: bool
+    matched: list[tuple[str, str]]
+    started: list[Started]
+
+
+@dataclass(slots=True)
+class RequestAnswer:
+    """Who must act on a request; status None: there is no such instance."""
+
+    status: Status | None
+    owner: str | None
+    id: int = 0
+
+
+@dataclass(slots=True)
+class Answer:
+    """Item by item what became of a batch. `fenced`: this worker was taken over, none of its commits count."""
+
+    fenced: bool = False
+    starts: list[StartAnswer] = field(default_factory=list[StartAnswer])
+    commits: list[bool] = field(default_factory=list[bool])
+    accepts: list[AcceptAnswer] = field(default_factory=list[AcceptAnswer])
+    sent: list[AcceptAnswer] = field(default_factory=list[AcceptAnswer])
+    requests: list[RequestAnswer] = field(default_factory=list[RequestAnswer])
+    offers: list[Offer] = field(default_factory=list[Offer])
+
+
+# --- ownership ---------------------------------------------------------------------------------------------------------
+@dataclass(slots=True)
+class Claimed:
+    """An instance that is this worker's from now on. `crashed`: its former owner died over it.
+
+    `waits`: nothing has happened to it, only a time of its will come soon: it need not be read into memory yet.
+    """
+
+    id: str
+    crashed: bool
+    waits: bool
+
+
+@dataclass(slots=True)
+class Mail:
+    """What others left for this worker's instances."""
+
+    deliveries: list[tuple[str, int]]
+    requests: list[tuple[int, str, int, bytes]]
+    """(request, instance, kind, payload)"""
+
+
+@dataclass(slots=True)
+class Due:
+    """A wait or retry of this worker's that falls due."""
+
+    due: int
+    instance: str
+    op: str
+
+
+# --- reads -------------------------------------------------------------------------------------------------------------
+@dataclass(slots=True)
+class InstanceRow:
+    id: str
+    workflow: str
+    status: Status
+    owner: str | None
+    version: int
+    input: bytes
+    input_kind: int
+    output: bytes | None
+    error: bytes | None
+    deadline: int | None
+    description: str | None
+    created_at: int
+    updated_at: int
+    finished_at: int | None
+
+
+@dataclass(slots=True)
+class StoredWait:
+    """A wait as it is listed: `kind` is event, timer or retry."""
+
+    instance: str
+    workflow: str
+    op: str
+    kind: str
+    spec: bytes
+    created_at: int
+    due: int | None
+    location: str
+    error: bytes | None = None
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """All that is needed to bring an instance back to memory."""
+
+    row: InstanceRow
+    history: list[Entry]
+    waits: dict[str, int | None]
+    attempts: list[Attempt]
+    requests: list[tuple[int, int, bytes]]
+    deliveries: list[int]
+
+
+@dataclass(slots=True)
+class StoredEvent:
+    """An event with the instances that took it."""
+
+    event: Event
+    receivers: list[tuple[str, str]]
+
+
+class Storage(Protocol):
+    """One database, as the engine sees it."""
+
+    on_foreign_change: Callable[[], None] | None
+    """Called on the event loop when another process wrote something."""
+
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+
+    def commit(self, batch: Batch) -> asyncio.Future[Answer]: ...
+    async def register(
+        self, worker: str, lease: int, triggers: Sequence[tuple[str, str]], workflows: Collection[str]
+    ) -> None: ...
+    async def renew(self, worker: str, lease: int) -> bool: ...
+    async def release(self, worker: str) -> None: ...
+    async def take_over(self, worker: str, known_dead: Sequence[str] = ()) -> list[str]: ...
+    async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]: ...
+    async def resume(self, instance: str) -> Status | None: ...
+    async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int: ...
+
+    async def mail(self, worker: str, limit: int) -> Mail: ...
+    async def due(self, worker: str, before: int, limit: int) -> list[Due]: ...
+    async def load(self, instance: str) -> Snapshot | None: ...
+    async def instance(self, instance: str) -> InstanceRow | None: ...
+    async def finished(self, instances: Collection[str]) -> list[InstanceRow]: ...
+    async def instances(
+        self,
+        *,
+        status: Collection[Status] = (),
+        workflow: str | None = None,
+        text: str | None = None,
+        started_after: int | None = None,
+        limit: int = 50,
+        cursor: tuple[Any, ...] | None = None,
+    ) -> list[InstanceRow]: ...
+    async def waits(
+        self,
+        *,
+        instance: str | None = None,
+        type: str | None = None,
+        limit: int = 50,
+        cursor: tuple[Any, ...] | None = None,
+    ) -> list[StoredWait]: ...
+    async def events(
+        self,
+        *,
+        type: str | None = None,
+        instance: str | None = None,
+        unmatched: bool = False,
+        limit: int = 50,
+        before: int | None = None,
+    ) -> list[StoredEvent]: ...
+    async def history(self, instance: str) -> list[Entry]: ...

@@ -1,0 +1,202 @@
+-- Every statement of the SQLite backend, by name.
+
+-- name: fence
+SELECT 1 FROM workers WHERE id = ?
+-- name: horizon
+SELECT coalesce(max(seq), 0) FROM events
+
+-- name: insert_instance
+INSERT INTO instances (id, workflow, status, owner, token, since, input, input_kind, deadline, created_at, updated_at)
+VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
+-- name: existing_instance
+SELECT workflow, input, token FROM instances WHERE id = ?
+
+-- name: advance_instance
+UPDATE instances SET version = version + 1, token = ?, status = ?, owner = CASE WHEN ? THEN NULL ELSE owner END,
+  updated_at = ?, finished_at = ?, output = ?, error = ?, description = coalesce(?, description)
+WHERE id = ? AND owner = ? AND version = ? AND status < 9
+-- name: instance_token
+SELECT token FROM instances WHERE id = ?
+-- name: insert_entry
+INSERT INTO history (instance, n, kind, op, at, input, payload, event) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+-- name: insert_wait
+INSERT INTO waits (instance, op, due_at, since, model, spec, location, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (instance, op) DO NOTHING
+-- name: insert_wait_key
+INSERT INTO wait_keys (type, shape, key, instance, op) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+-- name: delete_wait
+DELETE FROM waits WHERE instance = ? AND op = ?
+-- name: delete_wait_keys
+DELETE FROM wait_keys WHERE instance = ? AND op = ?
+-- name: insert_consumed
+INSERT INTO consumed (instance, event, op) VALUES (?, ?, ?)
+-- name: set_mark
+INSERT INTO marks (instance, type, shape, key, model, seq) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (instance, type, shape, key, model) DO UPDATE SET seq = excluded.seq
+-- name: insert_misfit
+INSERT INTO misfits (instance, model, event, op, error) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+-- name: delete_delivery
+DELETE FROM deliveries WHERE instance = ? AND event = ?
+-- name: delete_deliveries
+DELETE FROM deliveries WHERE instance = ?
+-- name: set_attempt
+INSERT INTO attempts (instance, op, n, first_at, next_due, error, progress, crashes, started)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (instance, op) DO UPDATE SET n = excluded.n,
+  next_due = excluded.next_due, error = excluded.error, progress = excluded.progress, crashes = excluded.crashes,
+  started = excluded.started
+-- name: delete_attempt
+DELETE FROM attempts WHERE instance = ? AND op = ?
+-- name: delete_attempts
+DELETE FROM attempts WHERE instance = ?
+-- name: delete_request
+DELETE FROM requests WHERE id = ?
+-- name: delete_requests
+DELETE FROM requests WHERE instance = ?
+
+-- name: insert_event
+INSERT INTO events (source, id, type, subject, time, target, attrs, data, token, accepted_at, expires_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (source, id) DO NOTHING
+-- name: existing_event
+SELECT seq, token FROM events WHERE source = ? AND id = ?
+-- name: shapes
+SELECT id, fields FROM shapes WHERE type = ?
+-- name: insert_shape
+INSERT INTO shapes (type, fields) VALUES (?, ?)
+-- name: events_of_type
+SELECT seq, subject, source, data, attrs FROM events WHERE type = ? AND data IS NOT NULL
+-- name: insert_event_key
+INSERT INTO event_keys (shape, key, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
+-- name: waits_of_key
+SELECT instance, op FROM wait_keys WHERE type = ? AND shape = ? AND key = ?
+-- name: waits_of_key_and_target
+SELECT instance, op FROM wait_keys WHERE type = ? AND shape = ? AND key = ? AND instance = ?
+-- name: insert_delivery
+INSERT INTO deliveries (instance, event) VALUES (?, ?) ON CONFLICT DO NOTHING
+-- name: triggers_of_type
+SELECT workflow FROM triggers WHERE type = ?
+
+-- name: wait_to_look
+SELECT w.op, coalesce(w.since, i.since), w.since IS NULL OR w.since >= i.since, w.model, w.spec, i.owner
+FROM waits w JOIN instances i ON i.id = w.instance WHERE w.instance = ? AND w.op = ? AND i.status < 9
+-- name: waits_to_look
+SELECT w.op, coalesce(w.since, i.since), w.since IS NULL OR w.since >= i.since, w.model, w.spec, i.owner
+FROM waits w JOIN instances i ON i.id = w.instance WHERE w.instance = ? AND w.spec <> x'' AND i.status < 9
+-- name: keys_of_wait
+SELECT k.type, k.shape, k.key, m.seq FROM wait_keys k LEFT JOIN marks m
+  ON m.instance = k.instance AND m.type = k.type AND m.shape = k.shape AND m.key = k.key AND m.model = ?
+WHERE k.instance = ? AND k.op = ?
+-- name: look_unfiltered
+SELECT seq FROM events e WHERE type = ? AND target IS NULL AND seq > ? AND (expires_at IS NULL OR expires_at > ?)
+  AND NOT EXISTS (SELECT 1 FROM consumed c WHERE c.instance = ? AND c.event = e.seq)
+  AND NOT EXISTS (SELECT 1 FROM misfits f WHERE f.instance = ? AND f.model = ? AND f.event = e.seq)
+ORDER BY seq LIMIT 1
+-- name: look_targeted
+SELECT seq FROM events e WHERE type = ? AND target = ? AND seq > ? AND (expires_at IS NULL OR expires_at > ?)
+  AND NOT EXISTS (SELECT 1 FROM consumed c WHERE c.instance = ? AND c.event = e.seq)
+  AND NOT EXISTS (SELECT 1 FROM misfits f WHERE f.instance = ? AND f.model = ? AND f.event = e.seq)
+ORDER BY seq LIMIT 1
+-- name: look_filtered
+SELECT e.seq FROM event_keys k JOIN events e ON e.seq = k.seq
+WHERE k.shape = ? AND k.key = ? AND k.seq > ? AND (e.target IS NULL OR e.target = ?)
+  AND (e.expires_at IS NULL OR e.expires_at > ?)
+  AND NOT EXISTS (SELECT 1 FROM consumed c WHERE c.instance = ? AND c.event = e.seq)
+  AND NOT EXISTS (SELECT 1 FROM misfits f WHERE f.instance = ? AND f.model = ? AND f.event = e.seq)
+ORDER BY k.seq LIMIT 1
+-- name: look_scan
+SELECT e.seq, e.subject, e.source, e.data, e.attrs FROM events e
+WHERE e.type = ? AND (e.target IS NULL OR e.target = ?) AND e.seq > ? AND (e.expires_at IS NULL OR e.expires_at > ?)
+  AND NOT EXISTS (SELECT 1 FROM consumed c WHERE c.instance = ? AND c.event = e.seq)
+  AND NOT EXISTS (SELECT 1 FROM misfits f WHERE f.instance = ? AND f.model = ? AND f.event = e.seq)
+ORDER BY e.seq
+-- name: event
+SELECT seq, source, id, type, subject, time, target, attrs, data, accepted_at, expires_at FROM events WHERE seq = ?
+-- name: accepted_before
+SELECT coalesce(max(seq), 0) FROM (SELECT seq FROM events WHERE accepted_at < ? ORDER BY accepted_at DESC LIMIT 1000)
+
+-- name: insert_request
+INSERT INTO requests (instance, kind, payload, at) VALUES (?, ?, ?, ?)
+-- name: request_target
+SELECT status, owner FROM instances WHERE id = ?
+-- name: cancel_blocked
+UPDATE instances SET status = 12, owner = NULL, version = version + 1, finished_at = ?, updated_at = ?, error = ?
+WHERE id = ? AND status = 9
+-- name: resume_blocked
+UPDATE instances SET status = 1, owner = NULL, version = version + 1, error = NULL WHERE id = ? AND status = 9
+
+-- name: insert_worker
+INSERT INTO workers (id, host, until, started_at) VALUES (?, ?, ?, ?)
+-- name: renew_worker
+UPDATE workers SET until = ? WHERE id = ?
+-- name: delete_worker
+DELETE FROM workers WHERE id = ?
+-- name: workers
+SELECT id, until FROM workers
+-- name: insert_orphan
+INSERT INTO orphans (id, at) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM instances WHERE owner = ? AND status < 9)
+-- name: delete_spent_orphans
+DELETE FROM orphans WHERE NOT EXISTS (SELECT 1 FROM instances i WHERE i.owner = orphans.id AND i.status < 9)
+-- name: release_instances
+UPDATE instances SET owner = NULL, version = version + 1 WHERE owner = ? AND status < 9
+-- name: delete_triggers
+DELETE FROM triggers WHERE workflow = ?
+-- name: insert_trigger
+INSERT INTO triggers (type, workflow) VALUES (?, ?) ON CONFLICT DO NOTHING
+
+-- name: claim
+UPDATE instances SET owner = ?, version = version + 1 WHERE id = ? AND status < 9
+  AND (owner IS NULL OR owner IN (SELECT id FROM orphans))
+-- name: free_running
+SELECT id, owner FROM instances WHERE owner IS NULL AND status = 1 AND workflow = ? LIMIT ?
+-- name: orphaned_running
+SELECT i.id, i.owner FROM orphans o JOIN instances i ON i.owner = o.id AND i.status = 1
+WHERE i.workflow IN (SELECT value FROM json_each(?)) LIMIT ?
+-- name: free_with_mail
+SELECT DISTINCT i.id, i.owner FROM deliveries d JOIN instances i ON i.id = d.instance
+WHERE i.status < 9 AND (i.owner IS NULL OR i.owner IN (SELECT id FROM orphans))
+  AND i.workflow IN (SELECT value FROM json_each(?)) LIMIT ?
+-- name: free_with_request
+SELECT DISTINCT i.id, i.owner FROM requests r JOIN instances i ON i.id = r.instance
+WHERE i.status < 9 AND (i.owner IS NULL OR i.owner IN (SELECT id FROM orphans))
+  AND i.workflow IN (SELECT value FROM json_each(?)) LIMIT ?
+-- name: free_due
+SELECT DISTINCT i.id, i.owner FROM waits w JOIN instances i ON i.id = w.instance
+WHERE w.due_at <= ? AND i.status < 9 AND (i.owner IS NULL OR i.owner IN (SELECT id FROM orphans))
+  AND i.workflow IN (SELECT value FROM json_each(?)) ORDER BY w.due_at LIMIT ?
+
+-- name: mail_deliveries
+SELECT d.instance, d.event FROM deliveries d JOIN instances i ON i.id = d.instance
+WHERE i.owner = ? AND i.status < 9 ORDER BY d.event LIMIT ?
+-- name: mail_requests
+SELECT r.id, r.instance, r.kind, r.payload FROM requests r JOIN instances i ON i.id = r.instance
+WHERE i.owner = ? AND i.status < 9 ORDER BY r.id LIMIT ?
+-- name: due_waits
+SELECT w.due_at, w.instance, w.op FROM waits w JOIN instances i ON i.id = w.instance
+WHERE w.due_at <= ? AND i.owner = ? AND i.status < 9 ORDER BY w.due_at LIMIT ?
+
+-- name: instance
+SELECT id, workflow, status, owner, version, input, input_kind, output, error, deadline, description, created_at,
+  updated_at, finished_at FROM instances WHERE id = ?
+-- name: finished_instance
+SELECT id, workflow, status, owner, version, input, input_kind, output, error, deadline, description, created_at,
+  updated_at, finished_at FROM instances WHERE id = ? AND status >= 9
+-- name: history
+SELECT n, kind, op, at, input, payload, event FROM history WHERE instance = ? ORDER BY n
+-- name: waits_of_instance
+SELECT op, due_at FROM waits WHERE instance = ?
+-- name: attempts_of_instance
+SELECT op, n, first_at, next_due, error, progress, crashes, started FROM attempts WHERE instance = ?
+-- name: requests_of_instance
+SELECT id, kind, payload FROM requests WHERE instance = ? ORDER BY id
+-- name: deliveries_of_instance
+SELECT event FROM deliveries WHERE instance = ? ORDER BY event
+-- name: receivers
+SELECT instance, op FROM consumed WHERE event = ? ORDER BY instance LIMIT 100
+
+-- name: prunable_instances
+SELECT id FROM instances WHERE finished_at IS NOT NULL AND finished_at < ? LIMIT ?
+-- name: prunable_events
+SELECT seq FROM events WHERE accepted_at < ? AND (expires_at IS NULL OR expires_at < ?)
+  AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event = seq) ORDER BY accepted_at LIMIT ?
+-- name: forget_expired_data
+UPDATE events SET data = NULL WHERE expires_at < ? AND data IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event = seq)

@@ -1,0 +1,196 @@
+"""SQLite: one writer thread, one reader thread, several processes on one file."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
+
+from romancy.core.clock import Clock, SystemClock
+from romancy.core.history import Entry
+from romancy.core.model import Status
+from romancy.errors import StorageError
+from romancy.storage.protocol import (
+    Answer,
+    Batch,
+    Claimed,
+    Due,
+    InstanceRow,
+    Mail,
+    Snapshot,
+    StoredEvent,
+    StoredWait,
+)
+from romancy.storage.sqlite import owning, reading
+from romancy.storage.sqlite.connection import connect, lock_folder, migrate
+from romancy.storage.sqlite.locks import WorkerLocks
+from romancy.storage.sqlite.looking import SQL
+from romancy.storage.sqlite.threads import ConnectionThread
+from romancy.storage.sqlite.writing import BatchWriter
+
+__all__ = ["SQLiteStorage"]
+
+T = TypeVar("T")
+_POLL = 0.02
+"""Seconds between looks for other processes' writes."""
+
+
+class SQLiteStorage:
+    """A database file, or `:memory:`."""
+
+    def __init__(self, path: str, *, durability: str = "full", clock: Clock | None = None) -> None:
+        if durability not in ("full", "normal"):
+            raise ValueError(f'durability is "full" or "normal", not {durability!r}')
+        self.path = path
+        self.on_foreign_change: Callable[[], None] | None = None
+        self._durability = durability
+        self._clock = clock or SystemClock()
+        self._in_memory = path == ":memory:"
+        self._locks = WorkerLocks(None if self._in_memory else lock_folder(path))
+        self._writer: ConnectionThread | None = None
+        self._reader: ConnectionThread | None = None
+        self._batches: BatchWriter | None = None
+
+    def __repr__(self) -> str:
+        return f"<SQLiteStorage {self.path!r}>"
+
+    async def open(self) -> None:
+        loop = asyncio.get_running_loop()
+        connection = await loop.run_in_executor(None, self._open)
+        self._batches = BatchWriter(connection)
+        self._writer = ConnectionThread("romancy-writer", connection, self.path)
+        if self._in_memory:
+            self._reader = self._writer
+            return
+        self._writer.on_foreign_change = self._foreign_change
+        self._writer.poll_interval = _POLL
+        reader = await loop.run_in_executor(None, lambda: connect(self.path, durability=self._durability))
+        self._reader = ConnectionThread("romancy-reader", reader, self.path)
+
+    def _open(self) -> sqlite3.Connection:
+        connection = connect(self.path, durability=self._durability)
+        try:
+            migrate(connection, self.path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _foreign_change(self) -> None:
+        if self.on_foreign_change is not None:
+            self.on_foreign_change()
+
+    async def close(self) -> None:
+        for thread in {self._writer, self._reader}:
+            if thread is not None:
+                await asyncio.get_running_loop().run_in_executor(None, thread.stop)
+        self._locks.drop()
+        self._writer = self._reader = None
+
+    def _write(self, job: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        if self._writer is None:
+            raise StorageError(f"the database {self.path!r} is not open")
+        return self._writer.call(job, write=True)
+
+    def _read(self, job: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        if self._reader is None:
+            raise StorageError(f"the database {self.path!r} is not open")
+        return self._reader.call(job)
+
+    # --- writes ------------------------------------------------------------------------------------------------------
+    def commit(self, batch: Batch) -> asyncio.Future[Answer]:
+        batches = self._batches
+        assert batches is not None
+        return self._write(lambda c: batches.apply(batch))
+
+    async def register(
+        self, worker: str, lease: int, triggers: Sequence[tuple[str, str]], workflows: Collection[str]
+    ) -> None:
+        self._locks.hold(worker)
+        await self._write(lambda c: owning.register(c, worker, self._clock.now(), lease, triggers, workflows))
+
+    async def renew(self, worker: str, lease: int) -> bool:
+        return await self._write(lambda c: owning.renew(c, worker, self._clock.now() + lease))
+
+    async def release(self, worker: str) -> None:
+        await self._write(lambda c: owning.release(c, worker))
+        self._locks.forget(worker)
+
+    async def take_over(self, worker: str, known_dead: Sequence[str] = ()) -> list[str]:
+        dead = await self._read(lambda c: owning.dead_workers(c, worker, self._clock.now(), self._locks))
+        dead += known_dead
+        if not dead:
+            return []
+        gone = await self._write(lambda c: owning.take_over(c, dead, self._clock.now()))
+        for id in gone:
+            self._locks.forget(id)
+        return gone
+
+    async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
+        return await self._write(lambda c: owning.claim(c, worker, workflows, limit, due_before))
+
+    async def resume(self, instance: str) -> Status | None:
+        def resume(c: sqlite3.Connection) -> Status | None:
+            row = reading.instance(c, instance)
+            if row is not None:
+                c.execute(SQL["resume_blocked"], (instance,))
+            return None if row is None else row.status
+
+        return await self._write(resume)
+
+    async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int:
+        now = self._clock.now()
+        return await self._write(lambda c: owning.prune(c, finished_before, accepted_before, now, limit))
+
+    # --- reads -------------------------------------------------------------------------------------------------------
+    async def mail(self, worker: str, limit: int) -> Mail:
+        return await self._read(lambda c: reading.mail(c, worker, limit))
+
+    async def due(self, worker: str, before: int, limit: int) -> list[Due]:
+        return await self._read(lambda c: reading.due(c, worker, before, limit))
+
+    async def load(self, instance: str) -> Snapshot | None:
+        return await self._read(lambda c: reading.load(c, instance))
+
+    async def instance(self, instance: str) -> InstanceRow | None:
+        return await self._read(lambda c: reading.instance(c, instance))
+
+    async def finished(self, instances: Collection[str]) -> list[InstanceRow]:
+        return await self._read(lambda c: reading.finished(c, instances))
+
+    async def history(self, instance: str) -> list[Entry]:
+        return await self._read(lambda c: reading.history(c, instance))
+
+    async def instances(
+        self,
+        *,
+        status: Collection[Status] = (),
+        workflow: str | None = None,
+        text: str | None = None,
+        started_after: int | None = None,
+        limit: int = 50,
+        cursor: tuple[Any, ...] | None = None,
+    ) -> list[InstanceRow]:
+        return await self._read(lambda c: reading.instances(c, status, workflow, text, started_after, limit, cursor))
+
+    async def waits(
+        self,
+        *,
+        instance: str | None = None,
+        type: str | None = None,
+        limit: int = 50,
+        cursor: tuple[Any, ...] | None = None,
+    ) -> list[StoredWait]:
+        return await self._read(lambda c: reading.waits(c, instance, type, limit, cursor))
+
+    async def events(
+        self,
+        *,
+        type: str | None = None,
+        instance: str | None = None,
+        unmatched: bool = False,
+        limit: int = 50,
+        before: int | None = None,
+    ) -> list[StoredEvent]:
+        return await self._read(lambda c: reading.events(c, type, instance, unmatched, limit, before))

@@ -1,0 +1,116 @@
+"""SQLite connections: how a file is opened and brought up to date, and what its errors mean in plain words."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from romancy.errors import StorageError
+from romancy.storage import sql
+
+LIBRARY_VERSION = 1
+"""The newest schema this library knows."""
+
+
+def connect(path: str, *, durability: str, readonly: bool = False) -> sqlite3.Connection:
+    """Open a database file (or `:memory:`) for use by one thread at a time."""
+    try:
+        _check_place(path)
+        connection = sqlite3.connect(
+            f"file:{Path(path).resolve().as_posix()}?mode=ro" if readonly else path,
+            uri=readonly,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=0,
+            cached_statements=256,
+        )
+        connection.execute("PRAGMA busy_timeout = 0")
+        if not readonly:
+            _patiently(connection, "PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
+        connection.execute("PRAGMA fullfsync = 1")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA cache_size = -65536")
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+    return connection
+
+
+def _check_place(path: str) -> None:
+    if path == ":memory:":
+        return
+    folder = Path(path).resolve().parent
+    if not folder.is_dir():
+        raise StorageError(f"the folder {str(folder)!r} for the database does not exist; create it first")
+    if Path(path).is_dir():
+        raise StorageError(f"{path!r} is a folder, not a database file")
+
+
+def _patiently(connection: sqlite3.Connection, statement: str) -> None:
+    """Several processes may open a new file at the same moment; here SQLite's own patience will do."""
+    connection.execute("PRAGMA busy_timeout = 5000")
+    connection.execute(statement)
+    connection.execute("PRAGMA busy_timeout = 0")
+
+
+def migrate(connection: sqlite3.Connection, path: str) -> None:
+    """Bring the schema up to date, or refuse a database that only a newer library can use."""
+    try:
+        connection.execute("PRAGMA busy_timeout = 10000")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            _migrate(connection, path)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        finally:
+            connection.execute("PRAGMA busy_timeout = 0")
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+
+
+def _migrate(connection: sqlite3.Connection, path: str) -> None:
+    connection.execute("CREATE TABLE IF NOT EXISTS schema_info (version INTEGER NOT NULL, min_reader INTEGER NOT NULL)")
+    row = connection.execute("SELECT version, min_reader FROM schema_info").fetchone()
+    version, min_reader = row or (0, 0)
+    if row is None and connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'instances'").fetchone():
+        raise StorageError(f"{path!r} holds tables of another program; give Romancy a file of its own")
+    if min_reader > LIBRARY_VERSION:
+        raise StorageError(
+            f"the database {path!r} has schema version {version} and needs a newer romancy (this one knows version "
+            f"{LIBRARY_VERSION}); upgrade the package"
+        )
+    for number, reader, script in sql.migrations():
+        if number > version:
+            for statement in script.split(";\n"):
+                connection.execute(statement)
+            version, min_reader = number, max(min_reader, reader)
+    connection.execute("DELETE FROM schema_info")
+    connection.execute("INSERT INTO schema_info VALUES (?, ?)", (version, min_reader))
+
+
+def explain(error: sqlite3.Error, path: str) -> StorageError:
+    """SQLite's error in words that say what to do."""
+    code = (getattr(error, "sqlite_errorname", "") or "").removeprefix("SQLITE_")
+    hints = {
+        "NOTADB": f"{path!r} is not a SQLite database; give another path, or move that file away",
+        "CORRUPT": f"{path!r} is damaged; restore it from a backup",
+        "READONLY": f"{path!r} is read-only; allow writing to the file and its folder",
+        "CANTOPEN": f"{path!r} can't be opened; check that the folder exists and may be written to",
+        "FULL": f"the disk that holds {path!r} is full; work goes on when there is room again",
+        "BUSY": f"{path!r} is locked by another program for too long",
+        "PERM": f"{path!r} may not be used by this user",
+    }
+    hint = next((text for key, text in hints.items() if code.startswith(key)), f"{path!r}: {error}")
+    if "attempt to write a readonly database" in str(error):
+        hint = hints["READONLY"]
+    return StorageError(hint)
+
+
+def lock_folder(path: str) -> Path:
+    """Where the workers of this file keep their locks."""
+    return Path(os.path.realpath(path) + ".workers")

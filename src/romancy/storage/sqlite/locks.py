@@ -1,0 +1,60 @@
+"""A lock file per worker: whoever can take it knows that the worker is dead. Never by pid."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: there the lease alone decides
+    fcntl = None
+
+
+class WorkerLocks:
+    """The locks beside one database file."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder if fcntl is not None else None
+        self._mine: dict[str, int] = {}
+
+    def hold(self, worker: str) -> None:
+        """Take this worker's own lock, for as long as the process lives."""
+        if self._folder is None or fcntl is None:
+            return
+        self._folder.mkdir(exist_ok=True)
+        handle = os.open(self._folder / worker, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._mine[worker] = handle
+
+    def is_dead(self, worker: str) -> bool:
+        """True only if it is certain; a missing file proves nothing (another host, another mount)."""
+        if self._folder is None or fcntl is None or worker in self._mine:
+            return False
+        try:
+            handle = os.open(self._folder / worker, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        finally:
+            os.close(handle)
+        return True
+
+    def forget(self, worker: str) -> None:
+        """Remove the lock of a worker that is gone for good."""
+        handle = self._mine.pop(worker, None)
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._folder / worker)
+        if handle is not None:
+            os.close(handle)
+
+    def drop(self) -> None:
+        """Let go of everything without tidying up, as a crash would."""
+        for handle in self._mine.values():
+            os.close(handle)
+        self._mine.clear()

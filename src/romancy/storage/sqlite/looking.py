@@ -1,0 +1,137 @@
+"""Finding events for waits, and waits for events. Runs inside the one writer's transaction, so nothing is missed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from typing import Any
+
+from romancy.core.matching import Filter, event_key
+from romancy.core.model import Event
+from romancy.storage.protocol import Offer
+from romancy.storage.sql import blocks
+from romancy.storage.sqlite.rows import content_type_of, matchable_data, to_event
+
+SQL = blocks("sqlite.sql")
+MAX_SHAPES = 16
+"""Sets of filtered fields per event type that get an index; a wait beyond it is found by scanning."""
+_logger = logging.getLogger("romancy")
+
+
+class Looker:
+    """The matching half of a transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._run = connection.execute
+        self._run_many = connection.executemany
+        self._shapes: dict[str, dict[str, int]] = {}
+
+    def begin(self) -> None:
+        """A new transaction: another process may have added shapes."""
+        self._shapes.clear()
+
+    # --- shapes ------------------------------------------------------------------------------------------------------
+    def shapes(self, event_type: str) -> dict[str, int]:
+        """The shapes in use for a type: fields to number."""
+        known = self._shapes.get(event_type)
+        if known is None:
+            rows = self._run(SQL["shapes"], (event_type,)).fetchall()
+            known = self._shapes[event_type] = {fields: number for number, fields in rows}
+        return known
+
+    def shape(self, event_type: str, narrow: Filter, *, create: bool = False) -> int | None:
+        """The number of a filter's shape; 0 for no filter; None where it has no index."""
+        if not narrow.fields:
+            return 0
+        known = self.shapes(event_type)
+        number = known.get(narrow.fields)
+        if number is None and create:
+            if len(known) >= MAX_SHAPES:
+                _logger.warning("event type %r is filtered in %d ways; further ones are slow", event_type, MAX_SHAPES)
+                return None
+            number = known[narrow.fields] = self._learn(event_type, narrow.fields)
+        return number
+
+    def _learn(self, event_type: str, fields: str) -> int:
+        """A shape nobody used before: index it, and every event of the type that is already there."""
+        number = self._run(SQL["insert_shape"], (event_type, fields)).lastrowid
+        assert number is not None
+        keys: list[tuple[int, bytes, int]] = []
+        for seq, subject, source, data, attrs in self._run(SQL["events_of_type"], (event_type,)):
+            key = event_key(fields, subject, source, matchable_data(data, content_type_of(attrs)))
+            if key is not None:
+                keys.append((number, key, seq))
+        self._run_many(SQL["insert_event_key"], keys)
+        return number
+
+    # --- an event looks for waits ------------------------------------------------------------------------------------
+    def waits_for(self, event: Event, seq: int) -> list[tuple[str, str]]:
+        """Index the event under every shape of its type; returns the (instance, op) that may take it."""
+        found = self._waits(event, 0, b"")
+        shapes = self.shapes(event.type)
+        if shapes:
+            data = matchable_data(event.data, event.datacontenttype)
+            for fields, number in shapes.items():
+                key = event_key(fields, event.subject, event.source, data)
+                if key is not None:
+                    self._run(SQL["insert_event_key"], (number, key, seq))
+                    found += self._waits(event, number, key)
+        return found
+
+    def _waits(self, event: Event, shape: int, key: bytes) -> list[tuple[str, str]]:
+        if event.target is not None:
+            rows = self._run(SQL["waits_of_key_and_target"], (event.type, shape, key, event.target))
+        else:
+            rows = self._run(SQL["waits_of_key"], (event.type, shape, key))
+        return rows.fetchall()
+
+    # --- a wait looks for events -------------------------------------------------------------------------------------
+    def look(self, instance: str, op: str | None, worker: str | None, now: int) -> list[Offer]:
+        """The oldest event each wait may take, if the instance is this worker's."""
+        if op is None:
+            rows = self._run(SQL["waits_to_look"], (instance,)).fetchall()
+        else:
+            rows = self._run(SQL["wait_to_look"], (instance, op)).fetchall()
+        offers: list[Offer] = []
+        for wait, since, marks_count, model, spec, owner in rows:
+            if owner != worker or owner is None:
+                continue
+            seq = self._oldest(instance, wait, since, marks_count, model, spec, now)
+            if seq is not None:
+                event = to_event(self._run(SQL["event"], (seq,)).fetchone())
+                # The offer itself may die with this process; the hint tells whoever comes after.
+                self._run(SQL["insert_delivery"], (instance, seq))
+                offers.append(Offer(instance, wait, owner, event))
+        return offers
+
+    def _oldest(
+        self, instance: str, op: str, since: int, marks_count: int, model: str, spec: bytes, now: int
+    ) -> int | None:
+        oldest: int | None = None
+        for event_type, shape, key, mark in self._run(SQL["keys_of_wait"], (model, instance, op)).fetchall():
+            floor = max(since, mark or 0) if marks_count else since
+            free = (now, instance, instance, model)
+            if shape:
+                rows = [self._run(SQL["look_filtered"], (shape, key, floor, instance, *free)).fetchone()]
+            elif b'"filter"' in spec:
+                rows = [self._scan(event_type, floor, instance, model, spec, now)]
+            else:
+                rows = [
+                    self._run(SQL["look_unfiltered"], (event_type, floor, *free)).fetchone(),
+                    self._run(SQL["look_targeted"], (event_type, instance, floor, *free)).fetchone(),
+                ]
+            for row in rows:
+                if row is not None and (oldest is None or row[0] < oldest):
+                    oldest = row[0]
+        return oldest
+
+    def _scan(
+        self, event_type: str, floor: int, instance: str, model: str, spec: bytes, now: int
+    ) -> tuple[int, ...] | None:
+        narrow = Filter.from_json(json.loads(spec)["filter"])
+        values: tuple[Any, ...] = (event_type, instance, floor, now, instance, instance, model)
+        for seq, subject, source, data, attrs in self._run(SQL["look_scan"], values):
+            if narrow.accepts(subject, source, matchable_data(data, content_type_of(attrs))):
+                return (seq,)
+        return None

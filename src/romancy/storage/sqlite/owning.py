@@ -1,0 +1,92 @@
+"""Workers, leases and claims: who runs what. Each function is one transaction."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from romancy.storage.protocol import Claimed
+from romancy.storage.sqlite.locks import WorkerLocks
+from romancy.storage.sqlite.looking import SQL
+
+
+def register(
+    c: sqlite3.Connection,
+    worker: str,
+    now: int,
+    lease: int,
+    triggers: Sequence[tuple[str, str]],
+    workflows: Collection[str],
+) -> None:
+    c.execute(SQL["insert_worker"], (worker, socket.gethostname(), now + lease, now))
+    c.executemany(SQL["delete_triggers"], [(name,) for name in workflows])
+    c.executemany(SQL["insert_trigger"], triggers)
+
+
+def renew(c: sqlite3.Connection, worker: str, until: int) -> bool:
+    return c.execute(SQL["renew_worker"], (until, worker)).rowcount == 1
+
+
+def release(c: sqlite3.Connection, worker: str) -> None:
+    c.execute(SQL["release_instances"], (worker,))
+    c.execute(SQL["delete_worker"], (worker,))
+
+
+def dead_workers(c: sqlite3.Connection, me: str, now: int, locks: WorkerLocks) -> list[str]:
+    """Whose lease has ended, or whose lock is free."""
+    rows: list[tuple[str, int]] = c.execute(SQL["workers"]).fetchall()
+    return [id for id, until in rows if id != me and (until < now or locks.is_dead(id))]
+
+
+def take_over(c: sqlite3.Connection, dead: Iterable[str], now: int) -> list[str]:
+    """Fence the dead workers: from here on nothing they submit is taken, and their instances are free."""
+    gone = [worker for worker in dead if c.execute(SQL["delete_worker"], (worker,)).rowcount == 1]
+    c.executemany(SQL["insert_orphan"], [(worker, now, worker) for worker in gone])
+    c.execute(SQL["delete_spent_orphans"])
+    return gone
+
+
+def claim(c: sqlite3.Connection, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
+    """Own what needs running: running ones, waiting ones with mail or a request, and those whose time comes soon."""
+    if c.execute(SQL["fence"], (worker,)).fetchone() is None:
+        return []
+    names = json.dumps(sorted(workflows))
+    share = max(1, limit // max(1, len(workflows)))
+    found: dict[str, Claimed] = {}
+    for query, values in (
+        ("free_with_request", (names, limit)),
+        ("free_with_mail", (names, limit)),
+        *(("free_running", (name, share)) for name in workflows),
+        ("orphaned_running", (names, limit)),
+        ("free_due", (due_before, names, limit)),
+    ):
+        for id, owner in _rows(c, query, values):
+            found.setdefault(id, Claimed(id, owner is not None, query == "free_due"))
+    claimed: list[Claimed] = []
+    for item in found.values():
+        if len(claimed) >= limit:
+            break
+        if c.execute(SQL["claim"], (worker, item.id)).rowcount == 1:
+            claimed.append(item)
+    return claimed
+
+
+def _rows(c: sqlite3.Connection, query: str, values: tuple[Any, ...]) -> list[tuple[str, str | None]]:
+    return c.execute(SQL[query], values).fetchall()
+
+
+def prune(c: sqlite3.Connection, finished_before: int, accepted_before: int, now: int, limit: int) -> int:
+    """Forget finished instances and old events; returns how many went."""
+    instances: list[tuple[str]] = c.execute(SQL["prunable_instances"], (finished_before, limit)).fetchall()
+    for table in ("history", "consumed", "marks", "misfits", "attempts", "waits", "wait_keys", "deliveries"):
+        c.executemany(f"DELETE FROM {table} WHERE instance = ?", instances)
+    c.executemany("DELETE FROM instances WHERE id = ?", instances)
+    c.execute(SQL["forget_expired_data"], (now,))
+    events: list[tuple[int]] = c.execute(SQL["prunable_events"], (accepted_before, now, limit)).fetchall()
+    c.executemany("DELETE FROM event_keys WHERE seq = ?", events)
+    c.executemany("DELETE FROM consumed WHERE event = ?", events)
+    c.executemany("DELETE FROM events WHERE seq = ?", events)
+    return len(instances) + len(events)

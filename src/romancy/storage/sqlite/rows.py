@@ -1,0 +1,84 @@
+"""Between rows and the typed records of the protocol."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from romancy.core.history import Entry, is_json
+from romancy.core.matching import parse_json
+from romancy.core.model import Event
+from romancy.errors import InvalidEvent
+from romancy.storage.protocol import STATUS_NAMES, Attempt, InstanceRow
+
+
+def event_values(event: Event, token: bytes) -> tuple[Any, ...]:
+    attrs = {
+        "datacontenttype": event.datacontenttype,
+        "dataschema": event.dataschema,
+        "extensions": dict(event.extensions) if event.extensions else None,
+    }
+    kept = {k: v for k, v in attrs.items() if v is not None}
+    plain = kept == {"datacontenttype": "application/json"}
+    packed = _PLAIN_ATTRS if plain else json.dumps(kept).encode() if kept else None
+    return (
+        event.source,
+        event.id,
+        event.type,
+        event.subject,
+        event.time,
+        event.target,
+        packed,
+        event.data,
+        token,
+        event.accepted_at,
+        event.expires_at,
+    )
+
+
+_PLAIN_ATTRS = b'{"datacontenttype": "application/json"}'
+
+
+def to_event(row: tuple[Any, ...]) -> Event:
+    seq, source, id, type, subject, time, target, attrs, data, accepted_at, expires_at = row
+    more: dict[str, Any] = json.loads(attrs) if attrs else {}
+    return Event(
+        id=id,
+        source=source,
+        type=type,
+        data=data,
+        subject=subject,
+        time=time,
+        target=target,
+        accepted_at=accepted_at,
+        expires_at=expires_at,
+        seq=seq,
+        **more,
+    )
+
+
+def matchable_data(data: bytes | None, content_type: str | None) -> Any:
+    """An event's data as filters see it; what is not JSON has no fields."""
+    if data is None or not is_json(content_type):
+        return None
+    try:
+        return parse_json(data)
+    except InvalidEvent:
+        return None
+
+
+def content_type_of(attrs: bytes | None) -> str | None:
+    return json.loads(attrs).get("datacontenttype") if attrs else None
+
+
+def to_instance(row: tuple[Any, ...]) -> InstanceRow:
+    return InstanceRow(row[0], row[1], STATUS_NAMES[row[2]], *row[3:])
+
+
+def to_entry(row: tuple[Any, ...]) -> Entry:
+    return Entry(*row)
+
+
+def to_attempt(row: tuple[Any, ...]) -> Attempt:
+    *rest, started = row
+    return Attempt(*rest, started=bool(started))

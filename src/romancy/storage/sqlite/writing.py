@@ -1,0 +1,255 @@
+"""One batch, one transaction: starts, commits, accepted events, requests, looks. Answers item by item.
+
+Nothing here decides by reading what another process may change meanwhile: the writer holds the file from BEGIN
+IMMEDIATE to COMMIT, so accepting an event and registering a wait each see everything that came before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from typing import Any
+
+from romancy.core.failure import Failure
+from romancy.core.instance import EVENT
+from romancy.storage.protocol import (
+    CANCEL,
+    FIRST_FINAL,
+    STATUS_CODES,
+    STATUS_NAMES,
+    Accept,
+    AcceptAnswer,
+    Answer,
+    Batch,
+    Commit,
+    Request,
+    RequestAnswer,
+    Start,
+    StartAnswer,
+    Started,
+    WaitRow,
+)
+from romancy.storage.sqlite.looking import SQL, Looker
+from romancy.storage.sqlite.rows import event_values
+
+
+class BatchWriter:
+    """Applies batches on one connection, inside a transaction that somebody else began."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._run = connection.execute
+        self._run_many = connection.executemany
+        self._looker = Looker(connection)
+
+    def apply(self, batch: Batch) -> Answer:
+        self._looker.begin()
+        answer = Answer()
+        answer.fenced = batch.worker is not None and self._run(SQL["fence"], (batch.worker,)).fetchone() is None
+        looks: dict[tuple[str, str | None], None] = dict.fromkeys(batch.looks)
+        if batch.starts:
+            horizon = self._horizon()
+            answer.starts = [self._start(start, batch, horizon, answer.fenced) for start in batch.starts]
+        if batch.commits:
+            self._commit_all(batch, answer, looks)
+        for item in batch.accepts:
+            answer.accepts.append(self._accept(item, batch, answer.fenced, looks))
+        answer.requests = [self._request(request) for request in batch.requests]
+        if batch.worker is not None and not answer.fenced:
+            for instance, op in looks:
+                answer.offers += self._looker.look(instance, op, batch.worker, batch.at)
+        return answer
+
+    def _horizon(self) -> int:
+        return self._run(SQL["horizon"]).fetchone()[0]
+
+    # --- starts ------------------------------------------------------------------------------------------------------
+    def _start(self, start: Start, batch: Batch, horizon: int, fenced: bool) -> StartAnswer:
+        owner = None if fenced else start.owner
+        if self._insert_instance(start, owner, batch.token, horizon):
+            return StartAnswer(True)
+        workflow, stored, token = self._run(SQL["existing_instance"], (start.id,)).fetchone()
+        if token == batch.token:
+            return StartAnswer(True)  # this very batch got through before, and only its answer was lost
+        return StartAnswer(False, workflow == start.workflow and stored == start.input, workflow)
+
+    def _insert_instance(self, start: Start, owner: str | None, token: bytes, horizon: int) -> bool:
+        values = (
+            start.id,
+            start.workflow,
+            owner,
+            token,
+            horizon,
+            start.input,
+            start.input_kind,
+            start.deadline,
+            start.created_at,
+            start.created_at,
+        )
+        return self._run(SQL["insert_instance"], values).rowcount == 1
+
+    # --- commits -----------------------------------------------------------------------------------------------------
+    def _commit_all(self, batch: Batch, answer: Answer, looks: dict[tuple[str, str | None], None]) -> None:
+        fresh: list[Commit] = []
+        for commit in batch.commits:
+            applied = not answer.fenced and self._advance(commit, batch)
+            if applied:
+                fresh.append(commit)
+            # A refused item that carries our token was applied by an earlier submission of this same batch.
+            answer.commits.append(applied or self._is_token(commit.instance, batch))
+        self._write_rows(fresh)
+        for commit, applied in zip(batch.commits, answer.commits, strict=True):
+            if not applied:
+                continue
+            for item in commit.sent:
+                answer.sent.append(self._accept(item, batch, answer.fenced, looks))
+            for wait in commit.opened:
+                if wait.types:
+                    looks[commit.instance, wait.op] = None
+            for op in commit.looks:
+                looks[commit.instance, op] = None
+
+    def _advance(self, commit: Commit, batch: Batch) -> bool:
+        final = commit.is_final
+        values = (
+            batch.token,
+            STATUS_CODES[commit.status],
+            final or commit.release,
+            commit.at,
+            commit.at if final else None,
+            commit.output,
+            commit.error,
+            commit.description,
+            commit.instance,
+            batch.worker,
+            commit.version,
+        )
+        return self._run(SQL["advance_instance"], values).rowcount == 1
+
+    def _is_token(self, instance: str, batch: Batch) -> bool:
+        row = self._run(SQL["instance_token"], (instance,)).fetchone()
+        return row is not None and row[0] == batch.token
+
+    def _write_rows(self, commits: list[Commit]) -> None:
+        many = self._run_many
+        entries = [
+            (c.instance, e.n, e.kind, e.op, e.at, e.input, e.payload, e.event) for c in commits for e in c.entries
+        ]
+        if entries:
+            many(SQL["insert_entry"], entries)
+        final = [(c.instance,) for c in commits if c.is_final]
+        if final:
+            many(SQL["delete_deliveries"], final)
+            many(SQL["delete_requests"], final)
+        for commit in commits:
+            if commit.closed or commit.opened or commit.consumed or commit.hints or commit.misfits:
+                self._write_waits(commit)
+            if commit.attempts or commit.attempts_done or commit.requests_done:
+                self._write_attempts(commit)
+
+    def _write_waits(self, commit: Commit) -> None:
+        instance = commit.instance
+        for taken in commit.consumed:
+            self._run(SQL["insert_consumed"], (instance, taken.event, taken.wait.op))
+            shape = self._looker.shape(taken.type, taken.wait.filter)
+            if taken.wait.since is None and shape is not None:
+                mark = (instance, taken.type, shape, taken.wait.filter.key, taken.wait.model, taken.event)
+                self._run(SQL["set_mark"], mark)
+        for misfit in commit.misfits:
+            self._run(SQL["insert_misfit"], (instance, misfit.model, misfit.event, misfit.op, misfit.error))
+        if commit.closed:
+            ops = [(instance, op) for op in commit.closed]
+            self._run_many(SQL["delete_wait"], ops)
+            self._run_many(SQL["delete_wait_keys"], ops)
+        for seq in commit.hints:
+            self._run(SQL["delete_delivery"], (instance, seq))
+        for wait in commit.opened:
+            self._open(instance, wait)
+
+    def _open(self, instance: str, wait: WaitRow) -> None:
+        since: Any = wait.since
+        if since == "now":
+            since = self._horizon()
+        elif since is not None:
+            since = self._run(SQL["accepted_before"], (since,)).fetchone()[0]
+        values = (instance, wait.op, wait.due, since, wait.model, wait.spec, wait.location, wait.created_at)
+        self._run(SQL["insert_wait"], values)
+        for event_type in wait.types:
+            shape = self._looker.shape(event_type, wait.filter, create=True)
+            key = wait.filter.key if shape else b""
+            self._run(SQL["insert_wait_key"], (event_type, shape or 0, key, instance, wait.op))
+
+    def _write_attempts(self, commit: Commit) -> None:
+        for a in commit.attempts:
+            values = (a.op, a.n, a.first_at, a.next_due, a.error, a.progress, a.crashes, a.started)
+            self._run(SQL["set_attempt"], (commit.instance, *values))
+        for op in commit.attempts_done:
+            self._run(SQL["delete_attempt"], (commit.instance, op))
+        for request in commit.requests_done:
+            self._run(SQL["delete_request"], (request,))
+
+    # --- events ------------------------------------------------------------------------------------------------------
+    def _accept(
+        self, item: Accept, batch: Batch, fenced: bool, looks: dict[tuple[str, str | None], None]
+    ) -> AcceptAnswer:
+        event = item.event
+        cursor = self._run(SQL["insert_event"], event_values(event, batch.token))
+        if cursor.rowcount != 1:
+            seq, token = self._run(SQL["existing_event"], (event.source, event.id)).fetchone()
+            if token != batch.token:
+                return AcceptAnswer(seq, True, [], [])
+        else:
+            seq = cursor.lastrowid
+            assert seq is not None
+        if event.expires_at is not None and event.expires_at <= batch.at:
+            return AcceptAnswer(seq, False, [], [])
+        matched = self._looker.waits_for(event, seq)
+        if matched:
+            receivers = [(instance, seq) for instance in dict.fromkeys(instance for instance, _ in matched)]
+            self._run_many(SQL["insert_delivery"], receivers)
+            looks.update(dict.fromkeys(matched))
+        return AcceptAnswer(seq, False, matched, self._trigger(item, seq, batch, fenced))
+
+    def _trigger(self, item: Accept, seq: int, batch: Batch, fenced: bool) -> list[Started]:
+        """Start what this event starts, once per event; the event itself counts as read."""
+        started: list[Started] = []
+        for (workflow,) in self._run(SQL["triggers_of_type"], (item.event.type,)).fetchall():
+            if workflow in item.unfit or item.event.target is not None:
+                continue
+            instance = triggered_id(workflow, item.event.source, item.event.id)
+            start = Start(instance, workflow, item.payload, EVENT, batch.at)
+            owner = batch.worker if workflow in batch.workflows and not fenced else None
+            if self._insert_instance(start, owner, batch.token, seq) or self._is_token(instance, batch):
+                started.append(Started(instance, workflow, owner, batch.at, item.payload, EVENT))
+        return started
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+    def _request(self, request: Request) -> RequestAnswer:
+        row = self._run(SQL["request_target"], (request.instance,)).fetchone()
+        if row is None:
+            return RequestAnswer(None, None)
+        status, owner = row
+        if status >= FIRST_FINAL:
+            return RequestAnswer(STATUS_NAMES[status], None)
+        if request.kind == CANCEL and self._cancel_blocked(request):
+            return RequestAnswer("cancelled", None)
+        values = (request.instance, request.kind, request.payload, request.at)
+        number = self._run(SQL["insert_request"], values).lastrowid
+        return RequestAnswer(STATUS_NAMES[status], owner, number or 0)
+
+    def _cancel_blocked(self, request: Request) -> bool:
+        """A blocked instance has no code that could clean up: it is cancelled where it stands."""
+        reason = Failure("CancelledError", request.payload.decode() or "cancelled").encode()
+        values = (request.at, request.at, reason, request.instance)
+        if self._run(SQL["cancel_blocked"], values).rowcount != 1:
+            return False
+        for name in ("delete_deliveries", "delete_requests", "delete_attempts"):
+            self._run(SQL[name], (request.instance,))
+        self._run("DELETE FROM wait_keys WHERE instance = ?", (request.instance,))
+        self._run("DELETE FROM waits WHERE instance = ?", (request.instance,))
+        return True
+
+
+def triggered_id(workflow: str, source: str, event_id: str) -> str:
+    """The id of the instance an event starts: the same for the same event, so it starts once."""
+    parts = "".join(f"{len(part)}:{part}" for part in (workflow, source, event_id))
+    return f"{workflow}-{hashlib.blake2b(parts.encode(), digest_size=12).hexdigest()}"

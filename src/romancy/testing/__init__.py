@@ -1,0 +1,15 @@
+"""Test workflows in milliseconds: the real engine on `:memory:`, and a clock you turn.
+
+>>> async with environment(workflows=[payment]) as env:
+...     handle = await env.start(payment, "ORD-1")
+...     await env.advance(timedelta(minutes=5))
+...     assert await handle.result() == {"status": "timeout"}
+"""
+
+from __future__ import annotations
+
+from romancy.testing.clock import ManualClock
+from romancy.testing.environment import Environment, TestHandle, activity_context, environment
+from romancy.testing.replaying import dump, replay
+
+__all__ = ["Environment", "ManualClock", "TestHandle", "activity_context", "dump", "environment", "replay"]

@@ -1,0 +1,197 @@
+"""The environment tests run workflows in."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, ParamSpec, TypeVar
+
+from romancy.api.activity import Activity
+from romancy.api.context import ActivityContext
+from romancy.api.workflow import Workflow
+from romancy.app import App
+from romancy.core.clock import stopwatch
+from romancy.core.model import FOREVER_US, Attribute, Duration, duration_us, from_us
+from romancy.core.registry import ActivityDefinition
+from romancy.errors import RomancyError
+from romancy.handle import WorkflowHandle
+from romancy.records import Receipt, Wait
+from romancy.storage import open_storage
+from romancy.testing.clock import ManualClock
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_PATIENCE = 1.0
+"""Real seconds an activity may hang before the environment counts it as waiting for the clock."""
+
+
+class TestHandle(WorkflowHandle[R]):
+    """A handle whose `result` turns the clock to each next timer."""
+
+    __test__ = False
+    _env: Environment
+
+    async def result(self, timeout: Duration | None = None) -> R:
+        """The result; raises when nothing can happen any more, or `TimeoutError` after `timeout` on the env's clock."""
+        env = self._env
+        limit = None if timeout is None else env.clock.now() + duration_us(timeout, "timeout")
+        while not await self._has_ended():
+            due = env.clock.next_alarm()
+            if due is None:
+                waits = ", ".join(f"{w.kind} {w.wait_id}" for w in await env.waits(self)) or "nothing"
+                raise RomancyError(
+                    f"instance {self.instance_id!r} can't end: it waits for {waits}, and no timer is set; "
+                    "send the event with env.send_event(...)"
+                )
+            if limit is not None and due > limit:
+                await env.turn_to(limit)
+                raise TimeoutError(f"instance {self.instance_id!r} has not ended by {from_us(limit)}")
+            await env.turn_to(due)
+        return await super().result()
+
+    async def _has_ended(self) -> bool:
+        await self._env.settle()
+        return await self.status() in ("completed", "failed", "cancelled", "blocked")
+
+
+class Environment:
+    """The real engine, a clock you turn, and everything idle whenever a call returns."""
+
+    def __init__(self, app: App, clock: ManualClock) -> None:
+        self.app = app
+        self.clock = clock
+        self._fakes: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+    @property
+    def now(self) -> datetime:
+        """What time it is here."""
+        return from_us(self.clock.now())
+
+    async def start(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> TestHandle[R]:
+        """Start a workflow (registering it if need be); returns when all is idle."""
+        self.app.register(wf)
+        handle: WorkflowHandle[Any] = await self.app.start_workflow(wf, *args, **kwargs)
+        await self.settle()
+        mine: TestHandle[R] = TestHandle(self.app, handle.instance_id, wf.definition.signature.result, handle.created)
+        mine._env = self  # pyright: ignore[reportPrivateUsage]
+        return mine
+
+    async def advance(self, by: Duration) -> None:
+        """Turn the clock forward, stopping at every timer on the way."""
+        await self.turn_to(self.clock.now() + duration_us(by, "by"))
+
+    async def turn_to(self, moment: int) -> None:
+        """Turn the clock to a moment (microseconds since the epoch), stopping at every timer on the way."""
+        await self.settle()
+        while (due := self.clock.next_alarm()) is not None and due <= moment:
+            self.clock.turn_to(max(due, self.clock.now()))
+            await self.settle()
+        self.clock.turn_to(moment)
+        await self.settle()
+
+    async def send_event(
+        self,
+        type: str,
+        source: str,
+        data: object = None,
+        *,
+        subject: str | None = None,
+        id: str | None = None,
+        to: str | None = None,
+        extensions: Mapping[str, Attribute] | None = None,
+    ) -> Receipt:
+        """Send an event; returns when all it set off is idle again."""
+        receipt = await self.app.send_event(type, source, data, subject=subject, id=id, to=to, extensions=extensions)
+        await self.settle()
+        return receipt
+
+    async def cancel(self, handle: WorkflowHandle[Any] | str, reason: str | None = None) -> None:
+        """Cancel an instance; returns when all is idle."""
+        await self.app.cancel_workflow(handle if isinstance(handle, str) else handle.instance_id, reason=reason)
+        await self.settle()
+
+    async def waits(self, handle: WorkflowHandle[Any] | None = None) -> Sequence[Wait]:
+        """What an instance (or everybody) waits for."""
+        if handle is not None:
+            return (await self.app.get_instance(handle.instance_id)).waits
+        return (await self.app.list_waits(limit=1000)).items
+
+    async def restart(self) -> None:
+        """Crash and come back: everything in memory is lost, everything stored is replayed."""
+        engine = self.app.engine
+        dead = [engine.worker_id] if engine.worker_id else []
+        await self.app.crash()
+        await self.app.start()
+        engine = self.app.engine
+        engine.activities.replacements = self._fakes
+        await engine.storage.take_over(engine.worker_id or "", dead)
+        engine.kick()
+        await self.settle()
+
+    def replace(self, act: Activity[P, R], fake: Callable[P, R] | Callable[P, Coroutine[Any, Any, R]]) -> None:
+        """Call `fake(*args)`, without ctx, instead of an activity."""
+        self._fakes[act.fn] = _fitting(act.definition, fake)
+        self.app.engine.activities.replacements = self._fakes
+
+    async def settle(self) -> None:
+        """Wait until everything is idle: nothing to run, nothing to store, no activity under way."""
+        engine, calm, since = self.app.engine, 0, stopwatch()
+        while calm < 3:
+            await asyncio.sleep(0 if calm else 0.0002)
+            only_activities = engine.activities.running and engine.is_idle_but_for_activities
+            if engine.is_idle or (only_activities and stopwatch() - since > _PATIENCE):
+                calm += 1
+            else:
+                calm = 0
+                if not only_activities:
+                    since = stopwatch()
+
+
+def _fitting(definition: ActivityDefinition, fake: Callable[..., Any]) -> Callable[..., Any]:
+    """A stand-in of the same kind as the activity: async for async, plain for plain."""
+    fake_is_async = inspect.iscoroutinefunction(fake)
+    if definition.is_async:
+
+        @functools.wraps(fake)
+        async def stand_in(ctx: ActivityContext, *args: Any, **kwargs: Any) -> Any:
+            result = fake(*args, **kwargs)
+            return await result if fake_is_async else result
+
+        return stand_in
+
+    @functools.wraps(fake)
+    def plain_stand_in(ctx: ActivityContext, *args: Any, **kwargs: Any) -> Any:
+        return asyncio.run(fake(*args, **kwargs)) if fake_is_async else fake(*args, **kwargs)
+
+    return plain_stand_in
+
+
+@asynccontextmanager
+async def environment(
+    *, workflows: Sequence[Workflow[..., Any]] = (), database: str = ":memory:", **options: Any
+) -> AsyncGenerator[Environment, None]:
+    """The real engine on `:memory:` (or a file), with a clock you turn. `options` go to `App`."""
+    clock = ManualClock()
+    options = {"grace": 0.1, **options}
+    app = App(database, workflows=workflows, **options)
+    app.clock, app.timer_window = clock, FOREVER_US
+    storage = app.storage = open_storage(database, durability="normal", clock=clock)
+    await storage.open()
+    try:
+        await app.start()
+        try:
+            yield Environment(app, clock)
+        finally:
+            await app.stop()
+    finally:
+        await storage.close()
+
+
+def activity_context(**fields: Any) -> ActivityContext:
+    """A context for calling an activity's plain function: `await charge.fn(activity_context(), 42)`."""
+    defaults: dict[str, Any] = {"instance_id": "test", "workflow_name": "test", "activity_id": "activity:1"}
+    return ActivityContext(**{**defaults, **fields})

@@ -1,0 +1,57 @@
+"""Old histories against today's code."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from romancy.api.workflow import Workflow
+from romancy.core.history import Entry
+from romancy.core.instance import Instance
+from romancy.core.model import Status
+from romancy.records import HistoryEntry, to_history
+
+
+def replay(wf: Workflow[..., Any], history: Sequence[HistoryEntry] | str) -> Status:
+    """Run a recorded history (of `app.get_history`, or a text of `dump`) through today's code.
+
+    Raises `NonDeterminismError` where the code no longer follows it; returns the status it ends in.
+    """
+    entries = [e.raw for e in history] if not isinstance(history, str) else _load(history)
+    start, rest = entries[0], entries[1:]
+    instance = Instance(
+        wf.definition,
+        "replay",
+        start.input or b"{}",
+        start.at,
+        input_kind=start.event or 0,
+        deadline=int(start.payload) if start.payload else None,
+    )
+    try:
+        instance.replay(rest)
+        return instance.status
+    finally:
+        instance.evict()
+
+
+def dump(history: Sequence[HistoryEntry]) -> str:
+    """A history as text, to keep in a file beside your tests."""
+    return json.dumps([{k: _pack(v) for k, v in asdict(e.raw).items()} for e in history])
+
+
+def _load(text: str) -> list[Entry]:
+    return [Entry(**{k: _unpack(v) for k, v in entry.items()}) for entry in json.loads(text)]
+
+
+def _pack(value: Any) -> Any:
+    return {"b": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def _unpack(value: Any) -> Any:
+    return base64.b64decode(value["b"]) if isinstance(value, dict) else value
+
+
+__all__ = ["dump", "replay", "to_history"]
