@@ -120,7 +120,7 @@ class App:
         """What is registered, by name."""
         return {name: self._registry.require(name) for name in self._registry.names}
 
-    # --- life --------------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
         """Open the database and begin to work; `async with app:` does it for you."""
         if self._engine is not None:
@@ -203,7 +203,7 @@ class App:
         self.register(wf)
         return asyncio.run(main())
 
-    # --- starting ----------------------------------------------------------------------------------------------------
+    # --- starting ---------------------------------------------------------------------------------------------------
     @overload
     async def start_workflow(
         self,
@@ -232,7 +232,7 @@ class App:
         else:
             raise TypeError(f"start_workflow takes a workflow or its name, not {wf!r}; is @workflow missing?")
         id = check_id(instance_id) if instance_id is not None else new_id(engine.clock.now())
-        name = definition.name if definition else wf
+        name = definition.name if definition else str(wf)  # pyright: ignore[reportUnknownArgumentType]
         kind, raw = _input(definition, name, args, kwargs)
         now = engine.clock.now()
         start = Start(id, name, raw, kind, now, None if timeout is None else now + timeout)
@@ -253,7 +253,7 @@ class App:
         """A handle on an instance started earlier, perhaps by another process."""
         return WorkflowHandle(self, instance_id, wf.definition.signature.result if wf else None)
 
-    # --- events, cancel, resume ----------------------------------------------------------------------------------------
+    # --- events, cancel, resume -------------------------------------------------------------------------------------
     async def send_event(
         self,
         type: str,
@@ -291,7 +291,7 @@ class App:
             raise InstanceNotFound(instance_id=instance_id)
         self.engine.kick()
 
-    # --- reading -----------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------------------------
     async def get_instance(self, instance_id: str) -> Instance:
         """One instance with what it waits for."""
         row = await self.engine.storage.instance(instance_id)
@@ -320,7 +320,7 @@ class App:
         cursor: str | None = None,
     ) -> Page[Instance]:
         """Instances, newest first."""
-        wanted = [status] if isinstance(status, str) else list(status)
+        wanted = cast("list[Status]", [status] if isinstance(status, str) else list(status))
         for name in wanted:
             if name not in STATUS_CODES:
                 raise ValueError(f"there is no status {name!r}; there are: {', '.join(STATUS_CODES)}")

@@ -116,11 +116,10 @@ def activity(
     def decorate(fn: Callable[..., Any]) -> Activity[..., Any]:
         stored = name if name is not None else fn.__name__
         check_function(fn, "activity", stored)
-        return Activity(
-            ActivityDefinition(
-                stored, fn, retry, None if timeout is None else duration_us(timeout, "timeout"), tuple(raises)
-            )
-        )
+        us = None if timeout is None else duration_us(timeout, "timeout")
+        definition = ActivityDefinition(stored, fn, retry, us, tuple(raises))
+        definition.resolve_early()
+        return Activity(definition)
 
     return decorate if fn is None else decorate(fn)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import threading
 import uuid
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime
@@ -141,7 +140,7 @@ class ActivityContext(Context):
         self._instance_id, self._workflow_name, self._activity_id = instance_id, workflow_name, activity_id
         self._attempt, self._state, self._last_progress = attempt, state, last_progress
         self._on_progress = on_progress
-        self.cancelled = threading.Event()
+        self.is_cancelled = False
         self.staged: list[Event] = []
         """Events that leave with this attempt's result, or not at all."""
 
@@ -191,7 +190,7 @@ class ActivityContext(Context):
 
     def check_cancelled(self) -> None:
         """In a `def` activity: raises `CancelledError` when the call was given up."""
-        if self.cancelled.is_set():
+        if self.is_cancelled:
             raise asyncio.CancelledError
 
     def send_event(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 from romancy.api.context import WorkflowContext
 from romancy.core.codec import Codec
+from romancy.core.instance import Instance
 from romancy.core.matching import NO_FILTER, Filter
 from romancy.core.model import Duration, ReceivedEvent, Scalar, duration_us, to_us
 from romancy.core.operations import EventWait, Timer
@@ -126,7 +127,7 @@ async def sleep_until(ctx: WorkflowContext, when: datetime, *, timer_id: str | N
     await instance.perform(Timer(instance.next_id("sleep", timer_id), instance.at, to_us(when)))
 
 
-def _instance(ctx: WorkflowContext, what: str):
+def _instance(ctx: WorkflowContext, what: str) -> Instance:
     if not isinstance(ctx, WorkflowContext):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{what} needs the workflow's ctx as its first argument, got {ctx!r}")
     return ctx.instance
@@ -142,15 +143,15 @@ def _check_types(types: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _check_since(since: datetime | str | None) -> int | str | None:
-    if since is None or since == "now":
-        return since
     if isinstance(since, datetime):
         return to_us(since)
+    if since is None or since == "now":
+        return since
     raise ValueError(f'since must be "now", an aware datetime or None, got {since!r}')
 
 
 def _models(model: Any, types: tuple[str, ...]) -> tuple[Codec | None, ...]:
-    models: tuple[Any, ...] = model if isinstance(model, tuple) else (model,)
+    models = cast("tuple[Any, ...]", model if isinstance(model, tuple) else (model,))
     if len(models) not in (1, len(types)):
         raise ValueError(f"give one model for all types or one per type: {len(models)} models, {len(types)} types")
     return tuple(None if m is None or m is Any else _codec(m) for m in models)

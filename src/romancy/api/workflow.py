@@ -86,6 +86,8 @@ def workflow(
         if any(not t for t in types):
             raise TypeError(f"workflow {stored!r}: an event type in on_event= is empty")
         us = None if timeout is None else duration_us(timeout, "timeout")
-        return Workflow(WorkflowDefinition(stored, fn, WorkflowContext, types, us))
+        definition = WorkflowDefinition(stored, fn, WorkflowContext, types, us)
+        definition.resolve_early()
+        return Workflow(definition)
 
     return decorate if fn is None else decorate(fn)

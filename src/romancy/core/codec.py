@@ -21,7 +21,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import cached_property, partial
 from math import copysign
-from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, cast, get_args, get_origin
+from typing import Any, NamedTuple, NoReturn, Union, cast, get_args, get_origin
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -58,11 +58,9 @@ _PLAIN = frozenset(
 )
 _SCALARS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "none": type(None)}
 _ATOMS = frozenset((str, int, bool, type(None), bytes, date, timedelta, UUID))  # equal is the same
-_REQUIRING = (typing.Required, typing.NotRequired)
-_MISSING = (object(), None)
 _kind: Callable[[Any], Any] = type
+typed_dict: Callable[..., Any] = cast(Any, typing_extensions.TypedDict)
 _HIDDEN = "\0"  # begins the tags of choices that are ours, not the annotation's
-_DEEPEST = 50  # steps of a path that still help
 _MOST_DIGITS = 4000  # Python and pydantic read no longer ints than 4300 digits
 
 
@@ -76,11 +74,7 @@ class Unfit(Exception):
 
 
 class Codec:
-    """Stores one value by its annotation.
-
-    >>> Codec(timedelta, "the result of activity 'age'").encode(timedelta(days=1))
-    b'"P1D"'
-    """
+    """Stores one value by its annotation."""
 
     def __init__(self, annotation: Any, what: str) -> None:
         self.what = what
@@ -139,7 +133,7 @@ class Wire:
     def fingerprint(self) -> str:
         try:
             shape = _shape(self._adapter.json_schema(schema_generator=_ShapeOnly))
-        except Exception:  # types with a form of their own have no schema; then only a change of the name shows
+        except Exception:  # types with a form of their own have no schema: their name must do
             shape = _named(self._annotation)
         return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -148,8 +142,7 @@ class Wire:
         try:
             raw = self._dump(value)
         except Exception as error:  # user-written serializers raise what they like
-            problem = str(error).partition("\n")[0]
-            raise _culprit(value, (), problem) from error
+            raise _culprit(value, (), str(error).partition("\n")[0]) from error
         if (known or type(value) is self._scalar) and (len(raw) <= _MOST_DIGITS or self._scalar is str):
             return raw
         back = self.read(raw, value)
@@ -162,9 +155,8 @@ class Wire:
             return self._load(raw)
         except ValidationError as error:
             unfit = unfit_of(error, "would not be read back")
-            if not unfit.path and original is not inspect.Parameter.empty:
-                unfit.problem = f"is {_a(original)} and {unfit.problem}"
-            raise unfit from error
+            is_a = "" if original is inspect.Parameter.empty else _found_at(original, unfit.path)
+            raise Unfit(unfit.path, is_a + unfit.problem) from error
         except Exception as error:  # user-written validators raise what they like
             raise Unfit((), f"would not be read back: {type(error).__name__}: {error}") from error
 
@@ -191,9 +183,6 @@ def describe(unfit: Unfit, start: str = "it") -> str:
     """The trouble in words: `it.items[0] is a set and would come back as a list`."""
     steps = (f".{step}" if isinstance(step, str) and step.isidentifier() else f"[{step!r}]" for step in unfit.path)
     return f"{start}{''.join(steps)} {unfit.problem}"
-
-
-# Comparing
 
 
 def _marshalled_same(value: Any, back: Any) -> bool:
@@ -239,7 +228,7 @@ def _compare_items(value: Schema, back: Schema, path: Path, tuples: bool) -> Non
 def _compare_parts(parts: _Parts, back: _Parts, path: Path, tuples: bool) -> None:
     theirs = iter(back)
     for step, inner in parts:
-        back_step, back_inner = next(theirs, _MISSING)
+        back_step, back_inner = next(theirs, (_kind, None))
         if step != back_step:
             raise Unfit(path, f"would come back without its {step!r}")
         compare(inner, back_inner, (*path, step), tuples)
@@ -250,12 +239,11 @@ def _compare_parts(parts: _Parts, back: _Parts, path: Path, tuples: bool) -> Non
 def _compare_sets(value: set[Any], back: set[Any], path: Path, tuples: bool) -> None:
     if len(value) != len(back):
         raise Unfit(path, f"has {len(value)} elements of which {len(back)} would come back")
-    by_value = {element: element for element in back}
-    odd = any(element != element for element in back)  # NaN: not found by looking
+    found = {element: element for element in back}
     for element in value:
-        if element in by_value:
-            compare(element, by_value[element], (*path, element), tuples)
-        elif element == element or not odd:
+        if element in found:
+            compare(element, found[element], (*path, element), tuples)
+        elif element == element or all(other == other for other in back):  # NaN is not found by looking
             raise Unfit(path, f"would come back without its {element!r:.200}")
 
 
@@ -278,15 +266,13 @@ def _model_parts(model: BaseModel) -> _Parts:
 
 
 def _same_leaf(value: Any, back: Any) -> bool:
-    if isinstance(value, Enum):
-        return bool(value == back)
     if isinstance(value, float):
         return (value == back and copysign(1, value) == copysign(1, back)) or (value != value and back != back)
     if isinstance(value, Decimal):
-        return value.as_tuple() == back.as_tuple()
+        return bool(value.as_tuple() == back.as_tuple())
     if isinstance(value, (datetime, time)):
         return _same_moment(value, back)
-    if type(value).__eq__ is object.__eq__:
+    if _kind(value).__eq__ is object.__eq__:
         return bool(getattr(value, "__dict__", value) == getattr(back, "__dict__", back))
     return bool(value == back)
 
@@ -307,12 +293,21 @@ def _same_moment(value: datetime | time, back: datetime | time) -> bool:
 def _culprit(value: Any, path: Path, problem: str) -> Unfit:
     """Goes down to the innermost part that will not be written, to name it."""
     within = cast(Schema, value).items() if isinstance(value, dict) else _parts(value)
-    for step, inner in (within or ()) if len(path) < _DEEPEST else ():
+    for step, inner in (within or ()) if len(path) < 50 else ():  # endless ones are refused too
         try:
             to_json(inner)
         except Exception:
             return _culprit(inner, (*path, step), problem)
     return Unfit(path, f"is {_a(value)} and can't be written: {problem}")
+
+
+def _found_at(value: Any, path: Path) -> str:
+    try:
+        for step in path:
+            value = value[step] if hasattr(value, "__getitem__") else getattr(value, step)
+    except (LookupError, TypeError, AttributeError):  # a path may name choices and keys, too
+        return ""
+    return f"is {_a(value)} and "
 
 
 def _a(value: Any) -> str:
@@ -322,9 +317,6 @@ def _a(value: Any) -> str:
 
 def _named(annotation: Any) -> str:
     return annotation.__qualname__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation)
-
-
-# Schemas
 
 
 class _Seen(NamedTuple):
@@ -343,9 +335,9 @@ def _schema_of(annotation: Any, what: str) -> tuple[TypeAdapter[Any], Schema, se
             raise TypeError("it has no JSON form")
         return adapter, _adjusted(schema, seen), seen.kinds
     except Exception as error:
-        reason = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0].rstrip(".")
         raise TypeError(
-            f"{what} is annotated {_named(annotation)}, which can't be stored: {reason.rstrip('.')}; "
+            f"{what} is annotated {_named(annotation)}, which can't be stored: {reason}; "
             "use types pydantic knows: dataclasses, pydantic models, TypedDicts, the standard library's"
         ) from error
 
@@ -358,7 +350,7 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
             adapter.rebuild(_types_namespace=found)
         except PydanticUndefinedAnnotation as error:
             # A class local to a function, named by a string inside another one: look through the callers' variables.
-            name, frame = str(error.name), sys._getframe()  # pyright: ignore[reportPrivateUsage]
+            name, frame = str(error.name), inspect.currentframe()
             while frame is not None and name not in frame.f_locals:
                 frame = frame.f_back
             if frame is None or name in found:
@@ -369,24 +361,18 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
 
 def supported(annotation: Any) -> Any:
     """pydantic takes no `typing.TypedDict` before Python 3.12; the one of typing_extensions says the same."""
-    origin, args = get_origin(annotation), get_args(annotation)
-    if sys.version_info >= (3, 12) or origin is Literal:
+    if sys.version_info >= (3, 12):
         return annotation
     if typing.is_typeddict(annotation) and type(annotation).__module__ == "typing":
         hints = typing.get_type_hints(annotation, include_extras=True)
-        bare = {n: get_args(h)[0] if get_origin(h) in _REQUIRING else h for n, h in hints.items()}
-        wrap = {True: typing.Required, False: typing.NotRequired}
-        items = {name: wrap[name in annotation.__required_keys__][supported(hint)] for name, hint in bare.items()}
-        return typing_extensions.TypedDict(annotation.__name__, items)  # pyright: ignore
-    inner_args = tuple(supported(arg) for arg in args)
-    if origin is None or inner_args == args:
+        wrap: dict[bool, Any] = {True: typing.Required, False: typing.NotRequired}
+        items = {name: wrap[name in annotation.__required_keys__][supported(hint)] for name, hint in hints.items()}
+        return typed_dict(annotation.__name__, items)
+    inside: tuple[Any, ...] = tuple(supported(arg) for arg in get_args(annotation))
+    if inside == get_args(annotation):
         return annotation
-    if origin is Annotated:
-        return Annotated[(inner_args[0], *annotation.__metadata__)]
-    if isinstance(origin, type) and origin is not types.UnionType:
-        return types.GenericAlias(origin, inner_args)
-    form = Union if origin is types.UnionType else origin
-    return form[inner_args if len(inner_args) > 1 else inner_args[0]]
+    form: Any = Union if get_origin(annotation) is types.UnionType else get_origin(annotation)
+    return form[inside[0] if len(inside) == 1 else inside]
 
 
 def _adjusted(node: Schema, seen: _Seen) -> Schema:
@@ -401,6 +387,9 @@ def _adjusted(node: Schema, seen: _Seen) -> Schema:
     elif kind == "literal":
         members = [m for m in node["expected"] if isinstance(m, Enum) and not isinstance(m, (str, int))]
         return _found_again({to_json(member.value): member for member in members}, new, to_json)
+    elif kind == "tagged-union":
+        by_value = {tag.value: choice for tag, choice in new["choices"].items() if isinstance(tag, Enum)}
+        new["choices"] = {**by_value, **new["choices"]}
     elif kind in ("set", "frozenset") and "serialization" not in node:
         new["serialization"] = core_schema.wrap_serializer_function_ser_schema(_write_set, when_used="json")
     elif kind == "dict" and "keys_schema" in node:
@@ -489,9 +478,7 @@ def _found_again(members: dict[Any, Any], node: Schema, key: Callable[[Any], Any
     def read(value: Any) -> Any:
         return members.get(key(value), value) if isinstance(value, (str, int, float)) else value
 
-    if not members:
-        return node
-    return cast(Schema, core_schema.no_info_before_validator_function(read, cast(Any, node)))
+    return {**core_schema.no_info_before_validator_function(read, cast(Any, node))} if members else node
 
 
 class _ShapeOnly(GenerateJsonSchema):
@@ -502,7 +489,7 @@ class _ShapeOnly(GenerateJsonSchema):
 def _shape(node: Any, names: bool = False) -> Any:
     """A JSON schema without its words and defaults: a better docstring is not another type."""
     if isinstance(node, list):
-        return [_shape(inner) for inner in cast(list[Any], node)]
+        return list(map(_shape, cast(Any, node)))
     if not isinstance(node, dict):
         return node
     return {

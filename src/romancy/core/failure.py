@@ -32,8 +32,9 @@ class Failure:
 
     @classmethod
     def decode(cls, raw: bytes) -> Failure:
-        known = cls.__dataclass_fields__
-        return cls(**{"message": "", **{k: v for k, v in json.loads(raw).items() if k in known}})
+        stored: dict[str, Any] = json.loads(raw)
+        fields: dict[str, Any] = {"error_type": "", "message": ""}
+        return cls(**(fields | {k: v for k, v in stored.items() if k in cls.__slots__}))
 
 
 def describe(error: BaseException) -> str:

@@ -109,7 +109,7 @@ class Instance:
     def __repr__(self) -> str:
         return f"<Instance {self.id!r} {self.definition.name} entries={self.length} open={list(self.ops)}>"
 
-    # --- driving -----------------------------------------------------------------------------------------------------
+    # --- driving ----------------------------------------------------------------------------------------------------
     def begin(self) -> None:
         """Run the code to its first wait."""
         self._run(self._create)
@@ -308,7 +308,7 @@ class Instance:
             return "running"
         return "waiting_for_event" if EventWait in kinds else "waiting_for_timer"
 
-    # --- what user code asks for -------------------------------------------------------------------------------------
+    # --- what user code asks for ------------------------------------------------------------------------------------
     def next_id(self, name: str, given: str | None = None) -> str:
         """`name:n`, counted per name in call order, or the id the user gave."""
         count = self._counts[given or name] = self._counts.get(given or name, 0) + 1
@@ -323,7 +323,7 @@ class Instance:
         """Open an operation; its future is done when its entry is fed."""
         self.check_alive()
         operation.line = user_line()
-        future = operation.future = OperationFuture(self, operation)
+        future = operation.future = OperationFuture(self, operation.id)
         self._open(operation)
         return future
 
@@ -353,9 +353,10 @@ class Instance:
     def describe(self, text: str) -> None:
         self._description = text
 
-    def withdraw(self, operation: Operation) -> None:
+    def withdraw(self, op: str) -> None:
         """The code gave up waiting: a sibling won, a scope was cancelled."""
-        if self.ops.get(operation.id) is operation:
+        operation = self.ops.get(op)
+        if operation is not None:
             self._close(operation)
 
     def _close(self, operation: Operation) -> None:
@@ -378,14 +379,15 @@ class Instance:
             self._random = random.Random(f"romancy:{self.id}")
         return self._random
 
-    # --- what the loop asks for --------------------------------------------------------------------------------------
+    # --- what the loop asks for -------------------------------------------------------------------------------------
     def seconds(self) -> float:
         return (self.at - self.started_at) / SECOND
 
     def arm(self, timer: TimerHandle) -> None:
         self.check_alive()
         due = self.started_at + math.ceil(round(timer.when() * SECOND, 3))
-        timer.operation = operation = Timer(self.next_id("timer"), self.at, max(due, self.at), timer)
+        operation = Timer(self.next_id("timer"), self.at, max(due, self.at), timer)
+        timer.operation = operation.id
         operation.line = user_line()
         self._open(operation)
 
@@ -398,12 +400,20 @@ class Instance:
             error = context.get("exception")
             self._log(f"{context.get('message')}: {error!r}" if error else str(context.get("message")))
 
-    # --- eviction ----------------------------------------------------------------------------------------------------
+    # --- eviction ---------------------------------------------------------------------------------------------------
     def evict(self) -> None:
         """Forget the code without letting it act: its `finally` blocks run, but every primitive in them is refused."""
         self.dead = True
         self.ops.clear()
         tasks = list(self.loop.tasks.values())
+        if tasks:
+            self._close_tasks(tasks)
+        # Nothing may be left to the garbage collector: thousands of instances a second end here.
+        self._root = None
+        self._context = Context()
+        self.loop.release()
+
+    def _close_tasks(self, tasks: list[asyncio.Task[Any]]) -> None:
         for task in tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         for task in reversed(tasks):
@@ -414,8 +424,6 @@ class Instance:
                     break
                 except BaseException:
                     continue
-        self.loop.tasks.clear()
-        self._root = None
 
 
 def void(_: object) -> None:
@@ -465,7 +473,8 @@ def _settle_event(self: Instance, op: Operation, entry: Entry, value: ReceivedEv
 
 
 def _settle_timeout(self: Instance, op: Operation, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
-    assert isinstance(op, EventWait) and op.future is not None
+    assert isinstance(op, EventWait)
+    assert op.future is not None
     names = " or ".join(repr(t) for t in op.types)
     op.future.set_exception(
         WaitTimeout(f"no event {names} came in time for wait {op.id!r}", types=op.types, wait_id=op.id)

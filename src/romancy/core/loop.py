@@ -34,7 +34,7 @@ class LoopOwner(Protocol):
 class TimerHandle(asyncio.TimerHandle):
     """A `call_at` whose due time is kept by the instance as a durable timer."""
 
-    operation: Any = None
+    operation: str | None = None
 
     def ring(self) -> None:
         if not self.cancelled():
@@ -78,7 +78,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.tasks: dict[int, asyncio.Task[Any]] = {}
         self.generators: list[AsyncGenerator[Any, Any]] = []
 
-    # --- what asyncio asks of a loop -----------------------------------------------------------------------------
+    # --- what asyncio asks of a loop --------------------------------------------------------------------------------
     def get_debug(self) -> bool:
         return False
 
@@ -130,7 +130,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def _adopt(self, generator: AsyncGenerator[Any, Any]) -> None:
         if len(self.generators) % 64 == 63:
-            self.generators = [g for g in self.generators if g.ag_frame is not None]  # the finished ones are done with
+            self.generators = [
+                g for g in self.generators if getattr(g, "ag_frame", None) is not None
+            ]  # the finished ones are done with
         self.generators.append(generator)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
@@ -143,7 +145,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._numbers += 1
         return self._numbers
 
-    # --- running ---------------------------------------------------------------------------------------------------
+    def release(self) -> None:
+        """The instance is done with: let go of everything."""
+        self.tasks.clear()
+        self.generators.clear()
+        self._owner = _NOBODY
+
+    # --- running ----------------------------------------------------------------------------------------------------
     def run(self, first: Callable[[], None]) -> None:
         """One activation: call `first`, then everything that becomes ready, until nothing is."""
         outer = events._get_running_loop()  # type: ignore[attr-defined]
@@ -174,13 +182,32 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 )
 
 
+class _Nobody:
+    """Stands in for the instance of a loop that is done with."""
+
+    def seconds(self) -> float:
+        return 0.0
+
+    def arm(self, timer: TimerHandle) -> None:
+        """Nothing is due any more."""
+
+    def disarm(self, timer: TimerHandle) -> None:
+        """Nothing is due any more."""
+
+    def report(self, context: dict[str, Any]) -> None:
+        """Nobody listens any more."""
+
+
+_NOBODY = _Nobody()
+
+
 def _leave_alone(generator: AsyncGenerator[Any, Any]) -> None:
     """Garbage collection schedules nothing: generators left open are closed at the end of the workflow."""
 
 
 def _refuse_as_completed() -> None:
     """`as_completed` starts bare coroutines in the order of a set of addresses, another one on every run."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
     if frame.f_code is not _ENSURE_FUTURE:
         return
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Operations: what workflow code asks for and waits on. Each has an id, a future, and a row or an activity behind it."""
+"""Operations: what workflow code asks for and waits on. Each has an id, a future, and a row or activity behind it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ASYNCIO = os.path.dirname(os.path.abspath(asyncio.__file__))
 class OperationFuture(asyncio.Future[Any]):
     """Cancelling it withdraws the operation, at once and in the same commit."""
 
-    def __init__(self, instance: Instance, operation: Operation) -> None:
+    def __init__(self, instance: Instance, operation: str) -> None:
         super().__init__(loop=instance.loop)
         self._instance, self._operation = instance, operation
 
@@ -122,7 +122,7 @@ class Timer(Operation):
 
 def user_line() -> tuple[CodeType, int] | None:
     """The innermost line on the stack that is the user's own."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_PACKAGE) and not name.startswith(_ASYNCIO):

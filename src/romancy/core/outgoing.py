@@ -62,7 +62,8 @@ def encode_data(data: object, what: str) -> tuple[str | None, bytes | None]:
     return content_type, raw
 
 
-def _to_json(data: object, what: str) -> bytes:
+def _to_json(data: Any, what: str) -> bytes:
+    kind = type(data).__qualname__
     try:
         if isinstance(data, (dict, list, *_PLAIN)):
             try:
@@ -72,13 +73,9 @@ def _to_json(data: object, what: str) -> bytes:
         return to_json(data, by_alias=True)
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise InvalidEvent(
-            f"the data of event {what!r} can't be sent as JSON: {error} ({_kind(data)}); "
+            f"the data of event {what!r} can't be sent as JSON: {error} (it is a {kind}); "
             "send plain values, a dataclass or a pydantic model"
         ) from None
-
-
-def _kind(data: object) -> str:
-    return f"it is a {type(data).__qualname__}"
 
 
 def _check_text(name: str, value: Any) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from romancy.core.codec import Codec
 from romancy.core.retry import RetryPolicy
@@ -14,9 +15,31 @@ from romancy.core.signature import Signature
 from romancy.errors import UnknownWorkflow
 
 
+class Definition:
+    """What workflows and activities share."""
+
+    name: str
+    fn: Callable[..., Any]
+    kind: ClassVar[str]
+
+    @cached_property
+    def signature(self) -> Signature:
+        return Signature(self.fn, f"{self.kind} {self.name!r}")
+
+    def resolve_early(self) -> None:
+        """Try to read the annotations where the function is defined: there, classes local to a function can be seen.
+
+        What is defined further down can't be seen yet; those are read when first needed, and then it is an error.
+        """
+        with contextlib.suppress(TypeError):
+            _ = self.signature
+
+
 @dataclass(eq=False)
-class ActivityDefinition:
+class ActivityDefinition(Definition):
     """An activity: a function that may do anything, run at least once, its result recorded once."""
+
+    kind = "activity"
 
     name: str
     fn: Callable[..., Any]
@@ -28,24 +51,18 @@ class ActivityDefinition:
     def __post_init__(self) -> None:
         self.is_async = inspect.iscoroutinefunction(self.fn)
 
-    @cached_property
-    def signature(self) -> Signature:
-        return Signature(self.fn, f"activity {self.name!r}")
-
 
 @dataclass(eq=False)
-class WorkflowDefinition:
+class WorkflowDefinition(Definition):
     """A workflow: a deterministic coroutine function, replayed from its history."""
+
+    kind = "workflow"
 
     name: str
     fn: Callable[..., Any]
     context: Callable[[Any], Any]
     on_event: tuple[str, ...] = ()
     timeout: int | None = None
-
-    @cached_property
-    def signature(self) -> Signature:
-        return Signature(self.fn, f"workflow {self.name!r}")
 
     @cached_property
     def event_model(self) -> Codec | None:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import inspect
 import json
-import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from inspect import Parameter
-from types import SimpleNamespace
+from types import GenericAlias, SimpleNamespace
 from typing import Any, cast
 
-import typing_extensions
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from romancy.core.codec import Codec, Unfit, Wire, describe, supported, unfit_of
+from romancy.core.codec import Codec, Unfit, Wire, describe, supported, typed_dict, unfit_of
 from romancy.errors import InvalidInput
 
 _SCALARS = (str, int, float, bool, type(None))
@@ -156,7 +154,7 @@ class Signature:
     def _build_wire(self) -> Wire:
         stored = {name: self._stored_as(parameter) for name, parameter in self._parameters.items()}
         # Not total: which are missing is told apart here, with better words.
-        arguments = typing_extensions.TypedDict("Arguments", stored, total=False)  # pyright: ignore
+        arguments = typed_dict("Arguments", stored, total=False)
         try:
             return Wire(arguments, f"the arguments of {self.what}", closed=True)
         except TypeError:
@@ -167,10 +165,10 @@ class Signature:
     def _stored_as(self, parameter: Parameter) -> Any:
         annotation = supported(self.annotations[parameter.name])
         if parameter.kind is Parameter.VAR_POSITIONAL:
-            return tuple[annotation, ...]
+            return GenericAlias(tuple, (annotation, ...))
         if parameter.kind is Parameter.VAR_KEYWORD:
             unpacked = typing.get_origin(annotation) is typing.Unpack
-            return supported(typing.get_args(annotation)[0]) if unpacked else dict[str, annotation]
+            return supported(typing.get_args(annotation)[0]) if unpacked else GenericAlias(dict, (str, annotation))
         return annotation
 
     def _check_defaults(self) -> None:
@@ -292,7 +290,7 @@ def _hints(fn: Callable[..., Any], what: str) -> dict[str, Any]:
 def _in_callers(fn: Callable[..., Any], name: str) -> Any:
     """What `name` is in the function that defines `fn`, if that is running: classes local to a test, mostly."""
     around = fn.__qualname__.split(".")
-    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
+    frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code.co_name in around and name in frame.f_locals:
             return frame.f_locals[name]

@@ -1,10 +1,10 @@
 """The engine on one page.
 
-An instance is *resident* (in memory) or a row. Things happen to it: an activity ended, an event was offered, a time has
-come, somebody cancelled. Each goes into its *inbox*. The scheduler feeds inboxes from plain loop callbacks; what the code
-does in return, up to its next wait, is one *activation*, and an activation is one *commit*: entries, waits, sent events,
-the outcome. While it is under way the instance is fed nothing. Only when the commit is in does anything leave: activities
-start, hooks hear of it, results are handed out.
+An instance is *resident* (in memory) or a row. Things happen to it: an activity ended, an event was offered, a time
+has come, somebody cancelled. Each goes into its *inbox*. The scheduler feeds inboxes from plain loop callbacks; what
+the code does in return, up to its next wait, is one *activation*, and an activation is one *commit*: entries, waits,
+sent events, the outcome. While it is under way the instance is fed nothing. Only when the commit is in does anything
+leave: activities start, hooks hear of it, results are handed out.
 
 The *committer* groups the commits of all instances, new starts and accepted events into one transaction at a time. Its
 answer says item by item what was applied, and brings *offers*: the oldest event each wait may take. A refused commit

@@ -80,14 +80,14 @@ class Step:
         rows = c.consumed or c.misfits or c.hints or c.looks or c.attempts or c.requests_done or c.closed
         return self._activation.is_empty and not rows
 
-    # --- what came ---------------------------------------------------------------------------------------------------
+    # --- what came --------------------------------------------------------------------------------------------------
     def _handle(self, input: Input) -> None:
         if isinstance(input, AttemptChanged):
             self._attempt_changed(input)
         elif isinstance(input, EventOffered):
             self._event_offered(input)
         elif isinstance(input, Looked):
-            self.commit.hints += input.events
+            self.commit.hints = [*self.commit.hints, *input.events]
         elif isinstance(input, CancelAsked):
             self._cancel(input)
         elif self.instance.outcome is None:
@@ -97,7 +97,8 @@ class Step:
 
     def _settle(self, input: ActivityDone | ActivityFailed | Due | TimedOut, op: Operation) -> None:
         if isinstance(input, ActivityDone):
-            self.commit.sent += [self._stamp(event) for event in input.sent]
+            if input.sent:
+                self.commit.sent = [*self.commit.sent, *map(self._stamp, input.sent)]
             self.instance.apply(Kind.ACTIVITY_COMPLETED, op.id, self.now, input.payload)
             self._activity_ended(op, h.ActivityCompletedInfo, input.attempt)
         elif isinstance(input, ActivityFailed):
@@ -117,7 +118,7 @@ class Step:
 
     def _activity_ended(self, op: Operation, info: type, attempt: int, **more: str) -> None:
         if self.resident.attempts.pop(op.id, None) is not None:
-            self.commit.attempts_done.append(op.id)
+            self.commit.attempts_done = [*self.commit.attempts_done, op.id]
         if self._tell and isinstance(op, ActivityCall):
             self._say(info, activity=op.activity.name, activity_id=op.id, attempt=attempt, **more)
 
@@ -127,7 +128,7 @@ class Step:
         if not isinstance(op, ActivityCall):
             return
         self.resident.attempts[attempt.op] = attempt
-        self.commit.attempts.append(attempt)
+        self.commit.attempts = [*(a for a in self.commit.attempts if a.op != attempt.op), attempt]
         if attempt.next_due is not None:
             self._retries.append(attempt)
             self._say(
@@ -142,11 +143,12 @@ class Step:
 
     def _event_offered(self, input: EventOffered) -> None:
         event, op = input.event, self.instance.ops.get(input.op)
-        self.commit.hints.append(event.seq)
+        commit = self.commit
+        commit.hints = [*commit.hints, event.seq]
         if not isinstance(op, EventWait):
             return  # the wait is gone; the event was not consumed and stays for the next one
         if event.seq in self._consumed or event.seq in self.resident.consumed:
-            self.commit.looks.append(op.id)  # another wait of ours took it: there may be a later one
+            commit.looks = [*commit.looks, op.id]  # another wait of ours took it: there may be a later one
             return
         try:
             value = fit(op, event)
@@ -159,42 +161,53 @@ class Step:
                 self.instance.id,
                 error,
             )
-            self.commit.misfits.append(Misfit(op.id, op.model_key, event.seq, str(error)))
-            self.commit.looks.append(op.id)
+            commit.misfits = [*commit.misfits, Misfit(op.id, op.model_key, event.seq, str(error))]
+            commit.looks = [*commit.looks, op.id]
             return
         self._consumed.add(event.seq)
-        self.commit.consumed.append(Consumption(event.seq, event.type, wait_row(op)))
+        commit.consumed = [*commit.consumed, Consumption(event.seq, event.type, wait_row(op))]
         self.instance.apply(Kind.EVENT_RECEIVED, op.id, self.now, pack_event(event), event.seq, value)
         self._say(h.EventReceivedInfo, event_type=event.type, event_data=value.data, event=value, wait_id=op.id)
         self._say_wait(h.WaitCompletedInfo, op)
 
     def _cancel(self, input: CancelAsked) -> None:
-        self.commit.requests_done.append(input.request)
+        self.commit.requests_done = [*self.commit.requests_done, input.request]
         if self.instance.cancelling is None and self.instance.outcome is None:
             self.instance.apply(Kind.CANCEL_REQUESTED, "", self.now, input.reason.encode())
 
-    # --- what came of it -----------------------------------------------------------------------------------------------
+    # --- what came of it --------------------------------------------------------------------------------------------
     def _gather(self, activation: Activation) -> None:
-        self._activation, commit = activation, self.commit
+        self._activation, commit, resident = activation, self.commit, self.resident
         commit.entries = activation.entries
-        commit.opened = [wait_row(op) for op in activation.opened if not isinstance(op, ActivityCall)]
-        commit.closed = [op.id for op in activation.closed if not isinstance(op, ActivityCall)]
-        commit.closed += self.resident.stale_waits
-        self.resident.stale_waits = []
-        for op in activation.closed:
-            if isinstance(op, ActivityCall) and self.resident.attempts.pop(op.id, None) is not None:
-                commit.attempts_done.append(op.id)
-        commit.sent += [self._stamp(event) for event in activation.sent]
+        if activation.opened:
+            commit.opened = [wait_row(op) for op in activation.opened if not isinstance(op, ActivityCall)]
+        if activation.closed or resident.stale_waits:
+            closed = [op.id for op in activation.closed if not isinstance(op, ActivityCall)]
+            commit.closed = [*closed, *resident.stale_waits]
+            resident.stale_waits = []
+        if resident.attempts:
+            self._drop_attempts(activation)
+        if activation.sent:
+            commit.sent = [*commit.sent, *map(self._stamp, activation.sent)]
         commit.description = activation.description
         commit.status = self.instance.status
-        commit.looks = [op for op in commit.looks if op in self.instance.ops]
+        commit.same_status = commit.status == resident.status
+        if commit.looks:
+            commit.looks = [op for op in commit.looks if op in self.instance.ops]
         if activation.outcome is not None:
             commit.output = activation.outcome.output
             commit.error = activation.outcome.error.encode() if activation.outcome.error else None
-            commit.attempts = []
-            commit.attempts_done += list(self.resident.attempts)
         if self._tell:
             self._tell_rest(activation)
+
+    def _drop_attempts(self, activation: Activation) -> None:
+        """Calls that were withdrawn, or that the end of the workflow left behind, are not tried again."""
+        attempts = self.resident.attempts
+        gone = [op for op in attempts if activation.outcome is not None or op not in self.instance.ops]
+        for op in gone:
+            del attempts[op]
+        self.commit.attempts = [a for a in self.commit.attempts if a.op not in gone]
+        self.commit.attempts_done = [*self.commit.attempts_done, *gone]
 
     def _tell_rest(self, activation: Activation) -> None:
         for op in activation.opened:

@@ -119,16 +119,17 @@ class Activities:
         self._cancel(attempting)
 
     def withdraw_all(self, resident: Resident) -> None:
-        for instance, op in [key for key in self._open if key[0] == resident.instance.id]:
-            self.withdraw(instance, op)
+        for op in resident.instance.ops.values():
+            if isinstance(op, ActivityCall):
+                self.withdraw(resident.instance.id, op.id)
 
     def _cancel(self, attempting: Attempting) -> None:
         if attempting.context is not None:
-            attempting.context.cancelled.set()
+            attempting.context.is_cancelled = True
         if attempting.task is not None and attempting.call.activity.is_async:
             attempting.task.cancel()
 
-    # --- running -------------------------------------------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------------------------------------
     def _fill(self) -> None:
         while self._queue and self._running < self._limit and not self._stopping:
             attempting = self._queue.popleft()
@@ -215,10 +216,11 @@ class Activities:
                 self._completed(attempting, result)
             elif not (self._stopping and isinstance(error, asyncio.CancelledError)):
                 self._failed(attempting, error)
+        attempting.task = attempting.context = attempting.alarm = None  # they refer to it: leave no cycle behind
         self._ended.set()
         self._fill()
 
-    # --- outcomes --------------------------------------------------------------------------------------------------------
+    # --- outcomes ---------------------------------------------------------------------------------------------------
     def _completed(self, attempting: Attempting, result: Any) -> None:
         call = attempting.call
         try:
@@ -228,7 +230,6 @@ class Activities:
                     f"the result of activity {call.activity.name!r} is {len(payload):,} bytes, more than the "
                     f"{MAX_RESULT:,} allowed; store it elsewhere and return where it is"
                 )
-            call.activity.signature.result.decode(payload)
         except Exception as error:
             self._failed(attempting, error, final=True)
             return
@@ -288,7 +289,7 @@ class Activities:
         loop = self._loop
         loop.call_soon_threadsafe(self._post, attempting.resident, AttemptChanged(changed))
 
-    # --- stopping --------------------------------------------------------------------------------------------------------
+    # --- stopping ---------------------------------------------------------------------------------------------------
     async def stop(self, limit: float) -> None:
         """Start nothing more; let what runs finish within the limit, then give it up unrecorded."""
         self._stopping = True

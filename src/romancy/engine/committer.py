@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from romancy.core.clock import Clock
@@ -48,14 +48,15 @@ class Committer:
         self.on_started: Callable[[Start], None] = lambda start: None
         self.on_answer: Callable[[Answer], None] = lambda answer: None
         self.on_fenced: Callable[[], None] = lambda: None
-        self.on_idle: Callable[[], None] = lambda: None
-        self.on_settled: Callable[[], None] = lambda: None
         self._storage, self._clock, self._workflows = storage, clock, workflows
         self._queue: deque[tuple[str, Any, Any]] = deque()
         self._busy = False
+        self._called = False
         self._closed = False
         self._waiting = 0
         self._room = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._outage = 0.0
 
     def __repr__(self) -> str:
@@ -65,7 +66,7 @@ class Committer:
     def is_idle(self) -> bool:
         return not self._busy and not self._queue
 
-    # --- putting in --------------------------------------------------------------------------------------------------
+    # --- putting in -------------------------------------------------------------------------------------------------
     def commit(self, commit: Commit, done: Done) -> None:
         """Store an activation; `done(applied, refusal)` is called afterwards."""
         self._put("commits", commit, done)
@@ -100,16 +101,28 @@ class Committer:
 
     def _put(self, kind: str, item: Any, done: Any) -> None:
         self._queue.append((kind, item, done))
-        if not self._busy:
-            self._busy = True
-            asyncio.get_running_loop().call_soon(self._next)
+        if not self._busy and not self._called:
+            self._called = True
+            asyncio.get_running_loop().call_soon(self.flush)
 
-    # --- one batch after the other -------------------------------------------------------------------------------------
+    def flush(self) -> None:
+        """Send off what has gathered, unless a batch is under way."""
+        self._called = False
+        if self._queue and not self._busy:
+            self._busy = True
+            self._idle.clear()
+            self._next()
+
+    async def drained(self) -> None:
+        """Wait until everything that was put in is stored."""
+        await self._idle.wait()
+
+    # --- one batch after the other ----------------------------------------------------------------------------------
     def _next(self) -> None:
         queue = self._queue
         if not queue:
             self._busy = False
-            self.on_idle()
+            self._idle.set()
             return
         items = [queue.popleft() for _ in range(min(len(queue), MAX_BATCH))]
         self._submit(self._batch(items, os.urandom(16)), items)
@@ -121,16 +134,12 @@ class Committer:
         return batch
 
     def _submit(self, batch: Batch, items: list[tuple[str, Any, Any]]) -> None:
-        try:
-            future = self._storage.commit(batch)
-        except StorageError as error:
-            self._fail(items, error)
-            return
-        future.add_done_callback(lambda f: self._answered(batch, items, f))
+        self._storage.commit(batch, lambda answer, error: self._answered(batch, items, answer, error))
 
-    def _answered(self, batch: Batch, items: list[tuple[str, Any, Any]], future: asyncio.Future[Answer]) -> None:
-        error = None if future.cancelled() else future.exception()
-        if future.cancelled() or isinstance(error, TransientError):
+    def _answered(
+        self, batch: Batch, items: list[tuple[str, Any, Any]], answer: Answer | None, error: BaseException | None
+    ) -> None:
+        if isinstance(error, TransientError):
             self._retry(batch, items, error)
             return
         if self._outage:
@@ -138,16 +147,17 @@ class Committer:
             self._outage = 0.0
         if isinstance(error, RefusedValue):
             self._bisect(batch, items, error)
-        elif error is not None:
+        elif answer is None:
+            error = error or StorageError("the database gave no answer")
             _logger.error("storing a batch of %d failed", len(items), exc_info=error)
             self._fail(items, error)
             self._next()
         else:
-            self._settle(items, future.result())
+            self._settle(items, answer)
             self._next()
 
     def _retry(self, batch: Batch, items: list[tuple[str, Any, Any]], error: BaseException | None) -> None:
-        """An outage. Whether the batch got through is unknown, so it goes out again unchanged, and nothing overtakes."""
+        """An outage. Whether the batch got through is unknown: it goes out again as it was; nothing overtakes it."""
         if not self._outage:
             _logger.error("the database can't be written (%s); work pauses until it can", error)
         self._outage = min(max(self._outage * 2, 0.05), 2.0)
@@ -182,7 +192,7 @@ class Committer:
                 done.set_exception(error)
 
     def _settle(self, items: list[tuple[str, Any, Any]], answer: Answer) -> None:
-        answers = {
+        answers: dict[str, Iterator[Any]] = {
             "starts": iter(answer.starts),
             "accepts": iter(answer.accepts),
             "requests": iter(answer.requests),
@@ -203,7 +213,6 @@ class Committer:
                 done()
         if answer.fenced:
             self.on_fenced()
-        self.on_settled()
 
     def close(self) -> None:
         """Take nothing more from outside; what is queued is still stored."""

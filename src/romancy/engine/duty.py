@@ -22,6 +22,7 @@ class Duty:
         return f"<Duty {self._name} working={self._working}>"
 
     def start(self) -> None:
+        self._kicked.set()
         self._task = asyncio.create_task(self._repeat(), name=f"romancy-{self._name}")
 
     def kick(self) -> None:
@@ -30,6 +31,7 @@ class Duty:
 
     @property
     def is_idle(self) -> bool:
+        """No round that somebody asked for is due or under way; the regular ones don't count."""
         return not self._working and not self._kicked.is_set()
 
     async def stop(self) -> None:
@@ -39,7 +41,7 @@ class Duty:
 
     async def _repeat(self) -> None:
         while True:
-            self._working = True
+            self._working = self._kicked.is_set()
             self._kicked.clear()
             try:
                 rest = await self._round()

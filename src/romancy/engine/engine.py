@@ -82,7 +82,7 @@ class Engine:
     def __repr__(self) -> str:
         return f"<Engine {self.worker_id} {self.scheduler!r} {self.committer!r} {self.activities!r} {self.timers!r}>"
 
-    # --- life --------------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
         self.storage.on_foreign_change = self._foreign_change
         self.activities.at_home(asyncio.get_running_loop())
@@ -137,8 +137,10 @@ class Engine:
         """Wait until everything that happened is stored; an outage may make that impossible within the grace."""
         try:
             async with asyncio.timeout(max(self._grace, 1.0)):
+                self.scheduler.stop_loading()
                 while not (self.committer.is_idle and self.scheduler.is_idle):
-                    await asyncio.sleep(0.001)
+                    await self.committer.drained()
+                    await asyncio.sleep(0)  # whoever is ready is fed in the next turn of the loop
         except TimeoutError:
             _logger.error("stopping with steps not stored; they will be repeated")
 
@@ -151,7 +153,7 @@ class Engine:
         self.scheduler.drop_all()
         self._renewal.kick()
 
-    # --- what others ask -----------------------------------------------------------------------------------------------
+    # --- what others ask --------------------------------------------------------------------------------------------
     async def start_instance(self, start: Start) -> StartAnswer:
         if self.worker_id is not None and self.registry.get(start.workflow) is not None and self.scheduler.has_room:
             start.owner = self.worker_id
@@ -177,7 +179,7 @@ class Engine:
 
     def _fits(self, op: Any, event: Event) -> bool:
         try:
-            return not isinstance(op, EventWait) or fit(op, event) is not None
+            return not isinstance(op, EventWait) or bool(fit(op, event))
         except NotStorable:
             return False
 
@@ -209,7 +211,7 @@ class Engine:
         """Somebody changed something in the database that this worker may have to act on."""
         self._sweep.kick()
 
-    # --- duties --------------------------------------------------------------------------------------------------------
+    # --- duties -----------------------------------------------------------------------------------------------------
     def _foreign_change(self) -> None:
         if self._running:
             self._sweep.kick()
@@ -270,11 +272,10 @@ class Engine:
 
     async def _prune_round(self) -> float:
         before = self.clock.now() - self._retention
-        while await self.storage.prune(before, before, 500):
-            await asyncio.sleep(0.05)
-        return 60.0
+        pruned = await self.storage.prune(before, before, 500)
+        return 0.05 if pruned else 60.0
 
-    # --- timers --------------------------------------------------------------------------------------------------------
+    # --- timers -----------------------------------------------------------------------------------------------------
     def _refresh_timers(self) -> None:
         task = asyncio.create_task(self._load_timers())
         self._refreshing.add(task)
@@ -299,7 +300,7 @@ class Engine:
         if len(found) == LIMIT:
             self.clock.call_at(found[-1].due, self._refresh_timers)
 
-    # --- for people ----------------------------------------------------------------------------------------------------
+    # --- for people -------------------------------------------------------------------------------------------------
     def _activity_started(self, attempting: Attempting) -> None:
         if self.hooks.wanted:
             instance = attempting.resident.instance

@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from romancy.core.instance import Instance
-from romancy.core.model import Event
-from romancy.core.operations import ActivityCall, EventWait, Operation
+from romancy.core.model import Event, Status
+from romancy.core.operations import ActivityCall, EventWait, Operation, Timer
 from romancy.storage.protocol import Attempt, WaitRow
 
 
@@ -85,6 +85,8 @@ class Resident:
 
     instance: Instance
     version: int
+    status: Status = "running"
+    """As it is stored."""
     inbox: deque[Input] = field(default_factory=deque["Input"])
     begun: bool = False
     committing: bool = False
@@ -112,5 +114,5 @@ def wait_row(op: Operation) -> WaitRow:
     """The row of an operation that waits."""
     if isinstance(op, EventWait):
         return WaitRow(op.id, op.since, op.due, op.types, op.filter, op.since_event, op.model_key, op.spec, op.location)
-    due: int = op.due  # type: ignore[attr-defined]
-    return WaitRow(op.id, op.since, due, location=op.location)
+    assert isinstance(op, Timer)
+    return WaitRow(op.id, op.since, op.due, location=op.location)

@@ -61,7 +61,6 @@ class Scheduler:
         self.activities: Activities
         self.timers: Timers
         self.watchdog = Watchdog()
-        self.on_change: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
         return f"<Scheduler resident={len(self.residents)} ready={len(self._ready)} loading={len(self._loading)}>"
@@ -75,7 +74,7 @@ class Scheduler:
         """Whether more instances may be taken on."""
         return len(self.residents) + len(self._loading) < self._max or self._evict(1) > 0
 
-    # --- coming in -----------------------------------------------------------------------------------------------------
+    # --- coming in --------------------------------------------------------------------------------------------------
     def begin(self, start: Start) -> None:
         """Run an instance that was just created and is this worker's."""
         definition = self._registry.get(start.workflow)
@@ -141,7 +140,6 @@ class Scheduler:
         mine = snapshot is not None and snapshot.row.owner == self._committer.worker and snapshot.row.owner is not None
         definition = self._registry.get(snapshot.row.workflow) if snapshot is not None and mine else None
         if snapshot is None or definition is None:
-            self.on_change()
             return
         row = snapshot.row
         instance = Instance(
@@ -154,7 +152,7 @@ class Scheduler:
             state=self._state,
             log=self._logger_for(row.id),
         )
-        resident = Resident(instance, row.version, begun=bool(snapshot.history), crashed=crashed)
+        resident = Resident(instance, row.version, row.status, begun=bool(snapshot.history), crashed=crashed)
         resident.attempts = {a.op: a for a in snapshot.attempts}
         if not self._replay(resident, snapshot):
             return
@@ -202,7 +200,7 @@ class Scheduler:
             self._draining = True
             asyncio.get_running_loop().call_soon(self._drain)
 
-    # --- running -------------------------------------------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------------------------------------
     def _drain(self) -> None:
         """Feed everybody who is ready. A plain callback of the loop."""
         self._draining = False
@@ -214,7 +212,7 @@ class Scheduler:
         if self._ready and not self._draining:
             self._draining = True
             asyncio.get_running_loop().call_soon(self._drain)
-        self.on_change()
+        self._committer.flush()
 
     def _activate(self, resident: Resident) -> None:
         instance = resident.instance
@@ -274,10 +272,10 @@ class Scheduler:
                 return True
             new = Attempt(op.id, old.n, old.first_at, None, old.error, old.progress, old.crashes + 1, started=True)
             resident.attempts[op.id] = new
-            step.commit.attempts.append(new)
+            step.commit.attempts = [*(a for a in step.commit.attempts if a.op != op.id), new]
         return False
 
-    # --- after a commit --------------------------------------------------------------------------------------------------
+    # --- after a commit ---------------------------------------------------------------------------------------------
     def _committed(
         self, resident: Resident, commit: Commit, after: After, applied: bool, refusal: RefusedValue | None
     ) -> None:
@@ -290,6 +288,7 @@ class Scheduler:
             self._refused(resident)
         else:
             resident.version += 1
+            resident.status = commit.status
             for wait in commit.opened:
                 if wait.due is not None:
                     self.timers.add(wait.due, commit.instance, wait.op)
@@ -401,7 +400,7 @@ class Scheduler:
 
         self._committer.commit(commit, done)
 
-    # --- what a batch brought --------------------------------------------------------------------------------------------
+    # --- what a batch brought ---------------------------------------------------------------------------------------
     def answered(self, answer: Answer) -> None:
         """Offers go to their instances; what events started begins."""
         if answer.fenced:
@@ -417,7 +416,7 @@ class Scheduler:
         for offer in answer.offers:
             self.wake(offer.instance, EventOffered(offer.op, offer.event))
 
-    # --- leaving memory --------------------------------------------------------------------------------------------------
+    # --- leaving memory ---------------------------------------------------------------------------------------------
     def drop(self, resident: Resident) -> None:
         """Forget an instance; its code is not to act any more."""
         resident.gone = True
@@ -442,11 +441,14 @@ class Scheduler:
     def drop_all(self) -> None:
         for resident in list(self.residents.values()):
             self.drop(resident)
+        self.stop_loading()
+        self._ready.clear()
+        self.timers.clear()
+
+    def stop_loading(self) -> None:
         for task in self._loads:
             task.cancel()
         self._loading.clear()
-        self._ready.clear()
-        self.timers.clear()
 
     def fire(self, instance: str, op: str) -> None:
         """A timer's time has come."""

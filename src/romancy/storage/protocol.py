@@ -6,7 +6,6 @@ is answered on its own. Submitting the same batch again (after a lost connection
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -41,7 +40,7 @@ class RefusedValue(StorageError):
     """The database will never take this."""
 
 
-# --- a batch ---------------------------------------------------------------------------------------------------------
+# --- a batch --------------------------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Start:
     """A new instance; refused if its id is taken."""
@@ -111,19 +110,21 @@ class Commit:
     version: int
     status: Status
     at: int
-    entries: list[Entry] = field(default_factory=list[Entry])
-    opened: list[WaitRow] = field(default_factory=list[WaitRow])
-    closed: list[str] = field(default_factory=list[str])
-    consumed: list[Consumption] = field(default_factory=list[Consumption])
-    misfits: list[Misfit] = field(default_factory=list[Misfit])
-    hints: list[int] = field(default_factory=list[int])
+    same_status: bool = False
+    """The status is the one stored already: a cheaper write will do."""
+    entries: Sequence[Entry] = ()
+    opened: Sequence[WaitRow] = ()
+    closed: Sequence[str] = ()
+    consumed: Sequence[Consumption] = ()
+    misfits: Sequence[Misfit] = ()
+    hints: Sequence[int] = ()
     """Deliveries the owner has seen to."""
-    sent: list[Accept] = field(default_factory=list["Accept"])
-    looks: list[str] = field(default_factory=list[str])
+    sent: Sequence[Accept] = ()
+    looks: Sequence[str] = ()
     """Waits to look for events once more, besides the opened ones."""
-    attempts: list[Attempt] = field(default_factory=list[Attempt])
-    attempts_done: list[str] = field(default_factory=list[str])
-    requests_done: list[int] = field(default_factory=list[int])
+    attempts: Sequence[Attempt] = ()
+    attempts_done: Sequence[str] = ()
+    requests_done: Sequence[int] = ()
     output: bytes | None = None
     error: bytes | None = None
     description: str | None = None
@@ -173,7 +174,7 @@ class Batch:
         return len(self.starts) + len(self.commits) + len(self.accepts) + len(self.requests) + len(self.looks)
 
 
-# --- its answer --------------------------------------------------------------------------------------------------------
+# --- its answer -----------------------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Offer:
     """The oldest event a wait may take."""
@@ -237,7 +238,7 @@ class Answer:
     offers: list[Offer] = field(default_factory=list[Offer])
 
 
-# --- ownership ---------------------------------------------------------------------------------------------------------
+# --- ownership ------------------------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Claimed:
     """An instance that is this worker's from now on. `crashed`: its former owner died over it.
@@ -268,7 +269,7 @@ class Due:
     op: str
 
 
-# --- reads -------------------------------------------------------------------------------------------------------------
+# --- reads ----------------------------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class InstanceRow:
     id: str
@@ -322,6 +323,10 @@ class StoredEvent:
     receivers: list[tuple[str, str]]
 
 
+Answered = Callable[["Answer | None", "BaseException | None"], None]
+"""Called on the event loop, from a plain callback: the answer, or what went wrong."""
+
+
 class Storage(Protocol):
     """One database, as the engine sees it."""
 
@@ -331,7 +336,7 @@ class Storage(Protocol):
     async def open(self) -> None: ...
     async def close(self) -> None: ...
 
-    def commit(self, batch: Batch) -> asyncio.Future[Answer]: ...
+    def commit(self, batch: Batch, answered: Answered) -> None: ...
     async def register(
         self, worker: str, lease: int, triggers: Sequence[tuple[str, str]], workflows: Collection[str]
     ) -> None: ...

@@ -25,7 +25,7 @@ from romancy.testing.clock import ManualClock
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_PATIENCE = 1.0
+_PATIENCE = 0.3
 """Real seconds an activity may hang before the environment counts it as waiting for the clock."""
 
 

@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from romancy.api.workflow import Workflow
 from romancy.core.history import Entry
@@ -51,7 +51,7 @@ def _pack(value: Any) -> Any:
 
 
 def _unpack(value: Any) -> Any:
-    return base64.b64decode(value["b"]) if isinstance(value, dict) else value
+    return base64.b64decode(cast("dict[str, str]", value)["b"]) if isinstance(value, dict) else value
 
 
 __all__ = ["dump", "replay", "to_history"]

@@ -11,6 +11,9 @@ VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
 -- name: existing_instance
 SELECT workflow, input, token FROM instances WHERE id = ?
 
+-- name: touch_instance
+UPDATE instances SET version = version + 1, token = ?, updated_at = ?
+WHERE id = ? AND owner = ? AND version = ? AND status < 9
 -- name: advance_instance
 UPDATE instances SET version = version + 1, token = ?, status = ?, owner = CASE WHEN ? THEN NULL ELSE owner END,
   updated_at = ?, finished_at = ?, output = ?, error = ?, description = coalesce(?, description)

@@ -12,7 +12,7 @@ from romancy.core.history import Entry
 from romancy.core.model import Status
 from romancy.errors import StorageError
 from romancy.storage.protocol import (
-    Answer,
+    Answered,
     Batch,
     Claimed,
     Due,
@@ -98,11 +98,13 @@ class SQLiteStorage:
             raise StorageError(f"the database {self.path!r} is not open")
         return self._reader.call(job)
 
-    # --- writes ------------------------------------------------------------------------------------------------------
-    def commit(self, batch: Batch) -> asyncio.Future[Answer]:
-        batches = self._batches
-        assert batches is not None
-        return self._write(lambda c: batches.apply(batch))
+    # --- writes -----------------------------------------------------------------------------------------------------
+    def commit(self, batch: Batch, answered: Answered) -> None:
+        writer, batches = self._writer, self._batches
+        if writer is None or batches is None:
+            answered(None, StorageError(f"the database {self.path!r} is not open"))
+            return
+        writer.submit(lambda c: batches.apply(batch), True, answered)
 
     async def register(
         self, worker: str, lease: int, triggers: Sequence[tuple[str, str]], workflows: Collection[str]
@@ -143,7 +145,7 @@ class SQLiteStorage:
         now = self._clock.now()
         return await self._write(lambda c: owning.prune(c, finished_before, accepted_before, now, limit))
 
-    # --- reads -------------------------------------------------------------------------------------------------------
+    # --- reads ------------------------------------------------------------------------------------------------------
     async def mail(self, worker: str, limit: int) -> Mail:
         return await self._read(lambda c: reading.mail(c, worker, limit))
 

@@ -31,7 +31,7 @@ class Looker:
         """A new transaction: another process may have added shapes."""
         self._shapes.clear()
 
-    # --- shapes ------------------------------------------------------------------------------------------------------
+    # --- shapes -----------------------------------------------------------------------------------------------------
     def shapes(self, event_type: str) -> dict[str, int]:
         """The shapes in use for a type: fields to number."""
         known = self._shapes.get(event_type)
@@ -65,7 +65,7 @@ class Looker:
         self._run_many(SQL["insert_event_key"], keys)
         return number
 
-    # --- an event looks for waits ------------------------------------------------------------------------------------
+    # --- an event looks for waits -----------------------------------------------------------------------------------
     def waits_for(self, event: Event, seq: int) -> list[tuple[str, str]]:
         """Index the event under every shape of its type; returns the (instance, op) that may take it."""
         found = self._waits(event, 0, b"")
@@ -86,7 +86,7 @@ class Looker:
             rows = self._run(SQL["waits_of_key"], (event.type, shape, key))
         return rows.fetchall()
 
-    # --- a wait looks for events -------------------------------------------------------------------------------------
+    # --- a wait looks for events ------------------------------------------------------------------------------------
     def look(self, instance: str, op: str | None, worker: str | None, now: int) -> list[Offer]:
         """The oldest event each wait may take, if the instance is this worker's."""
         if op is None:

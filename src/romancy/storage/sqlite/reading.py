@@ -114,7 +114,9 @@ def waits(
     c: sqlite3.Connection, instance: str | None, type: str | None, limit: int, cursor: tuple[Any, ...] | None
 ) -> list[StoredWait]:
     """By (instance, op); `cursor` is that of the last one shown."""
-    on_waits, on_attempts, values_w, values_a = ["1"], "", [], []
+    on_waits, on_attempts = ["1"], ""
+    values_w: list[Any] = []
+    values_a: list[Any] = []
     if instance is not None:
         on_waits.append("w.instance = ?")
         on_attempts = "AND a.instance = ?"

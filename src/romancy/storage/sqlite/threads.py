@@ -9,6 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from romancy.core.clock import stopwatch
@@ -40,8 +41,12 @@ class ConnectionThread(threading.Thread):
     def call(self, job: Callable[[sqlite3.Connection], T], *, write: bool = False) -> asyncio.Future[T]:
         """Run a job; with `write`, inside a transaction of its own."""
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put((job, write, future))
+        self._jobs.put((job, write, partial(_settle, future)))
         return future
+
+    def submit(self, job: Callable[[sqlite3.Connection], T], write: bool, done: Callable[..., None]) -> None:
+        """Run a job, and call `done(result, error)` on the event loop."""
+        self._jobs.put((job, write, done))
 
     def stop(self) -> None:
         self._jobs.put(_STOP)
@@ -56,7 +61,7 @@ class ConnectionThread(threading.Thread):
                 continue
             if work is _STOP:
                 break
-            job, write, future = work
+            job, write, done = work
             outcome: tuple[Any, BaseException | None]
             try:
                 outcome = (self._write(job) if write else job(self.connection)), None
@@ -64,7 +69,7 @@ class ConnectionThread(threading.Thread):
                 outcome = None, _as_storage_error(error, self._path)
             except Exception as error:
                 outcome = None, error
-            self._loop.call_soon_threadsafe(_settle, future, *outcome)
+            self._loop.call_soon_threadsafe(done, *outcome)
             if write and self.poll_interval is not None:
                 self._look_around()
         self.connection.close()

@@ -1,0 +1,121 @@
+"""After the story: a worker stays, new instances wait, and one plays with them from another terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+from rich.live import Live
+
+from romancy import Instance
+from romancy.cli.demo import show
+from romancy.cli.demo.story import Story
+from romancy.cli.demo.workflows import approval_workflow, payment_with_timeout
+
+_REDRAW = 0.25
+
+
+async def play(story: Story) -> None:
+    """Serve until Ctrl-C or SIGTERM."""
+    console = story.console
+    start = story.app.start_workflow
+    await start(approval_workflow.options(instance_id="approval-REQ-2"), "REQ-2")
+    await start(payment_with_timeout.options(instance_id="payment-ORD-3"), "ORD-3")
+    show.heading(console, "Now you. The worker goes on; try this in another terminal:")
+    for line in _commands(story):
+        console.print(f"  {line}", style="bold cyan", soft_wrap=True)
+    console.print()
+    with _told() as enough:
+        if console.is_terminal:
+            await _redraw(story, enough)
+        else:
+            await _report(story, enough)
+    console.print("\nThe worker hands back what it holds, and the demo's files are removed.")
+
+
+def _commands(story: Story) -> list[str]:
+    database = shlex.quote(story.database)
+    decision = '{"request_id": "REQ-2", "approver": "you", "approved": true}'
+    return [
+        f"{_program()} list -d {database}",
+        f"{_program()} why approval-REQ-2 -d {database}",
+        f"{_program()} send approval.decision {shlex.quote(decision)} -d {database}",
+        f"kill -9 {story.workers[-1].process.pid}",
+    ]
+
+
+def _program() -> str:
+    """How to call romancy from a shell: by name, or as the one that belongs to this Python."""
+    beside = Path(sys.executable).with_name("romancy")
+    if shutil.which("romancy") or not beside.exists():
+        return "romancy"
+    with contextlib.suppress(ValueError):
+        return shlex.quote(str(beside.relative_to(Path.cwd())))
+    return shlex.quote(str(beside))
+
+
+@contextlib.contextmanager
+def _told() -> Generator[asyncio.Event, None, None]:
+    """An event that is set when somebody says that it is enough; here that is an orderly end, not an error."""
+    enough, loop, numbers = asyncio.Event(), asyncio.get_running_loop(), [signal.SIGINT, signal.SIGTERM]
+    numbers += [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
+    try:
+        for number in numbers:
+            loop.add_signal_handler(number, enough.set)
+    except NotImplementedError:  # Windows: Ctrl-C arrives as KeyboardInterrupt
+        yield enough
+        return
+    try:
+        yield enough
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+async def _redraw(story: Story, enough: asyncio.Event) -> None:
+    with Live(console=story.console, auto_refresh=False, transient=True) as live:
+        while not enough.is_set():
+            await _keep_a_worker(story)
+            live.update(show.live_table(await _newest(story), _worker_line(story)), refresh=True)
+            await _pause(enough)
+    story.console.print(show.live_table(await _newest(story), _worker_line(story)))
+
+
+async def _report(story: Story, enough: asyncio.Event) -> None:
+    """For a pipe: what changes, a line each."""
+    known: dict[str, str] = {}
+    while not enough.is_set():
+        await _keep_a_worker(story)
+        for instance in reversed(await _newest(story)):
+            if known.get(instance.instance_id) != instance.status:
+                known[instance.instance_id] = instance.status
+                story.console.print(f"  {instance.instance_id}: {instance.status}")
+        await _pause(enough)
+
+
+async def _newest(story: Story) -> list[Instance]:
+    page = await story.app.list_instances(limit=8)
+    return [await story.app.get_instance(instance.instance_id) for instance in page.items]
+
+
+async def _keep_a_worker(story: Story) -> None:
+    worker = story.workers[-1]
+    if not worker.is_alive:
+        story.console.print(f"  [bold red]worker {worker.number} is gone[/]; another takes over")
+        await story.hire()
+
+
+def _worker_line(story: Story) -> str:
+    worker = story.workers[-1]
+    return f"worker {worker.number} is process {worker.process.pid}"
+
+
+async def _pause(enough: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(enough.wait(), _REDRAW)

@@ -1,0 +1,140 @@
+"""How the demo looks: tables and lines, rich on a terminal, plain when piped."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from io import TextIOWrapper
+from typing import Any
+
+from rich.box import ROUNDED
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from romancy import HistoryEntry, Instance, Wait
+from romancy.core.clock import SystemClock
+from romancy.core.model import from_us
+
+_STYLES = {
+    "running": "cyan",
+    "waiting_for_event": "yellow",
+    "waiting_for_timer": "yellow",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "magenta",
+    "blocked": "red",
+}
+_WORKERS = ("bright_blue", "bright_magenta", "bright_cyan", "bright_yellow")
+
+
+def make_console() -> Console:
+    """As wide as the terminal; a pipe gets room enough for the tables."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # where a terminal knows no box characters
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(highlight=False, soft_wrap=False, width=120 if piped else None)
+
+
+def heading(console: Console, text: str) -> None:
+    console.print()
+    console.print(Text(text, style="bold"))
+
+
+def said(console: Console, number: int, line: str) -> None:
+    """A line a worker said."""
+    style = _WORKERS[(number - 1) % len(_WORKERS)]
+    console.print(Text.assemble((f"  worker {number} | ", style), line))
+
+
+def waiting_table(instances: Sequence[Instance]) -> Table:
+    """What each instance waits for, since when, until when."""
+    table = Table("instance", "status", Column("waits for", overflow="fold"), "since", "until", box=ROUNDED)
+    now = from_us(SystemClock().now())
+    for instance in instances:
+        waits: Sequence[Wait | None] = instance.waits or [None]
+        for wait in waits:
+            table.add_row(
+                Text(instance.instance_id),
+                Text(instance.status, style=_STYLES.get(instance.status, "")),
+                Text("-" if wait is None else _what(wait)),
+                Text("-" if wait is None else f"{_span(now - wait.since)} ago"),
+                Text("-" if wait is None else _until(wait, now)),
+            )
+    return table
+
+
+def live_table(instances: Sequence[Instance], worker: str) -> Table:
+    """The table that is redrawn while one plays."""
+    table = waiting_table([i for i in instances if i.finished_at is None])
+    for instance in (i for i in instances if i.finished_at is not None):
+        table.add_row(
+            Text(instance.instance_id),
+            Text(instance.status, style=_STYLES.get(instance.status, "")),
+            Text(f"nothing: {plain(instance.output)}", overflow="ellipsis", no_wrap=True),
+            "",
+            Text(f"took {took(instance)}"),
+        )
+    table.caption = f"{worker}; Ctrl-C ends"
+    return table
+
+
+def results_table(instances: Sequence[Instance], judged: Mapping[str, bool]) -> Table:
+    """How each ended, how long it took, and whether that is what it should be."""
+    table = Table("instance", "status", "result", "took", "as expected", box=ROUNDED)
+    for instance in instances:
+        good = judged[instance.instance_id]
+        table.add_row(
+            Text(instance.instance_id),
+            Text(instance.status, style=_STYLES.get(instance.status, "")),
+            Text(plain(instance.output if instance.error is None else instance.error)),
+            Text(took(instance)),
+            Text("yes" if good else "NO", style="green" if good else "bold red"),
+        )
+    return table
+
+
+def history_table(entries: Sequence[HistoryEntry]) -> Table:
+    """Everything recorded of one instance."""
+    table = Table("n", "after", "what happened", Column("operation", overflow="fold"), "data", box=ROUNDED)
+    for entry in entries:
+        data = next((x for x in (entry.error, entry.result, entry.event and entry.event["data"]) if x is not None), "")
+        table.add_row(
+            str(entry.n),
+            f"{(entry.at - entries[0].at).total_seconds():.3f} s",
+            entry.kind,
+            Text(entry.operation),
+            Text(plain(data if entry.n else entry.input)),
+        )
+    return table
+
+
+def took(instance: Instance) -> str:
+    return "-" if instance.finished_at is None else _span(instance.finished_at - instance.started_at)
+
+
+def plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _what(wait: Wait) -> str:
+    if wait.kind == "timer":
+        return "time to pass"
+    where = "".join(f", {name} = {value!r}" for name, value in wait.where.items())
+    return f"{' or '.join(wait.types)}{where}" if wait.types else f"{wait.kind} {wait.wait_id}"
+
+
+def _until(wait: Wait, now: datetime) -> str:
+    return "for ever" if wait.due_at is None else f"in {_span(wait.due_at - now)}"
+
+
+def _span(span: timedelta) -> str:
+    seconds = max(0.0, span.total_seconds())
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds) // 60} min {int(seconds) % 60:02} s"
+    return f"{int(seconds) // 3600} h {int(seconds) // 60 % 60:02} min"

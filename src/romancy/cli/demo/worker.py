@@ -1,0 +1,30 @@
+"""The demo's worker, a process of its own: `python -m romancy.cli.demo.worker DATABASE`. Ends when its stdin does."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+
+from romancy import App
+from romancy.cli.demo.workers import READY
+from romancy.cli.demo.workflows import WORKFLOWS, tell
+
+
+async def serve(database: str) -> None:
+    """Work until whoever started this process is gone, or says that it is enough."""
+    enough = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        loop.call_soon_threadsafe(enough.set)
+
+    threading.Thread(target=watch, name="stdin", daemon=True).start()
+    async with App(database, workflows=WORKFLOWS, grace=1):
+        tell(READY)
+        await enough.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(sys.argv[1]))

@@ -1,0 +1,84 @@
+"""A storage that dies: the k-th write is lost before, or its answer after, and nothing goes through any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from romancy.storage.protocol import Answer, Batch, Storage
+
+When = Literal["before", "after"]
+
+
+@dataclass(slots=True)
+class Fault:
+    """Dies at the k-th write (from 1) of these kinds."""
+
+    k: int
+    when: When
+    kinds: Collection[str] = ("commit",)
+    seen: int = 0
+    struck: bool = False
+
+    def strikes(self, kind: str) -> bool:
+        if self.struck or kind not in self.kinds:
+            return False
+        self.seen += 1
+        self.struck = self.seen == self.k
+        return self.struck
+
+
+class MortalStorage:
+    """The `Storage` of one process. Once it is dead no call of it returns; the database behind it lives on."""
+
+    def __init__(self, inner: Storage, faults: Sequence[Fault] = ()) -> None:
+        self.inner = inner
+        self.faults = faults
+        self.died = asyncio.Event()
+
+    @property
+    def on_foreign_change(self) -> Callable[[], None] | None:
+        return self.inner.on_foreign_change
+
+    @on_foreign_change.setter
+    def on_foreign_change(self, callback: Callable[[], None] | None) -> None:
+        self.inner.on_foreign_change = callback
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            fault = self._fault_at(name)
+            if fault is not None and fault.when == "before":
+                self.died.set()
+            if self.died.is_set():
+                await asyncio.get_running_loop().create_future()
+            result = await method(*args, **kwargs)
+            if fault is not None:
+                self.died.set()
+                await asyncio.get_running_loop().create_future()
+            return result
+
+        return call
+
+    def commit(self, batch: Batch) -> asyncio.Future[Answer]:
+        never: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        if self.died.is_set():
+            return never
+        fault = self._fault_at("commit")
+        if fault is None:
+            return self.inner.commit(batch)
+        if fault.when == "before":
+            self.died.set()
+        else:
+            self.inner.commit(batch).add_done_callback(self._die_after)
+        return never
+
+    def _fault_at(self, kind: str) -> Fault | None:
+        return next((fault for fault in self.faults if not self.died.is_set() and fault.strikes(kind)), None)
+
+    def _die_after(self, answer: asyncio.Future[Answer]) -> None:
+        answer.result()
+        self.died.set()

@@ -1,0 +1,440 @@
+"""Small plays that between them use every primitive. Each is a set of workflows and a script of what befalls them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from romancy import (
+    ActivityContext,
+    ActivityError,
+    ReceivedEvent,
+    WaitTimeout,
+    Workflow,
+    WorkflowContext,
+    activity,
+    send_event,
+    sleep,
+    sleep_until,
+    wait_event,
+    workflow,
+)
+from tests.crash.stage import Stage
+
+Script = Callable[[Stage], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`ordered`: the order of history entries is part of the outcome (false where threads decide it)."""
+
+    name: str
+    workflows: Sequence[Workflow[..., Any]]
+    script: Script
+    ordered: bool = True
+
+
+SCENARIOS: list[Scenario] = []
+
+
+def scenario(*workflows: Workflow[..., Any], ordered: bool = True) -> Callable[[Script], Script]:
+    def add(script: Script) -> Script:
+        SCENARIOS.append(Scenario(script.__name__, workflows, script, ordered))
+        return script
+
+    return add
+
+
+@dataclass
+class Payment:
+    order: int
+    amount: float
+
+
+class Declined(Exception):
+    pass
+
+
+# --- activities ---------------------------------------------------------------------------------------------------------
+@activity
+async def double(ctx: ActivityContext, n: int) -> int:
+    return 2 * n
+
+
+@activity
+def triple(ctx: ActivityContext, n: int) -> int:
+    return 3 * n
+
+
+@activity
+async def flaky(ctx: ActivityContext, failures: int) -> list[Any]:
+    if ctx.attempt <= failures:
+        ctx.progress({"reached": ctx.attempt})
+        raise ConnectionError(f"attempt {ctx.attempt}")
+    return [ctx.attempt, ctx.last_progress]
+
+
+@activity(raises=[Declined])
+async def charge(ctx: ActivityContext, card: str) -> str:
+    raise Declined(card, 402)
+
+
+@activity(timeout=5)
+async def hang(ctx: ActivityContext) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+@activity
+async def announce(ctx: ActivityContext, what: str) -> None:
+    await send_event(ctx, "announced", "activity", {"what": what})
+    await send_event(ctx, "announced", "activity", {"what": what, "again": True}, to="listener")
+
+
+@activity
+def announce_from_thread(ctx: ActivityContext, what: str) -> None:
+    if ctx.attempt == 1:
+        ctx.send_event("announced", "thread", {"what": "never"}, id="never")
+        raise ConnectionError
+    ctx.send_event("announced", "thread", {"what": what})
+
+
+# --- activities -----------------------------------------------------------------------------------------------------------
+@workflow
+async def steps(ctx: WorkflowContext, n: int) -> list[Any]:
+    n = await double(ctx, n)
+    n = await triple(ctx, n)
+    return [n, await flaky(ctx, 2), str(ctx.uuid4()), ctx.random.random(), ctx.now().isoformat()]
+
+
+@scenario(steps)
+async def activities_and_retries(play: Stage) -> None:
+    await play.start(steps, 7, id="a")
+    await play.advance(1)
+    await play.advance(2)
+
+
+@workflow
+async def answers(ctx: WorkflowContext) -> list[Any]:
+    said: list[Any] = []
+    try:
+        await charge(ctx, "4242")
+    except Declined as error:
+        said.append(list(error.args))
+    try:
+        await flaky(ctx, 99)
+    except ActivityError as error:
+        said += [error.error_type, error.message, error.attempts]
+    return said
+
+
+@workflow
+async def fails(ctx: WorkflowContext) -> None:
+    await double(ctx, 1)
+    await charge(ctx, "0000")
+
+
+@scenario(answers, fails)
+async def failures_are_recorded(play: Stage) -> None:
+    await play.start_together((answers, (), "a"), (fails, (), "b"))
+    for _ in range(3):
+        await play.advance(8)
+
+
+@workflow
+async def times_out(ctx: WorkflowContext) -> str:
+    ctx.describe("waits for a hanging service")
+    try:
+        await hang(ctx)
+    except ActivityError as error:
+        return f"{type(error).__name__} {error.attempts}"
+    return "?"
+
+
+# --- waits ----------------------------------------------------------------------------------------------------------------
+@workflow
+async def options(ctx: WorkflowContext) -> list[Any]:
+    got: list[Any] = []
+
+    def took(event: ReceivedEvent[Any]) -> None:
+        got.append([event.id, event.type, event.data if not isinstance(event.data, Payment) else event.data.amount])
+
+    took(await wait_event(ctx, "plain"))
+    took(await wait_event(ctx, "paid", subject="S", source="shop", where={"order.id": 7}, wait_id="the-payment"))
+    took(await wait_event(ctx, "paid", model=Payment, where={"order": 1}))
+    took(await wait_event(ctx, "yes", "no", model=(int, str)))
+    took(await wait_event(ctx, "paid"))
+    took(await wait_event(ctx, "plain", since="now"))
+    took(await wait_event(ctx, "plain", since=ctx.started_at))
+    try:
+        await wait_event(ctx, "never", timeout=timedelta(minutes=1))
+    except WaitTimeout as error:
+        got.append([error.wait_id, list(error.types)])
+    try:
+        await wait_event(ctx, "never", timeout=0)
+    except WaitTimeout:
+        got.append("nothing there")
+    took(await wait_event(ctx, "plain", timeout=0))
+    return got
+
+
+@scenario(options)
+async def every_option_of_wait_event(play: Stage) -> None:
+    await play.send("plain", 0, id="before its birth")
+    await play.start(options, id="a")
+    await play.send("plain", 1, id="p1")
+    await play.send("paid", {"order": {"id": 8}}, id="other order", subject="S", source="shop")
+    await play.send("paid", {"order": {"id": 7}}, id="right one", subject="S", source="shop")
+    await play.send("paid", {"order": 1, "amount": "much"}, id="misfit")
+    await play.send("paid", {"order": 1, "amount": 9.5}, id="fits")
+    await play.send("yes", "not a number", id="misfit 2")
+    await play.send("no", "nobody", id="no")
+    await play.send("plain", 2, id="p2")
+    await play.send("plain", 3, id="p3")
+    await play.send("plain", 4, id="p4")
+    await play.advance(61)
+
+
+@workflow
+async def loops(ctx: WorkflowContext, n: int) -> list[str]:
+    return [(await wait_event(ctx, "tick")).id for _ in range(n)]
+
+
+@scenario(loops)
+async def many_events_one_after_the_other(play: Stage) -> None:
+    await play.start(loops, 6, id="a")
+    await play.start(loops, 2, id="b")
+    for n in range(6):
+        await play.send("tick", id=f"t{n}")
+
+
+# --- time -----------------------------------------------------------------------------------------------------------------
+@workflow
+async def sleepy(ctx: WorkflowContext) -> list[str]:
+    seen = [ctx.now().isoformat()]
+    await sleep(ctx, 10, timer_id="nap")
+    seen.append(ctx.now().isoformat())
+    await sleep_until(ctx, ctx.started_at)
+    await sleep_until(ctx, ctx.started_at + timedelta(hours=1))
+    seen.append(ctx.now().isoformat())
+    await asyncio.sleep(1.5)
+    seen.append(ctx.now().isoformat())
+    await sleep(ctx, 0)
+    return seen
+
+
+@scenario(sleepy, times_out)
+async def sleeping(play: Stage) -> None:
+    await play.start(sleepy, id="a")
+    await play.advance(10)
+    await play.advance(timedelta(hours=1))
+    await play.advance(2)
+
+
+@workflow
+async def bounded(ctx: WorkflowContext) -> None:
+    try:
+        await wait_event(ctx, "never")
+    finally:
+        await double(ctx, 1)
+
+
+@scenario(bounded)
+async def a_workflow_out_of_time(play: Stage) -> None:
+    await play.start(bounded.options(timeout=30), id="a")
+    await play.advance(31)
+
+
+# --- asyncio --------------------------------------------------------------------------------------------------------------
+@workflow
+async def all_together(ctx: WorkflowContext) -> list[Any]:
+    event = wait_event(ctx, "go", timeout=100)
+    numbers, flaked, _, went = await asyncio.gather(
+        asyncio.gather(*(double(ctx, n) for n in range(3)), triple(ctx, 5)), flaky(ctx, 1), sleep(ctx, 3), event
+    )
+    return [numbers, flaked, went.id]
+
+
+@scenario(all_together, ordered=False)
+async def gathering(play: Stage) -> None:
+    await play.start(all_together, id="a")
+    await play.send("go", id="go")
+    await play.advance(1)
+    await play.advance(3)
+
+
+@workflow
+async def group(ctx: WorkflowContext) -> list[Any]:
+    log: list[Any] = []
+
+    async def careful(n: int) -> None:
+        try:
+            await wait_event(ctx, "go", wait_id=f"careful-{n}")
+        finally:
+            log.append(await double(ctx, n))
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for n in range(3):
+                tasks.create_task(careful(n))
+            tasks.create_task(charge(ctx, "1111"))
+    except* Declined as errors:
+        log.append(len(errors.exceptions))
+    log.append((await wait_event(ctx, "go")).id)
+    return log
+
+
+@scenario(group)
+async def a_task_group_that_fails(play: Stage) -> None:
+    await play.start(group, id="a")
+    await play.send("go", id="go")
+
+
+@workflow
+async def scopes(ctx: WorkflowContext) -> list[Any]:
+    log: list[Any] = []
+    try:
+        async with asyncio.timeout(5):
+            await wait_event(ctx, "late")
+    except TimeoutError:
+        log.append("timeout")
+    log.append((await wait_event(ctx, "late")).id)
+    async with asyncio.timeout(5):
+        log.append((await wait_event(ctx, "late")).id)
+    try:
+        await asyncio.wait_for(hang(ctx), 2)
+    except TimeoutError:
+        log.append("gave up")
+    return log
+
+
+@scenario(scopes)
+async def timeouts_of_asyncio(play: Stage) -> None:
+    await play.start(scopes, id="a")
+    await play.advance(5)
+    await play.send("late", id="l1")
+    await play.send("late", id="l2")
+    await play.advance(3)
+
+
+@workflow
+async def first_of(ctx: WorkflowContext) -> list[Any]:
+    log: list[Any] = []
+    left = asyncio.create_task(wait_event(ctx, "left"))
+    right = asyncio.create_task(wait_event(ctx, "right"))
+    timer = asyncio.create_task(sleep(ctx, 60))
+    done, losers = await asyncio.wait({left, right, timer}, return_when=asyncio.FIRST_COMPLETED)
+    for task in losers:
+        task.cancel()
+    log.append([len(done), len(losers), (await right).id])
+    log.append((await wait_event(ctx, "left")).id)
+    return log
+
+
+@scenario(first_of)
+async def losers_consume_nothing(play: Stage) -> None:
+    await play.start(first_of, id="a")
+    await play.send("right", id="r")
+    await play.send("left", id="l")
+    await play.advance(60)
+
+
+# --- sending --------------------------------------------------------------------------------------------------------------
+@workflow
+async def sender(ctx: WorkflowContext) -> int:
+    await send_event(ctx, "announced", "workflow", {"what": "one"})
+    n = await double(ctx, 4)
+    await send_event(ctx, "announced", "workflow", {"what": n}, subject="two")
+    await send_event(ctx, "announced", "workflow", {"what": "private"}, to="listener")
+    await send_event(ctx, "placed", "workflow", {"order": 5, "amount": 1})
+    await announce(ctx, "from an activity")
+    await announce_from_thread(ctx, "from a thread")
+    return n
+
+
+@workflow
+async def listener(ctx: WorkflowContext, n: int) -> list[Any]:
+    heard: list[Any] = []
+    for _ in range(n):
+        event = await wait_event(ctx, "announced")
+        heard.append([event.source, event.id, event.subject, event.data])
+    return heard
+
+
+@workflow(on_event="placed")
+async def placed(ctx: WorkflowContext, event: ReceivedEvent[Payment]) -> list[Any]:
+    other = await wait_event(ctx, "announced", source="activity")
+    return [event.data.order, event.id, other.id]
+
+
+@scenario(sender, listener, placed)
+async def sending_from_inside(play: Stage) -> None:
+    await play.start(listener, 6, id="listener")
+    await play.start(listener, 4, id="bystander")
+    await play.start(sender, id="sender")
+    await play.advance(1)
+    await play.send("placed", {"order": 6, "amount": "?"}, id="unfit")
+    await play.send("placed", {"order": 6, "amount": 2}, id="fit")
+    await play.send("announced", id="last", source="activity")
+
+
+# --- cancelling -----------------------------------------------------------------------------------------------------------
+@workflow
+async def careful(ctx: WorkflowContext) -> str:
+    try:
+        await wait_event(ctx, "never")
+    except asyncio.CancelledError as error:
+        await send_event(ctx, "cancelled", "workflow", str(error))
+        await double(ctx, 1)
+        raise
+    finally:
+        await triple(ctx, 2)
+        await sleep(ctx, 5)
+    return "unreachable"
+
+
+@workflow
+async def stubborn(ctx: WorkflowContext) -> str:
+    try:
+        await sleep(ctx, 1000)
+    except asyncio.CancelledError:
+        await flaky(ctx, 1)
+    return "ended all the same"
+
+
+@workflow
+async def in_activity(ctx: WorkflowContext) -> None:
+    await asyncio.gather(hang(ctx), wait_event(ctx, "cancelled"))
+
+
+@scenario(careful, stubborn, in_activity)
+async def cancelling(play: Stage) -> None:
+    await play.start(careful, id="careful")
+    await play.start(stubborn, id="stubborn")
+    await play.cancel("careful", "not needed")
+    await play.cancel("stubborn")
+    await play.advance(1)
+    await play.send("never", id="too late")
+    await play.advance(5)
+    await play.cancel("careful", "again")
+    await play.advance(2000)
+
+
+@workflow
+async def racer(ctx: WorkflowContext) -> str:
+    try:
+        return (await wait_event(ctx, "goal", timeout=10)).id
+    except WaitTimeout:
+        return f"{ctx.now().isoformat()} {(await wait_event(ctx, 'goal')).id}"
+
+
+@scenario(racer)
+async def one_winner(play: Stage) -> None:
+    await play.start_together(*((racer, (), f"r{n}") for n in range(3)))
+    await play.send("goal", id="g0", to="r0")
+    await play.advance(10)
+    await play.send("goal", id="g1", to="r1")
+    await play.cancel("r2")
+    await play.send("goal", id="g2")

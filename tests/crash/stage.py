@@ -1,0 +1,136 @@
+"""A stage for crash tests: an app whose process may die at any step of a script, and is then started anew."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from romancy import App, RetryPolicy, Workflow
+from romancy.core.model import FOREVER_US, SECOND, Duration, duration_us
+from romancy.storage.sqlite import SQLiteStorage
+from romancy.testing import Environment, ManualClock
+from tests.crash.faults import Fault, MortalStorage
+
+T = TypeVar("T")
+BEGINNING = 1_800_000_000 * SECOND
+LEFTOVERS = ("waits", "wait_keys", "deliveries", "requests", "attempts")
+RETRY = RetryPolicy(max_attempts=4, initial=1, jitter=0)
+
+
+class Stage:
+    """Plays steps; one during which the process dies is played again by its successor, as a careful caller would."""
+
+    def __init__(self, env: Environment, storage: MortalStorage) -> None:
+        self._env = env
+        self._storage = storage
+        self.deaths = 0
+
+    async def start(self, wf: Workflow[..., Any], *args: Any, id: str) -> None:
+        await self._play(lambda: self._env.start(wf.options(instance_id=id), *args))
+
+    async def send(self, type: str, data: object = None, *, id: str, **more: Any) -> None:
+        source = more.pop("source", "test")
+        await self._play(lambda: self._env.send_event(type, source, data, id=id, **more))
+
+    async def cancel(self, id: str, reason: str | None = None) -> None:
+        await self._play(lambda: self._env.cancel(id, reason))
+
+    async def advance(self, by: Duration) -> None:
+        moment = self._env.clock.now() + duration_us(by)
+        await self._play(lambda: self._env.turn_to(max(moment, self._env.clock.now())))
+
+    async def start_together(self, *starts: tuple[Workflow[..., Any], tuple[Any, ...], str]) -> None:
+        app = self._env.app
+
+        async def all_at_once() -> None:
+            await asyncio.gather(*(app.start_workflow(wf.options(instance_id=id), *a) for wf, a, id in starts))
+            await self._env.settle()
+
+        await self._play(all_at_once)
+
+    async def read(self, query: str) -> list[tuple[Any, ...]]:
+        return await self._storage.inner._read(lambda c: c.execute(query).fetchall())  # type: ignore[attr-defined]
+
+    async def _play(self, step: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            playing = asyncio.ensure_future(step())
+            if await self._survived(playing):
+                return playing.result()
+            await self._resurrect()
+
+    async def _survived(self, playing: asyncio.Future[Any]) -> bool:
+        death = asyncio.ensure_future(self._storage.died.wait())
+        await asyncio.wait({playing, death}, return_when=asyncio.FIRST_COMPLETED)
+        if not self._storage.died.is_set():
+            death.cancel()
+            return True
+        playing.cancel()
+        await asyncio.gather(playing, return_exceptions=True)
+        return False
+
+    async def _resurrect(self) -> None:
+        """A new process on the same database. It may die, too, while it takes over."""
+        while True:
+            self.deaths += 1
+            self._storage = MortalStorage(self._storage.inner, self._storage.faults)
+            self._env.app.storage = self._storage
+            if await self._survived(asyncio.ensure_future(self._restart())):
+                return
+
+    async def _restart(self) -> None:
+        app = self._env.app
+        dead = await self.read("SELECT id FROM workers")
+        await app.crash()
+        await app.start()
+        await app.engine.storage.take_over(app.engine.worker_id or "", [id for (id,) in dead if id != app.engine.worker_id])
+        app.engine.kick()
+        await self._env.settle()
+
+    async def outcome(self) -> dict[str, Any]:
+        """Everything that must not depend on when somebody died."""
+        instances = await self.read("SELECT id, status, output, error FROM instances ORDER BY id")
+        history = await self.read("SELECT instance, kind, op, at, payload FROM history ORDER BY instance, n")
+        consumed = await self.read(
+            "SELECT c.instance, e.source, e.id, c.op FROM consumed c JOIN events e ON e.seq = c.event ORDER BY 1, 2, 3"
+        )
+        events = await self.read("SELECT source, id, type, target, data FROM events ORDER BY source, id")
+        left = {
+            table: await self.read(
+                f"SELECT t.* FROM {table} t JOIN instances i ON i.id = t.instance WHERE i.status >= 10"
+            )
+            for table in LEFTOVERS
+        }
+        return {
+            "instances": [(id, status, output, _message(error)) for id, status, output, error in instances],
+            "history": [(i, kind, op, at, _message(p) if kind == 2 else p) for i, kind, op, at, p in history],
+            "consumed": consumed,
+            "events": events,
+            "left behind": {table: rows for table, rows in left.items() if rows},
+        }
+
+
+def _message(error: bytes | None) -> object:
+    """A stored failure without its traceback, whose frames differ between a live and a recorded path."""
+    return None if error is None else {k: v for k, v in json.loads(error).items() if k != "traceback"}
+
+
+@asynccontextmanager
+async def stage(workflows: Sequence[Workflow[..., Any]], *faults: Fault) -> AsyncGenerator[Stage, None]:
+    """A fresh database in memory, and an app on it that the faults will kill."""
+    clock = ManualClock(BEGINNING)
+    inner = SQLiteStorage(":memory:", clock=clock)
+    await inner.open()
+    app = App(":memory:", workflows=workflows, grace=0.1, retry=RETRY)
+    app.clock, app.timer_window = clock, FOREVER_US
+    storage = app.storage = MortalStorage(inner, faults)
+    play = Stage(Environment(app, clock), storage)
+    try:
+        if not await play._survived(asyncio.ensure_future(app.start())):
+            await play._resurrect()
+        yield play
+    finally:
+        await app.crash()
+        await inner.close()

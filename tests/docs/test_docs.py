@@ -1,0 +1,86 @@
+"""Every Python block of README.md and docs/ runs by itself and prints what the page says it prints."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(
+    r"(?P<fragment><!-- fragment -->\n)?```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?",
+    re.DOTALL | re.MULTILINE,
+)
+LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+
+
+@dataclass
+class Block:
+    """A Python block; `<!-- fragment -->` before it says that it is only part of something, and is only compiled."""
+
+    name: str
+    code: str
+    is_fragment: bool
+    output: str | None
+    """A text block right after it: what it prints."""
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(
+            f"{page.name}:{text.count(chr(10), 0, found.start('code')) + 1}",
+            found["code"],
+            found["fragment"] is not None,
+            found["output"],
+        )
+        for found in BLOCK.finditer(text)
+    ]
+
+
+ALL = [block for page in PAGES for block in blocks(page)]
+
+
+@pytest.mark.parametrize("block", [b for b in ALL if not b.is_fragment], ids=lambda block: block.name)
+def test_block_runs(block: Block, tmp_path: Path) -> None:
+    is_test = "def test_" in block.code
+    script = tmp_path / ("test_block.py" if is_test else "block.py")
+    script.write_text(block.code, encoding="utf-8")
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"] if is_test else []
+    done = subprocess.run(
+        [sys.executable, *command, str(script)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    if block.output is not None:
+        assert done.stdout == block.output
+
+
+@pytest.mark.parametrize("block", [b for b in ALL if b.is_fragment], ids=lambda block: block.name)
+def test_fragment_compiles(block: Block) -> None:
+    compile(block.code, block.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_block_escapes_the_search(page: Path) -> None:
+    assert page.read_text(encoding="utf-8").count("```python") == len(blocks(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []

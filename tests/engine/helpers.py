@@ -1,0 +1,53 @@
+"""Ways to make things go wrong on purpose."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from romancy.storage.protocol import Batch
+from romancy.testing import Environment
+
+
+@asynccontextmanager
+async def down(env: Environment) -> AsyncIterator[None]:
+    """The process dies; inside the block it is not there; afterwards another one comes up."""
+    dead = env.app.engine.worker_id
+    await env.app.crash()
+    yield
+    await env.app.start()
+    engine = env.app.engine
+    await engine.storage.take_over(engine.worker_id or "", [dead or ""])
+    engine.kick()
+    await env.settle()
+
+
+async def down_for(env: Environment, time: timedelta) -> None:
+    """The process dies, time passes, and another one comes up."""
+    async with down(env):
+        env.clock._now += time // timedelta(microseconds=1)  # not turn_to: no alarm rings in a dead process
+
+
+async def kinds(env: Environment, instance_id: str) -> list[str]:
+    """What is recorded of an instance, in order."""
+    return [entry.kind for entry in await env.app.get_history(instance_id)]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let everybody else run until something is true."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what is waited for belongs to others
+            await asyncio.sleep(0)
+
+
+def intercept(env: Environment, decide: Callable[[Batch, Callable[[], None]], None]) -> Callable[[], None]:
+    """Every batch goes to `decide(batch, submit)`, which may submit it now, later or never; returns the way back."""
+    storage: Any = env.app.engine.storage
+    commit = storage.commit
+    storage.commit = lambda batch, *answered: decide(batch, lambda: commit(batch, *answered))
+
+    def undo() -> None:
+        storage.commit = commit
+
+    return undo
