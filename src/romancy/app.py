@@ -274,10 +274,9 @@ class App:
 
     async def accept(self, event: Event) -> Receipt:
         """Store a ready-made event: what `send_event` and every other way in come down to."""
-        answer, mismatched = await self.engine.accept(event)
-        instances = {instance for instance, _ in answer.matched}
-        delivered = max(0, len(instances) - (mismatched if answer.matched else 0))
-        return Receipt("accepted", answer.duplicate, delivered, len(answer.started), mismatched)
+        accepted = await self.engine.accept(event)
+        answer = accepted.answer
+        return Receipt("accepted", answer.duplicate, accepted.delivered, len(answer.started), accepted.mismatched)
 
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> None:
         """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up. Finished already: nothing."""

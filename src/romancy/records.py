@@ -156,7 +156,8 @@ STARTED = 0
 
 
 def started_entry(row: InstanceRow) -> HistoryEntry:
-    raw = Entry(0, STARTED, row.workflow, row.created_at, row.input, str(row.deadline or "").encode(), row.input_kind)
+    about = json.dumps({"id": row.id, "deadline": row.deadline}).encode()
+    raw = Entry(0, STARTED, row.workflow, row.created_at, row.input, about, row.input_kind)
     return HistoryEntry(0, "started", row.workflow, from_us(row.created_at), input=_shown_input(row), raw=raw)
 
 

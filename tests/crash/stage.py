@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from romancy import App, RetryPolicy, Workflow
 from romancy.core.model import FOREVER_US, SECOND, Duration, duration_us
@@ -128,9 +129,10 @@ async def stage(workflows: Sequence[Workflow[..., Any]], *faults: Fault) -> Asyn
     storage = app.storage = MortalStorage(inner, faults)
     play = Stage(Environment(app, clock), storage)
     try:
-        if not await play._survived(asyncio.ensure_future(app.start())):
-            await play._resurrect()
-        yield play
+        with patch("romancy.testing.environment._PATIENCE", 0.02):
+            if not await play._survived(asyncio.ensure_future(app.start())):
+                await play._resurrect()
+            yield play
     finally:
         await app.crash()
         await inner.close()

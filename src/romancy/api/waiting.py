@@ -97,7 +97,11 @@ async def wait_event(
     """
     instance = _instance(ctx, "wait_event")
     all_types = _check_types((type, *types))
-    narrow = NO_FILTER if subject is None and source is None and not where else Filter.build(subject, source, where)
+    narrow = (
+        NO_FILTER
+        if subject is None and source is None and not where
+        else Filter.build(subject, source, cast("Any", where))
+    )
     spec = {"types": all_types, **({"filter": narrow.to_json()} if narrow.fields else {})}
     op = EventWait(
         instance.next_id(type, wait_id),

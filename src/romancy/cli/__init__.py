@@ -1,0 +1,5 @@
+"""The command line: `romancy --help`."""
+
+from romancy.cli.group import main
+
+__all__ = ["main"]

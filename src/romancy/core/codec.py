@@ -108,6 +108,14 @@ class Codec:
         advice = "give back the annotation it was stored with, or one that also takes the old form"
         raise NotStorable(f"{self.what} was stored but {message}; {advice}")
 
+    def judge(self, raw: bytes) -> Any:
+        """Data from outside, if it fits; `NotStorable` says why it does not."""
+        try:
+            return self.wire.read(raw)
+        except Unfit as unfit:
+            reason = describe(unfit, "data").replace("would not be read back: ", "")
+        raise NotStorable(f"it does not fit {_named(self._annotation)}: {reason}")
+
 
 class Wire:
     """One annotation's way to bytes and back."""

@@ -184,7 +184,7 @@ class Instance:
         if self._input_kind == EVENT:
             event = unpack_event(self._input)
             model = self.definition.event_model
-            return (received(event, model.decode(event.data or b"null") if model else plain_data(event)),), {}
+            return (received(event, model.judge(event.data or b"null") if model else plain_data(event)),), {}
         if self._input_kind == UNBOUND:
             given = json.loads(self._input)
             signature.bind(tuple(given["args"]), given["kwargs"])
@@ -497,7 +497,7 @@ def fit(wait: EventWait, event: Event) -> ReceivedEvent[Any]:
     model = wait.model_of(event.type)
     if model is None:
         return received(event, plain_data(event))
-    return received(event, model.decode(event.data if event.data is not None else b"null"))
+    return received(event, model.judge(event.data if event.data is not None else b"null"))
 
 
 _Settle = Callable[[Instance, Operation, Entry, "ReceivedEvent[Any] | None"], None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ASYNCIO = os.path.dirname(os.path.abspath(asyncio.__file__))
+
+
+MODELS: dict[str, Codec] = {}
+"""Every model a wait of this process ever had, by fingerprint: so that data can be judged for waits not in memory."""
+
+
+def model_for(model_key: str, types: Sequence[str], event_type: str) -> Codec | None:
+    """The model a stored wait has for a type, as far as this process has met it."""
+    keys = model_key.split(",")
+    return MODELS.get(keys[0] if len(keys) == 1 else keys[types.index(event_type)])
 
 
 class OperationFuture(asyncio.Future[Any]):
@@ -98,7 +109,9 @@ class EventWait(Operation):
     @property
     def model_key(self) -> str:
         """Tells models apart that judge differently: what did not fit one may fit another."""
-        return ",".join(m.fingerprint if m else "" for m in self.models).strip(",")
+        key = ",".join(m.fingerprint if m else "" for m in self.models)
+        MODELS.update((m.fingerprint, m) for m in self.models if m)
+        return key
 
     def model_of(self, event_type: str) -> Codec | None:
         if len(self.models) == 1:

@@ -66,7 +66,8 @@ class Step:
         if not resident.begun:
             resident.begun = True
             instance.begin()
-            self._say(h.WorkflowStartedInfo, error=None)
+            if not resident.announced:
+                self._say(h.WorkflowStartedInfo, error=None)
         while resident.inbox:
             self._handle(resident.inbox.popleft())
         resident.consumed = self._consumed
@@ -154,7 +155,7 @@ class Step:
             value = fit(op, event)
         except NotStorable as error:
             _logger.warning(
-                "event %r of %r does not fit the model of wait %r in instance %r: %s",
+                "event %r (%s) is not for wait %r of instance %r, which waits on: %s. The event is kept",
                 event.id,
                 event.type,
                 op.id,

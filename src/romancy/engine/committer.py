@@ -203,7 +203,7 @@ class Committer:
                 done(next(commits), None)
             elif kind != "looks":
                 result = next(answers[kind])
-                if kind == "starts" and result.created and item.owner and not answer.fenced:
+                if kind == "starts" and result.owned:
                     self.on_started(item)  # whoever asked may be gone by now; the instance runs all the same
                 if not done.done():
                     done.set_result(result)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from romancy import hooks as h
 from romancy.core.clock import Clock
 from romancy.core.failure import Failure
-from romancy.core.instance import fit
 from romancy.core.model import SECOND, Event, from_us, to_us
-from romancy.core.operations import EventWait
+from romancy.core.operations import model_for
 from romancy.core.registry import Registry
 from romancy.core.retry import RetryPolicy
 from romancy.engine.activities import Activities, Attempting
@@ -27,13 +27,24 @@ from romancy.engine.results import Ending, Results
 from romancy.engine.scheduler import Scheduler
 from romancy.engine.timers import LIMIT, WINDOW, Timers
 from romancy.errors import AppNotRunning, InvalidEvent, NotStorable
-from romancy.storage.protocol import CANCEL, AcceptAnswer, Request, RequestAnswer, Start, StartAnswer, Storage
+from romancy.storage.protocol import CANCEL, AcceptAnswer, Matched, Request, RequestAnswer, Start, StartAnswer, Storage
 
 _logger = logging.getLogger("romancy")
 CLAIM = 500
 """Instances claimed at a time."""
+NOTICE = 0.003
+"""Seconds to gather before looking at what another process wrote."""
 SWEEP = 1.0
 """Seconds between looks for what nobody announced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What became of an event: how many instances were waiting for it, and for how many its data did not fit."""
+
+    answer: AcceptAnswer
+    delivered: int
+    mismatched: int
 
 
 class Engine:
@@ -72,12 +83,13 @@ class Engine:
         self.committer.on_started = self.scheduler.begin
         self.committer.on_answer = self.scheduler.answered
         self.committer.on_fenced = self._fenced
+        self.scheduler.on_room = self._claim_more
         self._sweep = Duty("sweep", self._sweep_round)
         self._renewal = Duty("lease", self._renew_round)
         self._pruning = Duty("retention", self._prune_round)
         self._refreshing: set[asyncio.Task[None]] = set()
         self._running = False
-        self._renewed = False
+        self._noticed = False
 
     def __repr__(self) -> str:
         return f"<Engine {self.worker_id} {self.scheduler!r} {self.committer!r} {self.activities!r} {self.timers!r}>"
@@ -156,32 +168,26 @@ class Engine:
     # --- what others ask --------------------------------------------------------------------------------------------
     async def start_instance(self, start: Start) -> StartAnswer:
         if self.worker_id is not None and self.registry.get(start.workflow) is not None and self.scheduler.has_room:
-            start.owner = self.worker_id
+            start.mine = True
         answer = await self.committer.start(start)
-        if start.owner is None:
+        if answer.created and not answer.owned:
             self._sweep.kick()
         return answer
 
-    async def accept(self, event: Event) -> tuple[AcceptAnswer, int]:
-        """Store an event; also how many of the matched waits judged its data as unfit."""
+    async def accept(self, event: Event) -> Accepted:
+        """Store an event, and judge its data for the waits it matched, as far as their models are known here."""
         item = self.scheduler.stamp(_with_expiry(event))
         answer = await self.committer.accept(item)
-        mismatched = len(item.unfit)
-        for instance, op in answer.matched:
-            resident = self.scheduler.residents.get(instance)
-            if resident is None:
-                self._sweep.kick()
-            elif not self._fits(resident.instance.ops.get(op), item.event):
-                mismatched += 1
-        if any(started.owner is None for started in answer.started):
+        verdicts: dict[tuple[str, bytes], bool] = {}
+        for wait in answer.matched:
+            if (wait.model, wait.spec) not in verdicts:
+                verdicts[wait.model, wait.spec] = _fits(wait, item.event)
+        elsewhere = any(wait.instance not in self.scheduler.residents for wait in answer.matched)
+        if elsewhere or any(started.owner is None for started in answer.started):
             self._sweep.kick()
-        return answer, mismatched
-
-    def _fits(self, op: Any, event: Event) -> bool:
-        try:
-            return not isinstance(op, EventWait) or bool(fit(op, event))
-        except NotStorable:
-            return False
+        unfit = {w.instance for w in answer.matched if not verdicts[w.model, w.spec]}
+        fit = {w.instance for w in answer.matched if verdicts[w.model, w.spec]}
+        return Accepted(answer, delivered=len(fit), mismatched=len(unfit - fit) + len(item.unfit))
 
     async def cancel(self, instance: str, reason: str | None) -> RequestAnswer:
         now = self.clock.now()
@@ -190,6 +196,7 @@ class Engine:
             self._sweep.kick()
         elif answer.id:
             self.scheduler.wake(instance, CancelAsked(answer.id, reason or ""))
+            await self.scheduler.seen_to(instance)
         return answer
 
     async def ending(self, instance: str) -> Ending:
@@ -213,6 +220,16 @@ class Engine:
 
     # --- duties -----------------------------------------------------------------------------------------------------
     def _foreign_change(self) -> None:
+        """Another process wrote. Under load it does so all the time: gather a little before looking."""
+        if self._running and not self._noticed:
+            self._noticed = True
+            asyncio.get_running_loop().call_later(NOTICE, self._noticing)
+
+    def _noticing(self) -> None:
+        self._noticed = False
+        self._sweep.kick()
+
+    def _claim_more(self) -> None:
         if self._running:
             self._sweep.kick()
 
@@ -241,7 +258,8 @@ class Engine:
                     self.scheduler.load(instance.id, crashed=instance.crashed)
             if len(claimed) < CLAIM:
                 break
-            await asyncio.sleep(0)
+        else:
+            self.scheduler.want_room()
         if timers:
             self._refresh_timers()
 
@@ -323,6 +341,16 @@ class Engine:
     def is_idle_but_for_activities(self) -> bool:
         busy = self._refreshing or not self.hooks.is_idle
         return not busy and self.scheduler.is_idle and self.committer.is_idle and self._sweep.is_idle
+
+
+def _fits(wait: Matched, event: Event) -> bool:
+    model = model_for(wait.model, json.loads(wait.spec)["types"], event.type) if wait.model else None
+    try:
+        if model is not None:
+            model.judge(event.data if event.data is not None else b"null")
+    except NotStorable:
+        return False
+    return True
 
 
 def _with_expiry(event: Event) -> Event:

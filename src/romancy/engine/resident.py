@@ -93,6 +93,8 @@ class Resident:
     scheduled: bool = False
     gone: bool = False
     crashed: bool = False
+    announced: bool = False
+    """Hooks were told of its start before."""
     stale_waits: list[str] = field(default_factory=list[str])
     """Rows of waits the code no longer has (it was changed compatibly): deleted with the next commit."""
     attempts: dict[str, Attempt] = field(default_factory=dict[str, Attempt])

@@ -61,6 +61,9 @@ class Scheduler:
         self.activities: Activities
         self.timers: Timers
         self.watchdog = Watchdog()
+        self.on_room: Callable[[], None] = lambda: None
+        self._backlog = False
+        self._requests: dict[str, list[asyncio.Future[None]]] = {}
 
     def __repr__(self) -> str:
         return f"<Scheduler resident={len(self.residents)} ready={len(self._ready)} loading={len(self._loading)}>"
@@ -140,6 +143,7 @@ class Scheduler:
         mine = snapshot is not None and snapshot.row.owner == self._committer.worker and snapshot.row.owner is not None
         definition = self._registry.get(snapshot.row.workflow) if snapshot is not None and mine else None
         if snapshot is None or definition is None:
+            self._acknowledge(instance_id)
             return
         row = snapshot.row
         instance = Instance(
@@ -154,6 +158,7 @@ class Scheduler:
         )
         resident = Resident(instance, row.version, row.status, begun=bool(snapshot.history), crashed=crashed)
         resident.attempts = {a.op: a for a in snapshot.attempts}
+        resident.announced = crashed
         if not self._replay(resident, snapshot):
             return
         resident.inbox += [CancelAsked(id, raw.decode()) for id, kind, raw in snapshot.requests if kind == CANCEL]
@@ -164,7 +169,8 @@ class Scheduler:
 
     def look_for(self, resident: Resident, deliveries: list[int]) -> None:
         """Look for events for all its waits. The hints that led here go only after what was found is in the inbox."""
-        self._committer.look(resident.instance.id, None, lambda: self.post(resident, Looked(deliveries)))
+        id = resident.instance.id
+        self._committer.look(id, None, lambda: self.wake(id, Looked(deliveries)))
 
     def _replay(self, resident: Resident, snapshot: Snapshot) -> bool:
         instance = resident.instance
@@ -176,7 +182,7 @@ class Scheduler:
                     instance.replay(snapshot.history)
                     self._hooks.tell(h.ReplayCompletedInfo, at=from_us(self._clock.now()), **info)
                 elif snapshot.waits:
-                    instance.begin()  # nothing happened since, but its waits are recorded
+                    instance.replay([])  # nothing happened since, but its waits are recorded
                     resident.begun = True
                 if resident.begun:
                     resident.stale_waits = instance.reconcile(snapshot.waits)
@@ -249,7 +255,7 @@ class Scheduler:
             model = definition.event_model
             try:
                 if model is not None:
-                    model.decode(event.data if event.data is not None else b"null")
+                    model.judge(event.data if event.data is not None else b"null")
             except NotStorable as error:
                 _logger.warning("event %r does not start workflow %r: %s", event.id, definition.name, error)
                 unfit.append(definition.name)
@@ -289,6 +295,8 @@ class Scheduler:
         else:
             resident.version += 1
             resident.status = commit.status
+            if commit.requests_done:
+                self._acknowledge(commit.instance)
             for wait in commit.opened:
                 if wait.due is not None:
                     self.timers.add(wait.due, commit.instance, wait.op)
@@ -332,10 +340,8 @@ class Scheduler:
 
         def looked() -> None:
             offered = any(isinstance(i, EventOffered) and i.op == op for i in resident.inbox)
-            if not offered:
-                self.post(resident, TimedOut(op))
-            else:
-                self.post(resident, Due(op))  # should the offer turn out void, its time is still over
+            # Should an offer turn out void, the time is still over: ask again.
+            self.wake(id, Due(op) if offered else TimedOut(op))
 
         self._committer.look(id, op, looked)
 
@@ -408,11 +414,7 @@ class Scheduler:
         for accepted in (*answer.accepts, *answer.sent):
             for started in accepted.started:
                 if started.owner is not None:
-                    self.begin(
-                        Start(
-                            started.id, started.workflow, started.input, EVENT, started.created_at, None, started.owner
-                        )
-                    )
+                    self.begin(Start(started.id, started.workflow, started.input, EVENT, started.created_at))
         for offer in answer.offers:
             self.wake(offer.instance, EventOffered(offer.op, offer.event))
 
@@ -421,8 +423,28 @@ class Scheduler:
         """Forget an instance; its code is not to act any more."""
         resident.gone = True
         self.residents.pop(resident.instance.id, None)
+        self._acknowledge(resident.instance.id)
+        if self._backlog and self.has_room:
+            self._backlog = False
+            self.on_room()
         self.activities.withdraw_all(resident)
         resident.instance.evict()
+
+    async def seen_to(self, instance: str) -> None:
+        """Wait until a request to an instance of this worker's has been fed and stored, or it left memory."""
+        if instance in self.residents or instance in self._loading:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._requests.setdefault(instance, []).append(future)
+            await future
+
+    def _acknowledge(self, instance: str) -> None:
+        for future in self._requests.pop(instance, ()):
+            if not future.done():
+                future.set_result(None)
+
+    def want_room(self) -> None:
+        """More instances wait to be taken on: say when there is room."""
+        self._backlog = True
 
     def _evict(self, count: int) -> int:
         """Make room: the longest idle go first. Waiting ones cost nothing in the database."""

@@ -51,7 +51,8 @@ class Start:
     input_kind: int
     created_at: int
     deadline: int | None = None
-    owner: str | None = None
+    mine: bool = False
+    """The worker that submits it wants to run it."""
 
 
 @dataclass(slots=True)
@@ -199,20 +200,34 @@ class Started:
 
 @dataclass(slots=True)
 class StartAnswer:
-    """`created`, or else whether the instance that has the id is of the same workflow and input."""
+    """`created`, or else whether the instance that has the id is of the same workflow and input.
+
+    `owned`: it is this worker's to run.
+    """
 
     created: bool
     same: bool = True
     workflow: str = ""
+    owned: bool = False
+
+
+@dataclass(slots=True)
+class Matched:
+    """A wait an event may go to; `model` judges its data."""
+
+    instance: str
+    op: str
+    model: str
+    spec: bytes
 
 
 @dataclass(slots=True)
 class AcceptAnswer:
-    """What became of an event: waits it matched as (instance, op), instances it started."""
+    """What became of an event: the waits it matched, the instances it started."""
 
     seq: int
     duplicate: bool
-    matched: list[tuple[str, str]]
+    matched: list[Matched]
     started: list[Started]
 
 

@@ -22,13 +22,14 @@ def replay(wf: Workflow[..., Any], history: Sequence[HistoryEntry] | str) -> Sta
     """
     entries = [e.raw for e in history] if not isinstance(history, str) else _load(history)
     start, rest = entries[0], entries[1:]
+    about = json.loads(start.payload or b"{}")
     instance = Instance(
         wf.definition,
-        "replay",
+        about.get("id", "replay"),  # random numbers and the ids of sent events follow from it
         start.input or b"{}",
         start.at,
         input_kind=start.event or 0,
-        deadline=int(start.payload) if start.payload else None,
+        deadline=about.get("deadline"),
     )
     try:
         instance.replay(rest)

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from io import TextIOWrapper
 from typing import Any
 
 from rich.box import ROUNDED
@@ -33,8 +32,9 @@ _WORKERS = ("bright_blue", "bright_magenta", "bright_cyan", "bright_yellow")
 
 def make_console() -> Console:
     """As wide as the terminal; a pipe gets room enough for the tables."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # where a terminal knows no box characters
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")  # for terminals that know no box characters
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     return Console(highlight=False, soft_wrap=False, width=120 if piped else None)
 
@@ -52,7 +52,8 @@ def said(console: Console, number: int, line: str) -> None:
 
 def waiting_table(instances: Sequence[Instance]) -> Table:
     """What each instance waits for, since when, until when."""
-    table = Table("instance", "status", Column("waits for", overflow="fold"), "since", "until", box=ROUNDED)
+    status, what = Column("status", no_wrap=True), Column("waits for", overflow="fold")
+    table = Table("instance", status, what, "since", "until", box=ROUNDED)
     now = from_us(SystemClock().now())
     for instance in instances:
         waits: Sequence[Wait | None] = instance.waits or [None]

@@ -125,8 +125,8 @@ class Story:
         again = await worker.said("packing ORD-1")
         up = await worker.said(READY)
         self.console.print(
-            f"  [dim]It went on {1000 * (again - up):.0f} ms after it was up. Packing was cut off, so it is done\n"
-            "  again, under the same key; what had been recorded (two batches, a payment) is not.[/]"
+            f"  [dim]It went on {1000 * (again - up):.0f} ms after it was up. Packing was cut off: it is done\n"
+            "  again, under the same key. Two batches and a payment were recorded: they are not.[/]"
         )
         return worker
 

@@ -70,9 +70,11 @@ SELECT seq, subject, source, data, attrs FROM events WHERE type = ? AND data IS 
 -- name: insert_event_key
 INSERT INTO event_keys (shape, key, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
 -- name: waits_of_key
-SELECT instance, op FROM wait_keys WHERE type = ? AND shape = ? AND key = ?
+SELECT k.instance, k.op, w.model, w.spec FROM wait_keys k JOIN waits w ON w.instance = k.instance AND w.op = k.op
+WHERE k.type = ? AND k.shape = ? AND k.key = ?
 -- name: waits_of_key_and_target
-SELECT instance, op FROM wait_keys WHERE type = ? AND shape = ? AND key = ? AND instance = ?
+SELECT k.instance, k.op, w.model, w.spec FROM wait_keys k JOIN waits w ON w.instance = k.instance AND w.op = k.op
+WHERE k.type = ? AND k.shape = ? AND k.key = ? AND k.instance = ?
 -- name: insert_delivery
 INSERT INTO deliveries (instance, event) VALUES (?, ?) ON CONFLICT DO NOTHING
 -- name: triggers_of_type
@@ -135,11 +137,11 @@ DELETE FROM workers WHERE id = ?
 -- name: workers
 SELECT id, until FROM workers
 -- name: insert_orphan
-INSERT INTO orphans (id, at) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM instances WHERE owner = ? AND status < 9)
+INSERT INTO orphans (id, at, clean) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM instances WHERE owner = ? AND status < 9)
 -- name: delete_spent_orphans
 DELETE FROM orphans WHERE NOT EXISTS (SELECT 1 FROM instances i WHERE i.owner = orphans.id AND i.status < 9)
--- name: release_instances
-UPDATE instances SET owner = NULL, version = version + 1 WHERE owner = ? AND status < 9
+-- name: clean_orphans
+SELECT id FROM orphans WHERE clean = 1
 -- name: delete_triggers
 DELETE FROM triggers WHERE workflow = ?
 -- name: insert_trigger

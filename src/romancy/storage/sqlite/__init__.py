@@ -116,7 +116,7 @@ class SQLiteStorage:
         return await self._write(lambda c: owning.renew(c, worker, self._clock.now() + lease))
 
     async def release(self, worker: str) -> None:
-        await self._write(lambda c: owning.release(c, worker))
+        await self._write(lambda c: owning.release(c, worker, self._clock.now()))
         self._locks.forget(worker)
 
     async def take_over(self, worker: str, known_dead: Sequence[str] = ()) -> list[str]:
@@ -130,7 +130,8 @@ class SQLiteStorage:
         return gone
 
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
-        return await self._write(lambda c: owning.claim(c, worker, workflows, limit, due_before))
+        wanted = await self._read(lambda c: owning.claimable(c, workflows, limit, due_before))
+        return await self._write(lambda c: owning.claim(c, worker, wanted)) if wanted else []
 
     async def resume(self, instance: str) -> Status | None:
         def resume(c: sqlite3.Connection) -> Status | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from romancy.core.matching import Filter, event_key
 from romancy.core.model import Event
-from romancy.storage.protocol import Offer
+from romancy.storage.protocol import Matched, Offer
 from romancy.storage.sql import blocks
 from romancy.storage.sqlite.rows import content_type_of, matchable_data, to_event
 
@@ -26,6 +26,7 @@ class Looker:
         self._run = connection.execute
         self._run_many = connection.executemany
         self._shapes: dict[str, dict[str, int]] = {}
+        self._warned: set[str] = set()
 
     def begin(self) -> None:
         """A new transaction: another process may have added shapes."""
@@ -48,7 +49,11 @@ class Looker:
         number = known.get(narrow.fields)
         if number is None and create:
             if len(known) >= MAX_SHAPES:
-                _logger.warning("event type %r is filtered in %d ways; further ones are slow", event_type, MAX_SHAPES)
+                if event_type not in self._warned:
+                    self._warned.add(event_type)
+                    _logger.warning(
+                        "event type %r is filtered in over %d ways; further are slow", event_type, MAX_SHAPES
+                    )
                 return None
             number = known[narrow.fields] = self._learn(event_type, narrow.fields)
         return number
@@ -66,9 +71,9 @@ class Looker:
         return number
 
     # --- an event looks for waits -----------------------------------------------------------------------------------
-    def waits_for(self, event: Event, seq: int) -> list[tuple[str, str]]:
-        """Index the event under every shape of its type; returns the (instance, op) that may take it."""
-        found = self._waits(event, 0, b"")
+    def waits_for(self, event: Event, seq: int) -> list[Matched]:
+        """Index the event under every shape of its type; returns the waits that may take it."""
+        found = [m for m in self._waits(event, 0, b"") if b'"filter"' not in m.spec or _accepts(m.spec, event)]
         shapes = self.shapes(event.type)
         if shapes:
             data = matchable_data(event.data, event.datacontenttype)
@@ -79,12 +84,12 @@ class Looker:
                     found += self._waits(event, number, key)
         return found
 
-    def _waits(self, event: Event, shape: int, key: bytes) -> list[tuple[str, str]]:
+    def _waits(self, event: Event, shape: int, key: bytes) -> list[Matched]:
         if event.target is not None:
             rows = self._run(SQL["waits_of_key_and_target"], (event.type, shape, key, event.target))
         else:
             rows = self._run(SQL["waits_of_key"], (event.type, shape, key))
-        return rows.fetchall()
+        return [Matched(*row) for row in rows]
 
     # --- a wait looks for events ------------------------------------------------------------------------------------
     def look(self, instance: str, op: str | None, worker: str | None, now: int) -> list[Offer]:
@@ -135,3 +140,9 @@ class Looker:
             if narrow.accepts(subject, source, matchable_data(data, content_type_of(attrs))):
                 return (seq,)
         return None
+
+
+def _accepts(spec: bytes, event: Event) -> bool:
+    """For a wait whose filter has no index."""
+    narrow = Filter.from_json(json.loads(spec)["filter"])
+    return narrow.accepts(event.subject, event.source, matchable_data(event.data, event.datacontenttype))

@@ -30,9 +30,16 @@ def renew(c: sqlite3.Connection, worker: str, until: int) -> bool:
     return c.execute(SQL["renew_worker"], (until, worker)).rowcount == 1
 
 
-def release(c: sqlite3.Connection, worker: str) -> None:
-    c.execute(SQL["release_instances"], (worker,))
-    c.execute(SQL["delete_worker"], (worker,))
+def release(c: sqlite3.Connection, worker: str, now: int) -> None:
+    """Hand everything back at once, however much it is: others claim what they need when they need it."""
+    _bury(c, worker, now, clean=True)
+
+
+def _bury(c: sqlite3.Connection, worker: str, now: int, *, clean: bool) -> bool:
+    gone = c.execute(SQL["delete_worker"], (worker,)).rowcount == 1
+    if gone:
+        c.execute(SQL["insert_orphan"], (worker, now, clean, worker))
+    return gone
 
 
 def dead_workers(c: sqlite3.Connection, me: str, now: int, locks: WorkerLocks) -> list[str]:
@@ -43,18 +50,16 @@ def dead_workers(c: sqlite3.Connection, me: str, now: int, locks: WorkerLocks) -
 
 def take_over(c: sqlite3.Connection, dead: Iterable[str], now: int) -> list[str]:
     """Fence the dead workers: from here on nothing they submit is taken, and their instances are free."""
-    gone = [worker for worker in dead if c.execute(SQL["delete_worker"], (worker,)).rowcount == 1]
-    c.executemany(SQL["insert_orphan"], [(worker, now, worker) for worker in gone])
+    gone = [worker for worker in dead if _bury(c, worker, now, clean=False)]
     c.execute(SQL["delete_spent_orphans"])
     return gone
 
 
-def claim(c: sqlite3.Connection, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
-    """Own what needs running: running ones, waiting ones with mail or a request, and those whose time comes soon."""
-    if c.execute(SQL["fence"], (worker,)).fetchone() is None:
-        return []
+def claimable(c: sqlite3.Connection, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
+    """What needs running: running ones, waiting ones with mail or a request, and those whose time comes soon."""
     names = json.dumps(sorted(workflows))
     share = max(1, limit // max(1, len(workflows)))
+    clean = {id for (id,) in c.execute(SQL["clean_orphans"])}
     found: dict[str, Claimed] = {}
     for query, values in (
         ("free_with_request", (names, limit)),
@@ -64,14 +69,16 @@ def claim(c: sqlite3.Connection, worker: str, workflows: Collection[str], limit:
         ("free_due", (due_before, names, limit)),
     ):
         for id, owner in _rows(c, query, values):
-            found.setdefault(id, Claimed(id, owner is not None, query == "free_due"))
-    claimed: list[Claimed] = []
-    for item in found.values():
-        if len(claimed) >= limit:
-            break
-        if c.execute(SQL["claim"], (worker, item.id)).rowcount == 1:
-            claimed.append(item)
-    return claimed
+            crashed = owner is not None and owner not in clean
+            found.setdefault(id, Claimed(id, crashed, query == "free_due"))
+    return list(found.values())[:limit]
+
+
+def claim(c: sqlite3.Connection, worker: str, wanted: list[Claimed]) -> list[Claimed]:
+    """Own those of the wanted that are still free."""
+    if c.execute(SQL["fence"], (worker,)).fetchone() is None:
+        return []
+    return [item for item in wanted if c.execute(SQL["claim"], (worker, item.id)).rowcount == 1]
 
 
 def _rows(c: sqlite3.Connection, query: str, values: tuple[Any, ...]) -> list[tuple[str, str | None]]:

@@ -65,13 +65,15 @@ class BatchWriter:
 
     # --- starts -----------------------------------------------------------------------------------------------------
     def _start(self, start: Start, batch: Batch, horizon: int, fenced: bool) -> StartAnswer:
-        owner = None if fenced else start.owner
+        owner = batch.worker if start.mine and not fenced else None
         first = self._is_first(start.id)
         if self._insert_instance(start, owner, batch.token, horizon):
-            return StartAnswer(True)
+            return StartAnswer(True, owned=owner is not None)
         workflow, stored, token = self._run(SQL["existing_instance"], (start.id,)).fetchone()
         if token == batch.token and first:
-            return StartAnswer(True)  # this very batch got through before, and only its answer was lost
+            return StartAnswer(
+                True, owned=owner is not None
+            )  # this very batch got through before, and only its answer was lost
         return StartAnswer(False, workflow == start.workflow and stored == start.input, workflow)
 
     def _is_first(self, key: object) -> bool:
@@ -218,9 +220,9 @@ class BatchWriter:
             return AcceptAnswer(seq, False, [], [])
         matched = self._looker.waits_for(event, seq)
         if matched:
-            receivers = [(instance, seq) for instance in dict.fromkeys(instance for instance, _ in matched)]
+            receivers = [(instance, seq) for instance in dict.fromkeys(m.instance for m in matched)]
             self._run_many(SQL["insert_delivery"], receivers)
-            looks.update(dict.fromkeys(matched))
+            looks.update(((m.instance, m.op), None) for m in matched)
         return AcceptAnswer(seq, False, matched, self._trigger(item, seq, batch, fenced))
 
     def _trigger(self, item: Accept, seq: int, batch: Batch, fenced: bool) -> list[Started]:

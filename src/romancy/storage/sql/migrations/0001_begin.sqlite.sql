@@ -8,8 +8,8 @@ CREATE TABLE workers (
   started_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Workers that died owning instances: those instances are free to be claimed.
-CREATE TABLE orphans (id TEXT PRIMARY KEY, at INTEGER NOT NULL) WITHOUT ROWID;
+-- Workers that are gone but owned instances: those instances are free to be claimed. Clean ones stopped by themselves.
+CREATE TABLE orphans (id TEXT PRIMARY KEY, at INTEGER NOT NULL, clean INTEGER NOT NULL) WITHOUT ROWID;
 
 CREATE TABLE instances (
   id TEXT NOT NULL UNIQUE,

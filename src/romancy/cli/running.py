@@ -1,0 +1,113 @@
+"""`romancy run` and `romancy worker`: the commands that do a worker's work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from types import ModuleType
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from romancy.api.workflow import Workflow
+from romancy.app import App, check_id, new_id
+from romancy.cli.arguments import TakesWords, by_annotation
+from romancy.cli.database import database_option, on
+from romancy.cli.failing import Failed
+from romancy.cli.loading import app_of, load, load_workflow, register
+from romancy.cli.screen import note
+from romancy.cli.words import value
+
+
+@click.command(cls=TakesWords)
+@click.argument("target", metavar="MODULE:WORKFLOW")
+@click.argument("words", nargs=-1, metavar="[ARG]...")
+@click.option("--id", "instance_id", help="The instance's id; the same one again goes on where it was.")
+@database_option
+def run(target: str, words: tuple[str, ...], instance_id: str | None, database: str) -> None:
+    """Run a workflow to its end and print the result.
+
+    Each ARG is read by the annotation of its parameter: text, a number, a date, or JSON for models; `name=ARG` names
+    the parameter. If MODULE defines one App, its settings are used (state, hooks), and its database unless another is
+    given.
+
+    \b
+      romancy run shop:payment ORD-1 amount=12.50
+    """
+    module, wf = load_workflow(target)
+    args, kwargs = by_annotation(wf, words)
+    app = _app(database, app_of(module), module)
+    id = check_id(instance_id) if instance_id is not None else new_id(app.clock.now())
+    try:
+        click.echo(on(app, lambda app: _run(app, wf.options(instance_id=id), args, kwargs)))
+    except KeyboardInterrupt:
+        note(f"romancy: interrupted; `romancy run {target} ... --id {id}` or a worker goes on with it")
+        raise click.exceptions.Exit(130) from None
+
+
+async def _run(app: App, wf: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    _check_works(app)
+    handle = await app.start_workflow(wf, *args, **kwargs)
+    note(f"instance {handle.instance_id} on {app.database}{'' if handle.created else ' (it was there already)'}")
+    await handle.result()
+    output = (await app.get_instance(handle.instance_id)).output  # as it is stored, whatever the annotation makes of it
+    return output if isinstance(output, str) else value(output)
+
+
+@click.command()
+@click.argument("targets", nargs=-1, required=True, metavar="MODULE[:APP]...")
+@database_option
+def worker(targets: tuple[str, ...], database: str) -> None:
+    """Work on the workflows of modules until Ctrl-C or SIGTERM.
+
+    A MODULE that defines one App, or MODULE:APP, gives its settings and its database unless another is given; else
+    every workflow in the modules is worked on. What is running when it stops is finished or handed back.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    split = [target.partition(":") for target in targets]
+    modules = [load(name) for name, _, _ in split]
+    apps = [app_of(module, name or None) for module, (_, _, name) in zip(modules, split, strict=True)]
+    given = list({id(app): app for app in apps if app is not None}.values())
+    if len(given) > 1:
+        raise Failed("the modules define several Apps; start a worker for each, or name one as MODULE:APP")
+    app = _app(database, given[0] if given else None, *modules)
+    if not app.workflows:
+        raise Failed(f"there is no workflow in {', '.join(targets)}; is @workflow missing?")
+    on(app, _work)
+
+
+async def _work(app: App) -> None:
+    """Until a signal comes; a second one is not waited for."""
+    _check_works(app)
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+
+    def stop() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+        logging.getLogger("romancy").info("stopping: finishing or handing back what runs")
+        stopped.set()
+
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+    except NotImplementedError:  # on Windows Ctrl-C arrives as KeyboardInterrupt
+        pass
+    await stopped.wait()
+
+
+def _app(database: str, own: App | None, *modules: ModuleType) -> App:
+    """The user's app, on another database if one was given, else a plain one."""
+    source = click.get_current_context().get_parameter_source("database")
+    if own is None:
+        own = App(database)
+    elif source is not ParameterSource.DEFAULT:
+        own.database = database
+    register(own, *modules)
+    return own
+
+
+def _check_works(app: App) -> None:
+    if not app.engine.is_worker:
+        raise Failed("the App says worker=False, so nothing would run; define one that works, or name it MODULE:APP")

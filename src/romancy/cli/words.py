@@ -1,0 +1,81 @@
+"""Times and values in words."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from romancy.records import Wait
+
+_UNITS = ((60, 1, "s"), (3600, 60, "min"), (172_800, 3600, "h"), (63_072_000, 86_400, "d"))
+_YEAR = 31_536_000
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+def span(seconds: float) -> str:
+    """A length of time, roughly: `4 min`."""
+    for limit, unit, name in _UNITS:
+        if seconds < limit:
+            return f"{int(seconds // unit)} {name}"
+    return f"{int(seconds // _YEAR)} y"
+
+
+def relative(moment: datetime, now: datetime) -> str:
+    """`in 4 min`, `3 s ago`, `now`."""
+    seconds = (moment - now).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
+
+
+def when(moment: datetime | None, now: datetime) -> str:
+    """Local time, and how far off that is: `2026-01-02T03:04:05+01:00 (in 4 min)`."""
+    if moment is None:
+        return ""
+    if moment == _NEVER:
+        return "never"
+    try:
+        shown = moment.astimezone()
+    except (OverflowError, OSError, ValueError):  # too far off for the machine's time zone
+        shown = moment
+    return f"{shown.isoformat(timespec='seconds')} ({relative(moment, now)})"
+
+
+def clean(text: str) -> str:
+    """Text that can't move the cursor or change colours: whatever is not printable is written as an escape."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def value(given: Any, limit: int | None = None) -> str:
+    """A stored value as one line: text as it is, everything else as JSON."""
+    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, default=str)
+    return clean(text if limit is None or len(text) <= limit else f"{text[: limit - 3]}...")
+
+
+def error_line(error: Mapping[str, Any] | None) -> str:
+    """`ValueError: boom`"""
+    return "" if error is None else clean(f"{error['type']}: {error['message']}")
+
+
+def place(location: str) -> str:
+    """A line of code, as seen from here."""
+    path, _, rest = location.partition(":")
+    inside = os.path.relpath(path) if path.startswith(os.getcwd() + os.sep) else path
+    return clean(f"{inside}:{rest}" if rest else inside)
+
+
+def wanted(wait: Wait) -> str:
+    """What a wait is for, with what narrows it: `paid, refused where order.id = 7`."""
+    if wait.kind == "retry":
+        return clean(f"next attempt after {wait.error}" if wait.error else "next attempt")
+    parts = [", ".join(wait.types)]
+    parts += [f"where {path} = {json.dumps(want, default=str)}" for path, want in wait.where.items()]
+    parts += [f"{name} = {want!r}" for name, want in (("subject", wait.subject), ("source", wait.source)) if want]
+    return clean(" ".join(filter(None, parts)))
+
+
+def plural(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"

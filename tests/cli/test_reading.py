@@ -1,0 +1,141 @@
+"""`romancy list`, `show`, `waits`."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("database")
+READING = [["list"], ["show", "x"], ["why", "x"], ["waits"], ["cancel", "x"], ["resume", "x"], ["send", "t"]]
+READING += [["replay", "x", "-m", "shop"]]
+
+
+def test_list_shows_every_instance_newest_first(romancy) -> None:
+    lines = romancy("list").stdout.splitlines()
+    assert lines[0].split() == ["instance", "workflow", "status", "started", "about"]
+    ids = [line.split()[0] for line in lines[1:]]
+    assert set(ids) == {"blocked", "retrying", "[red]x", "order-1", "asleep", "failed", "done"}
+    failed = next(line for line in lines if line.startswith("failed"))
+    assert "RuntimeError: no way" in failed
+    assert "ago)" in failed or "(now)" in failed
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        (["--status", "completed"], {"done"}),
+        (["-s", "completed", "-s", "failed"], {"done", "failed"}),
+        (["--workflow", "pay"], {"order-1", "[red]x"}),
+        (["--text", "ORD-1"], {"order-1"}),
+        (["--text", "[red]"], {"[red]x"}),
+        (["--workflow", "unheard"], set()),
+    ],
+)
+def test_list_filters(answered, options: list[str], ids: set[str]) -> None:
+    assert {item["instance_id"] for item in answered("list", *options)["items"]} == ids
+
+
+def test_an_empty_list_says_so_beside_the_answer(romancy) -> None:
+    result = romancy("list", "-w", "unheard")
+    assert result.stderr == "no instances\n"
+
+
+def test_list_pages_with_a_cursor(romancy, answered) -> None:
+    first = answered("list", "--limit", "4")
+    rest = answered("list", "--limit", "4", "--cursor", first["cursor"])
+    assert rest["cursor"] is None
+    assert len({item["instance_id"] for item in [*first["items"], *rest["items"]]}) == 7
+    assert f"--cursor {first['cursor']}" in romancy("list", "--limit", "4").stderr
+
+
+def test_list_as_json(answered) -> None:
+    (item,) = answered("list", "-s", "completed")["items"]
+    assert set(item) == set("instance_id workflow status input output error started_at finished_at description".split())
+    assert item["input"] == {"name": "Ada", "times": 1}
+    assert item["output"] == {"greeting": "hello Ada "}
+
+
+def test_bad_filters_are_refused(refused) -> None:
+    assert "'sleeping' is not one of" in refused("list", "--status", "sleeping")
+    assert "not a cursor" in refused("list", "--cursor", "zz")
+    assert "0 is not in the range" in refused("list", "--limit", "0")
+
+
+def test_show_tells_everything_of_an_instance(romancy) -> None:
+    text = romancy("show", "order-1").stdout
+    assert "status    waiting_for_event" in text
+    assert 'input     {"order": "ORD-1"}' in text
+    assert 'payment.completed where order.id = "ORD-1"' in text
+    assert "in 4 min)" in text
+    assert "shop.py:" in text
+    assert '{"amount": 3.0} -> charged 3.0' in text
+
+
+def test_show_has_the_users_traceback(romancy) -> None:
+    text = romancy("show", "failed").stdout
+    assert "Traceback (most recent call last):" in text
+    assert 'raise RuntimeError("no way")' in text
+
+
+def test_show_escapes_markup(romancy) -> None:
+    text = romancy("show", "[red]x").stdout
+    assert "instance  [red]x" in text
+    assert "ORD-[2]" in text
+
+
+def test_show_as_json(answered) -> None:
+    shown = answered("show", "order-1")
+    (wait,) = shown["waits"]
+    assert wait["kind"] == "event"
+    assert wait["types"] == ["payment.completed"]
+    assert wait["where"] == {"order.id": "ORD-1"}
+    assert [entry["kind"] for entry in shown["history"]] == ["started", "activity_completed"]
+    assert set(shown["history"][1]) == {"n", "kind", "operation", "at", "input", "result", "error", "event"}
+    assert shown["output"] is None
+
+
+def test_waits_lists_what_everybody_waits_for(romancy, answered) -> None:
+    lines = romancy("waits").stdout.splitlines()
+    assert lines[0].split() == ["instance", "workflow", "kind", "wait", "for", "since", "until", "line"]
+    kinds = {wait["instance_id"]: wait["kind"] for wait in answered("waits")["items"]}
+    assert kinds == {"asleep": "timer", "order-1": "event", "[red]x": "event", "retrying": "retry", "blocked": "event"}
+    retry = next(line for line in lines if line.startswith("retrying"))
+    assert "next attempt after [bold]no ship[/bold]" in retry
+
+
+def test_waits_of_one_type(answered) -> None:
+    items = answered("waits", "--type", "payment.completed")["items"]
+    assert {item["instance_id"] for item in items} == {"order-1", "[red]x"}
+    assert answered("waits", "--type", "unheard") == {"items": [], "cursor": None}
+
+
+def test_unknown_instances_are_one_line(refused) -> None:
+    for words in (["show", "nope"], ["why", "nope"], ["cancel", "nope"], ["resume", "nope"], READING[-1]):
+        name = "x" if words == READING[-1] else "nope"
+        assert f"no instance has the id '{name}'; `romancy list`" in refused(*words, code=1)
+
+
+@pytest.mark.parametrize("words", READING, ids=lambda words: words[0])
+def test_a_missing_database_is_not_created(refused, folder: Path, words: list[str]) -> None:
+    assert "there is no database at 'other.db'" in refused(*words, "-d", "other.db")
+    assert "there is no database at 'sqlite:///other.db'" in refused(*words, "-d", "sqlite:///other.db")
+    assert "there is no database at 'other.db'" in refused(*words, env={"ROMANCY_DATABASE": "other.db"})
+    assert not (folder / "other.db").exists()
+    assert "':memory:' is empty" in refused(*words, "-d", ":memory:")
+
+
+def test_other_files_are_left_alone(refused, folder: Path) -> None:
+    (folder / "notes.txt").write_text("not a database, and longer than its header would be, so that it is read" * 9)
+    assert "is not a SQLite database" in refused("list", "-d", "notes.txt", code=1)
+    (folder / "empty.db").touch()
+    assert "there is no database" in refused("list", "-d", "empty.db")
+    assert (folder / "empty.db").stat().st_size == 0
+    assert "is a folder" in refused("list", "-d", ".", code=1)
+    other = sqlite3.connect("foreign.db")
+    other.execute("CREATE TABLE users (id)")
+    assert "another program" in refused("list", "-d", "foreign.db")
+    assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("users",)]
+    other.close()
+    assert "not supported" in refused("list", "-d", "oracle://host/db", code=1)

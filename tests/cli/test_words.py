@@ -1,0 +1,94 @@
+"""Times and values in words, and what they look like on a terminal and in a pipe."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from romancy.cli.screen import Screen
+from romancy.cli.words import clean, place, relative, value, when
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "now"),
+        (-0.5, "now"),
+        (-3, "3 s ago"),
+        (59, "in 59 s"),
+        (250, "in 4 min"),
+        (-7200, "2 h ago"),
+        (100_000, "in 27 h"),
+        (-86_400 * 30, "30 d ago"),
+        (86_400 * 800, "in 2 y"),
+    ],
+)
+def test_relative(seconds: float, words: str) -> None:
+    assert relative(NOW + timedelta(seconds=seconds), NOW) == words
+
+
+def test_a_moment_is_local_iso_and_relative() -> None:
+    local = NOW.astimezone().isoformat(timespec="seconds")
+    assert when(NOW, NOW + timedelta(seconds=4)) == f"{local} (4 s ago)"
+    assert when(None, NOW) == ""
+
+
+def test_moments_at_the_end_of_time_do_not_fail() -> None:
+    assert when(datetime.max.replace(tzinfo=UTC), NOW) == "never"
+    assert "in 7973 y" in when(datetime(9999, 12, 31, 23, 59, tzinfo=UTC), NOW) or "in 79" in when(
+        datetime(9999, 12, 31, 23, 59, tzinfo=UTC), NOW
+    )
+
+
+def test_what_is_not_printable_is_escaped() -> None:
+    assert clean("a\x1b[31m\nb\ud800") == "a\\x1b[31m\\nb\\ud800"
+    assert clean("naïve 日本") == "naïve 日本"
+
+
+def test_values_are_text_or_json_and_cut_where_asked() -> None:
+    assert value("plain") == "plain"
+    assert value({"a": [1, None]}) == '{"a": [1, null]}'
+    assert value("x" * 50, 10) == "xxxxxxx..."
+
+
+def test_places_are_seen_from_here(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert place(f"{tmp_path}/shop.py:12 in pay") == "shop.py:12 in pay"
+    assert place("/elsewhere/shop.py:12 in pay") == "/elsewhere/shop.py:12 in pay"
+    assert place("") == ""
+
+
+def shown(*, terminal: bool, width: int = 200) -> str:
+    out = StringIO()
+    screen = Screen(Console(file=out, force_terminal=terminal, width=width, color_system=None))
+    rows = [("[red]x", "running", "2026-01-02T03:04:05+01:00 (3 s ago)"), (":smile:", "failed", "")]
+    screen.table(("instance", "status", "since"), rows)
+    screen.facts({"instance": "[bold]y", "error": "two\nlines"})
+    return out.getvalue()
+
+
+def test_a_terminal_shows_markup_as_it_is_and_times_in_two_lines() -> None:
+    text = shown(terminal=True)
+    assert "[red]x" in text
+    assert ":smile:" in text
+    assert "[bold]y" in text
+    assert "2026-01-02T03:04:05 " in text
+    assert "\n" in text.partition("03:04:05")[2].partition("3 s ago")[0]
+    assert "+01:00" not in text
+
+
+def test_a_pipe_gets_aligned_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(terminal=False) == ""
+    assert capsys.readouterr().out.splitlines() == [
+        "instance  status   since",
+        "[red]x    running  2026-01-02T03:04:05+01:00 (3 s ago)",
+        ":smile:   failed",
+        "instance  [bold]y",
+        "error     two",
+        "          lines",
+    ]
