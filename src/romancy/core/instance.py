@@ -20,7 +20,7 @@ from romancy.core import failure as failures
 from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, pack_event, plain_data, received, unpack_event
 from romancy.core.loop import TimerHandle, WorkflowLoop
-from romancy.core.model import SECOND, Event, ReceivedEvent, Status
+from romancy.core.model import FOREVER_US, SECOND, Event, ReceivedEvent, Status
 from romancy.core.operations import ActivityCall, EventWait, Operation, OperationFuture, Timer, user_line
 from romancy.core.registry import WorkflowDefinition
 from romancy.errors import InvalidInput, IOInWorkflow, NonDeterminismError, NotStorable, WaitTimeout, WorkflowStuck
@@ -175,9 +175,19 @@ class Instance:
         except (SystemExit, KeyboardInterrupt) as error:
             raise RuntimeError(f"the workflow raised {type(error).__name__}") from error
         finally:
-            for generator in self.loop.generators:
-                await generator.aclose()
+            await self._close_generators()
         return definition.signature.result.encode(result)
+
+    async def _close_generators(self) -> None:
+        """Generators left open are closed here, in order, and not whenever the collector finds them."""
+        generators = self.loop.generators
+        while generators:
+            generator = generators.pop(0)
+            try:
+                if not getattr(generator, "ag_running", False):  # else a task is inside it, and ends with the workflow
+                    await generator.aclose()
+            except Exception as error:
+                self.report({"message": "closing an async generator failed", "exception": error})
 
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         signature = self.definition.signature
@@ -385,7 +395,8 @@ class Instance:
 
     def arm(self, timer: TimerHandle) -> None:
         self.check_alive()
-        due = self.started_at + math.ceil(round(timer.when() * SECOND, 3))
+        when = timer.when() * SECOND
+        due = FOREVER_US if when > FOREVER_US else self.started_at + math.ceil(round(when, 3))
         operation = Timer(self.next_id("timer"), self.at, max(due, self.at), timer)
         timer.operation = operation.id
         operation.line = user_line()

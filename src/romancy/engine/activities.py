@@ -77,6 +77,7 @@ class Activities:
         self._threads: ThreadPoolExecutor | None = None
         self._stopping = False
         self._ended = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.replacements: dict[Callable[..., Any], Callable[..., Any]] = {}
         """Fakes for tests: what to call instead of an activity's function."""
 
@@ -276,18 +277,19 @@ class Activities:
         self._post(resident, AttemptChanged(changed, failure.error_type, failure.message))
 
     def _progress(self, attempting: Attempting, value: object) -> None:
-        """Kept at most once a second; the last value goes with a failed attempt anyway."""
-        raw = json.dumps(value).encode()
-        now = self._clock.now()
-        if now - attempting.progress_at < SECOND or attempting.ended:
+        """Called by the activity, perhaps in its thread."""
+        self._loop.call_soon_threadsafe(self._keep_progress, attempting, json.dumps(value).encode())
+
+    def _keep_progress(self, attempting: Attempting, raw: bytes) -> None:
+        """Stored at most once a second; the last value goes with a failed attempt anyway."""
+        now, record = self._clock.now(), attempting.record
+        if attempting.ended or attempting.withdrawn or now - attempting.progress_at < SECOND:
             return
         attempting.progress_at = now
-        record = attempting.record
-        attempting.record = changed = Attempt(
+        attempting.record = Attempt(
             record.op, record.n, record.first_at, None, record.error, raw, record.crashes, started=True
         )
-        loop = self._loop
-        loop.call_soon_threadsafe(self._post, attempting.resident, AttemptChanged(changed))
+        self._post(attempting.resident, AttemptChanged(attempting.record))
 
     # --- stopping ---------------------------------------------------------------------------------------------------
     async def stop(self, limit: float) -> None:
@@ -314,14 +316,6 @@ class Activities:
         while self._running:
             self._ended.clear()
             await self._ended.wait()
-
-    @property
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        return self._home
-
-    def at_home(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The loop that threads report to."""
-        self._home = loop
 
 
 def _plain(value: Any) -> bytes | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from romancy.core.clock import Clock
-from romancy.errors import AppNotRunning, StorageError
+from romancy.errors import AppNotRunning
 from romancy.storage.protocol import (
     Accept,
     AcceptAnswer,
@@ -145,13 +145,11 @@ class Committer:
         if self._outage:
             _logger.warning("the database is back; work goes on")
             self._outage = 0.0
-        if isinstance(error, RefusedValue):
-            self._bisect(batch, items, error)
-        elif answer is None:
-            error = error or StorageError("the database gave no answer")
-            _logger.error("storing a batch of %d failed", len(items), exc_info=error)
-            self._fail(items, error)
-            self._next()
+        if answer is None:
+            # Unexpected errors are taken like refused values: whatever it is, trying again at once would not mend it.
+            self._bisect(
+                items, error if isinstance(error, RefusedValue) else RefusedValue(f"it can't be stored: {error!r}")
+            )
         else:
             self._settle(items, answer)
             self._next()
@@ -167,7 +165,7 @@ class Committer:
         else:
             asyncio.get_running_loop().call_later(self._outage, self._submit, batch, items)
 
-    def _bisect(self, batch: Batch, items: list[tuple[str, Any, Any]], error: RefusedValue) -> None:
+    def _bisect(self, items: list[tuple[str, Any, Any]], error: RefusedValue) -> None:
         """Only the item that holds what the database refuses may suffer."""
         if len(items) == 1:
             kind, _, done = items[0]

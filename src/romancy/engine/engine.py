@@ -97,7 +97,6 @@ class Engine:
     # --- life -------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
         self.storage.on_foreign_change = self._foreign_change
-        self.activities.at_home(asyncio.get_running_loop())
         self._running = True
         if self.is_worker:
             await self._register()

@@ -67,6 +67,8 @@ class ConnectionThread(threading.Thread):
                 outcome = (self._write(job) if write else job(self.connection)), None
             except sqlite3.Error as error:
                 outcome = None, _as_storage_error(error, self._path)
+            except (OverflowError, UnicodeError) as error:
+                outcome = None, RefusedValue(f"the database can't hold a value: {error}")
             except Exception as error:
                 outcome = None, error
             self._loop.call_soon_threadsafe(done, *outcome)
