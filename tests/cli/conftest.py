@@ -80,16 +80,16 @@ async def placed(ctx: WorkflowContext, event: ReceivedEvent[dict[str, int]]) -> 
 
 async def _stock(path: Path, shop: ModuleType) -> None:
     async with testing.environment(workflows=[shop], database=str(path)) as env:
+        await env.start(shop.turns.options(instance_id="blocked"))
+        shop.CHANGED = True
+        await env.restart()
+        await env.send_event("turned", "test")
         await env.start(shop.hello.options(instance_id="done"), "Ada")
         await env.start(shop.fails.options(instance_id="failed"))
         await env.start(shop.nap.options(instance_id="asleep"))
         await env.start(shop.pay.options(instance_id="order-1"), "ORD-1")
         await env.start(shop.pay.options(instance_id="[red]x"), "ORD-[2]")
         await env.start(shop.delivers.options(instance_id="retrying"))
-        await env.start(shop.turns.options(instance_id="blocked"))
-        shop.CHANGED = True
-        await env.restart()
-        await env.send_event("turned", "test")
 
 
 @pytest.fixture(scope="session")
@@ -140,7 +140,7 @@ def romancy(folder: Path) -> Romancy:
     """Run a command line in this process."""
 
     def run(*words: str, code: int = 0, **options: Any) -> Result:
-        result = CliRunner().invoke(main, words, **options)
+        result = CliRunner().invoke(main, words, prog_name="romancy", **options)
         assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
         assert "Traceback" not in result.stderr
         return result

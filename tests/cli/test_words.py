@@ -40,9 +40,7 @@ def test_a_moment_is_local_iso_and_relative() -> None:
 
 def test_moments_at_the_end_of_time_do_not_fail() -> None:
     assert when(datetime.max.replace(tzinfo=UTC), NOW) == "never"
-    assert "in 7973 y" in when(datetime(9999, 12, 31, 23, 59, tzinfo=UTC), NOW) or "in 79" in when(
-        datetime(9999, 12, 31, 23, 59, tzinfo=UTC), NOW
-    )
+    assert "in 79" in when(datetime(9999, 12, 31, 23, 59, tzinfo=UTC), NOW)
 
 
 def test_what_is_not_printable_is_escaped() -> None:
@@ -77,8 +75,7 @@ def test_a_terminal_shows_markup_as_it_is_and_times_in_two_lines() -> None:
     assert "[red]x" in text
     assert ":smile:" in text
     assert "[bold]y" in text
-    assert "2026-01-02T03:04:05 " in text
-    assert "\n" in text.partition("03:04:05")[2].partition("3 s ago")[0]
+    assert "2026-01-02T03:04:05\n" in text
     assert "+01:00" not in text
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from romancy.storage.protocol import Answer, Batch, Storage
+from romancy.storage.protocol import Answer, Answered, Batch, Storage
 
 When = Literal["before", "after"]
 
@@ -63,22 +63,20 @@ class MortalStorage:
 
         return call
 
-    def commit(self, batch: Batch) -> asyncio.Future[Answer]:
-        never: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    def commit(self, batch: Batch, answered: Answered) -> None:
         if self.died.is_set():
-            return never
+            return
         fault = self._fault_at("commit")
         if fault is None:
-            return self.inner.commit(batch)
-        if fault.when == "before":
+            self.inner.commit(batch, lambda answer, error: None if self.died.is_set() else answered(answer, error))
+        elif fault.when == "before":
             self.died.set()
         else:
-            self.inner.commit(batch).add_done_callback(self._die_after)
-        return never
+            self.inner.commit(batch, self._die_after)
+
+    def _die_after(self, answer: Answer | None, error: BaseException | None) -> None:
+        assert answer is not None, error
+        self.died.set()
 
     def _fault_at(self, kind: str) -> Fault | None:
         return next((fault for fault in self.faults if not self.died.is_set() and fault.strikes(kind)), None)
-
-    def _die_after(self, answer: asyncio.Future[Answer]) -> None:
-        answer.result()
-        self.died.set()

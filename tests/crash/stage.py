@@ -18,6 +18,8 @@ from tests.crash.faults import Fault, MortalStorage
 T = TypeVar("T")
 BEGINNING = 1_800_000_000 * SECOND
 LEFTOVERS = ("waits", "wait_keys", "deliveries", "requests", "attempts")
+_HANGS = 10.0
+"""Real seconds after which a step that still goes on counts as hanging."""
 RETRY = RetryPolicy(max_attempts=4, initial=1, jitter=0)
 
 
@@ -58,9 +60,10 @@ class Stage:
     async def _play(self, step: Callable[[], Awaitable[T]]) -> T:
         while True:
             playing = asyncio.ensure_future(step())
-            if await self._survived(playing):
-                return playing.result()
-            await self._resurrect()
+            async with asyncio.timeout(_HANGS):
+                if await self._survived(playing):
+                    return playing.result()
+                await self._resurrect()
 
     async def _survived(self, playing: asyncio.Future[Any]) -> bool:
         death = asyncio.ensure_future(self._storage.died.wait())
@@ -78,8 +81,9 @@ class Stage:
             self.deaths += 1
             self._storage = MortalStorage(self._storage.inner, self._storage.faults)
             self._env.app.storage = self._storage
-            if await self._survived(asyncio.ensure_future(self._restart())):
-                return
+            restarting = asyncio.ensure_future(self._restart())
+            if await self._survived(restarting):
+                return restarting.result()
 
     async def _restart(self) -> None:
         app = self._env.app

@@ -14,7 +14,6 @@ from tests.crash.faults import Fault, When
 from tests.crash.scenarios import SCENARIOS, Scenario
 from tests.crash.stage import stage
 
-OWNING = ("register", "take_over", "claim")
 ends = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
 
 
@@ -34,8 +33,23 @@ async def test_the_undisturbed_run_ends_everything(scenario: Scenario) -> None:
     assert not outcome["left behind"]
 
 
+ARMED = "crash-1: timers of a claimed running instance are not armed"
+KNOWN = {
+    "gathering": ARMED,
+    "timeouts_of_asyncio": ARMED,
+    "sending_from_inside": "crash-2: an event sent from inside waits for the next sweep",
+}
+
+
+def disturbed(known: dict[str, str]) -> pytest.MarkDecorator:
+    def marks(name: str) -> Any:
+        return pytest.mark.xfail(strict=True, reason=known[name]) if name in known else ()
+
+    return pytest.mark.parametrize("scenario", [pytest.param(s, id=s.name, marks=marks(s.name)) for s in SCENARIOS])
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
-@ends
+@disturbed(KNOWN)
 async def test_a_crash_at_any_commit_changes_nothing(scenario: Scenario, when: When) -> None:
     expected = await play(scenario)
     k = 0
@@ -48,3 +62,27 @@ async def test_a_crash_at_any_commit_changes_nothing(scenario: Scenario, when: W
         if not fault.struck:
             break
     assert k > 3, "the scenario hardly commits anything"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@disturbed({"gathering": ARMED})
+async def test_a_crash_while_taking_over_changes_nothing(scenario: Scenario, when: When) -> None:
+    """The worker dies in the middle, and its successor while it registers, fences the dead or claims."""
+    expected = await play(scenario)
+    middle = await count_commits(scenario) // 2
+    k = 0
+    while True:
+        k += 1
+        second = Fault(k + 1, when, ("register", "take_over", "claim"))  # the first is the registration of the first life
+        outcome = await play(scenario, Fault(middle, "after"), second)
+        for part, value in expected.items():
+            assert outcome[part] == value, f"{part} differs after a second crash {when} write {k} of taking over"
+        if not second.struck or k == 8:
+            break
+    assert k > 2, "nothing was taken over"
+
+
+async def count_commits(scenario: Scenario) -> int:
+    never = Fault(10**9, "before")
+    await play(scenario, never)
+    return never.seen

@@ -643,7 +643,6 @@ async def test_a_result_of_the_wrong_type_is_refused(env: Environment) -> None:
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------
-@pytest.mark.xfail(strict=True, run=False, reason="engine-6: progress resets the attempt count")
 async def test_progress_is_handed_to_the_next_attempt(env: Environment) -> None:
     seen: list[Any] = []
 

@@ -142,7 +142,6 @@ async def test_one_instance_may_be_fit_and_another_not(env: Environment) -> None
     assert await one.status() == "waiting_for_event"
 
 
-@pytest.mark.xfail(strict=True, reason="engine-3: only residents are judged")
 async def test_a_misfit_counts_also_for_an_instance_that_is_not_in_memory(env: Environment) -> None:
     @workflow
     async def strict(ctx: WorkflowContext) -> int:
@@ -233,7 +232,6 @@ async def test_types_are_exact(env: Environment) -> None:
     assert await handle.status() == "waiting_for_event"
 
 
-@pytest.mark.xfail(strict=True, reason="engine-5: unindexed filters count as matched")
 async def test_more_kinds_of_filters_than_have_an_index(env: Environment) -> None:
     """From the 17th set of fields on a look is slower, and finds the same."""
     handles = [await env.start(filtered, {f"field{n}": n}) for n in range(20)]

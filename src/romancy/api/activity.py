@@ -52,16 +52,15 @@ class Activity(Generic[P, R_co]):
         instance, definition = ctx.instance, self.definition
         signature = definition.signature
         arguments = signature.encode(signature.bind(args, kwargs))
-        return await instance.perform(
-            ActivityCall(
-                instance.next_id(definition.name, self._id),
-                instance.at,
-                definition,
-                arguments,
-                self._retry or definition.retry,
-                self._timeout if self._timeout is not None else definition.timeout,
-            )
+        call = ActivityCall(
+            instance.next_id(definition.name, self._id),
+            instance.at,
+            definition,
+            arguments,
+            self._retry or definition.retry,
+            self._timeout if self._timeout is not None else definition.timeout,
         )
+        return await instance.perform(call)
 
     def options(
         self,

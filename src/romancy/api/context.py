@@ -8,7 +8,7 @@ import random
 import uuid
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from romancy.core.instance import Instance, current
 from romancy.core.model import Attribute, Event, from_us
@@ -34,6 +34,8 @@ class _Logger(logging.LoggerAdapter[logging.Logger]):
 
 class Context:
     """What workflows and activities both know about themselves."""
+
+    __slots__ = ()
 
     @property
     def instance_id(self) -> str:
@@ -123,70 +125,79 @@ class WorkflowContext(Context):
         return context
 
 
+class AttemptLike(Protocol):
+    """What a context knows of the attempt it belongs to."""
+
+    @property
+    def instance_id(self) -> str: ...
+    @property
+    def workflow_name(self) -> str: ...
+    @property
+    def activity_id(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def state(self) -> Any: ...
+    @property
+    def last_progress(self) -> Any: ...
+    def keep_progress(self, value: object) -> None: ...
+
+
 class ActivityContext(Context):
     """An activity's view of itself: which attempt it is, and a key that stays the same over all of them."""
 
-    def __init__(
-        self,
-        *,
-        instance_id: str,
-        workflow_name: str,
-        activity_id: str,
-        attempt: int = 1,
-        state: Any = None,
-        last_progress: Any = None,
-        on_progress: Callable[[Any], None] = lambda value: None,
-    ) -> None:
-        self._instance_id, self._workflow_name, self._activity_id = instance_id, workflow_name, activity_id
-        self._attempt, self._state, self._last_progress = attempt, state, last_progress
-        self._on_progress = on_progress
+    __slots__ = ("_about", "is_cancelled", "last", "staged")
+
+    def __init__(self, about: AttemptLike) -> None:
+        self._about = about
         self.is_cancelled = False
+        self.last: Any = None
         self.staged: list[Event] = []
         """Events that leave with this attempt's result, or not at all."""
 
     def __repr__(self) -> str:
-        return f"<ActivityContext {self._activity_id} attempt {self._attempt} of {self._instance_id!r}>"
+        return f"<ActivityContext {self.activity_id} attempt {self.attempt} of {self.instance_id!r}>"
 
     @property
     def instance_id(self) -> str:
-        return self._instance_id
+        return self._about.instance_id
 
     @property
     def workflow_name(self) -> str:
-        return self._workflow_name
+        return self._about.workflow_name
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
-        return _Logger(self._instance_id, self._workflow_name, lambda: False)
+        return _Logger(self.instance_id, self.workflow_name, lambda: False)
 
     @property
     def state(self) -> Any:
-        return self._state
+        return self._about.state
 
     @property
     def activity_id(self) -> str:
         """The id of this call within its instance, e.g. `charge:1`."""
-        return self._activity_id
+        return self._about.activity_id
 
     @property
     def attempt(self) -> int:
         """1 for the first attempt."""
-        return self._attempt
+        return self._about.attempt
 
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt of this call: hand it to services that can tell a repeat."""
-        return f"{self._instance_id}/{self._activity_id}"
+        return f"{self.instance_id}/{self.activity_id}"
 
     @property
     def last_progress(self) -> Any:
         """What an earlier attempt last reported with `progress`."""
-        return self._last_progress
+        return self._about.last_progress if self.last is None else self.last
 
     def progress(self, value: object) -> None:
         """Report how far it got (plain JSON): shown to people, and handed to the next attempt."""
-        self._last_progress = value
-        self._on_progress(value)
+        self.last = value
+        self._about.keep_progress(value)
 
     def check_cancelled(self) -> None:
         """In a `def` activity: raises `CancelledError` when the call was given up."""

@@ -27,6 +27,7 @@ _STATUS = {
 }
 _COLUMNS = {"instance": "bold", "line": "dim", "n": "dim"}
 _TIMES = {"started", "since", "until", "at"}
+_WIDE = 100
 _ZONE = re.compile(r"(\d)[+-]\d\d:\d\d(?:\.\d+)? \((.+)\)$")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -39,7 +40,7 @@ class Screen:
         self._console = console or Console(highlight=False, soft_wrap=False)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], whole: str = "") -> None:
-        """Rows below their headings; however narrow the terminal, the column `whole` is not folded."""
+        """Rows below their headings; on a terminal that is wide enough the column `whole` is not folded."""
         if self._console.is_terminal:
             self._rich_table(columns, rows, whole)
             return
@@ -49,9 +50,10 @@ class Screen:
             click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
     def _rich_table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], whole: str) -> None:
+        fixed = {*_TIMES, "status", whole if self._console.width >= _WIDE else ""}
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
         for name in columns:
-            table.add_column(name, overflow="fold", style=_COLUMNS.get(name), no_wrap=name in {*_TIMES, whole})
+            table.add_column(name, overflow="fold", style=_COLUMNS.get(name), no_wrap=name in fixed)
         for row in rows:
             table.add_row(*(_cell(name, _stacked(name, text)) for name, text in zip(columns, row, strict=True)))
         self._console.print(table)

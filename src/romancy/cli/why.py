@@ -16,7 +16,7 @@ from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind
 from romancy.core.model import FINAL, from_us
 from romancy.errors import InstanceNotFound
-from romancy.storage.protocol import CANCEL, Attempt, Snapshot
+from romancy.storage.protocol import CANCEL, Attempt, InstanceRow, Snapshot
 
 
 @click.command()
@@ -90,15 +90,18 @@ def _standing(snapshot: Snapshot, now: datetime) -> list[str]:
         ]
     if row.status in ("waiting_for_event", "waiting_for_timer"):
         return []
-    owner = f"worker {row.owner} runs it" if row.owner else _nobody(row.workflow)
-    return [owner, _last(snapshot.history, from_us(row.created_at), now), *map(_attempt, snapshot.attempts)]
+    return [_runner(row), _last(snapshot.history, from_us(row.created_at), now), *map(_attempt, snapshot.attempts)]
 
 
 _ENDED = {"completed": "completed", "failed": "failed", "cancelled": "was cancelled"}
 
 
-def _nobody(workflow: str) -> str:
-    return f"no worker runs it; start one that has workflow {clean(workflow)!r}: romancy worker MODULE"
+def _runner(row: InstanceRow) -> str:
+    """Who runs it. Whether that worker still lives, only one that would take over from it can find out."""
+    start = f"that has workflow {clean(row.workflow)!r}: romancy worker MODULE"
+    if row.owner is None:
+        return f"no worker runs it; start one {start}"
+    return f"worker {row.owner} runs it, or did last; if that one is gone, start one {start}"
 
 
 def _message(error: bytes | None) -> str:
@@ -134,4 +137,4 @@ def _pending(snapshot: Snapshot) -> list[str]:
         said.append("it is asked to stop, which no worker has seen to yet")
     if snapshot.deliveries:
         said.append(f"{plural(len(snapshot.deliveries), 'event')} that may fit came, which no worker has looked at yet")
-    return [*said, _nobody(row.workflow)] if said and row.owner is None and row.status != "running" else said
+    return [*said, _runner(row)] if said and row.status != "running" else said

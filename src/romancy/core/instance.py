@@ -214,7 +214,7 @@ class Instance:
             self.cancelling = (entry.payload or b"").decode() or "cancelled"
             root = self._root
             assert root is not None
-            self._run(lambda: void(root.cancel(self.cancelling)))
+            self._run(root.cancel, self.cancelling)
             return
         operation = self._match(entry)
         settle = _SETTLE.get(entry.kind)
@@ -225,7 +225,7 @@ class Instance:
                 recorded=_name(entry),
             )
         self._close(operation)
-        self._run(lambda: settle(self, operation, entry, value))
+        self._run(settle, self, operation, entry, value)
 
     def _match(self, entry: Entry) -> Operation:
         """The open operation an entry answers; the code must have asked for exactly this."""
@@ -256,10 +256,10 @@ class Instance:
         for entry in self._marks.values():
             raise self._left_history(_name(entry), "did not send it")
 
-    def _run(self, first: Callable[[], None]) -> None:
+    def _run(self, first: Callable[..., Any], *args: Any) -> None:
         """One activation, then look whether the code ended, is stuck, or left its history."""
         try:
-            self.loop.run(first)
+            self.loop.run(first, *args)
         except WorkflowStuck as stuck:
             self._finish(Outcome("failed", error=failures.capture(stuck)))
             return
@@ -269,7 +269,7 @@ class Instance:
         assert root is not None
         if root.done():
             self._finish(self._outcome_of(root))
-        elif not self.ops.keys() - {WORKFLOW_TIMEOUT}:
+        elif not self.ops or (len(self.ops) == 1 and WORKFLOW_TIMEOUT in self.ops):
             stuck = WorkflowStuck(
                 f"instance {self.id!r} waits for something that nothing can bring: "
                 "no activity, event or timer is open; look for an asyncio.Event, Queue or Future nobody sets"
@@ -313,10 +313,13 @@ class Instance:
         """The status shown to people, from what is open."""
         if self.outcome is not None:
             return self.outcome.status
-        kinds = {type(op) for op in self.ops.values()}
-        if ActivityCall in kinds or not kinds:
-            return "running"
-        return "waiting_for_event" if EventWait in kinds else "waiting_for_timer"
+        status: Status = "waiting_for_timer" if self.ops else "running"
+        for op in self.ops.values():
+            if isinstance(op, ActivityCall):
+                return "running"
+            if isinstance(op, EventWait):
+                status = "waiting_for_event"
+        return status
 
     # --- what user code asks for ------------------------------------------------------------------------------------
     def next_id(self, name: str, given: str | None = None) -> str:
@@ -332,9 +335,10 @@ class Instance:
     def perform(self, operation: Operation) -> OperationFuture:
         """Open an operation; its future is done when its entry is fed."""
         self.check_alive()
-        operation.line = user_line()
+        if operation.line is None:
+            operation.line = user_line()
         future = operation.future = OperationFuture(self, operation.id)
-        self._open(operation)
+        self.ops[operation.id] = self._opened[operation.id] = operation
         return future
 
     def _open(self, operation: Operation) -> None:
@@ -437,10 +441,6 @@ class Instance:
                     continue
 
 
-def void(_: object) -> None:
-    """Call for effect only."""
-
-
 def _with_marks(entries: Iterable[Entry]) -> Iterator[tuple[Entry | None, dict[str, Entry]]]:
     """(fact, marks that followed it) in order; first the marks of the very beginning, with no fact."""
     fact: Entry | None = None
@@ -456,7 +456,7 @@ def _with_marks(entries: Iterable[Entry]) -> Iterator[tuple[Entry | None, dict[s
 
 def _settle_result(self: Instance, op: Operation, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
     assert isinstance(op, ActivityCall)
-    _resolve(op, lambda: op.activity.signature.result.decode(entry.payload or b"null"))
+    _resolve(op, op.activity.signature.result.decode, entry.payload or b"null")
 
 
 def _settle_failure(self: Instance, op: Operation, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
@@ -480,7 +480,7 @@ def _settle_timer(self: Instance, op: Operation, entry: Entry, value: ReceivedEv
 
 def _settle_event(self: Instance, op: Operation, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
     assert isinstance(op, EventWait)
-    _resolve(op, lambda: value or fit(op, unpack_event(entry.payload or b"{}")))
+    _resolve(op, lambda payload: value or fit(op, unpack_event(payload)), entry.payload or b"{}")
 
 
 def _settle_timeout(self: Instance, op: Operation, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
@@ -492,11 +492,11 @@ def _settle_timeout(self: Instance, op: Operation, entry: Entry, value: Received
     )
 
 
-def _resolve(op: Operation, decode: Callable[[], Any]) -> None:
+def _resolve(op: Operation, decode: Callable[[bytes], Any], payload: bytes) -> None:
     """A recorded value goes to the code as its decoded copy; one that no longer fits the types is the code's news."""
     assert op.future is not None
     try:
-        value = decode()
+        value = decode(payload)
     except NotStorable as error:
         op.future.set_exception(error)
     else:

@@ -130,9 +130,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def _adopt(self, generator: AsyncGenerator[Any, Any]) -> None:
         if len(self.generators) % 64 == 63:
-            self.generators = [
-                g for g in self.generators if getattr(g, "ag_frame", None) is not None
-            ]  # the finished ones are done with
+            open_ones = [g for g in self.generators if getattr(g, "ag_frame", None) is not None]
+            self.generators[:] = open_ones
         self.generators.append(generator)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
@@ -152,7 +151,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._owner = _NOBODY
 
     # --- running ----------------------------------------------------------------------------------------------------
-    def run(self, first: Callable[[], None]) -> None:
+    def run(self, first: Callable[..., None], *args: Any) -> None:
         """One activation: call `first`, then everything that becomes ready, until nothing is."""
         outer = events._get_running_loop()  # type: ignore[attr-defined]
         hooks = sys.get_asyncgen_hooks()
@@ -160,7 +159,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         sys.set_asyncgen_hooks(self._adopt, _leave_alone)
         self._running = True
         try:
-            first()
+            first(*args)
             self._drain()
         finally:
             self._running = False

@@ -83,7 +83,9 @@ class Step:
 
     # --- what came --------------------------------------------------------------------------------------------------
     def _handle(self, input: Input) -> None:
-        if isinstance(input, AttemptChanged):
+        if isinstance(input, ActivityDone):
+            self._activity_done(input)
+        elif isinstance(input, AttemptChanged):
             self._attempt_changed(input)
         elif isinstance(input, EventOffered):
             self._event_offered(input)
@@ -96,13 +98,18 @@ class Step:
             if operation is not None:
                 self._settle(input, operation)
 
-    def _settle(self, input: ActivityDone | ActivityFailed | Due | TimedOut, op: Operation) -> None:
-        if isinstance(input, ActivityDone):
-            if input.sent:
-                self.commit.sent = [*self.commit.sent, *map(self._stamp, input.sent)]
-            self.instance.apply(Kind.ACTIVITY_COMPLETED, op.id, self.now, input.payload)
+    def _activity_done(self, input: ActivityDone) -> None:
+        op = self.instance.ops.get(input.op)
+        if op is None or self.instance.outcome is not None:
+            return
+        if input.sent:
+            self.commit.sent = [*self.commit.sent, *map(self._stamp, input.sent)]
+        self.instance.apply(Kind.ACTIVITY_COMPLETED, input.op, self.now, input.payload)
+        if self.resident.attempts or self._tell:
             self._activity_ended(op, h.ActivityCompletedInfo, input.attempt)
-        elif isinstance(input, ActivityFailed):
+
+    def _settle(self, input: ActivityFailed | Due | TimedOut, op: Operation) -> None:
+        if isinstance(input, ActivityFailed):
             self.instance.apply(Kind.ACTIVITY_FAILED, op.id, self.now, input.payload)
             failure = Failure.decode(input.payload)
             self._activity_ended(

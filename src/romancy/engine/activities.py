@@ -31,30 +31,56 @@ class Attempting:
     """One attempt that is queued or runs."""
 
     __slots__ = (
-        "alarm",
-        "call",
-        "context",
-        "ended",
-        "progress_at",
-        "record",
-        "resident",
-        "task",
-        "timed_out",
+        "_runner", "alarm", "call", "context", "ended", "progress_at", "record", "resident", "task", "timed_out",
         "withdrawn",
-    )
+    )  # fmt: skip
 
-    def __init__(self, resident: Resident, call: ActivityCall, record: Attempt) -> None:
-        self.resident, self.call, self.record = resident, call, record
+    def __init__(self, runner: Activities, resident: Resident, call: ActivityCall, record: Attempt | None) -> None:
+        self._runner, self.resident, self.call, self.record = runner, resident, call, record
         self.context: ActivityContext | None = None
         self.task: asyncio.Future[Any] | None = None
         self.alarm: Alarm | None = None
-        self.withdrawn = False
-        self.timed_out = False
-        self.ended = False
+        self.withdrawn = self.timed_out = self.ended = False
         self.progress_at = 0
 
     def __repr__(self) -> str:
-        return f"<Attempting {self.call.id} #{self.record.n + 1} of {self.resident.instance.id!r}>"
+        return f"<Attempting {self.call.id} #{self.attempt} of {self.instance_id!r}>"
+
+    @property
+    def instance_id(self) -> str:
+        return self.resident.instance.id
+
+    @property
+    def workflow_name(self) -> str:
+        return self.resident.instance.definition.name
+
+    @property
+    def activity_id(self) -> str:
+        return self.call.id
+
+    @property
+    def attempt(self) -> int:
+        return 1 if self.record is None else self.record.n + 1
+
+    @property
+    def first_at(self) -> int:
+        return self.call.since if self.record is None else self.record.first_at
+
+    @property
+    def crashes(self) -> int:
+        return 0 if self.record is None else self.record.crashes
+
+    @property
+    def state(self) -> Any:
+        return self._runner.state
+
+    @property
+    def last_progress(self) -> Any:
+        raw = None if self.record is None else self.record.progress
+        return json.loads(raw) if raw else None
+
+    def keep_progress(self, value: object) -> None:
+        self._runner.progress(self, value)
 
 
 class Activities:
@@ -69,7 +95,7 @@ class Activities:
         post: Callable[[Resident, Input], None],
         started: Callable[[Attempting], None],
     ) -> None:
-        self._clock, self._limit, self._retry, self._state = clock, limit, retry, state
+        self._clock, self._limit, self._retry, self.state = clock, limit, retry, state
         self._post, self._started = post, started
         self._queue: deque[Attempting] = deque()
         self._open: dict[tuple[str, str], Attempting] = {}
@@ -90,16 +116,14 @@ class Activities:
 
     def start(self, resident: Resident, call: ActivityCall) -> None:
         """Begin the next attempt of a call, as soon as there is room."""
-        now = self._clock.now()
-        record = resident.attempts.get(call.id) or Attempt(call.id, 0, now)
-        attempting = Attempting(resident, call, record)
+        attempting = Attempting(self, resident, call, resident.attempts.get(call.id))
         self._open[resident.instance.id, call.id] = attempting
         self._queue.append(attempting)
         self._fill()
 
     def retry_at(self, resident: Resident, call: ActivityCall, due: int) -> None:
         """The next attempt begins at its recorded time."""
-        attempting = Attempting(resident, call, resident.attempts[call.id])
+        attempting = Attempting(self, resident, call, resident.attempts[call.id])
         self._open[resident.instance.id, call.id] = attempting
 
         def begin() -> None:
@@ -138,16 +162,8 @@ class Activities:
                 self._launch(attempting)
 
     def _launch(self, attempting: Attempting) -> None:
-        call, record, instance = attempting.call, attempting.record, attempting.resident.instance
-        context = attempting.context = ActivityContext(
-            instance_id=instance.id,
-            workflow_name=instance.definition.name,
-            activity_id=call.id,
-            attempt=record.n + 1,
-            state=self._state,
-            last_progress=json.loads(record.progress) if record.progress else None,
-            on_progress=lambda value: self._progress(attempting, value),
-        )
+        call = attempting.call
+        context = attempting.context = ActivityContext(attempting)
         self._running += 1
         self._started(attempting)
         fn = self.replacements.get(call.activity.fn, call.activity.fn)
@@ -236,11 +252,10 @@ class Activities:
             return
         self._open.pop((attempting.resident.instance.id, call.id), None)
         staged = attempting.context.staged if attempting.context else []
-        self._post(attempting.resident, ActivityDone(call.id, payload, staged, attempting.record.n + 1))
+        self._post(attempting.resident, ActivityDone(call.id, payload, staged, attempting.attempt))
 
     def _failed(self, attempting: Attempting, error: BaseException, *, final: bool = False) -> None:
-        call, record, resident = attempting.call, attempting.record, attempting.resident
-        attempts = record.n + 1
+        call, resident, attempts = attempting.call, attempting.resident, attempting.attempt
         policy = call.retry or self._retry
         self._open.pop((resident.instance.id, call.id), None)
         failure = failures.capture(
@@ -250,7 +265,7 @@ class Activities:
         retryable = (
             not final and failure.listed is None and policy.allows(error) and not isinstance(error, InvalidInput)
         )
-        due = policy.next_due(attempts, record.first_at, now) if retryable else None
+        due = policy.next_due(attempts, attempting.first_at, now) if retryable else None
         if failure.listed is None:
             _logger.warning(
                 "attempt %d of activity %s failed (%s: %s); %s",
@@ -268,26 +283,34 @@ class Activities:
         changed = Attempt(
             call.id,
             attempts,
-            record.first_at,
+            attempting.first_at,
             due,
             failure.encode(),
             _plain(progress),
-            record.crashes,
+            attempting.crashes,
         )
         self._post(resident, AttemptChanged(changed, failure.error_type, failure.message))
 
-    def _progress(self, attempting: Attempting, value: object) -> None:
+    def progress(self, attempting: Attempting, value: object) -> None:
         """Called by the activity, perhaps in its thread."""
         self._loop.call_soon_threadsafe(self._keep_progress, attempting, json.dumps(value).encode())
 
     def _keep_progress(self, attempting: Attempting, raw: bytes) -> None:
         """Stored at most once a second; the last value goes with a failed attempt anyway."""
-        now, record = self._clock.now(), attempting.record
+        now = self._clock.now()
         if attempting.ended or attempting.withdrawn or now - attempting.progress_at < SECOND:
             return
         attempting.progress_at = now
+        error = None if attempting.record is None else attempting.record.error
         attempting.record = Attempt(
-            record.op, record.n, record.first_at, None, record.error, raw, record.crashes, started=True
+            attempting.call.id,
+            attempting.attempt - 1,
+            attempting.first_at,
+            None,
+            error,
+            raw,
+            attempting.crashes,
+            started=True,
         )
         self._post(attempting.resident, AttemptChanged(attempting.record))
 

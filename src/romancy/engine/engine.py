@@ -328,7 +328,7 @@ class Engine:
                 at=from_us(self.clock.now()),
                 activity=attempting.call.activity.name,
                 activity_id=attempting.call.id,
-                attempt=attempting.record.n + 1,
+                attempt=attempting.attempt,
             )
 
     @property

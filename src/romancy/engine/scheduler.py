@@ -175,20 +175,22 @@ class Scheduler:
     def _replay(self, resident: Resident, snapshot: Snapshot) -> bool:
         instance = resident.instance
         info = {"instance_id": instance.id, "workflow": instance.definition.name, "entries": len(snapshot.history)}
+        self.watchdog.begin(instance)
         try:
-            with self.watchdog.watching(instance):
-                if snapshot.history:
-                    self._hooks.tell(h.ReplayStartedInfo, at=from_us(self._clock.now()), **info)
-                    instance.replay(snapshot.history)
-                    self._hooks.tell(h.ReplayCompletedInfo, at=from_us(self._clock.now()), **info)
-                elif snapshot.waits:
-                    instance.replay([])  # nothing happened since, but its waits are recorded
-                    resident.begun = True
-                if resident.begun:
-                    resident.stale_waits = instance.reconcile(snapshot.waits)
+            if snapshot.history:
+                self._hooks.tell(h.ReplayStartedInfo, at=from_us(self._clock.now()), **info)
+                instance.replay(snapshot.history)
+                self._hooks.tell(h.ReplayCompletedInfo, at=from_us(self._clock.now()), **info)
+            elif snapshot.waits:
+                instance.replay([])  # nothing happened since, but its waits are recorded
+                resident.begun = True
+            if resident.begun:
+                resident.stale_waits = instance.reconcile(snapshot.waits)
         except (NonDeterminismError, InvalidInput, NotStorable) as error:
             self._block(resident, error)
             return False
+        finally:
+            self.watchdog.end()
         return True
 
     def post(self, resident: Resident, input: Input) -> None:
@@ -224,12 +226,14 @@ class Scheduler:
         instance = resident.instance
         self.residents.move_to_end(instance.id)
         step = Step(resident, self._clock.now(), self.stamp, self._hooks.wanted)
+        self.watchdog.begin(instance)
         try:
-            with self.watchdog.watching(instance):
-                after = step.run()
+            after = step.run()
         except (NonDeterminismError, InvalidInput, NotStorable) as error:
             self._block(resident, error)
             return
+        finally:
+            self.watchdog.end()
         if resident.crashed:
             resident.crashed = False
             if self._count_crash(resident, step):

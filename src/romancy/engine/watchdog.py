@@ -6,7 +6,6 @@ import logging
 import sys
 import threading
 import traceback
-from types import TracebackType
 
 from romancy.core.clock import stopwatch
 from romancy.core.instance import Instance
@@ -17,7 +16,7 @@ _LOOK_EVERY = 0.25
 
 
 class Watchdog:
-    """`with watchdog.watching(instance):` around every activation; a thread looks at the time four times a second."""
+    """`begin(instance)` and `end()` around every activation; a thread looks at the time four times a second."""
 
     def __init__(self) -> None:
         self._instance: Instance | None = None
@@ -35,17 +34,12 @@ class Watchdog:
     def stop(self) -> None:
         self._stop.set()
 
-    def watching(self, instance: Instance) -> Watchdog:
+    def begin(self, instance: Instance) -> None:
+        """Its code is about to run; `end` must follow."""
         self._since = stopwatch()
         self._instance = instance
-        return self
 
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def end(self) -> None:
         self._instance = self._told = None
 
     def _watch(self) -> None:

@@ -7,6 +7,7 @@ import functools
 import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 
@@ -191,7 +192,22 @@ async def environment(
         await storage.close()
 
 
+@dataclass
+class _Attempt:
+    instance_id: str = "test"
+    workflow_name: str = "test"
+    activity_id: str = "activity:1"
+    attempt: int = 1
+    state: Any = None
+    last_progress: Any = None
+
+    def keep_progress(self, value: object) -> None:
+        self.last_progress = value
+
+
 def activity_context(**fields: Any) -> ActivityContext:
-    """A context for calling an activity's plain function: `await charge.fn(activity_context(), 42)`."""
-    defaults: dict[str, Any] = {"instance_id": "test", "workflow_name": "test", "activity_id": "activity:1"}
-    return ActivityContext(**{**defaults, **fields})
+    """A context for calling an activity's plain function: `await charge.fn(activity_context(), 42)`.
+
+    `fields`: instance_id, workflow_name, activity_id, attempt, state, last_progress.
+    """
+    return ActivityContext(_Attempt(**fields))

@@ -12,6 +12,7 @@ from romancy.core.history import Entry
 from romancy.core.model import Status
 from romancy.errors import StorageError
 from romancy.storage.protocol import (
+    Answer,
     Answered,
     Batch,
     Claimed,
@@ -32,6 +33,8 @@ from romancy.storage.sqlite.writing import BatchWriter
 __all__ = ["SQLiteStorage"]
 
 T = TypeVar("T")
+SMALL = 8
+"""Items in a batch that may be written on the event loop's own thread."""
 _POLL = 0.02
 """Seconds between looks for other processes' writes."""
 
@@ -104,7 +107,12 @@ class SQLiteStorage:
         if writer is None or batches is None:
             answered(None, StorageError(f"the database {self.path!r} is not open"))
             return
-        writer.submit(lambda c: batches.apply(batch), True, answered)
+
+        def apply(connection: sqlite3.Connection) -> Answer:
+            return batches.apply(batch)
+
+        if len(batch) > SMALL or not writer.try_now(apply, answered):
+            writer.submit(apply, True, answered)
 
     async def register(
         self, worker: str, lease: int, triggers: Sequence[tuple[str, str]], workflows: Collection[str]

@@ -18,13 +18,21 @@ from romancy.storage.protocol import RefusedValue, TransientError
 from romancy.storage.sqlite.connection import explain
 
 T = TypeVar("T")
+Job = Callable[[sqlite3.Connection], Any]
+Done = Callable[[Any, "BaseException | None"], None]
 _STOP = object()
+_QUICK = 0.0005
+"""Seconds: while a COMMIT takes less, a small one may run on the event loop's own thread."""
 _PATIENCE = 30.0
 """Seconds a writer waits for another process to let go of the file before it reports an outage."""
 
 
 class ConnectionThread(threading.Thread):
-    """Runs jobs on its connection, one after the other."""
+    """One connection and its jobs, one after the other.
+
+    Jobs run in the thread, so that a slow disk never holds up the event loop. A small write may run at once on the
+    loop's own thread (`try_now`) while commits are measured to be cheaper than handing the job over and back.
+    """
 
     def __init__(self, name: str, connection: sqlite3.Connection, path: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -35,18 +43,36 @@ class ConnectionThread(threading.Thread):
         self._path = path
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._handed_over = 0
+        self._commit_cost = 0.0 if path == ":memory:" else 1.0
+        """Seconds a COMMIT takes, smoothed; it begins as slow until it is known."""
         self._data_version = 0
         self.start()
 
     def call(self, job: Callable[[sqlite3.Connection], T], *, write: bool = False) -> asyncio.Future[T]:
         """Run a job; with `write`, inside a transaction of its own."""
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put((job, write, partial(_settle, future)))
+        self.submit(job, write, partial(_settle, future))
         return future
 
-    def submit(self, job: Callable[[sqlite3.Connection], T], write: bool, done: Callable[..., None]) -> None:
+    def submit(self, job: Job, write: bool, done: Done) -> None:
         """Run a job, and call `done(result, error)` on the event loop."""
+        self._handed_over += 1
         self._jobs.put((job, write, done))
+
+    def try_now(self, job: Job, done: Done) -> bool:
+        """Write at once, if nothing is under way and commits are quick; `done` is called in the loop's next turn."""
+        if self._handed_over or self._commit_cost > _QUICK or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            outcome = self._outcome(job, True, patience=0.0)
+        finally:
+            self._lock.release()
+        if isinstance(outcome[1], TransientError):
+            return False  # another process is writing, or worse: the thread has the patience for it
+        self._loop.call_soon(done, *outcome)
+        return True
 
     def stop(self) -> None:
         self._jobs.put(_STOP)
@@ -57,40 +83,50 @@ class ConnectionThread(threading.Thread):
             try:
                 work = self._jobs.get(timeout=self.poll_interval)
             except queue.Empty:
-                self._look_around()
+                with self._lock:
+                    self._look_around()
                 continue
             if work is _STOP:
                 break
             job, write, done = work
-            outcome: tuple[Any, BaseException | None]
-            try:
-                outcome = (self._write(job) if write else job(self.connection)), None
-            except sqlite3.Error as error:
-                outcome = None, _as_storage_error(error, self._path)
-            except (OverflowError, UnicodeError) as error:
-                outcome = None, RefusedValue(f"the database can't hold a value: {error}")
-            except Exception as error:
-                outcome = None, error
-            self._loop.call_soon_threadsafe(done, *outcome)
-            if write and self.poll_interval is not None:
-                self._look_around()
+            with self._lock:
+                outcome = self._outcome(job, write, _PATIENCE)
+                if write and self.poll_interval is not None:
+                    self._look_around()
+            self._loop.call_soon_threadsafe(self._hand_back, done, *outcome)
         self.connection.close()
 
-    def _write(self, job: Callable[[sqlite3.Connection], Any]) -> Any:
+    def _hand_back(self, done: Done, result: Any, error: BaseException | None) -> None:
+        self._handed_over -= 1
+        done(result, error)
+
+    def _outcome(self, job: Job, write: bool, patience: float) -> tuple[Any, BaseException | None]:
+        try:
+            return (self._write(job, patience) if write else job(self.connection)), None
+        except sqlite3.Error as error:
+            return None, _as_storage_error(error, self._path)
+        except (OverflowError, UnicodeError) as error:
+            return None, RefusedValue(f"the database can't hold a value: {error}")
+        except Exception as error:
+            return None, error
+
+    def _write(self, job: Job, patience: float) -> Any:
         connection = self.connection
-        self._begin()
+        self._begin(patience)
         try:
             result = job(connection)
+            begin = stopwatch()
             connection.execute("COMMIT")
+            self._commit_cost += (stopwatch() - begin - self._commit_cost) * 0.2
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
         return result
 
-    def _begin(self) -> None:
+    def _begin(self, patience: float) -> None:
         """Take the file for writing. SQLite's own waiting backs off to 100 ms; this is fairer to the other process."""
-        deadline = stopwatch() + _PATIENCE
+        deadline = stopwatch() + patience
         while True:
             try:
                 self.connection.execute("BEGIN IMMEDIATE")

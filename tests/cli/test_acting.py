@@ -1,0 +1,77 @@
+"""`romancy start`, `send`, `cancel`, `resume`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def test_start_by_name_reads_json_or_text(romancy, answered, folder: Path) -> None:
+    result = romancy("start", "hello", "Ada", "times=2", "-5", "[1]", '"quo=ted"', "--id", "first")
+    assert result.stdout == "first\n"
+    assert "made the database 'romancy.db'" in result.stderr
+    shown = answered("show", "first")
+    assert shown["input"] == {"args": ["Ada", -5, [1], "quo=ted"], "kwargs": {"times": 2}}
+    assert shown["status"] == "running"
+
+
+@pytest.mark.usefixtures("database")
+def test_start_with_a_module_reads_by_annotation(answered, refused) -> None:
+    assert answered("start", "hello", "7", "--id", "seven", "-m", "shop") == {"instance_id": "seven", "created": True}
+    assert answered("show", "seven")["input"] == {"name": "7", "times": 1}
+    assert answered("start", "hello", "7", "--id", "seven", "--module", "shop.py")["created"] is False
+    assert "'many' can't be read as the argument 'times'" in refused("start", "hello", "x", "many", "-m", "shop")
+    assert "missing a required argument: 'name'" in refused("start", "hello", "-m", "shop")
+    assert "no workflow in shop is named 'unheard'; there are: " in refused("start", "unheard", "-m", "shop")
+    assert "use `romancy send order.placed" in refused("start", "placed", "1", "-m", "shop")
+
+
+@pytest.mark.usefixtures("database")
+def test_an_id_that_is_taken_or_impossible(refused, romancy) -> None:
+    assert "'done' exists already" in refused("start", "hello", "Bob", "--id", "done", code=1)
+    assert "at most 255" in refused("start", "hello", "Bob", "--id", "x" * 300)
+    assert romancy("start", "hello", "Ada", "--id", "done", "-m", "shop").stdout == "done (it was there already)\n"
+
+
+@pytest.mark.usefixtures("database")
+def test_send_prints_the_receipt(romancy, answered) -> None:
+    data = '{"order": {"id": "ORD-1"}, "amount": 12345678901234567.891}'
+    receipt = answered("send", "payment.completed", data, "--id", "e1", "--source", "bank", "--subject", "s")
+    assert receipt == {
+        "id": "e1",
+        "status": "accepted",
+        "duplicate": False,
+        "delivered": 1,
+        "started": 0,
+        "mismatched": 0,
+    }
+    again = romancy("send", "payment.completed", "{}", "--id", "e1", "--source", "bank").stdout
+    assert again == "accepted before: a duplicate, nothing happens (id e1)\n"
+    assert "nobody waits for it now" in romancy("send", "unheard").stdout
+    assert "nobody waits" in romancy("send", "payment.completed", data, "--to", "[red]x").stdout
+    assert "started 1 instance" in romancy("send", "order.placed", "-", input='{"n": 1}').stdout
+
+
+@pytest.mark.usefixtures("database")
+def test_what_is_no_event_is_refused(refused) -> None:
+    assert "the data is not JSON" in refused("send", "t", "{oops")
+    assert """text needs quotes: '"hello"'""" in refused("send", "t", "hello")
+    assert "NaN" in refused("send", "t", "NaN")
+    assert "type must be a text that is not empty" in refused("send", "")
+    assert "Missing argument 'TYPE'; see romancy send --help" in refused("send")
+
+
+@pytest.mark.usefixtures("database")
+def test_cancel(romancy, answered) -> None:
+    assert "is asked to stop" in romancy("cancel", "order-1", "--reason", "changed my mind").stdout
+    assert romancy("cancel", "done").stdout == "instance 'done' is completed already; there is nothing to cancel\n"
+    assert romancy("cancel", "blocked", "--reason", "hopeless").stdout == "instance 'blocked' is cancelled\n"
+    assert answered("show", "blocked")["error"]["message"] == "hopeless"
+
+
+@pytest.mark.usefixtures("database")
+def test_resume(romancy, answered) -> None:
+    assert "will be tried again by a worker that has workflow 'turns'" in romancy("resume", "blocked").stdout
+    assert answered("show", "blocked")["status"] == "running"
+    assert "not blocked; there is nothing to resume" in romancy("resume", "order-1").stdout

@@ -1,0 +1,60 @@
+"""`romancy replay`: stored histories against today's code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("database")
+
+
+def change(folder: Path, old: str, new: str) -> None:
+    file = folder / "shop.py"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+
+
+def test_the_same_code_follows(romancy) -> None:
+    assert romancy("replay", "done", "-m", "shop").stdout == "ok: the code follows its 1 entry; it ends as completed\n"
+    text = romancy("replay", "order-1", "--module", "shop.py").stdout
+    assert text.startswith("ok: the code follows its 1 entry; it then waits for wait payment.completed:1")
+    assert "it ends as failed" in romancy("replay", "failed", "-m", "shop").stdout
+
+
+def test_a_blocked_one_follows_the_code_it_was_written_by(romancy, folder: Path) -> None:
+    assert romancy("replay", "blocked", "-m", "shop").stdout.startswith("ok")
+
+
+def test_both_sides_of_a_difference_are_shown(romancy, folder: Path) -> None:
+    change(folder, "charge(ctx, 3.0)", "charge(ctx, 4.0)")
+    text = romancy("replay", "order-1", "-m", "shop", code=1).stdout
+    assert text.splitlines() == [
+        "the code no longer follows the history of order-1",
+        'recorded  activity_completed charge:1 {"amount":3.0}',
+        'the code  activity charge:1 charge({"amount":4.0})',
+    ]
+
+
+def test_another_ending_is_a_difference(romancy, folder: Path) -> None:
+    change(folder, 'f"hello {name} "', 'f"bye {name} "')
+    text = romancy("replay", "done", "-m", "shop", code=1).stdout
+    assert 'recorded  completed with {"greeting": "hello Ada "}' in text
+    assert 'the code  completed with {"greeting": "bye Ada "}' in text
+
+
+def test_going_on_after_the_end_is_a_difference(romancy, folder: Path) -> None:
+    change(folder, '    return {"greeting"', '    await sleep(ctx, 1)\n    return {"greeting"')
+    assert "the code  goes on: timer sleep:1" in romancy("replay", "done", "-m", "shop", code=1).stdout
+
+
+def test_input_that_no_longer_fits_is_a_difference(romancy, folder: Path) -> None:
+    change(folder, "pay(ctx: WorkflowContext, order: str)", "pay(ctx: WorkflowContext, order: str, currency: str)")
+    text = romancy("replay", "order-1", "-m", "shop", code=1).stdout
+    assert 'recorded  started with {"order": "ORD-1"}' in text
+    assert "'currency'" in text
+
+
+def test_where_the_code_is_must_be_said(refused) -> None:
+    assert "Missing option '--module'" in refused("replay", "done")
+    assert "no workflow in json is named 'hello'; there are: none" in refused("replay", "done", "-m", "json")

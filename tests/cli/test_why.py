@@ -1,0 +1,142 @@
+"""`romancy why`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from romancy import App
+
+pytestmark = pytest.mark.usefixtures("database")
+
+
+def test_a_wait_with_its_time_left_and_line(romancy, answered) -> None:
+    text = romancy("why", "order-1").stdout
+    assert 'for    payment.completed where order.id = "ORD-1"' in text
+    assert "(in 4 min)" in text
+    assert "shop.py:33 in pay" in text
+    assert "no event of this type has come, nor one like it" in text
+    (wait,) = answered("why", "order-1")["waits"]
+    assert 200 < wait["seconds_left"] < 300
+    assert wait["near"] == []
+
+
+def test_the_nearest_events_come_first(answered, romancy) -> None:
+    romancy("send", "payment.completed", '{"order": {"id": "ORD-9"}}', "--id", "far", "--to", "done")
+    romancy("send", "payment.completed", '{"order": {"id": "ORD-8"}}', "--id", "near")
+    romancy("send", "payment.complete", '{"order": {"id": "ORD-1"}}', "--id", "slip")
+    romancy("send", "invoice.written", "--id", "unlike")
+    (wait,) = answered("why", "order-1")["waits"]
+    assert [(event["id"], event["reasons"]) for event in wait["near"]] == [
+        ("near", ["where order.id = 'ORD-1' but 'ORD-8' came"]),
+        ("far", ["where order.id = 'ORD-1' but 'ORD-9' came", "it was sent to 'done' only"]),
+        ("slip", ["its type is not 'payment.completed'"]),
+    ]
+    text = romancy("why", "order-1").stdout
+    assert "the nearest events it did not take:" in text
+    assert "    where order.id = 'ORD-1' but 'ORD-8' came" in text
+
+
+def near(answered: Callable[..., Any], id: str) -> str:
+    """Why the only event near the only wait was not taken."""
+    (wait,) = answered("why", id)["waits"]
+    (event,) = wait["near"]
+    (reason,) = event["reasons"]
+    return reason
+
+
+def test_an_event_nobody_has_looked_at(answered, romancy) -> None:
+    romancy("send", "payment.completed", '{"order": {"id": "ORD-1"}, "amount": 1}')
+    assert near(answered, "order-1") == "it fits so far; no worker has looked at it yet"
+    text = romancy("why", "order-1").stdout
+    assert "1 event that may fit came, which no worker has looked at yet" in text
+    assert "start one that has workflow 'pay': romancy worker MODULE" in text
+
+
+def test_an_event_with_data_that_is_not_json(answered) -> None:
+    async def send() -> None:
+        async with App("romancy.db", worker=False) as app:
+            await app.send_event("payment.completed", "test", b"\0raw")
+
+    asyncio.run(send())
+    assert near(answered, "order-1") == "where order.id = 'ORD-1' but the data is not JSON"
+
+
+def test_an_event_that_expired(answered) -> None:
+    async def send() -> None:
+        past = {"expirytime": datetime(2020, 1, 1, tzinfo=UTC).isoformat()}
+        async with App("romancy.db", worker=False) as app:
+            await app.send_event("payment.completed", "test", {"order": {"id": "ORD-1"}}, extensions=past)
+
+    asyncio.run(send())
+    assert near(answered, "order-1") == "it expired at 2020-01-01T00:00:00+00:00"
+
+
+def test_a_timer(romancy) -> None:
+    text = romancy("why", "asleep").stdout
+    assert "timer sleep:1" in text
+    assert "(in 29 d)" in text
+
+
+def test_a_retry(romancy, answered) -> None:
+    text = romancy("why", "retrying").stdout
+    assert "start one that has workflow 'delivers': romancy worker MODULE" in text
+    assert "activity ship:1 waits for its next attempt: 1 attempt so far after [bold]no ship[/bold]" in text
+    assert answered("why", "retrying")["waits"][0]["kind"] == "retry"
+
+
+def test_nobody_runs_it(romancy) -> None:
+    romancy("start", "hello", "Bob", "--id", "new")
+    assert "no worker runs it; start one that has workflow 'hello': romancy worker" in romancy("why", "new").stdout
+
+
+def test_who_runs_it(romancy, answered) -> None:
+    async def start_and_ask() -> str | None:
+        async with App("romancy.db", worker=False) as app:
+            await app.start_workflow("hello", "Bob", instance_id="new")
+            worker = "0123456789abcdef"
+            await app.engine.storage.register(worker, 60_000_000, [], ["hello"])
+            await app.engine.storage.claim(worker, ["hello"], 10, 0)
+        return worker
+
+    worker = asyncio.run(start_and_ask())
+    assert answered("why", "new")["worker"] == worker
+    text = romancy("why", "new").stdout
+    assert f"worker {worker} runs it, or did last; if that one is gone" in text
+    assert "nothing is recorded yet" in text
+
+
+def test_blocked_says_why_and_what_to_do(romancy) -> None:
+    text = romancy("why", "blocked").stdout
+    assert '  recorded: activity_completed charge:1 {"amount":1.0}' in text
+    assert '  the code: activity charge:1 charge({"amount":2.0})' in text.replace("    the code", "  the code")
+    assert "romancy replay blocked --module MODULE" in text
+    assert "romancy resume blocked" in text
+
+
+def test_finished_ones_wait_for_nothing(romancy) -> None:
+    assert "it waits for nothing: it completed" in romancy("why", "done").stdout
+    text = romancy("why", "failed").stdout
+    assert "RuntimeError: no way" in text
+    assert "`romancy show failed` has the traceback" in text
+
+
+def test_a_cancel_nobody_has_seen(romancy) -> None:
+    romancy("cancel", "order-1")
+    assert "it is asked to stop, which no worker has seen to yet" in romancy("why", "order-1").stdout
+
+
+def test_markup_is_shown_as_it_is(romancy) -> None:
+    text = romancy("why", "[red]x").stdout
+    assert "instance  [red]x" in text
+    assert 'where order.id = "ORD-[2]"' in text
+
+
+def test_why_as_json(answered) -> None:
+    said = answered("why", "blocked")
+    assert set(said) == {"instance_id", "workflow", "status", "worker", "says", "waits"}
+    assert said["status"] == "blocked"

@@ -1,0 +1,65 @@
+"""Many waiting workflows cost nothing: memory is bounded by the resident limit, and one event wakes one."""
+
+import asyncio
+from typing import Any
+
+from romancy import App, WorkflowContext, wait_event, workflow
+from tests.engine.helpers import until
+
+COUNT, ROOM = 20_000, 500
+
+
+@workflow
+async def waiter(ctx: WorkflowContext, n: int) -> str:
+    event = await wait_event(ctx, "order.paid", where={"order": n})
+    return f"{n}: {event.data['amount']}"
+
+
+async def statements(app: App, act: Any) -> int:
+    """How many statements the database ran while something happened."""
+    storage: Any = app.engine.storage
+    seen: list[str] = []
+    for thread in (storage._writer, storage._reader):
+        await thread.call(lambda c: c.set_trace_callback(seen.append))
+    try:
+        await act()
+    finally:
+        for thread in (storage._writer, storage._reader):
+            await thread.call(lambda c: c.set_trace_callback(None))
+    return len([s for s in seen if not s.startswith("PRAGMA")])
+
+
+async def test_twenty_thousand_wait_and_one_is_woken(db: str) -> None:
+    async with App(db, workflows=[waiter], durability="normal", max_resident=ROOM) as app:
+        residents = app.engine.scheduler.residents
+        most = 0
+        for first in range(0, COUNT, 2_000):
+            starts = (app.start_workflow(waiter, n, instance_id=f"w{n}") for n in range(first, first + 2_000))
+            await asyncio.gather(*starts)
+            most = max(most, len(residents))
+        await until_waiting(app)
+        assert len(residents) <= ROOM
+        assert most <= ROOM + 2_000, "what was just started may be under way"
+
+        async def wake(n: int) -> None:
+            receipt = await app.send_event("order.paid", "bank", {"order": n, "amount": 5})
+            assert receipt.delivered == 1
+            assert await app.handle(f"w{n}", waiter).result(timeout=10) == f"{n}: 5"
+
+        evicted = next(n for n in range(COUNT) if f"w{n}" not in residents)
+        resident = next(n for n in reversed(range(COUNT)) if f"w{n}" in residents)
+        assert await statements(app, lambda: wake(evicted)) < 120
+        assert await statements(app, lambda: wake(resident)) < 120
+        assert len(residents) <= ROOM
+
+        page = await app.list_waits(type="order.paid", limit=10)
+        assert (len(page.items), page.cursor is not None) == (10, True)
+        assert len((await app.list_instances(status="completed")).items) == 2
+
+
+async def until_waiting(app: App) -> None:
+    """Until everything that was started has come to its wait."""
+    async with asyncio.timeout(60):
+        while (await app.list_instances(status="running", limit=1)).items:
+            await asyncio.sleep(0.01)
+    await until(lambda: app.engine.committer.is_idle)

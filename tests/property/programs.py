@@ -1,0 +1,214 @@
+"""Random workflows: a small language of nested lists, and the one workflow that runs it.
+
+A node is `[name, ...]`; every leaf answers with a plain value, so that the whole output can be compared:
+
+    ["act", how]             an activity: "ok", "thread", "fail" (for good), "flaky" (twice, then ok)
+    ["wait", {...}]          types, where, model, since, timeout
+    ["sleep", s] ["asleep", s]   `sleep(ctx, ...)` and `asyncio.sleep`
+    ["send", type, k, to]
+    ["seq", [...]] ["loop", n, node]
+    ["all", "gather" | "group", [...]]    all branches
+    ["race", [...]]          the first branch; the others are cancelled
+    ["limit", s, node]       `asyncio.timeout`
+    ["finally", node]        an activity afterwards, also when cancelled
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+
+from romancy import (
+    NO_RETRY,
+    ActivityContext,
+    ActivityError,
+    RetryPolicy,
+    WaitTimeout,
+    WorkflowContext,
+    activity,
+    send_event,
+    sleep,
+    wait_event,
+    workflow,
+)
+
+PAST = 30
+"""Seconds before its own start that a wait with `since: "past"` looks back."""
+FLAKY_FAILS = 2
+_TWICE = RetryPolicy(max_attempts=2, initial=2, jitter=0.0)
+_PATIENT = RetryPolicy(max_attempts=5, initial=2, backoff=1.0, jitter=0.0)
+
+
+@dataclass
+class Fitting:
+    """Data with an `n` that is an integer fits."""
+
+    k: int
+    n: int
+
+
+@activity
+async def plain(ctx: ActivityContext, path: str) -> str:
+    return path
+
+
+@activity
+def in_thread(ctx: ActivityContext, path: str) -> str:
+    return path
+
+
+@activity(retry=_TWICE)
+async def failing(ctx: ActivityContext, path: str) -> str:
+    raise ValueError(path)
+
+
+@activity(retry=_PATIENT)
+async def flaky(ctx: ActivityContext, path: str) -> str:
+    if ctx.attempt <= FLAKY_FAILS:
+        raise ValueError(path)
+    return path
+
+
+ACTIVITIES = {"ok": plain, "thread": in_thread, "fail": failing, "flaky": flaky}
+
+
+@workflow
+async def program(ctx: WorkflowContext, code: Any) -> Any:
+    try:
+        return await _run(ctx, code["body"], "r", "r")
+    except asyncio.CancelledError:
+        if code["swallow"]:
+            return "swallowed"
+        raise
+
+
+async def _run(ctx: WorkflowContext, node: Any, path: str, trail: str) -> Any:
+    """`path` names the node, `trail` also the rounds of the loops around it."""
+    match node:
+        case ["act", how]:
+            return await _act(ctx, how, path)
+        case ["wait", spec]:
+            return await _wait(ctx, spec, path)
+        case ["sleep", seconds]:
+            await sleep(ctx, seconds, timer_id=path)
+            return "slept"
+        case ["asleep", seconds]:
+            await asyncio.sleep(seconds)
+            return "slept"
+        case ["send", type, k, to]:
+            await send_event(ctx, type, "program", {"k": k, "n": 1}, id=f"{ctx.instance_id}/{trail}", to=to)
+            return "sent"
+        case ["seq", nodes]:
+            return [await _run(ctx, n, f"{path}.{i}", f"{trail}.{i}") for i, n in enumerate(nodes)]
+        case ["loop", times, body]:
+            return [await _run(ctx, body, f"{path}.0", f"{trail}.{i}") for i in range(times)]
+        case ["all", how, nodes]:
+            return await _all(how, [_run(ctx, n, f"{path}.{i}", f"{trail}.{i}") for i, n in enumerate(nodes)])
+        case ["race", nodes]:
+            return await _race([_run(ctx, n, f"{path}.{i}", f"{trail}.{i}") for i, n in enumerate(nodes)])
+        case ["limit", seconds, body]:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await _run(ctx, body, f"{path}.0", f"{trail}.0")
+            except TimeoutError:
+                return "limit"
+        case ["finally", body]:
+            try:
+                return await _run(ctx, body, f"{path}.0", f"{trail}.0")
+            finally:
+                await plain.options(activity_id=f"{path}/clean", retry=NO_RETRY)(ctx, path)
+    raise AssertionError(f"no such node: {node!r}")
+
+
+async def _act(ctx: WorkflowContext, how: str, path: str) -> Any:
+    try:
+        return ["ok", await ACTIVITIES[how].options(activity_id=path)(ctx, path)]
+    except ActivityError as error:
+        return ["failed", error.attempts]
+
+
+async def _wait(ctx: WorkflowContext, spec: Any, path: str) -> Any:
+    since = ctx.started_at - timedelta(seconds=PAST) if spec["since"] == "past" else spec["since"]
+    where = None if spec["where"] is None else {"k": spec["where"]}
+    model = Fitting if spec["model"] else None
+    try:
+        event = await wait_event(
+            ctx, *spec["types"], where=where, model=model, since=since, timeout=spec["timeout"], wait_id=path
+        )
+    except WaitTimeout:
+        return "timeout"
+    return ["event", event.id]
+
+
+async def _all(how: str, branches: list[Any]) -> Any:
+    if how == "gather":
+        return await asyncio.gather(*branches, return_exceptions=True)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(branch) for branch in branches]
+    return [task.result() for task in tasks]
+
+
+async def _race(branches: list[Any]) -> Any:
+    tasks = [asyncio.create_task(branch) for branch in branches]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return [[i, task.result()] for i, task in enumerate(tasks) if task in done]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# --- drawing programs ------------------------------------------------------------------------------------------------
+
+types = st.sampled_from(["a", "b", "c"])
+seconds = st.sampled_from([1, 2.5, 4, 15, 60])
+keys = st.integers(0, 1)
+waits = st.fixed_dictionaries(
+    {
+        "types": st.lists(types, min_size=1, max_size=2, unique=True),
+        "where": st.none() | keys,
+        "model": st.booleans(),
+        "since": st.sampled_from([None, None, None, "now", "past"]),
+        "timeout": st.none() | st.sampled_from([0, 3, 3, 20]),
+    }
+).map(lambda spec: ["wait", spec])
+blocking_leaves = st.one_of(
+    waits,
+    waits,
+    st.sampled_from(["ok", "thread", "fail", "flaky"]).map(lambda how: ["act", how]),
+    seconds.map(lambda s: ["sleep", s]),
+    seconds.map(lambda s: ["asleep", s]),
+)
+targets = st.none() | st.sampled_from(["i0", "i1", "i2"])
+sends = st.tuples(st.just("send"), types, keys, targets).map(list)
+
+
+def _grow(nodes: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    # Branches of a race start with something that takes a fact to end: two can't win at once.
+    runners = st.one_of(
+        blocking_leaves,
+        st.builds(lambda leaf, rest: ["seq", [leaf, *rest]], blocking_leaves, st.lists(nodes, max_size=2)),
+        st.builds(lambda s, leaf: ["limit", s, leaf], seconds, blocking_leaves),
+        blocking_leaves.map(lambda leaf: ["finally", leaf]),
+    )
+    return st.one_of(
+        st.lists(nodes, min_size=1, max_size=3).map(lambda ns: ["seq", ns]),
+        st.builds(lambda how, ns: ["all", how, ns], st.sampled_from(["gather", "group"]), _some(nodes)),
+        _some(runners).map(lambda ns: ["race", ns]),
+        st.builds(lambda s, n: ["limit", s, n], seconds, nodes),
+        st.builds(lambda times, n: ["loop", times, n], st.integers(2, 3), nodes),
+        nodes.map(lambda n: ["finally", n]),
+    )
+
+
+def _some(nodes: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    return st.lists(nodes, min_size=2, max_size=3)
+
+
+bodies = st.recursive(blocking_leaves | sends, _grow, max_leaves=8)
+codes = st.fixed_dictionaries({"body": bodies, "swallow": st.booleans()})

@@ -1,0 +1,530 @@
+"""Random workflows, events, clocks and crashes on two workers, held against a model (`model.py`).
+
+In CI it runs a fixed budget, the same examples every time. To leave it running for hours with fresh examples:
+
+    ROMANCY_HYPOTHESIS_HOURS=8 pytest tests/property --timeout 0
+
+A failure prints the steps that led there, ready to be pasted into a test; with the hours set, failing examples are also
+kept in `.hypothesis/` and tried first on the next run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import Awaitable, Coroutine, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from romancy import App
+from romancy.core.model import FOREVER_US
+from romancy.errors import AppNotRunning, RomancyError
+from romancy.testing import ManualClock, replay
+from tests.property.model import SECOND, Accepted, Run, World
+from tests.property.programs import codes, keys, program, types
+
+HOURS = float(os.environ.get("ROMANCY_HYPOTHESIS_HOURS", "0"))
+_BASE = {"deadline": None, "suppress_health_check": list(HealthCheck), "report_multiple_bugs": False}
+settings.register_profile("romancy-ci", max_examples=60, stateful_step_count=30, derandomize=True, database=None, **_BASE)
+settings.register_profile("romancy-soak", max_examples=200, stateful_step_count=60, **_BASE)
+NOON = 1_800_000_000 * SECOND
+PATIENCE = 20.0
+"""Real seconds after which something that does not come to rest is a failure."""
+
+events = st.fixed_dictionaries(
+    {
+        "type": types,
+        "k": keys,
+        "n": st.sampled_from([1, 1, "text"]),
+        "id": st.none() | st.integers(0, 5),
+        "to": st.sampled_from([None, None, None, "i0", "i1", "nobody"]),
+    }
+)
+workers = st.integers(0, 1)
+picks = st.integers(0, 5)
+
+
+class Machine(RuleBasedStateMachine):
+    """Every rule does something, lets all come to rest, and compares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.folder = tempfile.TemporaryDirectory(prefix="romancy-")
+        self.path = str(Path(self.folder.name) / "db")
+        self.clock = ManualClock(NOON)
+        self.latest = NOON
+        self.world = World()
+        self.runs: dict[str, Run] = {}
+        self.histories: dict[str, list[Any]] = {}
+        self.acked: dict[tuple[str, str], dict[str, Any]] = {}
+        self.tried: dict[tuple[str, str], dict[str, Any]] = {}
+        self.numbers = 0
+        self.workers: list[App | None] = [None, None]
+        self.log = _Log()
+        self.log.attach()
+
+    @initialize()
+    def open(self) -> None:
+        self.client = self.make(worker=False)
+        self.reader: sqlite3.Connection | None = None
+        self.runner.run(self.client.start())
+        self.reader = sqlite3.connect(self.path, isolation_level=None)
+        self.do(self._start_worker(0))
+
+    def make(self, *, worker: bool = True, max_resident: int = 1000) -> App:
+        app = App(
+            self.path,
+            workflows=[program],
+            worker=worker,
+            durability="normal",
+            grace=0.2,
+            max_resident=max_resident,
+        )
+        app.clock, app.timer_window = self.clock, FOREVER_US
+        return app
+
+    # --- rules -------------------------------------------------------------------------------------------------------
+    @precondition(lambda self: len(self.runs) < 4)
+    @rule(code=codes, via=workers)
+    def start(self, code: Any, via: int) -> None:
+        self.do(self._start(code, self.app(via)))
+
+    @rule(event=events, via=workers)
+    def send(self, event: dict[str, Any], via: int) -> None:
+        self.do(self._send(event, self.app(via)))
+
+    @rule(event=events, code=codes, via=workers)
+    def send_early(self, event: dict[str, Any], code: Any, via: int) -> None:
+        """Started, and at once an event for it, before it can have got to its wait."""
+        if len(self.runs) < 4:
+
+            async def both() -> None:
+                await self._start(code, self.app(via))
+                await self._send(event, self.client)
+
+            self.do(both())
+
+    @rule(burst=st.lists(events, min_size=2, max_size=5), via=workers)
+    def send_many(self, burst: list[dict[str, Any]], via: int) -> None:
+        self.do(_together(self._send(event, self.app(via + i)) for i, event in enumerate(burst)))
+
+    @precondition(lambda self: self.acked)
+    @rule(pick=picks, via=workers)
+    def send_again(self, pick: int, via: int) -> None:
+        key = list(self.acked)[pick % len(self.acked)]
+
+        async def again() -> None:
+            event = self.acked[key]
+            receipt = await self.app(via).send_event(
+                event["type"], key[0], {"k": event["k"], "n": event["n"]}, id=key[1], to=event["to"]
+            )
+            assert receipt.duplicate, f"{key} was there already"
+            assert receipt.delivered == 0
+
+        self.do(again())
+
+    @precondition(lambda self: self.runs)
+    @rule(pick=picks, via=workers)
+    def cancel(self, pick: int, via: int) -> None:
+        self.do(self._cancel(self.pick(pick), self.app(via)))
+
+    @rule(by=st.sampled_from([0.5, 1, 3, 7, 30, 100]))
+    def advance(self, by: float) -> None:
+        self.do(self._advance(by))
+
+    @rule(by=st.sampled_from([1, 5, 20, 3600]))
+    def jump(self, by: float) -> None:
+        """The machine was asleep, or its clock was set: no stops on the way."""
+        self.do(self._jump(by))
+
+    @rule(by=st.sampled_from([1, 10, 300]))
+    def step_back(self, by: float) -> None:
+        self.world.stepped_back = True
+        self.do(self._jump(-by))
+
+    @rule(which=workers)
+    def crash(self, which: int) -> None:
+        self.do(self._crash(which))
+
+    @rule(which=workers)
+    def stop(self, which: int) -> None:
+        async def stop() -> None:
+            app, self.workers[which] = self.workers[which], None
+            if app is not None:
+                await app.stop()
+
+        self.do(stop())
+
+    @rule(which=workers)
+    def start_worker(self, which: int) -> None:
+        self.do(self._start_worker(which))
+
+    @rule(which=workers, restart=st.booleans())
+    def crash_and_restart(self, which: int, restart: bool) -> None:
+        async def both() -> None:
+            await self._crash(which)
+            await self._start_worker(which)
+
+        self.do(both())
+
+    @rule(
+        burst=st.lists(events, min_size=1, max_size=3),
+        cancel=st.none() | picks,
+        by=st.sampled_from([0, 0, 2, 5, 30]),
+        ticks=st.integers(0, 25),
+        which=workers,
+    )
+    def torn(self, burst: list[dict[str, Any]], cancel: int | None, by: float, ticks: int, which: int) -> None:
+        """Crash in the middle of things: somewhere between the request, its commits and what follows them."""
+
+        async def torn() -> None:
+            app = self.app(which)
+            work = [asyncio.ensure_future(_perhaps(self._send(event, app))) for event in burst]
+            if cancel is not None and self.runs:
+                work.append(asyncio.ensure_future(_perhaps(self._cancel(self.pick(cancel), app))))
+            self._turn(self.clock.now() + int(by * SECOND))
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            await self._crash(which)
+            await asyncio.gather(*work)
+            await self._start_worker(which)
+
+        self.do(torn())
+
+    @precondition(lambda self: len(self.runs) < 4)
+    @rule(code=codes, ticks=st.integers(0, 25), which=workers)
+    def torn_start(self, code: Any, ticks: int, which: int) -> None:
+        async def torn() -> None:
+            work = asyncio.ensure_future(_perhaps(self._start(code, self.app(which))))
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            await self._crash(which)
+            await work
+            await self._start_worker(which)
+
+        self.do(torn())
+
+    # --- what rules do -----------------------------------------------------------------------------------------------
+    def app(self, via: int) -> App:
+        """A worker that is up, or the client."""
+        return self.workers[via % 2] or self.client
+
+    def pick(self, pick: int) -> str:
+        return list(self.runs)[pick % len(self.runs)]
+
+    async def _start(self, code: Any, app: App) -> None:
+        id = f"i{len(self.runs)}"
+        run = self.runs[id] = Run(self.world, id, code, self.world.settled, self.clock.now())
+        await app.start_workflow(program, code, instance_id=id)
+        run.acked = True  # type: ignore[attr-defined]
+
+    async def _send(self, event: dict[str, Any], app: App) -> None:
+        self.numbers += 1
+        given = event["id"]
+        key = ("test", f"fresh-{self.numbers}" if given is None else f"given-{given}")
+        self.tried.setdefault(key, event)
+        receipt = await app.send_event(
+            event["type"], key[0], {"k": event["k"], "n": event["n"]}, id=key[1], to=event["to"]
+        )
+        if key in self.acked:
+            assert receipt.duplicate, f"{key} was there already"
+        self.acked.setdefault(key, event)
+
+    async def _cancel(self, id: str, app: App) -> None:
+        run = self.runs[id]
+        if run.status is None:
+            run.cancel_asked = run.cancel_asked or None  # type: ignore[assignment]
+        await app.cancel_workflow(id)
+        if run.status is None:
+            run.cancel_asked = True
+
+    def _turn(self, moment: int) -> None:
+        self.clock.turn_to(moment)
+        self.latest = max(self.latest, moment)
+
+    async def _advance(self, by: float) -> None:
+        goal = self.clock.now() + int(by * SECOND)
+        while (due := self.clock.next_alarm()) is not None and due <= goal:
+            self._turn(max(due, self.clock.now()))
+            await self._settle()
+        self._turn(goal)
+
+    async def _jump(self, by: float) -> None:
+        self._turn(self.clock.now() + int(by * SECOND))
+
+    async def _crash(self, which: int) -> None:
+        app, self.workers[which] = self.workers[which], None
+        if app is not None:
+            await app.crash()
+
+    async def _start_worker(self, which: int) -> None:
+        if self.workers[which] is None:
+            app = self.make(max_resident=2 if which else 1000)
+            await app.start()
+            self.workers[which] = app
+
+    # --- coming to rest ----------------------------------------------------------------------------------------------
+    def do(self, work: Awaitable[None]) -> None:
+        async def step() -> None:
+            async with asyncio.timeout(PATIENCE):
+                await work
+                await self._settle()
+                await self._compare()
+
+        self.runner.run(step())
+
+    async def _settle(self) -> None:
+        """Until another round of everybody's duties changes nothing."""
+        calm, before = 0, None
+        while calm < 2:
+            engines = [app.engine for app in (*self.workers, self.client) if app is not None]
+            for engine in engines:
+                engine.kick()
+                if engine.is_worker:
+                    engine._renewal.kick()
+            quiet = 0
+            while quiet < 3:
+                await asyncio.sleep(0 if quiet else 0.0002)
+                busy = any(not e.is_idle or (e.is_worker and not e._renewal.is_idle) for e in engines)
+                quiet = 0 if busy else quiet + 1
+            after = self._fingerprint()
+            calm, before = (calm + 1 if after == before else 0), after
+
+    def _fingerprint(self) -> Any:
+        assert self.reader is not None
+        return self.reader.execute(
+            "SELECT (SELECT total(version) FROM instances), (SELECT count(*) FROM history), (SELECT max(seq) FROM events),"
+            " (SELECT count(*) FROM waits), (SELECT group_concat(id) FROM workers), (SELECT count(*) FROM requests)"
+        ).fetchone()
+
+    # --- comparing ---------------------------------------------------------------------------------------------------
+    @property
+    def is_worked(self) -> bool:
+        return any(worker is not None for worker in self.workers)
+
+    async def _compare(self) -> None:
+        assert not self.log.errors, self.log.errors
+        await self._compare_log()
+        for run in list(self.runs.values()):
+            await self._compare_run(run)
+        self._compare_sent()
+        self._compare_receivers()
+        for run in self.runs.values():
+            run.end_step()
+        self.world.settled = max((e.seq for e in self.world.events), default=0)
+
+    async def _compare_log(self) -> None:
+        """The log holds what was accepted, in order, each once; nothing else."""
+        records = (await self.client.list_events(limit=1000)).items
+        self.records = sorted(records, key=lambda r: r.event.seq)
+        known = len(self.world.events)
+        for index, record in enumerate(self.records):
+            event = record.event
+            if index < known:
+                assert self.world.events[index].seq == event.seq, "the log changed"
+                continue
+            data = _json(event.data)
+            self.world.events.append(
+                Accepted(
+                    event.seq,
+                    event.id,
+                    event.source,
+                    event.type,
+                    data["k"],
+                    isinstance(data["n"], int),
+                    event.target,
+                    event.accepted_at,
+                )
+            )
+        stored = [(e.source, e.id) for e in self.world.events]
+        assert len(stored) == len(set(stored)), "an event was accepted twice"
+        assert set(self.acked) <= set(stored), f"accepted, then lost: {set(self.acked) - set(stored)}"
+        assert {key for key in stored if key[0] == "test"} <= set(self.tried), "an event nobody sent"
+
+    async def _compare_run(self, run: Run) -> None:
+        try:
+            shown = await self.client.get_instance(run.id)
+        except LookupError:
+            assert not getattr(run, "acked", False), f"{run.id} was started, then lost"
+            del self.runs[run.id]  # the crash came before its commit
+            return
+        if run.cancel_asked is None:
+            run.cancel_asked = True  # asked, not answered: it may or may not have come through
+            unsure = True
+        else:
+            unsure = False
+        history = await self.client.get_history(run.id)
+        self._feed(run, history[1:])
+        if unsure and not run.cancelling:
+            run.cancel_asked = False
+        if run.root is None:
+            assert not self.is_worked, f"{run.id} was never begun"
+            assert shown.status == "running"
+            return
+        assert shown.status == run.shown_status, f"{run.id}: {shown.status}, not {run.shown_status}; {run.ops}"
+        if run.status is not None:
+            assert shown.output == run.output, f"{run.id}: {shown.output} is not {run.output}"
+        self._compare_waits(run, shown.waits)
+        if self.is_worked:
+            run.check_idle(self.clock.now())
+
+    def _feed(self, run: Run, history: list[Any]) -> None:
+        old = self.histories.setdefault(run.id, [])
+        assert [e.raw for e in history[: len(old)]] == [e.raw for e in old], f"{run.id}: history was rewritten"
+        self.histories[run.id] = history
+        if run.root is None and (history or self.is_worked or self._has_waits(run.id)):
+            run.begin()
+        for entry in history[len(old) :]:
+            if entry.kind != "event_sent":
+                run.feed(entry, self.latest)
+                assert entry.raw.at <= self.latest, f"{run.id}: {entry} is from the future"
+
+    def _has_waits(self, id: str) -> bool:
+        assert self.reader is not None
+        query = "SELECT version FROM instances WHERE id = ?"
+        waits = "SELECT count(*) FROM waits WHERE instance = ?"
+        return bool(self.reader.execute(waits, (id,)).fetchone()[0]) or (
+            self.reader.execute(query, (id,)).fetchone()[0] > 0 and False
+        )
+
+    def _compare_waits(self, run: Run, waits: Iterable[Any]) -> None:
+        rows = [w for w in waits if w.kind in ("event", "timer")]
+        stored = sorted(
+            (
+                (w.kind, None if w.wait_id.startswith("timer:") else w.wait_id, _us(w.due_at))
+                for w in rows
+            ),
+            key=repr,
+        )
+        assert stored == run.rows, f"{run.id} waits for {stored}, not {run.rows}"
+        if self.is_worked and run.status is None:
+            resting = {w.wait_id for w in waits if w.kind == "retry"}
+            acts = {op for op, leaf in run.ops.items() if leaf.kind == "activity"}
+            assert acts <= resting, f"{run.id}: nobody runs {acts - resting}"
+
+    def _compare_sent(self) -> None:
+        stored = {(e.id, e.type, e.k, e.target) for e in self.world.events if e.source == "program"}
+        sent = {sent for run in self.runs.values() for sent in run.sent}
+        assert stored == sent, f"sent by programs: {stored ^ sent}"
+
+    def _compare_receivers(self) -> None:
+        for record in self.records:
+            stored = {instance for instance, _ in record.received_by}
+            taken = {run.id for run in self.runs.values() if record.event.seq in run.consumed}
+            assert stored == taken, f"event {record.event.seq} was taken by {stored}, not {taken}"
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+    def teardown(self) -> None:
+        try:
+            if getattr(self, "client", None) is not None:
+                self._finish()
+        finally:
+            self.log.detach()
+            if getattr(self, "reader", None) is not None:
+                self.reader.close()
+            self.runner.close()
+            self.folder.cleanup()
+
+    def _finish(self) -> None:
+        """Everything replays; then everybody is brought to an end."""
+        try:
+            self._replay_all()
+            self.do(self._start_worker(0))
+            for _ in range(3):
+                self.do(self._advance(200))
+            for id in list(self.runs):
+                self.do(self._cancel(id, self.client))
+            self.do(self._advance(200))
+            ends = {run.id: run.status for run in self.runs.values()}
+            assert all(status in ("completed", "cancelled") for status in ends.values()), ends
+            self._replay_all()
+        finally:
+            self.runner.run(self._close())
+
+    async def _close(self) -> None:
+        for app in (*self.workers, self.client):
+            if app is not None:
+                await app.stop()
+
+    def _replay_all(self) -> None:
+        async def replay_all() -> None:
+            for run in self.runs.values():
+                history = await self.client.get_history(run.id)
+                if run.root is not None:
+                    status = replay(program, history)
+                    assert status == run.shown_status, f"{run.id} replays to {status}, not {run.shown_status}"
+
+        self.runner.run(replay_all())
+
+
+class _Log(logging.Handler):
+    """Nothing in here is an error: neither for the engine nor for asyncio."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.errors: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.errors.append(record.getMessage() + (f": {record.exc_info[1]!r}" if record.exc_info else ""))
+
+    def attach(self) -> None:
+        for name in ("romancy", "asyncio"):
+            logging.getLogger(name).addHandler(self)
+
+    def detach(self) -> None:
+        for name in ("romancy", "asyncio"):
+            logging.getLogger(name).removeHandler(self)
+
+
+async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    await asyncio.gather(*work)
+
+
+async def _perhaps(work: Awaitable[None]) -> None:
+    """In a crash nobody promises an answer."""
+    try:
+        await work
+    except (AppNotRunning, RomancyError):
+        pass
+
+
+def _us(moment: Any) -> int | None:
+    return None if moment is None else round(moment.timestamp() * 1e6)
+
+
+def _json(data: bytes | None) -> Any:
+    import json
+
+    return json.loads(data or b"null")
+
+
+@pytest.fixture
+def quiet() -> Iterable[None]:
+    """Attempts that fail are part of the game."""
+    logger = logging.getLogger("romancy")
+    level, logger.level = logger.level, logging.ERROR
+    yield
+    logger.level = level
+
+
+@pytest.mark.usefixtures("quiet")
+def test_random_workflows_and_faults_against_the_model() -> None:
+    if not HOURS:
+        run_state_machine_as_test(Machine, settings=settings.get_profile("romancy-ci"))
+        return
+    end = time.monotonic() + HOURS * 3600
+    while time.monotonic() < end:
+        run_state_machine_as_test(Machine, settings=settings.get_profile("romancy-soak"))
+
+
+_ = Phase
