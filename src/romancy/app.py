@@ -16,7 +16,7 @@ from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
 from romancy.core.clock import Clock, SystemClock
 from romancy.core.instance import BOUND, UNBOUND, current
-from romancy.core.model import Attribute, Duration, Event, Status, duration_us, from_us, to_us
+from romancy.core.model import MAX_RESULT, Attribute, Duration, Event, Status, duration_us, from_us, to_us
 from romancy.core.operations import ActivityCall
 from romancy.core.outgoing import make_event
 from romancy.core.registry import Registry, WorkflowDefinition
@@ -46,7 +46,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 _logger = logging.getLogger("romancy")
-MAX_INPUT = 16 * 1024 * 1024
 
 
 class App:
@@ -408,9 +407,9 @@ def _input(
                 f"workflow {name!r} is not registered here, so its arguments must be plain JSON: {error}"
             ) from None
         kind = UNBOUND
-    if len(raw) > MAX_INPUT:
+    if len(raw) > MAX_RESULT:
         raise InvalidInput(
-            f"the input of workflow {name!r} is {len(raw):,} bytes, more than the {MAX_INPUT:,} allowed; "
+            f"the input of workflow {name!r} is {len(raw):,} bytes, more than the {MAX_RESULT:,} allowed; "
             "store it elsewhere and pass where it is"
         )
     return kind, raw

@@ -27,35 +27,35 @@ class Stage:
     """Plays steps; one during which the process dies is played again by its successor, as a careful caller would."""
 
     def __init__(self, env: Environment, storage: MortalStorage) -> None:
-        self._env = env
-        self._storage = storage
+        self.env = env
+        self.storage = storage
         self.deaths = 0
 
     async def start(self, wf: Workflow[..., Any], *args: Any, id: str) -> None:
-        await self._play(lambda: self._env.start(wf.options(instance_id=id), *args))
+        await self._play(lambda: self.env.start(wf.options(instance_id=id), *args))
 
     async def send(self, type: str, data: object = None, *, id: str, **more: Any) -> None:
         source = more.pop("source", "test")
-        await self._play(lambda: self._env.send_event(type, source, data, id=id, **more))
+        await self._play(lambda: self.env.send_event(type, source, data, id=id, **more))
 
     async def cancel(self, id: str, reason: str | None = None) -> None:
-        await self._play(lambda: self._env.cancel(id, reason))
+        await self._play(lambda: self.env.cancel(id, reason))
 
     async def advance(self, by: Duration) -> None:
-        moment = self._env.clock.now() + duration_us(by)
-        await self._play(lambda: self._env.turn_to(max(moment, self._env.clock.now())))
+        moment = self.env.clock.now() + duration_us(by)
+        await self._play(lambda: self.env.turn_to(max(moment, self.env.clock.now())))
 
     async def start_together(self, *starts: tuple[Workflow[..., Any], tuple[Any, ...], str]) -> None:
-        app = self._env.app
+        app = self.env.app
 
         async def all_at_once() -> None:
             await asyncio.gather(*(app.start_workflow(wf.options(instance_id=id), *a) for wf, a, id in starts))
-            await self._env.settle()
+            await self.env.settle()
 
         await self._play(all_at_once)
 
     async def read(self, query: str) -> list[tuple[Any, ...]]:
-        return await self._storage.inner._read(lambda c: c.execute(query).fetchall())  # type: ignore[attr-defined]
+        return await self.storage.inner._read(lambda c: c.execute(query).fetchall())  # type: ignore[attr-defined]
 
     async def _play(self, step: Callable[[], Awaitable[T]]) -> T:
         while True:
@@ -66,9 +66,9 @@ class Stage:
                 await self._resurrect()
 
     async def _survived(self, playing: asyncio.Future[Any]) -> bool:
-        death = asyncio.ensure_future(self._storage.died.wait())
+        death = asyncio.ensure_future(self.storage.died.wait())
         await asyncio.wait({playing, death}, return_when=asyncio.FIRST_COMPLETED)
-        if not self._storage.died.is_set():
+        if not self.storage.died.is_set():
             death.cancel()
             return True
         playing.cancel()
@@ -79,20 +79,21 @@ class Stage:
         """A new process on the same database. It may die, too, while it takes over."""
         while True:
             self.deaths += 1
-            self._storage = MortalStorage(self._storage.inner, self._storage.faults)
-            self._env.app.storage = self._storage
-            restarting = asyncio.ensure_future(self._restart())
+            self.storage = MortalStorage(self.storage.inner, self.storage.faults)
+            self.env.app.storage = self.storage
+            restarting = asyncio.ensure_future(self.restart())
             if await self._survived(restarting):
                 return restarting.result()
 
-    async def _restart(self) -> None:
-        app = self._env.app
+    async def restart(self) -> None:
+        """A new engine on the same database; every other worker there is known to be dead."""
+        app = self.env.app
         dead = await self.read("SELECT id FROM workers")
         await app.crash()
         await app.start()
         await app.engine.storage.take_over(app.engine.worker_id or "", [id for (id,) in dead if id != app.engine.worker_id])
         app.engine.kick()
-        await self._env.settle()
+        await self.env.settle()
 
     async def outcome(self) -> dict[str, Any]:
         """Everything that must not depend on when somebody died."""

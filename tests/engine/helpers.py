@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+from romancy import App
 from romancy.storage.protocol import Batch
 from romancy.testing import Environment
 
@@ -51,3 +52,10 @@ def intercept(env: Environment, decide: Callable[[Batch, Callable[[], None]], No
         storage.commit = commit
 
     return undo
+
+
+def outsider(env: Environment) -> App:
+    """An app in another process, so to speak: on the same file and clock, it only starts, sends and reads."""
+    app = App(env.app.database, worker=False)
+    app.clock = env.clock
+    return app

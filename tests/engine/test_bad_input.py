@@ -208,19 +208,17 @@ async def test_bad_durations(env: Environment, duration: Any) -> None:
         async with environment() as fresh:
             message = await failure_of(fresh, fn)
             assert_says(message, "ValueError", "timeout" if fn is waits else "duration")
-    for make in (
-        lambda: activity(timeout=duration),
-        lambda: workflow(timeout=duration),
-        lambda: greet.options(timeout=duration),
-        lambda: App(":memory:", retention=duration),
-        lambda: App(":memory:", lease=duration),
-        lambda: RetryPolicy(initial=duration),
+    for make, names in (
+        (lambda: activity(timeout=duration)(takes_ctx), "timeout"),
+        (lambda: workflow(timeout=duration)(takes_ctx), "timeout"),
+        (lambda: greet.options(timeout=duration), "timeout"),
+        (lambda: App(":memory:", retention=duration), "retention"),
+        (lambda: App(":memory:", lease=duration), "lease"),
+        (lambda: RetryPolicy(initial=duration), "initial"),
     ):
-        with pytest.raises(ValueError):
-            made = make()
-            if callable(made) and not isinstance(made, App):
-                made(takes_ctx)
-    with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=names):
+            make()
+    with pytest.raises(ValueError, match="timeout"):
         await env.app.handle("x").result(timeout=duration)
 
 
@@ -351,16 +349,18 @@ async def test_a_result_that_is_too_big(env: Environment) -> None:
     assert runs == [1], "not retried"
 
 
-async def test_a_workflow_result_that_is_too_big_or_cannot_be_stored(env: Environment) -> None:
+async def test_a_workflow_result_that_is_too_big(env: Environment) -> None:
     async def huge(ctx: WorkflowContext) -> str:
         return "x" * (16 * 1024 * 1024 + 1)
 
+    assert_says(await failure_of(env, huge), "'bad'", "16,777,216", "store it elsewhere")
+
+
+async def test_a_workflow_result_that_cannot_be_stored(env: Environment) -> None:
     async def opaque(ctx: WorkflowContext) -> Any:
         return object()
 
     assert_says(await failure_of(env, opaque), "'bad'", "object")
-    async with environment() as fresh:
-        assert_says(await failure_of(fresh, huge), "'bad'", "16,777,216", "store it elsewhere")
 
 
 # --- workflows that reach outside -------------------------------------------------------------------------------------
@@ -484,6 +484,7 @@ async def test_an_activity_that_raises_strange_things(env: Environment) -> None:
     assert result[1] == "SystemExit"
 
 
+@pytest.mark.xfail(strict=True, run=False, reason="engine-11: it ends the loop")
 async def test_an_async_activity_that_raises_system_exit(env: Environment) -> None:
     @activity(retry=NO_RETRY)
     async def leaves(ctx: ActivityContext) -> None:

@@ -22,7 +22,7 @@ from romancy import (
 from romancy.core import loop
 from romancy.engine import committer, watchdog
 from romancy.testing import Environment, environment
-from tests.engine.helpers import down, until
+from tests.engine.helpers import down, outsider, until
 
 
 @workflow
@@ -261,8 +261,7 @@ async def test_an_event_waiting_to_be_taken_is_not_forgotten(db: str) -> None:
     """A worker that is down for eight days loses nothing that was accepted."""
     async with environment(database=db, workflows=[waiter]) as env:
         await env.start(waiter.options(instance_id="one"))
-        async with down(env), App(db, worker=False) as other:
-            other.clock = env.clock
+        async with down(env), outsider(env) as other:
             await other.send_event("go", "test", "still here")
             env.clock._now += 8 * 86400_000_000
             await other.engine._prune_round()

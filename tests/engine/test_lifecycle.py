@@ -240,7 +240,6 @@ async def test_several_types_and_no_model() -> None:
         assert sorted(i.output for i in found) == [["a", {"any": "a"}], ["b", {"any": "b"}]]
 
 
-@pytest.mark.xfail(strict=True, reason="engine-7: triggers have no timeout")
 async def test_a_workflow_timeout_holds_for_those_started_by_events() -> None:
     @workflow(on_event="a", timeout=60)
     async def on_a(ctx: WorkflowContext, event: ReceivedEvent[Any]) -> None:

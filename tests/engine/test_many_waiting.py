@@ -60,6 +60,43 @@ async def test_twenty_thousand_wait_and_one_is_woken(db: str) -> None:
 async def until_waiting(app: App) -> None:
     """Until everything that was started has come to its wait."""
     async with asyncio.timeout(60):
-        while (await app.list_instances(status="running", limit=1)).items:
+        while (await app.list_instances(status="running", limit=1)).items:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await until(lambda: app.engine.committer.is_idle)
+
+
+async def work_of(app: App, act: Any) -> int:
+    """How much the database did meanwhile, in thousands of its virtual machine's instructions."""
+    storage: Any = app.engine.storage
+    ticks = 0
+
+    def tick() -> int:
+        nonlocal ticks
+        ticks += 1
+        return 0
+
+    await storage._writer.call(lambda c: c.set_progress_handler(tick, 1000))
+    await act()
+    await storage._writer.call(lambda c: c.set_progress_handler(None, 0))
+    return ticks
+
+
+async def test_one_instance_that_takes_thousands_of_events_does_so_in_linear_time(db: str) -> None:
+    @workflow
+    async def reader(ctx: WorkflowContext, count: int) -> int:
+        await wait_event(ctx, "begin")
+        return sum([(await wait_event(ctx, "news", where={"kind": "n"})).data["n"] for _ in range(count)])
+
+    async with App(db, workflows=[reader], durability="normal") as app:
+        costs: list[int] = []
+        for count in (500, 2_000):
+            handle = await app.start_workflow(reader, count, instance_id=f"reads {count}")
+            sends = (app.send_event("news", "test", {"kind": "n", "n": n}) for n in range(count))
+            await asyncio.gather(*sends)
+
+            async def read(handle: Any = handle, count: int = count) -> None:
+                await app.send_event("begin", "test", to=handle.instance_id)
+                assert await handle.result(timeout=30) == sum(range(count))
+
+            costs.append(await work_of(app, read))
+        assert costs[1] < costs[0] * 6, "four times the events, about four times the work"

@@ -172,12 +172,14 @@ waits = st.fixed_dictionaries(
     {
         "types": st.lists(types, min_size=1, max_size=2, unique=True),
         "where": st.none() | keys,
-        "model": st.booleans(),
+        "model": st.sampled_from([False, False, True]),
         "since": st.sampled_from([None, None, None, "now", "past"]),
-        "timeout": st.none() | st.sampled_from([0, 3, 3, 20]),
+        "timeout": st.sampled_from([None, None, None, 0, 3, 20]),
     }
 ).map(lambda spec: ["wait", spec])
 blocking_leaves = st.one_of(
+    waits,
+    waits,
     waits,
     waits,
     st.sampled_from(["ok", "thread", "fail", "flaky"]).map(lambda how: ["act", how]),
@@ -210,5 +212,13 @@ def _some(nodes: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
     return st.lists(nodes, min_size=2, max_size=3)
 
 
-bodies = st.recursive(blocking_leaves | sends, _grow, max_leaves=8)
+nodes = st.recursive(blocking_leaves | sends, _grow, max_leaves=8)
+# Left alone, hypothesis draws many programs that do next to nothing: most get a few waits.
+bodies = st.one_of(
+    nodes,
+    st.builds(lambda a, b, c: ["seq", [a, b, c]], nodes, waits, nodes),
+    st.builds(lambda a, b, c: ["seq", [["race", [a, b]], c]], waits, waits, nodes),
+    st.builds(lambda how, a, b, c: ["seq", [["all", how, [a, b]], c]], st.just("group"), waits, waits, waits),
+    st.builds(lambda a, b: ["seq", [["loop", 3, a], b]], waits, waits),
+)
 codes = st.fixed_dictionaries({"body": bodies, "swallow": st.booleans()})

@@ -11,17 +11,20 @@ kept in `.hypothesis/` and tried first on the next run.
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
 import logging
 import os
 import sqlite3
+import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Coroutine, Iterable
+from collections.abc import Awaitable, Collection, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
@@ -29,7 +32,7 @@ from romancy import App
 from romancy.core.model import FOREVER_US
 from romancy.errors import AppNotRunning, RomancyError
 from romancy.testing import ManualClock, replay
-from tests.property.model import SECOND, Accepted, Run, World
+from tests.property.model import SECOND, Accepted, Run, Wait, World
 from tests.property.programs import codes, keys, program, types
 
 HOURS = float(os.environ.get("ROMANCY_HYPOTHESIS_HOURS", "0"))
@@ -37,6 +40,8 @@ _BASE = {"deadline": None, "suppress_health_check": list(HealthCheck), "report_m
 settings.register_profile("romancy-ci", max_examples=60, stateful_step_count=30, derandomize=True, database=None, **_BASE)
 settings.register_profile("romancy-soak", max_examples=200, stateful_step_count=60, **_BASE)
 NOON = 1_800_000_000 * SECOND
+MOST = 5
+"""Instances in one example."""
 PATIENCE = 20.0
 """Real seconds after which something that does not come to rest is a failure."""
 
@@ -44,7 +49,7 @@ events = st.fixed_dictionaries(
     {
         "type": types,
         "k": keys,
-        "n": st.sampled_from([1, 1, "text"]),
+        "n": st.sampled_from([1, 1, 1, "text"]),
         "id": st.none() | st.integers(0, 5),
         "to": st.sampled_from([None, None, None, "i0", "i1", "nobody"]),
     }
@@ -73,13 +78,14 @@ class Machine(RuleBasedStateMachine):
         self.log = _Log()
         self.log.attach()
 
-    @initialize()
-    def open(self) -> None:
+    @initialize(code=codes)
+    def open(self, code: Any) -> None:
         self.client = self.make(worker=False)
         self.reader: sqlite3.Connection | None = None
         self.runner.run(self.client.start())
         self.reader = sqlite3.connect(self.path, isolation_level=None)
         self.do(self._start_worker(0))
+        self.do(self._start(code, self.client))
 
     def make(self, *, worker: bool = True, max_resident: int = 1000) -> App:
         app = App(
@@ -94,7 +100,7 @@ class Machine(RuleBasedStateMachine):
         return app
 
     # --- rules -------------------------------------------------------------------------------------------------------
-    @precondition(lambda self: len(self.runs) < 4)
+    @precondition(lambda self: len(self.runs) < MOST)
     @rule(code=codes, via=workers)
     def start(self, code: Any, via: int) -> None:
         self.do(self._start(code, self.app(via)))
@@ -103,10 +109,32 @@ class Machine(RuleBasedStateMachine):
     def send(self, event: dict[str, Any], via: int) -> None:
         self.do(self._send(event, self.app(via)))
 
+    @precondition(lambda self: self.open_waits)
+    @rule(pick=picks, to_it=st.booleans(), via=workers)
+    def send_awaited(self, pick: int, to_it: bool, via: int) -> None:
+        """An event that somebody waits for."""
+        wait = self.open_waits[pick % len(self.open_waits)]
+        event = {"type": wait.types[-1], "k": wait.k or 0, "n": 1, "id": None, "to": wait.run.id if to_it else None}
+        self.do(self._send(event, self.app(via)))
+
+    @precondition(lambda self: self.open_waits)
+    @rule(pick=picks, other=events, via=workers, by=st.sampled_from([3, 20]))
+    def send_and_turn(self, pick: int, other: dict[str, Any], via: int, by: float) -> None:
+        """An awaited event, another one and the deadline, all at once: one of them wins."""
+        wait = self.open_waits[pick % len(self.open_waits)]
+        event = {"type": wait.types[0], "k": wait.k or 0, "n": 1, "id": None, "to": None}
+
+        async def all_at_once() -> None:
+            sending = [asyncio.ensure_future(self._send(e, self.app(via + i))) for i, e in enumerate((event, other))]
+            self._turn(self.clock.now() + int(by * SECOND))
+            await asyncio.gather(*sending)
+
+        self.do(all_at_once())
+
     @rule(event=events, code=codes, via=workers)
     def send_early(self, event: dict[str, Any], code: Any, via: int) -> None:
         """Started, and at once an event for it, before it can have got to its wait."""
-        if len(self.runs) < 4:
+        if len(self.runs) < MOST:
 
             async def both() -> None:
                 await self._start(code, self.app(via))
@@ -196,12 +224,12 @@ class Machine(RuleBasedStateMachine):
             for _ in range(ticks):
                 await asyncio.sleep(0)
             await self._crash(which)
-            await asyncio.gather(*work)
+            await _give_up(work)
             await self._start_worker(which)
 
         self.do(torn())
 
-    @precondition(lambda self: len(self.runs) < 4)
+    @precondition(lambda self: len(self.runs) < MOST)
     @rule(code=codes, ticks=st.integers(0, 25), which=workers)
     def torn_start(self, code: Any, ticks: int, which: int) -> None:
         async def torn() -> None:
@@ -209,7 +237,7 @@ class Machine(RuleBasedStateMachine):
             for _ in range(ticks):
                 await asyncio.sleep(0)
             await self._crash(which)
-            await work
+            await _give_up([work])
             await self._start_worker(which)
 
         self.do(torn())
@@ -221,6 +249,10 @@ class Machine(RuleBasedStateMachine):
 
     def pick(self, pick: int) -> str:
         return list(self.runs)[pick % len(self.runs)]
+
+    @property
+    def open_waits(self) -> list[Wait]:
+        return [leaf for run in self.runs.values() for leaf in run.ops.values() if isinstance(leaf, Wait)]
 
     async def _start(self, code: Any, app: App) -> None:
         id = f"i{len(self.runs)}"
@@ -391,11 +423,7 @@ class Machine(RuleBasedStateMachine):
 
     def _has_waits(self, id: str) -> bool:
         assert self.reader is not None
-        query = "SELECT version FROM instances WHERE id = ?"
-        waits = "SELECT count(*) FROM waits WHERE instance = ?"
-        return bool(self.reader.execute(waits, (id,)).fetchone()[0]) or (
-            self.reader.execute(query, (id,)).fetchone()[0] > 0 and False
-        )
+        return bool(self.reader.execute("SELECT count(*) FROM waits WHERE instance = ?", (id,)).fetchone()[0])
 
     def _compare_waits(self, run: Run, waits: Iterable[Any]) -> None:
         rows = [w for w in waits if w.kind in ("event", "timer")]
@@ -450,6 +478,8 @@ class Machine(RuleBasedStateMachine):
             self._replay_all()
         finally:
             self.runner.run(self._close())
+            gc.collect()
+        assert not self.log.errors, self.log.errors
 
     async def _close(self) -> None:
         for app in (*self.workers, self.client):
@@ -474,20 +504,33 @@ class _Log(logging.Handler):
         super().__init__(logging.ERROR)
         self.errors: list[str] = []
 
+    def _unraisable(self, args: Any) -> None:
+        self.errors.append(f"{args.err_msg} {args.object!r}: {args.exc_value!r}")
+
     def emit(self, record: logging.LogRecord) -> None:
         self.errors.append(record.getMessage() + (f": {record.exc_info[1]!r}" if record.exc_info else ""))
 
     def attach(self) -> None:
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
         for name in ("romancy", "asyncio"):
             logging.getLogger(name).addHandler(self)
 
     def detach(self) -> None:
+        sys.unraisablehook = self._hook
         for name in ("romancy", "asyncio"):
             logging.getLogger(name).removeHandler(self)
 
 
 async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
     await asyncio.gather(*work)
+
+
+async def _give_up(work: Collection[asyncio.Future[None]]) -> None:
+    """Whoever asked dies with the process; what was answered before counts."""
+    await asyncio.sleep(0)
+    for task in work:
+        task.cancel()
+    await asyncio.gather(*work, return_exceptions=True)
 
 
 async def _perhaps(work: Awaitable[None]) -> None:
@@ -503,8 +546,6 @@ def _us(moment: Any) -> int | None:
 
 
 def _json(data: bytes | None) -> Any:
-    import json
-
     return json.loads(data or b"null")
 
 
@@ -526,5 +567,3 @@ def test_random_workflows_and_faults_against_the_model() -> None:
     while time.monotonic() < end:
         run_state_machine_as_test(Machine, settings=settings.get_profile("romancy-soak"))
 
-
-_ = Phase

@@ -217,7 +217,9 @@ class ActivityContext(Context):
     ) -> None:
         """Send an event with this attempt's result: nothing leaves if the attempt fails. For `def` activities."""
         default = f"{self.idempotency_key}/{len(self.staged) + 1}"
-        self.staged.append(make_event(type, source, data, subject=subject, id=id or default, to=to, ext=extensions))
+        self.staged.append(
+            make_event(type, source, data, subject=subject, id=default if id is None else id, to=to, ext=extensions)
+        )
 
     @classmethod
     def current(cls) -> Self:

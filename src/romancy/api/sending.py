@@ -34,7 +34,9 @@ async def send_event(
     instance = ctx.instance
     instance.check_alive()
     op = instance.next_id(f"send {type}")
-    event = make_event(type, source, data, subject=subject, id=id or f"{instance.id}/{op}", to=to, ext=extensions)
+    event = make_event(
+        type, source, data, subject=subject, id=f"{instance.id}/{op}" if id is None else id, to=to, ext=extensions
+    )
     digest = hashlib.blake2b(event.data or b"", digest_size=8).hexdigest()
     identity = {"type": type, "source": source, "subject": subject, "id": event.id, "to": to, "data": digest}
     instance.send(op, event, json.dumps({k: v for k, v in identity.items() if v is not None}).encode())

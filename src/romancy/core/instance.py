@@ -20,7 +20,7 @@ from romancy.core import failure as failures
 from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, pack_event, plain_data, received, unpack_event
 from romancy.core.loop import TimerHandle, WorkflowLoop
-from romancy.core.model import FOREVER_US, SECOND, Event, ReceivedEvent, Status
+from romancy.core.model import FOREVER_US, MAX_RESULT, SECOND, Event, ReceivedEvent, Status
 from romancy.core.operations import ActivityCall, EventWait, Operation, OperationFuture, Timer, user_line
 from romancy.core.registry import WorkflowDefinition
 from romancy.errors import InvalidInput, IOInWorkflow, NonDeterminismError, NotStorable, WaitTimeout, WorkflowStuck
@@ -176,7 +176,13 @@ class Instance:
             raise RuntimeError(f"the workflow raised {type(error).__name__}") from error
         finally:
             await self._close_generators()
-        return definition.signature.result.encode(result)
+        output = definition.signature.result.encode(result)
+        if len(output) > MAX_RESULT:
+            raise NotStorable(
+                f"the result of workflow {definition.name!r} is {len(output):,} bytes, more than the "
+                f"{MAX_RESULT:,} allowed; store it elsewhere and return where it is"
+            )
+        return output
 
     async def _close_generators(self) -> None:
         """Generators left open are closed here, in order, and not whenever the collector finds them."""

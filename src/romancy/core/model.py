@@ -30,6 +30,9 @@ SECOND = 1_000_000 * MICROSECOND
 FOREVER_US = 2**62
 """Further off than any date Python can write; durations are capped here."""
 
+MAX_RESULT = 16 * 1024 * 1024
+"""Bytes one input or result may have; larger things belong elsewhere, and a reference to them here."""
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from romancy.core.model import Attribute, Event
+from romancy.core.model import Attribute, Event, to_us
 from romancy.errors import InvalidEvent
 
 MAX_DATA = 8 * 1024 * 1024
@@ -34,6 +35,7 @@ def make_event(
         if value is not None:
             _check_text(name, value)
     content_type, raw = encode_data(data, type)
+    checked = _check_extensions(ext)
     return Event(
         id=id,
         source=source,
@@ -41,8 +43,9 @@ def make_event(
         data=raw,
         subject=subject,
         datacontenttype=content_type,
-        extensions=_check_extensions(ext),
+        extensions=checked,
         target=to,
+        expires_at=_expiry(checked),
     )
 
 
@@ -96,3 +99,14 @@ def _check_extensions(extensions: Mapping[str, Attribute] | None) -> Mapping[str
         if not isinstance(value, str | int | bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidEvent(f"extension {name!r} must be a text, an integer or a boolean, got {value!r}")
     return dict(extensions) if extensions else None
+
+
+def _expiry(extensions: Mapping[str, Attribute] | None) -> int | None:
+    """The extension `expirytime` says until when an event is of use."""
+    text = (extensions or {}).get("expirytime")
+    if text is None:
+        return None
+    try:
+        return to_us(datetime.fromisoformat(str(text)))
+    except ValueError:
+        raise InvalidEvent(f"the extension expirytime must be an RFC 3339 time with a zone, got {text!r}") from None

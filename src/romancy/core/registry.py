@@ -116,9 +116,9 @@ class Registry:
         return sorted(self._workflows)
 
     @property
-    def triggers(self) -> list[tuple[str, str]]:
-        """(event type, workflow) of everything that events start."""
-        return sorted((t, d.name) for d in self._workflows.values() for t in d.on_event)
+    def triggers(self) -> list[tuple[str, str, int | None]]:
+        """(event type, workflow, its timeout) of everything that events start."""
+        return [(t, name, d.timeout) for name, d in sorted(self._workflows.items()) for t in d.on_event]
 
 
 def _where(definition: WorkflowDefinition) -> str:

@@ -158,6 +158,11 @@ class Step:
         if event.seq in self._consumed or event.seq in self.resident.consumed:
             commit.looks = [*commit.looks, op.id]  # another wait of ours took it: there may be a later one
             return
+        if op.due is not None and event.accepted_at > op.due:
+            # It came too late, however late the time itself is noticed (the worker may have been down).
+            if self.now >= op.due:
+                self._settle(TimedOut(op.id), op)
+            return
         try:
             value = fit(op, event)
         except NotStorable as error:

@@ -15,7 +15,7 @@ from romancy.api.context import ActivityContext
 from romancy.core import failure as failures
 from romancy.core.clock import Alarm, Clock
 from romancy.core.instance import current
-from romancy.core.model import SECOND
+from romancy.core.model import MAX_RESULT, SECOND
 from romancy.core.operations import ActivityCall
 from romancy.core.retry import RetryPolicy
 from romancy.engine.resident import ActivityDone, ActivityFailed, AttemptChanged, Input, Resident
@@ -23,8 +23,6 @@ from romancy.errors import ActivityTimeout, InvalidInput, NotStorable
 from romancy.storage.protocol import Attempt
 
 _logger = logging.getLogger("romancy")
-MAX_RESULT = 16 * 1024 * 1024
-"""Bytes one result may have."""
 
 
 class Attempting:
@@ -180,9 +178,9 @@ class Activities:
         try:
             args, kwargs = attempting.call.activity.signature.decode(attempting.call.arguments)
             outcome = await fn(context, *args, **kwargs), None
-        except asyncio.CancelledError as error:
-            outcome = None, error
-        except (InvalidInput, NotStorable, Exception) as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # SystemExit too: an activity ends itself, not the worker
             outcome = None, error
         self._over(attempting, *outcome)
 

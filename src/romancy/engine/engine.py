@@ -7,14 +7,13 @@ import json
 import logging
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any
 
 from romancy import hooks as h
 from romancy.core.clock import Clock
 from romancy.core.failure import Failure
-from romancy.core.model import SECOND, Event, from_us, to_us
+from romancy.core.model import SECOND, Event, from_us
 from romancy.core.operations import model_for
 from romancy.core.registry import Registry
 from romancy.core.retry import RetryPolicy
@@ -26,7 +25,7 @@ from romancy.engine.resident import CancelAsked
 from romancy.engine.results import Ending, Results
 from romancy.engine.scheduler import Scheduler
 from romancy.engine.timers import LIMIT, WINDOW, Timers
-from romancy.errors import AppNotRunning, InvalidEvent, NotStorable
+from romancy.errors import AppNotRunning, NotStorable
 from romancy.storage.protocol import CANCEL, AcceptAnswer, Matched, Request, RequestAnswer, Start, StartAnswer, Storage
 
 _logger = logging.getLogger("romancy")
@@ -83,7 +82,7 @@ class Engine:
         self.committer.on_started = self.scheduler.begin
         self.committer.on_answer = self.scheduler.answered
         self.committer.on_fenced = self._fenced
-        self.scheduler.on_room = self._claim_more
+        self.scheduler.on_work = self._claim_more
         self._sweep = Duty("sweep", self._sweep_round)
         self._renewal = Duty("lease", self._renew_round)
         self._pruning = Duty("retention", self._prune_round)
@@ -175,15 +174,12 @@ class Engine:
 
     async def accept(self, event: Event) -> Accepted:
         """Store an event, and judge its data for the waits it matched, as far as their models are known here."""
-        item = self.scheduler.stamp(_with_expiry(event))
+        item = self.scheduler.stamp(event)
         answer = await self.committer.accept(item)
         verdicts: dict[tuple[str, bytes], bool] = {}
         for wait in answer.matched:
             if (wait.model, wait.spec) not in verdicts:
                 verdicts[wait.model, wait.spec] = _fits(wait, item.event)
-        elsewhere = any(wait.instance not in self.scheduler.residents for wait in answer.matched)
-        if elsewhere or any(started.owner is None for started in answer.started):
-            self._sweep.kick()
         unfit = {w.instance for w in answer.matched if not verdicts[w.model, w.spec]}
         fit = {w.instance for w in answer.matched if verdicts[w.model, w.spec]}
         return Accepted(answer, delivered=len(fit), mismatched=len(unfit - fit) + len(item.unfit))
@@ -350,14 +346,3 @@ def _fits(wait: Matched, event: Event) -> bool:
     except NotStorable:
         return False
     return True
-
-
-def _with_expiry(event: Event) -> Event:
-    """The extension `expirytime` says until when an event is of use."""
-    text = (event.extensions or {}).get("expirytime")
-    if text is None:
-        return event
-    try:
-        return replace(event, expires_at=to_us(datetime.fromisoformat(str(text))))
-    except ValueError as error:
-        raise InvalidEvent(f"the extension expirytime must be an RFC 3339 time with a zone, got {text!r}") from error

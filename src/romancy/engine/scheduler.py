@@ -17,7 +17,7 @@ from romancy import hooks as h
 from romancy.core import failure as failures
 from romancy.core.clock import Clock
 from romancy.core.history import pack_event
-from romancy.core.instance import EVENT, Instance
+from romancy.core.instance import Instance
 from romancy.core.model import Event, Status, from_us
 from romancy.core.operations import ActivityCall, EventWait
 from romancy.core.registry import Registry
@@ -30,7 +30,18 @@ from romancy.engine.results import Results
 from romancy.engine.timers import Timers
 from romancy.engine.watchdog import Watchdog
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, RomancyError
-from romancy.storage.protocol import CANCEL, Accept, Answer, Attempt, Commit, RefusedValue, Snapshot, Start, Storage
+from romancy.storage.protocol import (
+    CANCEL,
+    Accept,
+    Answer,
+    Attempt,
+    Commit,
+    RefusedValue,
+    Snapshot,
+    Start,
+    Started,
+    Storage,
+)
 
 _logger = logging.getLogger("romancy")
 MAX_CRASHES = 3
@@ -61,7 +72,8 @@ class Scheduler:
         self.activities: Activities
         self.timers: Timers
         self.watchdog = Watchdog()
-        self.on_room: Callable[[], None] = lambda: None
+        self.on_work: Callable[[], None] = lambda: None
+        """There may be something to claim."""
         self._backlog = False
         self._requests: dict[str, list[asyncio.Future[None]]] = {}
 
@@ -75,10 +87,14 @@ class Scheduler:
     @property
     def has_room(self) -> bool:
         """Whether more instances may be taken on."""
-        return len(self.residents) + len(self._loading) < self._max or self._evict(1) > 0
+        return self._is_below_limit or self._evict(1) > 0
+
+    @property
+    def _is_below_limit(self) -> bool:
+        return len(self.residents) + len(self._loading) < self._max
 
     # --- coming in --------------------------------------------------------------------------------------------------
-    def begin(self, start: Start) -> None:
+    def begin(self, start: Start | Started) -> None:
         """Run an instance that was just created and is this worker's."""
         definition = self._registry.get(start.workflow)
         if definition is None or start.id in self.residents:
@@ -161,6 +177,9 @@ class Scheduler:
         resident.announced = crashed
         if not self._replay(resident, snapshot):
             return
+        for op, due in snapshot.waits.items():
+            if due is not None and op in instance.ops:
+                self.timers.add(due, row.id, op)
         resident.inbox += [CancelAsked(id, raw.decode()) for id, kind, raw in snapshot.requests if kind == CANCEL]
         resident.inbox += inputs
         self._admit(resident)
@@ -415,10 +434,16 @@ class Scheduler:
         """Offers go to their instances; what events started begins."""
         if answer.fenced:
             return
+        elsewhere = False
         for accepted in (*answer.accepts, *answer.sent):
+            elsewhere = elsewhere or any(wait.instance not in self.residents for wait in accepted.matched)
             for started in accepted.started:
                 if started.owner is not None:
-                    self.begin(Start(started.id, started.workflow, started.input, EVENT, started.created_at))
+                    self.begin(started)
+                else:
+                    elsewhere = True
+        if elsewhere:
+            self.on_work()  # perhaps nobody owns them: somebody has to claim them
         for offer in answer.offers:
             self.wake(offer.instance, EventOffered(offer.op, offer.event))
 
@@ -428,9 +453,9 @@ class Scheduler:
         resident.gone = True
         self.residents.pop(resident.instance.id, None)
         self._acknowledge(resident.instance.id)
-        if self._backlog and self.has_room:
+        if self._backlog and self._is_below_limit:
             self._backlog = False
-            self.on_room()
+            self.on_work()
         self.activities.withdraw_all(resident)
         resident.instance.evict()
 

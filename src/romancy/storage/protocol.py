@@ -196,6 +196,7 @@ class Started:
     created_at: int
     input: bytes
     input_kind: int
+    deadline: int | None = None
 
 
 @dataclass(slots=True)
@@ -338,6 +339,8 @@ class StoredEvent:
     receivers: list[tuple[str, str]]
 
 
+Trigger = tuple[str, str, int | None]
+"""(event type, workflow it starts, timeout of that workflow)"""
 Answered = Callable[["Answer | None", "BaseException | None"], None]
 """Called on the event loop, from a plain callback: the answer, or what went wrong."""
 
@@ -353,7 +356,7 @@ class Storage(Protocol):
 
     def commit(self, batch: Batch, answered: Answered) -> None: ...
     async def register(
-        self, worker: str, lease: int, triggers: Sequence[tuple[str, str]], workflows: Collection[str]
+        self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]
     ) -> None: ...
     async def renew(self, worker: str, lease: int) -> bool: ...
     async def release(self, worker: str) -> None: ...

@@ -78,7 +78,7 @@ WHERE k.type = ? AND k.shape = ? AND k.key = ? AND k.instance = ?
 -- name: insert_delivery
 INSERT INTO deliveries (instance, event) VALUES (?, ?) ON CONFLICT DO NOTHING
 -- name: triggers_of_type
-SELECT workflow FROM triggers WHERE type = ?
+SELECT workflow, timeout FROM triggers WHERE type = ?
 
 -- name: wait_to_look
 SELECT w.op, coalesce(w.since, i.since), w.since IS NULL OR w.since >= i.since, w.model, w.spec, i.owner
@@ -145,7 +145,7 @@ SELECT id FROM orphans WHERE clean = 1
 -- name: delete_triggers
 DELETE FROM triggers WHERE workflow = ?
 -- name: insert_trigger
-INSERT INTO triggers (type, workflow) VALUES (?, ?) ON CONFLICT DO NOTHING
+INSERT INTO triggers (type, workflow, timeout) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
 
 -- name: claim
 UPDATE instances SET owner = ?, version = version + 1 WHERE id = ? AND status < 9

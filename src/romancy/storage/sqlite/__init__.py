@@ -22,6 +22,7 @@ from romancy.storage.protocol import (
     Snapshot,
     StoredEvent,
     StoredWait,
+    Trigger,
 )
 from romancy.storage.sqlite import owning, reading
 from romancy.storage.sqlite.connection import connect, lock_folder, migrate
@@ -114,9 +115,7 @@ class SQLiteStorage:
         if len(batch) > SMALL or not writer.try_now(apply, answered):
             writer.submit(apply, True, answered)
 
-    async def register(
-        self, worker: str, lease: int, triggers: Sequence[tuple[str, str]], workflows: Collection[str]
-    ) -> None:
+    async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
         self._locks.hold(worker)
         await self._write(lambda c: owning.register(c, worker, self._clock.now(), lease, triggers, workflows))
 

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from romancy.storage.protocol import Claimed
+from romancy.storage.protocol import Claimed, Trigger
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.looking import SQL
 
@@ -18,7 +18,7 @@ def register(
     worker: str,
     now: int,
     lease: int,
-    triggers: Sequence[tuple[str, str]],
+    triggers: Sequence[Trigger],
     workflows: Collection[str],
 ) -> None:
     c.execute(SQL["insert_worker"], (worker, socket.gethostname(), now + lease, now))

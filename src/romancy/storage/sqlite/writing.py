@@ -228,14 +228,15 @@ class BatchWriter:
     def _trigger(self, item: Accept, seq: int, batch: Batch, fenced: bool) -> list[Started]:
         """Start what this event starts, once per event; the event itself counts as read."""
         started: list[Started] = []
-        for (workflow,) in self._run(SQL["triggers_of_type"], (item.event.type,)).fetchall():
+        for workflow, timeout in self._run(SQL["triggers_of_type"], (item.event.type,)).fetchall():
             if workflow in item.unfit or item.event.target is not None:
                 continue
             instance = triggered_id(workflow, item.event.source, item.event.id)
-            start = Start(instance, workflow, item.payload, EVENT, batch.at)
+            deadline = None if timeout is None else batch.at + timeout
+            start = Start(instance, workflow, item.payload, EVENT, batch.at, deadline)
             owner = batch.worker if workflow in batch.workflows and not fenced else None
             if self._insert_instance(start, owner, batch.token, seq) or self._is_token(instance, batch):
-                started.append(Started(instance, workflow, owner, batch.at, item.payload, EVENT))
+                started.append(Started(instance, workflow, owner, batch.at, item.payload, EVENT, deadline))
         return started
 
     # --- requests ---------------------------------------------------------------------------------------------------

@@ -131,4 +131,6 @@ CREATE TABLE attempts (
 ) WITHOUT ROWID;
 CREATE INDEX attempts_due ON attempts (next_due, instance, op) WHERE next_due IS NOT NULL;
 
-CREATE TABLE triggers (type TEXT NOT NULL, workflow TEXT NOT NULL, PRIMARY KEY (type, workflow)) WITHOUT ROWID;
+CREATE TABLE triggers (
+  type TEXT NOT NULL, workflow TEXT NOT NULL, timeout INTEGER, PRIMARY KEY (type, workflow)
+) WITHOUT ROWID;

@@ -1,0 +1,116 @@
+"""Worker processes as tests hold them: spawn, kill, and read what they did."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import romancy
+from tests.helpers import eventually
+
+ROOT = Path(__file__).parents[2]
+
+
+class Cluster:
+    """A database file, a log file, and the worker processes on them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.database = str(folder / "romancy.db")
+        self._log = folder / "log"
+        self._log.touch()
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def spawn(self, lease: float = 10.0) -> subprocess.Popen[bytes]:
+        """Start a worker; returns at once."""
+        path = os.pathsep.join([str(Path(romancy.__file__).parents[1]), str(ROOT)])
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.worker", self.database, str(self._log), str(lease)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        self._processes.append(process)
+        return process
+
+    def ready(self, *processes: subprocess.Popen[bytes]) -> None:
+        """Wait until these workers work."""
+        for process in processes:
+            eventually(lambda pid=process.pid: pid in self.pids("ready"), 20, f"worker {process.pid}")
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait()
+
+    def stop(self, process: subprocess.Popen[bytes]) -> int:
+        """Ask it to stop, as a service manager would."""
+        process.terminate()
+        return process.wait(10)
+
+    def pause(self, process: subprocess.Popen[bytes]) -> None:
+        """SIGSTOP, at a moment when it does not hold the file: one who does stops everybody (and the docs say so)."""
+        while True:
+            process.send_signal(signal.SIGSTOP)
+            connection = sqlite3.connect(self.database, isolation_level=None, timeout=0.2)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+                return
+            except sqlite3.OperationalError:
+                process.send_signal(signal.SIGCONT)
+            finally:
+                connection.close()
+
+    def end(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                self.kill(process)
+
+    # --- what happened --------------------------------------------------------------------------------------------------
+    def lines(self, what: str) -> list[dict[str, Any]]:
+        """What the workers logged, in order."""
+        complete = self._log.read_text().rpartition("\n")[0]
+        found = [json.loads(line) for line in complete.splitlines()]
+        return [line for line in found if line["what"] == what]
+
+    def pids(self, what: str) -> list[int]:
+        return [line["pid"] for line in self.lines(what)]
+
+    def read(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """A query on the database, from outside."""
+        connection = sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=5)
+        try:
+            return connection.execute(query, values).fetchall()
+        finally:
+            connection.close()
+
+    def until_finished(self, count: int, within: float) -> None:
+        """Wait until so many instances have ended; one that is blocked never will."""
+
+        def finished() -> bool:
+            blocked = self.read("SELECT id, error FROM instances WHERE status = 9")
+            assert not blocked, f"{len(blocked)} instances are blocked, the first: {blocked[0]}"
+            return self.read("SELECT count(*) FROM instances WHERE status >= 10")[0][0] >= count
+
+        eventually(finished, within, f"the end of {count} instances", every=0.05)
+
+
+@contextmanager
+def cluster(folder: Path) -> Generator[Cluster, None, None]:
+    it = Cluster(folder)
+    try:
+        yield it
+    finally:
+        it.end()
+
+
+def now() -> float:
+    return time.time()

@@ -1,0 +1,299 @@
+"""The public names, and that the first example of the documentation is typed all the way through."""
+
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import romancy
+import romancy.testing
+
+ROOT = Path(__file__).parents[2]
+
+NAMES = """
+App WorkflowContext ActivityContext Context current_context activity workflow Activity Workflow WorkflowHandle
+wait_event sleep sleep_until send_event ReceivedEvent RetryPolicy NO_RETRY Duration Scalar Status
+Receipt Instance Wait Page HistoryEntry EventRecord
+RomancyError WaitTimeout ActivityError ActivityTimeout WorkflowFailed WorkflowCancelled NonDeterminismError
+InstanceNotFound InstanceExists InvalidInput InvalidEvent TerminalError
+HooksBase WorkflowInfo EventReceivedInfo WorkflowStartedInfo WorkflowCompletedInfo WorkflowFailedInfo
+WorkflowCancelledInfo WorkflowBlockedInfo ActivityStartedInfo ActivityCompletedInfo ActivityFailedInfo
+ActivityRetryingInfo EventSentInfo WaitStartedInfo WaitCompletedInfo WaitTimedOutInfo TimerStartedInfo TimerFiredInfo
+ReplayStartedInfo ReplayCompletedInfo
+""".split()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_name_is_there(name: str) -> None:
+    assert hasattr(romancy, name)
+    assert name in romancy.__all__
+
+
+def test_nothing_else_leaks_out() -> None:
+    public = {n for n in romancy.__all__ if not n.startswith("_")}
+    allowed = set(NAMES) | {"AppNotRunning", "IOInWorkflow", "NotStorable", "Overloaded", "StorageError"}
+    allowed |= {"UnknownWorkflow", "WorkflowBlocked", "WorkflowStuck"}
+    modules = {n for n in public if isinstance(getattr(romancy, n), type(romancy))}
+    assert public - modules <= allowed
+    assert "PackageNotFoundError" not in public
+
+
+def test_the_testing_kit() -> None:
+    for name in ("environment", "Environment", "replay", "activity_context"):
+        assert hasattr(romancy.testing, name)
+    for name in ("app", "start", "advance", "send_event", "waits", "restart", "replace"):
+        assert name == "app" or hasattr(romancy.testing.Environment, name)
+
+
+def test_typed() -> None:
+    assert (Path(romancy.__file__).parent / "py.typed").exists()
+    assert romancy.__version__
+
+
+def parameters(fn: Any) -> dict[str, Any]:
+    found = signature(fn).parameters.values()
+    return {p.name: p.default for p in found if p.kind is Parameter.KEYWORD_ONLY}
+
+
+KEYWORDS: list[tuple[Any, str]] = [
+    (romancy.App, "workflows hooks worker retry state tokens max_activities retention lease"),
+    (romancy.workflow, "name on_event timeout"),
+    (romancy.activity, "name retry timeout raises"),
+    (romancy.wait_event, "model timeout wait_id subject source where since"),
+    (romancy.sleep, "timer_id"),
+    (romancy.sleep_until, "timer_id"),
+    (romancy.send_event, "subject id to extensions"),
+    (romancy.App.send_event, "subject id to extensions"),
+    (romancy.App.cancel_workflow, "reason"),
+    (romancy.App.list_instances, "status workflow text started_after limit cursor"),
+    (romancy.App.list_waits, "instance_id type limit cursor"),
+    (romancy.Activity.options, "activity_id retry timeout"),
+    (romancy.Workflow.options, "instance_id timeout"),
+]
+
+
+@pytest.mark.parametrize(("fn", "names"), KEYWORDS, ids=[fn.__qualname__ for fn, _ in KEYWORDS])
+def test_keywords(fn: Any, names: str) -> None:
+    assert set(names.split()) <= set(parameters(fn))
+
+
+FIELDS: list[tuple[Any, str]] = [
+    (romancy.ReceivedEvent, "data type source id time subject datacontenttype dataschema extensions"),
+    (romancy.Receipt, "status duplicate delivered started mismatched"),
+    (romancy.Instance, "instance_id workflow status input output error started_at finished_at waits"),
+    (romancy.Wait, "instance_id wait_id kind types where since due_at location"),
+    (romancy.Page, "items cursor"),
+    (romancy.EventReceivedInfo, "instance_id workflow at event_type event_data event wait_id"),
+    (romancy.WorkflowInfo, "instance_id workflow at error"),
+    (romancy.RetryPolicy, "max_attempts initial backoff maximum jitter max_duration non_retryable"),
+]
+
+
+@pytest.mark.parametrize(("kind", "names"), FIELDS, ids=[kind.__name__ for kind, _ in FIELDS])
+def test_fields(kind: Any, names: str) -> None:
+    assert [f.name for f in fields(kind)][: len(names.split())] == names.split()
+    assert kind.__dataclass_params__.frozen
+
+
+def test_the_tree_of_errors() -> None:
+    for name in NAMES:
+        kind = getattr(romancy, name)
+        if isinstance(kind, type) and issubclass(kind, BaseException):
+            assert issubclass(kind, romancy.RomancyError)
+            assert kind.__doc__
+            assert str(kind()), "the docstring is the default message"
+    for kind, builtin in (
+        (romancy.WaitTimeout, TimeoutError),
+        (romancy.ActivityTimeout, TimeoutError),
+        (romancy.ActivityTimeout, romancy.ActivityError),
+        (romancy.InstanceNotFound, LookupError),
+        (romancy.InvalidInput, ValueError),
+        (romancy.InvalidEvent, ValueError),
+    ):
+        assert issubclass(kind, builtin)
+
+
+def test_contexts() -> None:
+    both = "instance_id workflow_name state logger"
+    workflows = "started_at is_replaying now uuid4 random describe current"
+    activities = "activity_id attempt idempotency_key progress last_progress check_cancelled send_event current"
+    for kind, names in ((romancy.WorkflowContext, workflows), (romancy.ActivityContext, activities)):
+        for name in f"{both} {names}".split():
+            assert hasattr(kind, name), name
+
+
+def test_hooks() -> None:
+    expected = (
+        "on_workflow_started on_workflow_completed on_workflow_failed on_workflow_cancelled on_workflow_blocked "
+        "on_activity_started on_activity_completed on_activity_failed on_activity_retrying on_event_received "
+        "on_event_sent on_wait_started on_wait_completed on_wait_timed_out on_timer_started on_timer_fired "
+        "on_replay_started on_replay_completed"
+    ).split()
+    assert sorted(n for n in dir(romancy.HooksBase) if n.startswith("on_")) == sorted(expected)
+
+
+EXAMPLE = """
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypedDict, assert_type
+
+from pydantic import BaseModel
+from romancy import (
+    ActivityContext, App, EventReceivedInfo, HooksBase, ReceivedEvent, RetryPolicy, WaitTimeout, WorkflowContext,
+    WorkflowHandle, activity, send_event, sleep, wait_event, workflow,
+)
+from romancy.testing import environment
+
+
+@dataclass
+class PaymentCompleted:
+    payment_id: str
+    amount: float
+    status: str
+
+
+class Declined(BaseModel):
+    reason: str
+
+
+class Order(TypedDict):
+    id: int
+
+
+@activity
+async def initiate_payment(ctx: ActivityContext, order_id: str) -> str:
+    await send_event(ctx, "payment.initiated", "shop", {"order": order_id})
+    return f"PAY-{order_id}"
+
+
+@activity(retry=RetryPolicy(max_attempts=3), timeout=10, raises=(KeyError,))
+def cancel_payment(ctx: ActivityContext, payment_id: str) -> None:
+    ctx.send_event("payment.cancelled", "shop")
+
+
+@workflow
+async def payment(ctx: WorkflowContext, order_id: str) -> dict[str, str]:
+    payment_id = await initiate_payment(ctx, order_id)
+    assert_type(payment_id, str)
+    try:
+        event = await wait_event(
+            ctx, f"payment.completed.{order_id}", model=PaymentCompleted, timeout=timedelta(minutes=5)
+        )
+    except WaitTimeout:
+        await cancel_payment(ctx, payment_id)
+        return {"status": "timeout"}
+    assert_type(event, ReceivedEvent[PaymentCompleted])
+    await sleep(ctx, timedelta(seconds=1))
+    other = await wait_event(ctx, "a", "b", model=(PaymentCompleted, Declined), where={"x": 1}, since="now")
+    assert_type(other.data, PaymentCompleted | Declined)
+    await cancel_payment.options(activity_id="again", timeout=5)(ctx, payment_id)
+    return {"status": event.data.status, "payment_id": event.data.payment_id}
+
+
+@workflow(on_event="order.placed", timeout=timedelta(days=1))
+async def on_order(ctx: WorkflowContext, event: ReceivedEvent[Order]) -> int:
+    return event.data["id"]
+
+
+class Hooks(HooksBase):
+    async def on_event_received(self, info: EventReceivedInfo) -> None:
+        print(info.instance_id, info.event_type)
+
+
+app = App("workflow.db", workflows=[payment, on_order], hooks=Hooks())
+
+
+async def main() -> None:
+    async with app:
+        handle = await app.start_workflow(payment, "ORD-1", instance_id="order-1")
+        assert_type(handle, WorkflowHandle[dict[str, str]])
+        receipt = await app.send_event(
+            "payment.completed.ORD-1", "payment-service", {"payment_id": "PAY-1", "amount": 99.99, "status": "success"}
+        )
+        print(receipt.delivered, await handle.result(timeout=10))
+        again = await app.start_workflow(payment.options(instance_id="order-2"), order_id="ORD-2")
+        assert_type(await again.result(), dict[str, str])
+        assert_type(await app.handle("order-1", payment).result(), dict[str, str])
+
+
+def fake(order_id: str) -> str:
+    return order_id
+
+
+async def test_payment() -> None:
+    async with environment(workflows=[payment]) as env:
+        env.replace(initiate_payment, fake)
+        handle = await env.start(payment, "ORD-1")
+        await env.advance(timedelta(minutes=5))
+        assert_type(await handle.result(), dict[str, str])
+
+
+def script() -> dict[str, str]:
+    return App(":memory:").run(payment, "ORD-1")
+"""
+
+MISTAKES = """
+from romancy import ActivityContext, App, WorkflowContext, activity, workflow
+
+@activity
+async def charge(ctx: ActivityContext, amount: int) -> str:
+    return str(amount)
+
+@workflow
+async def pay(ctx: WorkflowContext, amount: int) -> int:
+    await charge(ctx, "much")
+    return await charge(ctx, amount)
+
+async def main(app: App) -> None:
+    await app.start_workflow(pay, "much", instance_id=None)
+    await app.start_workflow(pay)
+"""
+
+
+def check(tool: str, file: Path) -> subprocess.CompletedProcess[str]:
+    """A type checker, strict, on one file against the sources here."""
+    strict = file.with_name("pyrightconfig.json")
+    strict.write_text(
+        f'{{"typeCheckingMode": "strict", "extraPaths": ["{ROOT / "src"}"], "pythonVersion": "3.11"}}', encoding="utf-8"
+    )
+    command = {
+        "pyright": [
+            sys.executable,
+            "-m",
+            "pyright",
+            "--project",
+            str(strict),
+            "--pythonpath",
+            sys.executable,
+            str(file),
+        ],
+        "mypy": [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(file.parent / "cache"), str(file)],
+    }[tool]
+    environ = os.environ | {"MYPYPATH": str(ROOT / "src"), "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    return subprocess.run(
+        command, cwd=file.parent, env=environ, capture_output=True, text=True, timeout=110, check=False
+    )
+
+
+@pytest.mark.parametrize("tool", ["pyright", "mypy"])
+def test_the_first_example_is_typed(tool: str, tmp_path: Path) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(EXAMPLE, encoding="utf-8")
+    done = check(tool, file)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("tool", ["pyright", "mypy"])
+def test_mistakes_are_found_by_the_type_checker(tool: str, tmp_path: Path) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(MISTAKES, encoding="utf-8")
+    done = check(tool, file)
+    lines = MISTAKES.splitlines()
+    for number, line in enumerate(lines, start=1):
+        if '"much"' in line or line.endswith("start_workflow(pay)") or "return await" in line:
+            assert f"shop.py:{number}" in done.stdout, line + "\n" + done.stdout

@@ -1,0 +1,85 @@
+"""Retry policies: pure arithmetic."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from romancy import NO_RETRY, RetryPolicy, TerminalError
+
+SECOND = 1_000_000
+
+
+def pauses(policy: RetryPolicy, count: int) -> list[float | None]:
+    """Seconds until the next attempt after 1, 2, 3 ... failed ones, each failing at once."""
+    dues = [policy.next_due(n, 0, 0) for n in range(1, count + 1)]
+    return [None if due is None else due / SECOND for due in dues]
+
+
+def test_the_default_is_five_attempts_doubling_from_a_second() -> None:
+    policy = RetryPolicy(jitter=0)
+    assert pauses(policy, 6) == [1, 2, 4, 8, None, None]
+    assert RetryPolicy() == RetryPolicy(5, timedelta(seconds=1), 2.0, timedelta(seconds=60), 0.1, None, ())
+
+
+def test_pauses_grow_up_to_the_maximum() -> None:
+    policy = RetryPolicy(max_attempts=None, initial=timedelta(seconds=10), backoff=3, maximum=60, jitter=0)
+    assert pauses(policy, 5) == [10, 30, 60, 60, 60]
+    assert policy.next_due(100_000, 0, 0) == 60 * SECOND, "no overflow, however long it goes on"
+
+
+def test_jitter_only_ever_adds() -> None:
+    policy = RetryPolicy(jitter=0.5)
+    found = {policy.next_due(1, 0, 0) for _ in range(200)}
+    assert all(due is not None and SECOND <= due <= 1.5 * SECOND for due in found)
+    assert len(found) > 100
+
+
+def test_no_attempt_begins_after_the_whole_duration() -> None:
+    policy = RetryPolicy(max_attempts=None, backoff=1, initial=10, max_duration=25, jitter=0)
+    first = 1_000 * SECOND
+    assert policy.next_due(1, first, first) == first + 10 * SECOND
+    assert policy.next_due(2, first, first + 10 * SECOND) == first + 20 * SECOND
+    assert policy.next_due(3, first, first + 20 * SECOND) is None
+
+
+def test_no_retry_is_one_attempt() -> None:
+    assert pauses(NO_RETRY, 1) == [None]
+
+
+def test_some_errors_are_never_worth_it() -> None:
+    policy = RetryPolicy(non_retryable=(LookupError,))
+    assert policy.allows(ValueError())
+    assert not policy.allows(KeyError()), "a subclass of what is listed"
+    assert not policy.allows(TerminalError("stop"))
+    assert not RetryPolicy().allows(TerminalError("stop"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_attempts": 0},
+        {"max_attempts": -1},
+        {"backoff": 0.5},
+        {"backoff": float("nan")},
+        {"jitter": -0.1},
+        {"jitter": 1.1},
+        {"initial": -1},
+        {"initial": float("nan")},
+        {"maximum": -1},
+        {"maximum": True},
+        {"max_duration": timedelta(seconds=-1)},
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(ValueError, match=name):
+        RetryPolicy(**wrong)
+
+
+def test_a_policy_is_a_value() -> None:
+    assert RetryPolicy() == RetryPolicy()
+    assert hash(RetryPolicy()) == hash(RetryPolicy())
+    with pytest.raises(AttributeError):
+        RetryPolicy().max_attempts = 3  # type: ignore[misc]
