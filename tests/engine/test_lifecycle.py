@@ -482,6 +482,23 @@ async def test_signature_changes_with_running_instances(db: str, changed: Any, e
         assert (await env.app.get_instance("one")).status == "completed", "nothing was lost"
 
 
+async def test_a_deadline_that_was_recorded_stands_though_the_code_says_another_today(db: str) -> None:
+    async def an_hour(ctx: WorkflowContext) -> None:
+        await sleep(ctx, 3600)
+
+    async def a_minute(ctx: WorkflowContext) -> None:
+        await sleep(ctx, 60)
+
+    async with environment(database=db, workflows=[version(an_hour)]) as env:
+        handle = await env.start(version(an_hour).options(instance_id="one"))
+        (wait,) = await env.waits(handle)
+    async with environment(database=db, workflows=[version(a_minute)]) as env:
+        await env.advance(60)
+        assert [w.due_at for w in await env.waits()] == [wait.due_at]
+        await env.advance(3540)
+        assert (await env.app.get_instance("one")).status == "completed"
+
+
 async def test_a_moved_function_goes_on(db: str) -> None:
     """The stored name counts, not the module or the Python name."""
     async with environment(database=db, workflows=[version(first)]) as env:

@@ -369,7 +369,6 @@ async def test_4_an_event_accepted_in_time_wins_though_the_process_was_down_at_t
         assert await env.app.handle("one").result(timeout=5) == "in time"
 
 
-@pytest.mark.xfail(strict=True, reason="engine-12: a late event wins after downtime")
 async def test_4_an_event_accepted_after_the_deadline_does_not_win_though_the_process_was_down(db: str) -> None:
     """Whoever was down, the outcome is the one a running process would have recorded; the event stays for later."""
 
@@ -509,6 +508,33 @@ async def test_6_a_worker_that_was_taken_over_cannot_write(db: str) -> None:
         assert [e.result for e in history if e.kind == "activity_completed"] == ["run 2"]
         await fresh.send_event("shipped", "test")
         assert await fresh.app.handle("one").result(timeout=5) == "run 2"
+
+
+async def test_6_a_worker_that_handed_an_instance_on_cannot_write_to_it(env: Environment) -> None:
+    """Its own lease is fine, only this instance is another's now: the version of the row tells."""
+    go = asyncio.Event()
+
+    @activity
+    async def pay(ctx: ActivityContext) -> str:
+        await go.wait()
+        return "late"
+
+    @workflow
+    async def buy(ctx: WorkflowContext) -> str:
+        return await pay(ctx)
+
+    env.app.register(buy)
+    await env.app.start_workflow(buy, instance_id="one")
+    resident = env.app.engine.scheduler.residents["one"]
+    await until(lambda: env.app.engine.activities.running)
+    storage: Any = env.app.engine.storage
+    await storage._write(lambda c: c.execute("INSERT INTO workers VALUES ('other', 'there', 9e18, 0)"))
+    await storage._write(lambda c: c.execute("UPDATE instances SET owner = 'other', version = version + 1"))
+    go.set()
+    await until(lambda: resident.gone)
+    await env.settle()
+    assert await kinds(env, "one") == ["started"]
+    assert (await env.app.get_instance("one")).status == "running"
 
 
 async def test_6_one_instance_is_never_fed_twice_at_a_time(env: Environment) -> None:

@@ -131,6 +131,8 @@ class Wait(Leaf):
             return False
         if (self.k is not None and event.k != self.k) or (self.fitting and not event.fits):
             return False
+        if self.due is not None and event.at > self.due:
+            return False  # too late for this wait, even where the clock was set back meanwhile; it stays for the next
         if self.since == "past":
             return None if run.world.stepped_back else event.at >= run.born_at - PAST * SECOND
         if event.seq <= run.born:

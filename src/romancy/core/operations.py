@@ -11,7 +11,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from romancy.core.codec import Codec
-from romancy.core.loop import TimerHandle
+from romancy.core.loop import TimerHandle, WorkflowLoop
 from romancy.core.matching import NO_FILTER, Filter
 from romancy.core.registry import ActivityDefinition
 from romancy.core.retry import RetryPolicy
@@ -19,9 +19,15 @@ from romancy.core.retry import RetryPolicy
 if TYPE_CHECKING:
     from romancy.core.instance import Instance
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_ASYNCIO = os.path.dirname(os.path.abspath(asyncio.__file__))
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_OURS = (
+    os.path.join(_ROOT, "core", ""),
+    os.path.join(_ROOT, "api", ""),
+    os.path.dirname(os.path.abspath(asyncio.__file__)),
+)
 
+
+_LOOP_RUN = WorkflowLoop.run.__code__
 
 MODELS: dict[str, Codec] = {}
 """Every model a wait of this process ever had, by fingerprint: so that data can be judged for waits not in memory."""
@@ -137,9 +143,10 @@ def user_line() -> tuple[CodeType, int] | None:
     """The innermost line on the stack that is the user's own."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_PACKAGE) and not name.startswith(_ASYNCIO):
+        if not frame.f_code.co_filename.startswith(_OURS):
             return frame.f_code, frame.f_lineno
+        if frame.f_code is _LOOP_RUN:
+            return None  # below is the engine, not the workflow
         frame = frame.f_back
     return None
 

@@ -25,9 +25,11 @@ from romancy.engine.resident import (
     Input,
     Looked,
     Resident,
+    SuspectBegins,
     TimedOut,
     wait_row,
 )
+from romancy.engine.suspects import begun
 from romancy.errors import NotStorable
 from romancy.storage.protocol import Accept, Attempt, Commit, Consumption, Misfit
 
@@ -43,6 +45,8 @@ class After:
     told: list[object] = field(default_factory=list[object])
     """Infos for hooks, in order."""
     retries: list[Attempt] = field(default_factory=list[Attempt])
+    begin: list[str] = field(default_factory=list[str])
+    """Suspects that may begin now."""
     confirm: list[str] = field(default_factory=list[str])
     """Waits whose time has come: look once more before they time out."""
 
@@ -58,6 +62,7 @@ class Step:
         self._told: list[object] = []
         self._retries: list[Attempt] = []
         self._confirm: list[str] = []
+        self._begin: list[str] = []
         self._consumed: set[int] = set()
 
     def run(self) -> After:
@@ -72,7 +77,7 @@ class Step:
             self._handle(resident.inbox.popleft())
         resident.consumed = self._consumed
         self._gather(instance.take())
-        return After(self._activation, self._told, self._retries, self._confirm)
+        return After(self._activation, self._told, self._retries, self._begin, self._confirm)
 
     @property
     def is_empty(self) -> bool:
@@ -93,6 +98,8 @@ class Step:
             self.commit.hints = [*self.commit.hints, *input.events]
         elif isinstance(input, CancelAsked):
             self._cancel(input)
+        elif isinstance(input, SuspectBegins):
+            self._suspect_begins(input)
         elif self.instance.outcome is None:
             operation = self.instance.ops.get(input.op)
             if operation is not None:
@@ -135,8 +142,7 @@ class Step:
         op = self.instance.ops.get(attempt.op)
         if not isinstance(op, ActivityCall):
             return
-        self.resident.attempts[attempt.op] = attempt
-        self.commit.attempts = [*(a for a in self.commit.attempts if a.op != attempt.op), attempt]
+        self.record_attempt(attempt)
         if attempt.next_due is not None:
             self._retries.append(attempt)
             self._say(
@@ -148,6 +154,17 @@ class Step:
                 message=input.message,
                 next_at=from_us(attempt.next_due),
             )
+
+    def _suspect_begins(self, input: SuspectBegins) -> None:
+        record = self.resident.attempts.get(input.op)
+        if record is not None and input.op in self.instance.ops:
+            self.record_attempt(begun(record))
+            self._begin.append(input.op)
+
+    def record_attempt(self, attempt: Attempt) -> None:
+        """Store an attempt with this commit."""
+        self.resident.attempts[attempt.op] = attempt
+        self.commit.attempts = [*(a for a in self.commit.attempts if a.op != attempt.op), attempt]
 
     def _event_offered(self, input: EventOffered) -> None:
         event, op = input.event, self.instance.ops.get(input.op)

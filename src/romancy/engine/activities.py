@@ -92,9 +92,10 @@ class Activities:
         state: Any,
         post: Callable[[Resident, Input], None],
         started: Callable[[Attempting], None],
+        over: Callable[[Attempting], None],
     ) -> None:
         self._clock, self._limit, self._retry, self.state = clock, limit, retry, state
-        self._post, self._started = post, started
+        self._post, self._started, self._over_hook = post, started, over
         self._queue: deque[Attempting] = deque()
         self._open: dict[tuple[str, str], Attempting] = {}
         self._running = 0
@@ -233,6 +234,7 @@ class Activities:
                 self._failed(attempting, error)
         attempting.task = attempting.context = attempting.alarm = None  # they refer to it: leave no cycle behind
         self._ended.set()
+        self._over_hook(attempting)
         self._fill()
 
     # --- outcomes ---------------------------------------------------------------------------------------------------

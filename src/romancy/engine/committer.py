@@ -52,7 +52,7 @@ class Committer:
         self._queue: deque[tuple[str, Any, Any]] = deque()
         self._busy = False
         self._called = False
-        self._closed = False
+        self._closed = self._dead = False
         self._waiting = 0
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
@@ -100,6 +100,9 @@ class Committer:
             self._room.set()
 
     def _put(self, kind: str, item: Any, done: Any) -> None:
+        if self._dead:
+            self._fail([(kind, item, done)], AppNotRunning("the app crashed"))
+            return
         self._queue.append((kind, item, done))
         if not self._busy and not self._called:
             self._called = True
@@ -139,6 +142,9 @@ class Committer:
     def _answered(
         self, batch: Batch, items: list[tuple[str, Any, Any]], answer: Answer | None, error: BaseException | None
     ) -> None:
+        if self._dead:
+            self._fail(items, AppNotRunning("the app crashed"))
+            return
         if isinstance(error, TransientError):
             self._retry(batch, items, error)
             return
@@ -182,7 +188,8 @@ class Committer:
     def _fail(self, items: list[tuple[str, Any, Any]], error: BaseException) -> None:
         for kind, _, done in items:
             if kind == "commits":
-                done(False, None)
+                if not self._dead:
+                    done(False, None)
             elif kind == "looks":
                 if done is not None:
                     done()
@@ -211,6 +218,13 @@ class Committer:
                 done()
         if answer.fenced:
             self.on_fenced()
+
+    def abandon(self) -> None:
+        """For tests: forget everything, as a crash does. Whoever waits for an answer hears that the app is gone."""
+        self._closed = self._dead = True
+        self._fail(list(self._queue), AppNotRunning("the app crashed"))
+        self._queue.clear()
+        self._idle.set()
 
     def close(self) -> None:
         """Take nothing more from outside; what is queued is still stored."""

@@ -17,6 +17,7 @@ class Duty:
         self._kicked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._working = False
+        self._failing = False
 
     def __repr__(self) -> str:
         return f"<Duty {self._name} working={self._working}>"
@@ -45,8 +46,11 @@ class Duty:
             self._kicked.clear()
             try:
                 rest = await self._round()
+                self._failing = False
             except Exception as error:
-                _logger.warning("%s: %s; trying again in a second", self._name, error)
+                if not self._failing:
+                    _logger.warning("%s: %s; trying again every second", self._name, error)
+                self._failing = True
                 rest = 1.0
             self._working = False
             try:

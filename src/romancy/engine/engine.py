@@ -25,7 +25,7 @@ from romancy.engine.resident import CancelAsked
 from romancy.engine.results import Ending, Results
 from romancy.engine.scheduler import Scheduler
 from romancy.engine.timers import LIMIT, WINDOW, Timers
-from romancy.errors import AppNotRunning, NotStorable
+from romancy.errors import AppNotRunning, NotStorable, StorageError
 from romancy.storage.protocol import CANCEL, AcceptAnswer, Matched, Request, RequestAnswer, Start, StartAnswer, Storage
 
 _logger = logging.getLogger("romancy")
@@ -33,6 +33,8 @@ CLAIM = 500
 """Instances claimed at a time."""
 NOTICE = 0.003
 """Seconds to gather before looking at what another process wrote."""
+STRAYS = 15 * SECOND
+"""How often to look for instances that got lost between database and memory."""
 SWEEP = 1.0
 """Seconds between looks for what nobody announced."""
 
@@ -76,7 +78,9 @@ class Engine:
         self.scheduler = Scheduler(
             storage, clock, registry, self.committer, self.hooks, self.results, state, max_resident
         )
-        self.activities = Activities(clock, max_activities, retry, state, self.scheduler.post, self._activity_started)
+        self.activities = Activities(
+            clock, max_activities, retry, state, self.scheduler.post, self._activity_started, self._attempt_over
+        )
         self.timers = Timers(clock, self.scheduler.fire, self._refresh_timers, timer_window)
         self.scheduler.activities, self.scheduler.timers = self.activities, self.timers
         self.committer.on_started = self.scheduler.begin
@@ -89,6 +93,8 @@ class Engine:
         self._refreshing: set[asyncio.Task[None]] = set()
         self._running = False
         self._noticed = False
+        self._strays_at = 0
+        self._suspects: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<Engine {self.worker_id} {self.scheduler!r} {self.committer!r} {self.activities!r} {self.timers!r}>"
@@ -125,10 +131,17 @@ class Engine:
         self.scheduler.watchdog.stop()
         if self.worker_id is not None:
             worker, self.worker_id = self.worker_id, None
-            await self.storage.release(worker)
+            await self._release(worker)
+        self.scheduler.closed = True
         self.scheduler.drop_all()
         await self.hooks.finish(self._grace)
         self.results.fail_all(AppNotRunning("the app was stopped while a result was awaited; the instance goes on"))
+
+    async def _release(self, worker: str) -> None:
+        try:
+            await self.storage.release(worker)
+        except StorageError as error:
+            _logger.warning("the instances can't be handed back (%s); others take them over when the lease ends", error)
 
     async def crash(self) -> None:
         """For tests: stop as if killed. Nothing is finished, stored or released."""
@@ -136,11 +149,11 @@ class Engine:
         for duty in (self._sweep, self._pruning, self._renewal):
             await duty.stop()
         self.timers.stop()
-        self.committer.close()
-        self.committer.on_answer = lambda answer: None
-        self.committer.on_started = lambda start: None
+        self.committer.abandon()
+        self.scheduler.closed = True
         self.scheduler.watchdog.stop()
         self.scheduler.drop_all()
+        self.results.fail_all(AppNotRunning("the app crashed"))
         await self.activities.stop(0)
 
     async def _flushed(self) -> None:
@@ -165,9 +178,13 @@ class Engine:
 
     # --- what others ask --------------------------------------------------------------------------------------------
     async def start_instance(self, start: Start) -> StartAnswer:
-        if self.worker_id is not None and self.registry.get(start.workflow) is not None and self.scheduler.has_room:
-            start.mine = True
-        answer = await self.committer.start(start)
+        known = self.worker_id is not None and self.registry.get(start.workflow) is not None
+        start.mine = known and self.scheduler.reserve()
+        try:
+            answer = await self.committer.start(start)
+        finally:
+            if start.mine:
+                self.scheduler.unreserve()
         if answer.created and not answer.owned:
             self._sweep.kick()
         return answer
@@ -234,6 +251,7 @@ class Engine:
         if worker is not None:
             await self.storage.take_over(worker)
             await self._claim(worker)
+            await self._gather_strays(worker)
             await self._read_mail(worker)
         mine = self.scheduler.residents
         elsewhere = [id for id in self.results.wanted if id not in mine]
@@ -257,6 +275,18 @@ class Engine:
             self.scheduler.want_room()
         if timers:
             self._refresh_timers()
+
+    async def _gather_strays(self, worker: str) -> None:
+        """What is ours and running but not in memory, because an answer was lost: rare, so looked for rarely."""
+        now = self.clock.now()
+        if now < self._strays_at:
+            return
+        self._strays_at = now + STRAYS
+        suspects = [id for id in await self.storage.running(worker) if not self.scheduler.knows(id)]
+        # Those that began meanwhile are on their way; only who is still missing after a turn is lost.
+        for instance in self._suspects & {id for id in suspects if not self.scheduler.knows(id)}:
+            self.scheduler.load(instance)
+        self._suspects = set(suspects)
 
     async def _read_mail(self, worker: str) -> None:
         mail = await self.storage.mail(worker, 1000)
@@ -326,6 +356,9 @@ class Engine:
                 activity_id=attempting.call.id,
                 attempt=attempting.attempt,
             )
+
+    def _attempt_over(self, attempting: Attempting) -> None:
+        self.scheduler.suspects.over(attempting.resident, attempting.call.id)
 
     @property
     def is_idle(self) -> bool:

@@ -76,7 +76,24 @@ class Looked:
     events: list[int]
 
 
-Input = ActivityDone | ActivityFailed | AttemptChanged | Due | TimedOut | EventOffered | CancelAsked | Looked
+@dataclass(slots=True)
+class SuspectBegins:
+    """A call that may have killed its worker is about to begin again: recorded first."""
+
+    op: str
+
+
+Input = (
+    ActivityDone
+    | ActivityFailed
+    | AttemptChanged
+    | Due
+    | TimedOut
+    | EventOffered
+    | CancelAsked
+    | Looked
+    | SuspectBegins
+)
 
 
 @dataclass(slots=True, eq=False)

@@ -18,15 +18,26 @@ from romancy.core import failure as failures
 from romancy.core.clock import Clock
 from romancy.core.history import pack_event
 from romancy.core.instance import Instance
-from romancy.core.model import Event, Status, from_us
+from romancy.core.model import Event, from_us
 from romancy.core.operations import ActivityCall, EventWait
 from romancy.core.registry import Registry
 from romancy.engine.activation import After, Step
 from romancy.engine.activities import Activities
 from romancy.engine.committer import Committer
 from romancy.engine.hooks import HookRunner
-from romancy.engine.resident import AttemptChanged, CancelAsked, Due, EventOffered, Input, Looked, Resident, TimedOut
+from romancy.engine.resident import (
+    AttemptChanged,
+    CancelAsked,
+    Due,
+    EventOffered,
+    Input,
+    Looked,
+    Resident,
+    SuspectBegins,
+    TimedOut,
+)
 from romancy.engine.results import Results
+from romancy.engine.suspects import MAX_DEATHS, Suspects, after_death
 from romancy.engine.timers import Timers
 from romancy.engine.watchdog import Watchdog
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, RomancyError
@@ -34,7 +45,6 @@ from romancy.storage.protocol import (
     CANCEL,
     Accept,
     Answer,
-    Attempt,
     Commit,
     RefusedValue,
     Snapshot,
@@ -44,8 +54,6 @@ from romancy.storage.protocol import (
 )
 
 _logger = logging.getLogger("romancy")
-MAX_CRASHES = 3
-"""An operation that outlived so many workers is blocked, not run again."""
 
 
 class Scheduler:
@@ -72,6 +80,9 @@ class Scheduler:
         self.activities: Activities
         self.timers: Timers
         self.watchdog = Watchdog()
+        self.suspects = Suspects(lambda resident, op: self.post(resident, SuspectBegins(op)))
+        self.closed = False
+        self._reserved = 0
         self.on_work: Callable[[], None] = lambda: None
         """There may be something to claim."""
         self._backlog = False
@@ -91,13 +102,23 @@ class Scheduler:
 
     @property
     def _is_below_limit(self) -> bool:
-        return len(self.residents) + len(self._loading) < self._max
+        return len(self.residents) + len(self._loading) + self._reserved < self._max
+
+    def reserve(self) -> bool:
+        """Keep a place for an instance that is about to be created; `unreserve` gives it back."""
+        if not self.has_room:
+            return False
+        self._reserved += 1
+        return True
+
+    def unreserve(self) -> None:
+        self._reserved -= 1
 
     # --- coming in --------------------------------------------------------------------------------------------------
     def begin(self, start: Start | Started) -> None:
         """Run an instance that was just created and is this worker's."""
         definition = self._registry.get(start.workflow)
-        if definition is None or start.id in self.residents:
+        if definition is None or start.id in self.residents or self.closed:
             return
         instance = Instance(
             definition,
@@ -131,6 +152,8 @@ class Scheduler:
 
     def load(self, instance: str, *inputs: Input, crashed: bool = False) -> None:
         """Read an instance and replay it; then feed it."""
+        if self.closed:
+            return
         if instance in self._loading:
             self._loading[instance] += inputs
             return
@@ -140,18 +163,20 @@ class Scheduler:
         task.add_done_callback(self._loads.discard)
 
     async def _load(self, instance: str, crashed: bool) -> None:
-        try:
-            snapshot = await self._storage.load(instance)
-        except RomancyError as error:
-            _logger.warning(
-                "instance %r can't be read (%s); it is tried again when something happens to it", instance, error
-            )
-            snapshot = None
+        while True:
+            try:
+                snapshot = await self._storage.load(instance)
+                break
+            except RomancyError as error:
+                _logger.warning("instance %r can't be read (%s); trying again", instance, error)
+                await asyncio.sleep(1)
         # Replaying runs user code, which must not happen inside a task.
         asyncio.get_running_loop().call_soon(self._revive, instance, snapshot, crashed)
 
     def _revive(self, instance_id: str, snapshot: Snapshot | None, crashed: bool) -> None:
         inputs = self._loading.pop(instance_id, [])
+        if self.closed:
+            return
         if instance_id in self.residents:
             for input in inputs:
                 self.post(self.residents[instance_id], input)
@@ -214,7 +239,7 @@ class Scheduler:
 
     def post(self, resident: Resident, input: Input) -> None:
         """Put something into an inbox; it is fed as soon as the instance's last commit is in."""
-        if not resident.gone:
+        if not resident.gone and not self.closed:
             resident.inbox.append(input)
             self._schedule(resident)
 
@@ -239,7 +264,13 @@ class Scheduler:
         if self._ready and not self._draining:
             self._draining = True
             asyncio.get_running_loop().call_soon(self._drain)
+        self._shrink()
         self._committer.flush()
+
+    def _shrink(self) -> None:
+        """More were taken on at once than may stay: those that wait by now can go."""
+        if len(self.residents) > self._max:
+            self._evict(len(self.residents) - self._max)
 
     def _activate(self, resident: Resident) -> None:
         instance = resident.instance
@@ -255,7 +286,7 @@ class Scheduler:
             self.watchdog.end()
         if resident.crashed:
             resident.crashed = False
-            if self._count_crash(resident, step):
+            if self._count_death(resident, step):
                 return
         if step.is_empty:
             self._follow(resident, after)
@@ -284,24 +315,22 @@ class Scheduler:
                 unfit.append(definition.name)
         return unfit
 
-    def _count_crash(self, resident: Resident, step: Step) -> bool:
-        """A worker died over this instance: remember it for what was running, and stop running what keeps killing."""
+    def _count_death(self, resident: Resident, step: Step) -> bool:
+        """A worker died over this instance: remember it for what was running; true if something killed too often."""
         for op in resident.instance.ops.values():
             if not isinstance(op, ActivityCall):
                 continue
-            old = resident.attempts.get(op.id) or Attempt(op.id, 0, self._clock.now())
-            if old.next_due is not None and old.next_due > self._clock.now():
-                continue  # it was resting between attempts
-            if old.crashes + 1 >= MAX_CRASHES:
+            record = after_death(op, resident.attempts.get(op.id), self._clock.now())
+            if record is None:
+                continue
+            if record.crashes >= MAX_DEATHS:
                 reason = (
-                    f"activity {op.id!r} was running each of the {MAX_CRASHES} times its worker died; "
+                    f"activity {op.id!r} was running each of the {MAX_DEATHS} times its worker died; "
                     "it is not run again until you resume the instance"
                 )
                 self._block(resident, RomancyError(reason))
                 return True
-            new = Attempt(op.id, old.n, old.first_at, None, old.error, old.progress, old.crashes + 1, started=True)
-            resident.attempts[op.id] = new
-            step.commit.attempts = [*(a for a in step.commit.attempts if a.op != op.id), new]
+            step.record_attempt(record)
         return False
 
     # --- after a commit ---------------------------------------------------------------------------------------------
@@ -345,6 +374,10 @@ class Scheduler:
             op = instance.ops.get(attempt.op)
             if isinstance(op, ActivityCall) and attempt.next_due is not None:
                 self.activities.retry_at(resident, op, attempt.next_due)
+        for id in after.begin:
+            op = instance.ops.get(id)
+            if isinstance(op, ActivityCall):
+                self.activities.start(resident, op)
         for op in after.confirm:
             self._confirm_timeout(resident, op)
         if resident.inbox:
@@ -354,6 +387,8 @@ class Scheduler:
         attempt = resident.attempts.get(op.id)
         if attempt is not None and attempt.next_due is not None and attempt.next_due > self._clock.now():
             self.activities.retry_at(resident, op, attempt.next_due)
+        elif attempt is not None and attempt.crashes and not attempt.started:
+            self.suspects.admit(resident, attempt)
         else:
             self.activities.start(resident, op)
 
@@ -432,6 +467,7 @@ class Scheduler:
     # --- what a batch brought ---------------------------------------------------------------------------------------
     def answered(self, answer: Answer) -> None:
         """Offers go to their instances; what events started begins."""
+        self._shrink()
         if answer.fenced:
             return
         elsewhere = False
@@ -457,6 +493,7 @@ class Scheduler:
             self._backlog = False
             self.on_work()
         self.activities.withdraw_all(resident)
+        self.suspects.over(resident)
         resident.instance.evict()
 
     async def seen_to(self, instance: str) -> None:
@@ -499,6 +536,8 @@ class Scheduler:
     def stop_loading(self) -> None:
         for task in self._loads:
             task.cancel()
+        for instance in list(self._loading):
+            self._acknowledge(instance)
         self._loading.clear()
 
     def fire(self, instance: str, op: str) -> None:
@@ -508,9 +547,9 @@ class Scheduler:
     def _logger_for(self, instance_id: str) -> Callable[[str], None]:
         return lambda message: _logger.warning("in instance %r: %s", instance_id, message)
 
-    def status_of(self, instance: str) -> Status | None:
-        resident = self.residents.get(instance)
-        return resident.instance.status if resident is not None else None
+    def knows(self, instance: str) -> bool:
+        """Whether it is in memory, or on its way there."""
+        return instance in self.residents or instance in self._loading
 
 
 def _accepted(event: Event, now: int) -> Event:

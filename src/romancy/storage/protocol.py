@@ -305,6 +305,16 @@ class InstanceRow:
 
 
 @dataclass(slots=True)
+class WorkerRow:
+    """A worker that holds its lease."""
+
+    id: str
+    host: str
+    until: int
+    started_at: int
+
+
+@dataclass(slots=True)
 class StoredWait:
     """A wait as it is listed: `kind` is event, timer or retry."""
 
@@ -367,6 +377,9 @@ class Storage(Protocol):
 
     async def mail(self, worker: str, limit: int) -> Mail: ...
     async def due(self, worker: str, before: int, limit: int) -> list[Due]: ...
+    async def running(self, worker: str) -> list[str]: ...
+    async def worker(self, worker: str) -> WorkerRow | None: ...
+    async def misfits(self, instance: str) -> list[tuple[int, str, str]]: ...
     async def load(self, instance: str) -> Snapshot | None: ...
     async def instance(self, instance: str) -> InstanceRow | None: ...
     async def finished(self, instances: Collection[str]) -> list[InstanceRow]: ...

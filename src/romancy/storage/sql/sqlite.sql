@@ -178,6 +178,13 @@ WHERE i.owner = ? AND i.status < 9 ORDER BY r.id LIMIT ?
 SELECT w.due_at, w.instance, w.op FROM waits w JOIN instances i ON i.id = w.instance
 WHERE w.due_at <= ? AND i.owner = ? AND i.status < 9 ORDER BY w.due_at LIMIT ?
 
+-- name: running_of_worker
+SELECT id FROM instances WHERE owner = ? AND status = 1
+-- name: worker
+SELECT id, host, until, started_at FROM workers WHERE id = ?
+-- name: misfits_of_instance
+SELECT event, op, error FROM misfits WHERE instance = ? ORDER BY event LIMIT 100
+
 -- name: instance
 SELECT id, workflow, status, owner, version, input, input_kind, output, error, deadline, description, created_at,
   updated_at, finished_at FROM instances WHERE id = ?

@@ -22,7 +22,9 @@ from romancy.storage.protocol import (
     Snapshot,
     StoredEvent,
     StoredWait,
+    TransientError,
     Trigger,
+    WorkerRow,
 )
 from romancy.storage.sqlite import owning, reading
 from romancy.storage.sqlite.connection import connect, lock_folder, migrate
@@ -86,11 +88,11 @@ class SQLiteStorage:
             self.on_foreign_change()
 
     async def close(self) -> None:
-        for thread in {self._writer, self._reader}:
+        threads, self._writer, self._reader = {self._writer, self._reader}, None, None  # no new jobs from here on
+        for thread in threads:
             if thread is not None:
                 await asyncio.get_running_loop().run_in_executor(None, thread.stop)
         self._locks.drop()
-        self._writer = self._reader = None
 
     def _write(self, job: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         if self._writer is None:
@@ -106,7 +108,8 @@ class SQLiteStorage:
     def commit(self, batch: Batch, answered: Answered) -> None:
         writer, batches = self._writer, self._batches
         if writer is None or batches is None:
-            answered(None, StorageError(f"the database {self.path!r} is not open"))
+            error = TransientError(f"the database {self.path!r} is not open")
+            asyncio.get_running_loop().call_soon(answered, None, error)
             return
 
         def apply(connection: sqlite3.Connection) -> Answer:
@@ -159,6 +162,16 @@ class SQLiteStorage:
 
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:
         return await self._read(lambda c: reading.due(c, worker, before, limit))
+
+    async def running(self, worker: str) -> list[str]:
+        return await self._read(lambda c: [id for (id,) in c.execute(SQL["running_of_worker"], (worker,))])
+
+    async def worker(self, worker: str) -> WorkerRow | None:
+        row = await self._read(lambda c: c.execute(SQL["worker"], (worker,)).fetchone())
+        return None if row is None else WorkerRow(*row)
+
+    async def misfits(self, instance: str) -> list[tuple[int, str, str]]:
+        return await self._read(lambda c: c.execute(SQL["misfits_of_instance"], (instance,)).fetchall())
 
     async def load(self, instance: str) -> Snapshot | None:
         return await self._read(lambda c: reading.load(c, instance))

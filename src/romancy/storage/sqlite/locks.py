@@ -23,10 +23,17 @@ class WorkerLocks:
         """Take this worker's own lock, for as long as the process lives."""
         if self._folder is None or fcntl is None:
             return
-        self._folder.mkdir(exist_ok=True)
-        handle = os.open(self._folder / worker, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        handle = self._create(self._folder / worker)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._mine[worker] = handle
+
+    def _create(self, path: Path) -> int:
+        while True:
+            path.parent.mkdir(exist_ok=True)
+            try:
+                return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+            except FileNotFoundError:
+                continue  # the last worker of another process just tidied the folder away
 
     def is_dead(self, worker: str) -> bool:
         """True only if it is certain; a missing file proves nothing (another host, another mount)."""
@@ -50,6 +57,7 @@ class WorkerLocks:
         if self._folder is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self._folder / worker)
+                self._folder.rmdir()  # succeeds for the last one only
         if handle is not None:
             os.close(handle)
 

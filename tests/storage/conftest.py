@@ -1,0 +1,148 @@
+"""A database to try everything on. A fourth backend is one more entry in `BACKENDS`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from romancy.core.history import Entry, Kind, pack_event
+from romancy.core.matching import Filter
+from romancy.core.model import SECOND, Event
+from romancy.storage.protocol import Accept, AcceptAnswer, Answer, Batch, Commit, Consumption, Start, Storage, WaitRow
+from romancy.storage.sqlite import SQLiteStorage
+from romancy.testing import ManualClock
+
+BEGINNING = 1_800_000_000 * SECOND
+LEASE = 10 * SECOND
+
+BACKENDS: dict[str, Callable[[Path, ManualClock], Storage]] = {
+    "file": lambda folder, clock: SQLiteStorage(str(folder / "romancy.db"), durability="normal", clock=clock),
+    "memory": lambda folder, clock: SQLiteStorage(":memory:", clock=clock),
+}
+
+
+class Database:
+    """A storage, and short ways to say what tests say all the time."""
+
+    def __init__(self, storage: Storage, clock: ManualClock) -> None:
+        self.storage, self.clock = storage, clock
+
+    @property
+    def now(self) -> int:
+        return self.clock.now()
+
+    # --- writing --------------------------------------------------------------------------------------------------------
+    def batch(self, worker: str | None = None, *, workflows: tuple[str, ...] = ("wf",), **items: Any) -> Batch:
+        return Batch(worker, workflows, os.urandom(16), self.now, **items)
+
+    async def submit(self, batch: Batch) -> Answer:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def answered(answer: Answer | None, error: BaseException | None) -> None:
+            if error is not None:
+                future.set_exception(error)
+            elif answer is not None:
+                future.set_result(answer)
+
+        self.storage.commit(batch, answered)
+        return await future
+
+    async def commit(self, worker: str | None = None, **items: Any) -> Answer:
+        return await self.submit(self.batch(worker, **items))
+
+    async def register(self, *workers: str, workflows: tuple[str, ...] = ("wf",), triggers: Any = ()) -> None:
+        for worker in workers:
+            await self.storage.register(worker, LEASE, triggers, workflows)
+
+    async def start(self, id: str, worker: str | None = None, workflow: str = "wf") -> None:
+        """A new instance, this worker's (or nobody's)."""
+        answer = await self.commit(worker, starts=[self.starting(id, workflow, mine=worker is not None)])
+        assert answer.starts[0].created
+
+    def starting(self, id: str, workflow: str = "wf", *, input: bytes = b"{}", mine: bool = False) -> Start:
+        return Start(id, workflow, input, 0, self.now, mine=mine)
+
+    def event(self, type: str = "go", data: object = None, **fields: Any) -> Accept:
+        fields = {"id": os.urandom(8).hex(), "source": "test", "accepted_at": self.now, **fields}
+        raw = None if data is None else json.dumps(data).encode()
+        event = Event(type=type, data=raw, datacontenttype="application/json", **fields)
+        return Accept(event, pack_event(event))
+
+    async def send(self, type: str = "go", data: object = None, **fields: Any) -> AcceptAnswer:
+        return (await self.commit(accepts=[self.event(type, data, **fields)])).accepts[0]
+
+    def wait(self, op: str = "w", *types: str, filter: Filter | None = None, **fields: Any) -> WaitRow:
+        """A wait for events of these types (default: "go"), or with `due` alone a timer."""
+        if not types and "due" in fields and filter is None:
+            return WaitRow(op, self.now, **fields)
+        types = types or ("go",)
+        spec: dict[str, Any] = {"types": types}
+        if filter is not None:
+            fields["filter"] = filter
+            spec["filter"] = filter.to_json()
+        return WaitRow(op, self.now, types=types, spec=json.dumps(spec).encode(), **fields)
+
+    async def step(self, instance: str, worker: str, version: int, **fields: Any) -> Answer:
+        """One commit of one instance that must be applied."""
+        fields = {"status": "waiting_for_event", **fields}
+        answer = await self.commit(worker, commits=[Commit(instance, version, at=self.now, **fields)])
+        assert answer.commits == [True], f"the commit of {instance} at {version} was refused"
+        return answer
+
+    async def waiting(self, instance: str, worker: str, *waits: WaitRow) -> Answer:
+        """A new instance that waits."""
+        await self.start(instance, worker)
+        return await self.step(instance, worker, 0, opened=waits or [self.wait()])
+
+    async def take(self, instance: str, worker: str, version: int, seq: int, wait: WaitRow, **fields: Any) -> Answer:
+        """The instance takes an event with a wait, which is over thereby."""
+        return await self.step(
+            instance,
+            worker,
+            version,
+            entries=[Entry(version, Kind.EVENT_RECEIVED, wait.op, self.now, wait.spec, b"{}", seq)],
+            consumed=[Consumption(seq, wait.types[0], wait)],
+            closed=[wait.op],
+            hints=[seq],
+            **fields,
+        )
+
+    # --- reading --------------------------------------------------------------------------------------------------------
+    async def look(self, instance: str, worker: str, op: str | None = None) -> list[tuple[str, int]]:
+        """What a look offers: (wait, event)."""
+        answer = await self.commit(worker, looks=[(instance, op)])
+        return [(offer.op, offer.event.seq) for offer in answer.offers]
+
+    async def version(self, instance: str) -> int:
+        row = await self.storage.instance(instance)
+        assert row is not None
+        return row.version
+
+    async def claim(self, worker: str, *workflows: str, limit: int = 100, within: int = 0) -> dict[str, Any]:
+        claimed = await self.storage.claim(worker, workflows or ("wf",), limit, self.now + within)
+        return {item.id: item for item in claimed}
+
+    async def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        return await self.storage._read(lambda c: c.execute(query, values).fetchall())  # type: ignore[attr-defined]
+
+
+def offers(answer: Answer) -> list[tuple[str, str, int]]:
+    """(instance, wait, event) of an answer's offers, in order."""
+    return sorted((offer.instance, offer.op, offer.event.seq) for offer in answer.offers)
+
+
+@pytest.fixture(params=BACKENDS)
+async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    clock = ManualClock(BEGINNING)
+    storage = BACKENDS[request.param](tmp_path, clock)
+    await storage.open()
+    database = Database(storage, clock)
+    await database.register("me")
+    yield database
+    await storage.close()
