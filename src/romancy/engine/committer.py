@@ -47,7 +47,7 @@ class Committer:
         self.worker: str | None = None
         self.on_started: Callable[[Start], None] = lambda start: None
         self.on_answer: Callable[[Answer], None] = lambda answer: None
-        self.on_fenced: Callable[[], None] = lambda: None
+        self.on_fenced: Callable[[str | None], None] = lambda worker: None
         self._storage, self._clock, self._workflows = storage, clock, workflows
         self._queue: deque[tuple[str, Any, Any]] = deque()
         self._busy = False
@@ -157,7 +157,7 @@ class Committer:
                 items, error if isinstance(error, RefusedValue) else RefusedValue(f"it can't be stored: {error!r}")
             )
         else:
-            self._settle(items, answer)
+            self._settle(items, answer, batch.worker)
             self._next()
 
     def _retry(self, batch: Batch, items: list[tuple[str, Any, Any]], error: BaseException | None) -> None:
@@ -196,7 +196,7 @@ class Committer:
             elif not done.done():
                 done.set_exception(error)
 
-    def _settle(self, items: list[tuple[str, Any, Any]], answer: Answer) -> None:
+    def _settle(self, items: list[tuple[str, Any, Any]], answer: Answer, worker: str | None) -> None:
         answers: dict[str, Iterator[Any]] = {
             "starts": iter(answer.starts),
             "accepts": iter(answer.accepts),
@@ -217,7 +217,7 @@ class Committer:
             if kind == "looks" and done is not None:
                 done()
         if answer.fenced:
-            self.on_fenced()
+            self.on_fenced(worker)
 
     def abandon(self) -> None:
         """For tests: forget everything, as a crash does. Whoever waits for an answer hears that the app is gone."""

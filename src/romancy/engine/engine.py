@@ -113,8 +113,9 @@ class Engine:
 
     async def _register(self) -> None:
         """A fresh id every time: nothing an older registration left in flight can be taken for ours."""
-        self.worker_id = self.committer.worker = uuid.uuid4().hex
-        await self.storage.register(self.worker_id, self._lease, self.registry.triggers, self.registry.names)
+        worker = uuid.uuid4().hex
+        await self.storage.register(worker, self._lease, self.registry.triggers, self.registry.names)
+        self.worker_id = self.committer.worker = worker  # not before: nobody may know a name that has no row
 
     async def stop(self) -> None:
         """Finish or hand back what runs within the grace, store everything, then let go."""
@@ -167,9 +168,9 @@ class Engine:
         except TimeoutError:
             _logger.error("stopping with steps not stored; they will be repeated")
 
-    def _fenced(self) -> None:
+    def _fenced(self, worker: str | None) -> None:
         """Another worker took over, thinking this one dead: what is in memory is not ours any more."""
-        if not self._running or self.worker_id is None:
+        if not self._running or worker is None or worker != self.worker_id:
             return
         _logger.warning("worker %s was taken over by another (was it paused?); it starts afresh", self.worker_id)
         self.worker_id = self.committer.worker = None
@@ -309,7 +310,7 @@ class Engine:
             self._refresh_timers()
             self._sweep.kick()
         elif not await self.storage.renew(self.worker_id, self._lease):
-            self._fenced()
+            self._fenced(self.worker_id)
             return 0.0
         return self._lease / SECOND / 3
 

@@ -72,7 +72,9 @@ class Scheduler:
     ) -> None:
         self._storage, self._clock, self._registry, self._committer = storage, clock, registry, committer
         self._hooks, self._results, self._state, self._max = hooks, results, state, max_resident
-        self.residents: OrderedDict[str, Resident] = OrderedDict()
+        self.residents: dict[str, Resident] = {}
+        self._idle: OrderedDict[str, Resident] = OrderedDict()
+        """Residents that only wait, longest idle first: they may be evicted."""
         self._ready: deque[Resident] = deque()
         self._draining = False
         self._loading: dict[str, list[Input]] = {}
@@ -98,11 +100,7 @@ class Scheduler:
     @property
     def has_room(self) -> bool:
         """Whether more instances may be taken on."""
-        return self._is_below_limit or self._evict(1) > 0
-
-    @property
-    def _is_below_limit(self) -> bool:
-        return len(self.residents) + len(self._loading) + self._reserved < self._max
+        return len(self.residents) + len(self._loading) + self._reserved < self._max or bool(self._idle)
 
     def reserve(self) -> bool:
         """Keep a place for an instance that is about to be created; `unreserve` gives it back."""
@@ -134,8 +132,7 @@ class Scheduler:
 
     def _admit(self, resident: Resident) -> None:
         self.residents[resident.instance.id] = resident
-        if len(self.residents) > self._max:
-            self._evict(len(self.residents) - self._max)
+        self._shrink()
         self._schedule(resident)
 
     def wake(self, instance: str, input: Input) -> None:
@@ -247,6 +244,7 @@ class Scheduler:
         if resident.scheduled or resident.committing:
             return
         resident.scheduled = True
+        self._idle.pop(resident.instance.id, None)
         self._ready.append(resident)
         if not self._draining:
             self._draining = True
@@ -264,17 +262,10 @@ class Scheduler:
         if self._ready and not self._draining:
             self._draining = True
             asyncio.get_running_loop().call_soon(self._drain)
-        self._shrink()
         self._committer.flush()
-
-    def _shrink(self) -> None:
-        """More were taken on at once than may stay: those that wait by now can go."""
-        if len(self.residents) > self._max:
-            self._evict(len(self.residents) - self._max)
 
     def _activate(self, resident: Resident) -> None:
         instance = resident.instance
-        self.residents.move_to_end(instance.id)
         step = Step(resident, self._clock.now(), self.stamp, self._hooks.wanted)
         self.watchdog.begin(instance)
         try:
@@ -382,6 +373,9 @@ class Scheduler:
             self._confirm_timeout(resident, op)
         if resident.inbox:
             self._schedule(resident)
+        elif resident.is_evictable:
+            self._idle[instance.id] = resident
+            self._shrink()
 
     def _start_activity(self, resident: Resident, op: ActivityCall) -> None:
         attempt = resident.attempts.get(op.id)
@@ -467,7 +461,6 @@ class Scheduler:
     # --- what a batch brought ---------------------------------------------------------------------------------------
     def answered(self, answer: Answer) -> None:
         """Offers go to their instances; what events started begins."""
-        self._shrink()
         if answer.fenced:
             return
         elsewhere = False
@@ -488,8 +481,9 @@ class Scheduler:
         """Forget an instance; its code is not to act any more."""
         resident.gone = True
         self.residents.pop(resident.instance.id, None)
+        self._idle.pop(resident.instance.id, None)
         self._acknowledge(resident.instance.id)
-        if self._backlog and self._is_below_limit:
+        if self._backlog and self.has_room:
             self._backlog = False
             self.on_work()
         self.activities.withdraw_all(resident)
@@ -512,19 +506,10 @@ class Scheduler:
         """More instances wait to be taken on: say when there is room."""
         self._backlog = True
 
-    def _evict(self, count: int) -> int:
+    def _shrink(self) -> None:
         """Make room: the longest idle go first. Waiting ones cost nothing in the database."""
-        evicted = 0
-        for _ in range(min(len(self.residents), count + 100)):
-            id, resident = next(iter(self.residents.items()))
-            if resident.is_evictable:
-                self.drop(resident)
-                evicted += 1
-                if evicted >= count:
-                    break
-            else:
-                self.residents.move_to_end(id)
-        return evicted
+        while len(self.residents) > self._max and self._idle:
+            self.drop(self._idle.popitem(last=False)[1])
 
     def drop_all(self) -> None:
         for resident in list(self.residents.values()):

@@ -6,10 +6,11 @@ SELECT 1 FROM workers WHERE id = ?
 SELECT coalesce(max(seq), 0) FROM events
 
 -- name: insert_instance
-INSERT INTO instances (id, workflow, status, owner, token, since, input, input_kind, deadline, created_at, updated_at)
-VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
+INSERT INTO instances
+  (id, workflow, status, owner, token, birth, since, input, input_kind, deadline, created_at, updated_at)
+VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
 -- name: existing_instance
-SELECT workflow, input, token FROM instances WHERE id = ?
+SELECT workflow, input, birth FROM instances WHERE id = ?
 
 -- name: touch_instance
 UPDATE instances SET version = version + 1, token = ?, updated_at = ?

@@ -69,8 +69,8 @@ class BatchWriter:
         first = self._is_first(start.id)
         if self._insert_instance(start, owner, batch.token, horizon):
             return StartAnswer(True, owned=owner is not None)
-        workflow, stored, token = self._run(SQL["existing_instance"], (start.id,)).fetchone()
-        if token == batch.token and first:
+        workflow, stored, birth = self._run(SQL["existing_instance"], (start.id,)).fetchone()
+        if birth == batch.token and first:
             return StartAnswer(
                 True, owned=owner is not None
             )  # this very batch got through before, and only its answer was lost
@@ -88,6 +88,7 @@ class BatchWriter:
             start.id,
             start.workflow,
             owner,
+            token,
             token,
             horizon,
             start.input,
@@ -139,6 +140,9 @@ class BatchWriter:
             commit.version,
         )
         return self._run(SQL["advance_instance"], values).rowcount == 1
+
+    def _was_born(self, instance: str, batch: Batch) -> bool:
+        return self._run(SQL["existing_instance"], (instance,)).fetchone()[2] == batch.token
 
     def _is_token(self, instance: str, batch: Batch) -> bool:
         row = self._run(SQL["instance_token"], (instance,)).fetchone()
@@ -235,7 +239,7 @@ class BatchWriter:
             deadline = None if timeout is None else batch.at + timeout
             start = Start(instance, workflow, item.payload, EVENT, batch.at, deadline)
             owner = batch.worker if workflow in batch.workflows and not fenced else None
-            if self._insert_instance(start, owner, batch.token, seq) or self._is_token(instance, batch):
+            if self._insert_instance(start, owner, batch.token, seq) or self._was_born(instance, batch):
                 started.append(Started(instance, workflow, owner, batch.at, item.payload, EVENT, deadline))
         return started
 

@@ -18,7 +18,8 @@ CREATE TABLE instances (
   status INTEGER NOT NULL,
   owner TEXT,
   version INTEGER NOT NULL DEFAULT 0,
-  token BLOB NOT NULL,
+  token BLOB NOT NULL,              -- of the batch that last wrote to it
+  birth BLOB NOT NULL,              -- of the batch that created it
   since INTEGER NOT NULL,           -- events up to this one were there before the instance
   parent TEXT,
   input BLOB NOT NULL,
