@@ -484,7 +484,6 @@ async def test_an_activity_that_raises_strange_things(env: Environment) -> None:
     assert result[1] == "SystemExit"
 
 
-@pytest.mark.xfail(strict=True, run=False, reason="engine-11: it ends the loop")
 async def test_an_async_activity_that_raises_system_exit(env: Environment) -> None:
     @activity(retry=NO_RETRY)
     async def leaves(ctx: ActivityContext) -> None:

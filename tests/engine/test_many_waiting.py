@@ -31,7 +31,6 @@ async def statements(app: App, act: Any) -> int:
     return len([s for s in seen if not s.startswith("PRAGMA")])
 
 
-@pytest.mark.xfail(strict=False, reason="engine-13: a few stay resident above the limit, and evicting is slow")
 async def test_twenty_thousand_wait_and_one_is_woken(db: str) -> None:
     async with App(db, workflows=[waiter], durability="normal", max_resident=ROOM) as app:
         residents = app.engine.scheduler.residents
