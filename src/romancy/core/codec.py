@@ -9,34 +9,25 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import marshal
 import sys
 import types
 import typing
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import is_dataclass
-from datetime import date, datetime, time, timedelta, timezone
-from decimal import Decimal
+from collections.abc import Callable
+from datetime import datetime, time, timedelta, timezone
 from enum import Enum
 from functools import cached_property, partial
-from math import copysign
 from typing import Any, NamedTuple, NoReturn, Union, cast, get_args, get_origin
-from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import typing_extensions
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationUnexpectedValue as UnexpectedValue
 from pydantic_core import SchemaSerializer, SchemaValidator, TzInfo, core_schema, to_json
 
+from romancy.core.exact import Schema, Unfit, compare, culprit, describe, found_at, marshalled_same
 from romancy.errors import NotStorable
-
-Schema = dict[str, Any]
-Path = tuple[Any, ...]
-_Parts = Iterable[tuple[Any, Any]]
 
 # Models and dataclasses carry their own settings; these are laid over them, or bytes and NaN inside would be lost.
 _EXACT: Schema = {
@@ -57,20 +48,9 @@ _PLAIN = frozenset(
     "any str int float bool none list dict nullable union literal typed-dict typed-dict-field tuple default".split()
 )
 _SCALARS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "none": type(None)}
-_ATOMS = frozenset((str, int, bool, type(None), bytes, date, timedelta, UUID))  # equal is the same
-_kind: Callable[[Any], Any] = type
 typed_dict: Callable[..., Any] = cast(Any, typing_extensions.TypedDict)
 _HIDDEN = "\0"  # begins the tags of choices that are ours, not the annotation's
 _MOST_DIGITS = 4000  # Python and pydantic read no longer ints than 4300 digits
-
-
-class Unfit(Exception):
-    """A value that would not come back as it is; `path` leads to the place inside it."""
-
-    def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(problem)
-        self.path = path
-        self.problem = problem
 
 
 class Codec:
@@ -150,11 +130,11 @@ class Wire:
         try:
             raw = self._dump(value)
         except Exception as error:  # user-written serializers raise what they like
-            raise _culprit(value, (), str(error).partition("\n")[0]) from error
+            raise culprit(value, (), str(error).partition("\n")[0]) from error
         if (known or type(value) is self._scalar) and (len(raw) <= _MOST_DIGITS or self._scalar is str):
             return raw
         back = self.read(raw, value)
-        if not (self._plain and _marshalled_same(value, back)):
+        if not (self._plain and marshalled_same(value, back)):
             self._compare(value, back)
         return raw
 
@@ -163,7 +143,7 @@ class Wire:
             return self._load(raw)
         except ValidationError as error:
             unfit = unfit_of(error, "would not be read back")
-            is_a = "" if original is inspect.Parameter.empty else _found_at(original, unfit.path)
+            is_a = "" if original is inspect.Parameter.empty else found_at(original, unfit.path)
             raise Unfit(unfit.path, is_a + unfit.problem) from error
         except Exception as error:  # user-written validators raise what they like
             raise Unfit((), f"would not be read back: {type(error).__name__}: {error}") from error
@@ -185,142 +165,6 @@ class Wire:
 def unfit_of(error: ValidationError, problem: str) -> Unfit:
     first = error.errors(include_url=False, include_context=False)[0]
     return Unfit(tuple(step for step in first["loc"] if str(step)[:1] != _HIDDEN), f"{problem}: {first['msg']}")
-
-
-def describe(unfit: Unfit, start: str = "it") -> str:
-    """The trouble in words: `it.items[0] is a set and would come back as a list`."""
-    steps = (f".{step}" if isinstance(step, str) and step.isidentifier() else f"[{step!r}]" for step in unfit.path)
-    return f"{start}{''.join(steps)} {unfit.problem}"
-
-
-def _marshalled_same(value: Any, back: Any) -> bool:
-    try:
-        return marshal.dumps(value, 2) == marshal.dumps(back, 2)  # version 2: later ones depend on reference counts
-    except ValueError:  # something else than a plain type, or a subclass of one
-        return False
-
-
-def compare(value: Any, back: Any, path: Path, tuples: bool = False) -> None:
-    """Raises `Unfit` at the first place where `back` is not exactly `value`; `tuples` may come back as lists."""
-    kind, back_kind = _kind(value), _kind(back)
-    if kind is not back_kind:
-        if kind is int and back_kind is float and value == back:
-            return
-        if not (tuples and kind is tuple and back_kind is list):
-            raise Unfit(path, f"is {_a(value)} and would come back as {_a(back)}")
-    if kind in _ATOMS:
-        same = value == back
-    elif isinstance(value, dict):
-        return _compare_items(cast(Schema, value), back, path, tuples)
-    elif isinstance(value, (set, frozenset)):
-        return _compare_sets(cast(set[Any], value), back, path, tuples)
-    elif (parts := _parts(value)) is not None:
-        return _compare_parts(parts, _parts(back) or (), path, tuples)
-    else:
-        same = _same_leaf(value, back)
-    if not same:
-        raise Unfit(path, f"is {value!r:.200} and would come back as {back!r:.200}")
-
-
-def _compare_items(value: Schema, back: Schema, path: Path, tuples: bool) -> None:
-    if len(value) != len(back):
-        raise Unfit(path, f"has {len(value)} keys of which {len(back)} would come back")
-    keys = {key: key for key in back}  # a TypedDict comes back in the order of its declaration
-    for key, inner in value.items():
-        if key not in keys or type(key) is not type(keys[key]):
-            raise Unfit(path, f"has the key {key!r:.200}, {_a(key)}, which would not come back so")
-        compare(key, keys[key], (*path, key), tuples)
-        compare(inner, back[key], (*path, key), tuples)
-
-
-def _compare_parts(parts: _Parts, back: _Parts, path: Path, tuples: bool) -> None:
-    theirs = iter(back)
-    for step, inner in parts:
-        back_step, back_inner = next(theirs, (_kind, None))
-        if step != back_step:
-            raise Unfit(path, f"would come back without its {step!r}")
-        compare(inner, back_inner, (*path, step), tuples)
-    for step, _ in theirs:
-        raise Unfit(path, f"would come back with a new {step!r}")
-
-
-def _compare_sets(value: set[Any], back: set[Any], path: Path, tuples: bool) -> None:
-    if len(value) != len(back):
-        raise Unfit(path, f"has {len(value)} elements of which {len(back)} would come back")
-    found = {element: element for element in back}
-    for element in value:
-        if element in found:
-            compare(element, found[element], (*path, element), tuples)
-        elif element == element or all(other == other for other in back):  # NaN is not found by looking
-            raise Unfit(path, f"would come back without its {element!r:.200}")
-
-
-def _parts(value: Any) -> _Parts | None:
-    """What a value holds, by name or place, in order; None of a leaf."""
-    if isinstance(value, (list, tuple, deque)):
-        return enumerate(cast(list[Any], value))
-    if isinstance(value, BaseModel):
-        return _model_parts(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return ((name, getattr(value, name, None)) for name in value.__dataclass_fields__)
-    return None
-
-
-def _model_parts(model: BaseModel) -> _Parts:
-    for name in type(model).model_fields:
-        yield name, model.__dict__.get(name)
-    yield from (model.__pydantic_extra__ or {}).items()
-    yield from (model.__pydantic_private__ or {}).items()
-
-
-def _same_leaf(value: Any, back: Any) -> bool:
-    if isinstance(value, float):
-        return (value == back and copysign(1, value) == copysign(1, back)) or (value != value and back != back)
-    if isinstance(value, Decimal):
-        return bool(value.as_tuple() == back.as_tuple())
-    if isinstance(value, (datetime, time)):
-        return _same_moment(value, back)
-    if _kind(value).__eq__ is object.__eq__:
-        return bool(getattr(value, "__dict__", value) == getattr(back, "__dict__", back))
-    return bool(value == back)
-
-
-def _same_moment(value: datetime | time, back: datetime | time) -> bool:
-    zone = value.tzinfo
-    if value.fold != back.fold or value.replace(tzinfo=None) != back.replace(tzinfo=None):
-        return False
-    if zone is back.tzinfo:
-        return True
-    if isinstance(zone, ZoneInfo):
-        return isinstance(back.tzinfo, ZoneInfo) and zone.key == back.tzinfo.key
-    # Any other kind of zone would come back as nothing but its offset of that day.
-    named_same = value.tzname() == back.tzname() if isinstance(zone, timezone) else isinstance(zone, TzInfo)
-    return named_same and value.utcoffset() == back.utcoffset()
-
-
-def _culprit(value: Any, path: Path, problem: str) -> Unfit:
-    """Goes down to the innermost part that will not be written, to name it."""
-    within = cast(Schema, value).items() if isinstance(value, dict) else _parts(value)
-    for step, inner in (within or ()) if len(path) < 50 else ():  # endless ones are refused too
-        try:
-            to_json(inner)
-        except Exception:
-            return _culprit(inner, (*path, step), problem)
-    return Unfit(path, f"is {_a(value)} and can't be written: {problem}")
-
-
-def _found_at(value: Any, path: Path) -> str:
-    try:
-        for step in path:
-            value = value[step] if hasattr(value, "__getitem__") else getattr(value, step)
-    except (LookupError, TypeError, AttributeError):  # a path may name choices and keys, too
-        return ""
-    return f"is {_a(value)} and "
-
-
-def _a(value: Any) -> str:
-    name = type(value).__qualname__
-    return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def _named(annotation: Any) -> str:
