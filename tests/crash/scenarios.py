@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +24,7 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.storage.sqlite.writing import triggered_id
 from tests.crash.stage import Stage
 
 Script = Callable[[Stage], Awaitable[None]]
@@ -29,20 +32,24 @@ Script = Callable[[Stage], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Scenario:
-    """`ordered`: the order of history entries is part of the outcome (false where threads decide it)."""
+    """`ends`: what each instance returns, or the message of its error.
+
+    `ordered`: the order of history entries is part of the outcome (false where threads decide it).
+    """
 
     name: str
     workflows: Sequence[Workflow[..., Any]]
     script: Script
+    ends: dict[str, Any]
     ordered: bool = True
 
 
 SCENARIOS: list[Scenario] = []
 
 
-def scenario(*workflows: Workflow[..., Any], ordered: bool = True) -> Callable[[Script], Script]:
+def scenario(*workflows: Workflow[..., Any], ends: dict[str, Any], ordered: bool = True) -> Callable[[Script], Script]:
     def add(script: Script) -> Script:
-        SCENARIOS.append(Scenario(script.__name__, workflows, script, ordered))
+        SCENARIOS.append(Scenario(script.__name__, workflows, script, ends, ordered))
         return script
 
     return add
@@ -106,10 +113,11 @@ def announce_from_thread(ctx: ActivityContext, what: str) -> None:
 async def steps(ctx: WorkflowContext, n: int) -> list[Any]:
     n = await double(ctx, n)
     n = await triple(ctx, n)
-    return [n, await flaky(ctx, 2), str(ctx.uuid4()), ctx.random.random(), ctx.now().isoformat()]
+    again = ctx.uuid4() == uuid.UUID(int=random.Random(f"romancy:{ctx.instance_id}").getrandbits(128), version=4)
+    return [n, await flaky(ctx, 2), again, ctx.now().isoformat()]
 
 
-@scenario(steps)
+@scenario(steps, ends={"a": [42, [3, {"reached": 2}], True, "2027-01-15T08:00:03+00:00"]})
 async def activities_and_retries(play: Stage) -> None:
     await play.start(steps, 7, id="a")
     await play.advance(1)
@@ -136,7 +144,7 @@ async def fails(ctx: WorkflowContext) -> None:
     await charge(ctx, "0000")
 
 
-@scenario(answers, fails)
+@scenario(answers, fails, ends={"a": [["4242", 402], "ConnectionError", "attempt 4", 4], "b": "('0000', 402)"})
 async def failures_are_recorded(play: Stage) -> None:
     await play.start_together((answers, (), "a"), (fails, (), "b"))
     for _ in range(3):
@@ -151,6 +159,13 @@ async def times_out(ctx: WorkflowContext) -> str:
     except ActivityError as error:
         return f"{type(error).__name__} {error.attempts}"
     return "?"
+
+
+@scenario(times_out, ends={"a": "ActivityTimeout 4"})
+async def attempts_out_of_time(play: Stage) -> None:
+    await play.start(times_out, id="a")
+    for _ in range(4):
+        await play.advance(9)
 
 
 # --- waits ----------------------------------------------------------------------------------------------------------------
@@ -180,7 +195,23 @@ async def options(ctx: WorkflowContext) -> list[Any]:
     return got
 
 
-@scenario(options)
+@scenario(
+    options,
+    ends={
+        "a": [
+            ["p1", "plain", 1],
+            ["right one", "paid", {"order": {"id": 7}}],
+            ["fits", "paid", 9.5],
+            ["no", "no", "nobody"],
+            ["other order", "paid", {"order": {"id": 8}}],
+            ["p2", "plain", 2],
+            ["before its birth", "plain", 0],
+            ["never:1", ["never"]],
+            "nothing there",
+            ["p3", "plain", 3],
+        ]
+    },
+)
 async def every_option_of_wait_event(play: Stage) -> None:
     await play.send("plain", 0, id="before its birth")
     await play.start(options, id="a")
@@ -202,7 +233,7 @@ async def loops(ctx: WorkflowContext, n: int) -> list[str]:
     return [(await wait_event(ctx, "tick")).id for _ in range(n)]
 
 
-@scenario(loops)
+@scenario(loops, ends={"a": ["t0", "t1", "t2", "t3", "t4", "t5"], "b": ["t0", "t1"]})
 async def many_events_one_after_the_other(play: Stage) -> None:
     await play.start(loops, 6, id="a")
     await play.start(loops, 2, id="b")
@@ -225,7 +256,17 @@ async def sleepy(ctx: WorkflowContext) -> list[str]:
     return seen
 
 
-@scenario(sleepy, times_out)
+@scenario(
+    sleepy,
+    ends={
+        "a": [
+            "2027-01-15T08:00:00+00:00",
+            "2027-01-15T08:00:10+00:00",
+            "2027-01-15T09:00:00+00:00",
+            "2027-01-15T09:00:01.500000+00:00",
+        ]
+    },
+)
 async def sleeping(play: Stage) -> None:
     await play.start(sleepy, id="a")
     await play.advance(10)
@@ -241,7 +282,7 @@ async def bounded(ctx: WorkflowContext) -> None:
         await double(ctx, 1)
 
 
-@scenario(bounded)
+@scenario(bounded, ends={"a": "instance 'a' ran out of time"})
 async def a_workflow_out_of_time(play: Stage) -> None:
     await play.start(bounded.options(timeout=30), id="a")
     await play.advance(31)
@@ -257,7 +298,7 @@ async def all_together(ctx: WorkflowContext) -> list[Any]:
     return [numbers, flaked, went.id]
 
 
-@scenario(all_together, ordered=False)
+@scenario(all_together, ends={"a": [[0, 2, 4, 15], [2, {"reached": 1}], "go"]}, ordered=False)
 async def gathering(play: Stage) -> None:
     await play.start(all_together, id="a")
     await play.send("go", id="go")
@@ -286,7 +327,7 @@ async def group(ctx: WorkflowContext) -> list[Any]:
     return log
 
 
-@scenario(group)
+@scenario(group, ends={"a": [0, 2, 4, 1, "go"]})
 async def a_task_group_that_fails(play: Stage) -> None:
     await play.start(group, id="a")
     await play.send("go", id="go")
@@ -310,7 +351,7 @@ async def scopes(ctx: WorkflowContext) -> list[Any]:
     return log
 
 
-@scenario(scopes)
+@scenario(scopes, ends={"a": ["timeout", "l1", "l2", "gave up"]})
 async def timeouts_of_asyncio(play: Stage) -> None:
     await play.start(scopes, id="a")
     await play.advance(5)
@@ -333,7 +374,7 @@ async def first_of(ctx: WorkflowContext) -> list[Any]:
     return log
 
 
-@scenario(first_of)
+@scenario(first_of, ends={"a": [[1, 2, "r"], "l"]})
 async def losers_consume_nothing(play: Stage) -> None:
     await play.start(first_of, id="a")
     await play.send("right", id="r")
@@ -369,7 +410,26 @@ async def placed(ctx: WorkflowContext, event: ReceivedEvent[Payment]) -> list[An
     return [event.data.order, event.id, other.id]
 
 
-@scenario(sender, listener, placed)
+ONE = ["workflow", "sender/send announced:1", None, {"what": "one"}]
+TWO = ["workflow", "sender/send announced:2", "two", {"what": 8}]
+PRIVATE = ["workflow", "sender/send announced:3", None, {"what": "private"}]
+ACTIVITY = ["activity", "sender/announce:1/1", None, {"what": "from an activity"}]
+TARGETED = ["activity", "sender/announce:1/2", None, {"what": "from an activity", "again": True}]
+THREAD = ["thread", "sender/announce_from_thread:1/1", None, {"what": "from a thread"}]
+
+
+@scenario(
+    sender,
+    listener,
+    placed,
+    ends={
+        "sender": 8,
+        "listener": [ONE, TWO, PRIVATE, ACTIVITY, TARGETED, THREAD],
+        "bystander": [ONE, TWO, ACTIVITY, THREAD],
+        triggered_id("placed", "test", "fit"): [6, "fit", "last"],
+        triggered_id("placed", "workflow", "sender/send placed:1"): [5, "sender/send placed:1", "sender/announce:1/1"],
+    },
+)
 async def sending_from_inside(play: Stage) -> None:
     await play.start(listener, 6, id="listener")
     await play.start(listener, 4, id="bystander")
@@ -406,15 +466,22 @@ async def stubborn(ctx: WorkflowContext) -> str:
 
 @workflow
 async def in_activity(ctx: WorkflowContext) -> None:
-    await asyncio.gather(hang(ctx), wait_event(ctx, "cancelled"))
+    await asyncio.gather(hang(ctx), wait_event(ctx, "nobody sends this"))
 
 
-@scenario(careful, stubborn, in_activity)
+@scenario(
+    careful,
+    stubborn,
+    in_activity,
+    ends={"careful": "not needed", "stubborn": "ended all the same", "in activity": "enough"},
+)
 async def cancelling(play: Stage) -> None:
     await play.start(careful, id="careful")
     await play.start(stubborn, id="stubborn")
     await play.cancel("careful", "not needed")
     await play.cancel("stubborn")
+    await play.start(in_activity, id="in activity")
+    await play.cancel("in activity", "enough")
     await play.advance(1)
     await play.send("never", id="too late")
     await play.advance(5)
@@ -430,7 +497,7 @@ async def racer(ctx: WorkflowContext) -> str:
         return f"{ctx.now().isoformat()} {(await wait_event(ctx, 'goal')).id}"
 
 
-@scenario(racer)
+@scenario(racer, ends={"r0": "g0", "r1": "2027-01-15T08:00:10+00:00 g1", "r2": "cancelled"})
 async def one_winner(play: Stage) -> None:
     await play.start_together(*((racer, (), f"r{n}") for n in range(3)))
     await play.send("goal", id="g0", to="r0")

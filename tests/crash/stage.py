@@ -91,7 +91,9 @@ class Stage:
         dead = await self.read("SELECT id FROM workers")
         await app.crash()
         await app.start()
-        await app.engine.storage.take_over(app.engine.worker_id or "", [id for (id,) in dead if id != app.engine.worker_id])
+        await app.engine.storage.take_over(
+            app.engine.worker_id or "", [id for (id,) in dead if id != app.engine.worker_id]
+        )
         app.engine.kick()
         await self.env.settle()
 

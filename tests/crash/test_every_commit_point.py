@@ -6,6 +6,7 @@ sent and consumed, and nothing left behind.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.crash.faults import Fault, When
 from tests.crash.scenarios import SCENARIOS, Scenario
 from tests.crash.stage import stage
 
-ends = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
+every = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
 
 
 async def play(scenario: Scenario, *faults: Fault) -> dict[str, Any]:
@@ -26,30 +27,17 @@ async def play(scenario: Scenario, *faults: Fault) -> dict[str, Any]:
     return outcome
 
 
-@ends
+@every
 async def test_the_undisturbed_run_ends_everything(scenario: Scenario) -> None:
     outcome = await play(scenario)
     assert {status for _, status, _, _ in outcome["instances"]} <= {10, 11, 12}
+    ends = {id: json.loads(output) if output else error["message"] for id, _, output, error in outcome["instances"]}
+    assert ends == scenario.ends
     assert not outcome["left behind"]
 
 
-ARMED = "crash-1: timers of a claimed running instance are not armed"
-KNOWN = {
-    "gathering": ARMED,
-    "timeouts_of_asyncio": ARMED,
-    "sending_from_inside": "crash-2: an event sent from inside waits for the next sweep",
-}
-
-
-def disturbed(known: dict[str, str]) -> pytest.MarkDecorator:
-    def marks(name: str) -> Any:
-        return pytest.mark.xfail(strict=True, reason=known[name]) if name in known else ()
-
-    return pytest.mark.parametrize("scenario", [pytest.param(s, id=s.name, marks=marks(s.name)) for s in SCENARIOS])
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
-@disturbed(KNOWN)
+@every
 async def test_a_crash_at_any_commit_changes_nothing(scenario: Scenario, when: When) -> None:
     expected = await play(scenario)
     k = 0
@@ -65,7 +53,7 @@ async def test_a_crash_at_any_commit_changes_nothing(scenario: Scenario, when: W
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@disturbed({"gathering": ARMED})
+@every
 async def test_a_crash_while_taking_over_changes_nothing(scenario: Scenario, when: When) -> None:
     """The worker dies in the middle, and its successor while it registers, fences the dead or claims."""
     expected = await play(scenario)
@@ -73,7 +61,9 @@ async def test_a_crash_while_taking_over_changes_nothing(scenario: Scenario, whe
     k = 0
     while True:
         k += 1
-        second = Fault(k + 1, when, ("register", "take_over", "claim"))  # the first is the registration of the first life
+        second = Fault(
+            k + 1, when, ("register", "take_over", "claim")
+        )  # the first is the registration of the first life
         outcome = await play(scenario, Fault(middle, "after"), second)
         for part, value in expected.items():
             assert outcome[part] == value, f"{part} differs after a second crash {when} write {k} of taking over"

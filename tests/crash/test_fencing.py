@@ -81,7 +81,6 @@ class SlowRegister(MortalStorage):
         await self.inner.register(worker, *args)
 
 
-@pytest.mark.xfail(strict=True, reason="crash-4: the new id is used before it is registered")
 async def test_the_new_name_is_used_only_when_it_is_registered(state: dict[str, Any]) -> None:
     state["gate"].set()
     async with environment(workflows=[waits_at_the_gate], state=state) as env:

@@ -104,7 +104,9 @@ async def test_a_paused_worker_that_comes_back_is_fenced(workers: Cluster, tmp_p
         ended = everything(workers)
 
         stale.send_signal(signal.SIGCONT)  # its five activities end now, and it wants to record them
-        await asyncio.to_thread(eventually, lambda: workers.pids("through").count(stale.pid) == 5, 10, "the late results")
+        await asyncio.to_thread(
+            eventually, lambda: workers.pids("through").count(stale.pid) == 5, 10, "the late results"
+        )
         await asyncio.to_thread(eventually, lambda: len(workers.read("SELECT id FROM workers")) == 2, 10, "a new start")
         assert (old,) not in workers.read("SELECT id FROM workers"), "it goes on under its old name"
         assert everything(workers) == ended, "the stale worker wrote"

@@ -213,7 +213,9 @@ async def picky_environment(word: bytes) -> AsyncGenerator[tuple[Environment, Pi
 async def test_only_the_culprit_is_blocked() -> None:
     async with picky_environment(b"poison") as (env, picky):
         words = ["poison" if n == 5 else f"w{n}" for n in range(12)]
-        await asyncio.gather(*(env.app.start_workflow(talk.options(instance_id=f"t{n}"), w) for n, w in enumerate(words)))
+        await asyncio.gather(
+            *(env.app.start_workflow(talk.options(instance_id=f"t{n}"), w) for n, w in enumerate(words))
+        )
         await env.settle()
         assert picky.refusals > 1, "the culprit was alone in its batch: nothing was shown"
         for n, word in enumerate(words):

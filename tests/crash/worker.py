@@ -89,11 +89,32 @@ async def gatekeeper(ctx: WorkflowContext, gate: str) -> int:
     return await gated(ctx, gate)
 
 
+@activity
+async def walk(ctx: ActivityContext) -> None:
+    await asyncio.sleep(0.01)
+
+
+@workflow
+async def stroll(ctx: WorkflowContext) -> None:
+    await walk(ctx)
+
+
+@activity
+async def shoot(ctx: ActivityContext) -> None:
+    await asyncio.sleep(0.005)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@workflow
+async def killer(ctx: WorkflowContext) -> None:
+    await shoot(ctx)
+
+
 async def main(database: str, log_file: str, lease: float) -> None:
     state = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    app = App(database, workflows=[order, collector, listener, gatekeeper], state=state, lease=lease, grace=2)
+    app = App(database, workflows=[sys.modules[__name__]], state=state, lease=lease, grace=2)
     async with app:
         log(state, what="ready")
         await stop.wait()

@@ -118,7 +118,7 @@ async def test_a_worker_paused_past_its_lease_writes_nothing(db: str) -> None:
             assert dead == [paused.app.engine.worker_id]
             version = (await other.app.engine.storage.instance("one")).version  # type: ignore[union-attr]
             resident = paused.app.engine.scheduler.residents["one"]
-            paused.app.engine.scheduler.wake(
+            paused.app.engine.loader.wake(
                 "one", CancelAsked(0, "stale")
             )  # the paused one comes back and acts on old knowledge
             await until(lambda: resident.gone)

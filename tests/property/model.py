@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.property.programs import FLAKY_FAILS, PAST
+from tests.property.programs import PAST
 
 SECOND = 1_000_000
 
@@ -367,7 +367,10 @@ class Run:
         self.timers: list[Any] = []
         self.consumed: set[int] = set()
         self.sent: list[tuple[str, str, int, str | None]] = []
-        self.cancel_asked = self.cancelling = False
+        self.started = False
+        """Whether the start was acknowledged."""
+        self.cancel_tried = self.cancel_asked = self.cancelling = False
+        """Asked for, perhaps without an answer; acknowledged; seen in the history."""
         self.status: str | None = None
         self.output: Any = None
         self.fed = 0
@@ -409,7 +412,8 @@ class Run:
         self.at = entry.raw.at
         match entry.kind:
             case "cancel_requested":
-                assert self.cancel_asked and not self.cancelling, f"{self.id}: nobody asked for {entry}"
+                assert self.cancel_asked or self.cancel_tried, f"{self.id}: nobody asked for {entry}"
+                assert not self.cancelling, f"{self.id}: cancelled twice"
                 self.cancelling = True
                 self.root.cancel()
             case "event_received":
@@ -458,7 +462,8 @@ class Run:
         self.consumed.add(seq)
 
     def _check_due(self, timer: Any, entry: Any) -> None:
-        assert timer.due is not None and entry.raw.at >= timer.due, f"{self.id}: {entry} is early (due {timer.due})"
+        assert timer.due is not None, f"{self.id}: {entry} has no deadline"
+        assert entry.raw.at >= timer.due, f"{self.id}: {entry} is early (due {timer.due})"
 
     def _check_nothing_missed(self, wait: Wait) -> None:
         assert wait.due is not None
@@ -501,4 +506,4 @@ class Run:
         return sorted([*leaves, *(("timer", None, t.due) for t in self.timers)], key=repr)
 
 
-__all__ = ["FLAKY_FAILS", "Accepted", "Run", "World"]
+__all__ = ["SECOND", "Accepted", "Run", "Wait", "World"]

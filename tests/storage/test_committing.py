@@ -115,7 +115,6 @@ async def test_the_same_batch_again_gives_the_same_answer_and_changes_nothing(db
     assert [s.workflow for s in first.accepts[0].started] == ["triggered"]
 
 
-@pytest.mark.xfail(strict=True, reason="crash-5: the token of the commit is taken for that of the start")
 async def test_a_refused_start_beside_a_commit_of_that_instance_stays_refused(db: Database) -> None:
     await db.start("a", "me")
     batch = db.batch("me", starts=[db.starting("a", input=b"other")], commits=[Commit("a", 0, "running", db.now)])

@@ -44,28 +44,36 @@ def both() -> Iterator[list[sqlite3.Connection]]:
 def fill(c: sqlite3.Connection) -> None:
     ids = [f"i{n:05}" for n in range(ROWS)]
     c.execute("BEGIN")
-    c.execute("INSERT INTO workers (id, host, until, started_at) VALUES ('me', 'host', 1, 1)")
-    c.executemany(
-        "INSERT INTO instances (id, workflow, status, owner, token, since, input, input_kind, created_at, updated_at, "
-        "finished_at) VALUES (?, 'wf', ?, ?, x'', 0, x'', 0, ?, 0, ?)",
-        [
-            (id, (2, 1, 10)[n % 3], (None, "me")[n % 2] if n % 3 < 2 else None, n, n if n % 3 == 2 else None)
-            for n, id in enumerate(ids)
-        ],
-    )
-    c.executemany("INSERT INTO waits VALUES (?, 'w', ?, NULL, '', x'00', '', 0)", [(id, n) for n, id in enumerate(ids)])
-    c.executemany("INSERT INTO wait_keys VALUES (?, ?, ?, ?, 'w')", [("go", n % 3, b"k%d" % n, id) for n, id in enumerate(ids)])
-    c.executemany("INSERT INTO history (instance, n, kind, op, at) VALUES (?, ?, 1, 'x', 0)", [(ids[n % 50], n) for n in range(ROWS)])
-    c.executemany(
-        "INSERT INTO events (source, id, type, target, token, accepted_at, expires_at) VALUES ('s', ?, ?, ?, x'', ?, ?)",
-        [(id, f"type{n % 20}", None if n % 5 else id, n, None if n % 7 else n) for n, id in enumerate(ids)],
-    )
-    c.executemany("INSERT INTO event_keys VALUES (?, ?, ?)", [(n % 3, b"k%d" % n, n) for n in range(ROWS)])
-    c.executemany("INSERT INTO consumed VALUES (?, ?, 'w')", [(ids[n % 50], n) for n in range(ROWS)])
-    c.executemany("INSERT INTO marks VALUES (?, 'go', 0, x'', '', 1)", [(id,) for id in ids])
-    c.executemany("INSERT INTO misfits VALUES (?, 'M', ?, 'w', '')", [(id, n) for n, id in enumerate(ids)])
-    c.executemany("INSERT INTO attempts VALUES (?, 'a', 1, 0, ?, NULL, NULL, 0, 0)", [(id, n) for n, id in enumerate(ids)])
+    for n, id in enumerate(ids):
+        status = (2, 1, 10)[n % 3]
+        owner = "me" if n % 2 and status < 10 else None
+        insert(c, "instances", id=id, workflow="wf", status=status, owner=owner, created_at=n)
+        c.execute("UPDATE instances SET finished_at = ? WHERE id = ? AND status = 10", (n, id))
+        insert(c, "waits", instance=id, op="w", due_at=n, spec=b"{}")
+        insert(c, "wait_keys", type="go", shape=n % 3, key=b"k%d" % n, instance=id, op="w")
+        insert(c, "history", instance=ids[n % 50], n=n, op="x")
+        target, expires = (None if n % 5 else id), (None if n % 7 else n)
+        insert(c, "events", id=id, type=f"type{n % 20}", target=target, accepted_at=n, expires_at=expires)
+        insert(c, "event_keys", shape=n % 3, key=b"k%d" % n, seq=n)
+        insert(c, "consumed", instance=ids[n % 50], event=n, op="w")
+        insert(c, "marks", instance=id, type="go")
+        insert(c, "misfits", instance=id, model="M", event=n)
+        insert(c, "attempts", instance=id, op="a", next_due=n)
+    insert(c, "workers", id="me")
     c.execute("COMMIT")
+
+
+def insert(c: sqlite3.Connection, table: str, **values: Any) -> None:
+    """A row; what the schema wants besides is made up."""
+    for _, column, kind, required, default, _ in _columns(c, table):
+        if required and default is None and column not in values:
+            values[column] = {"INTEGER": 0, "BLOB": b""}.get(kind, "")
+    names = ", ".join(values)
+    c.execute(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(values))})", list(values.values()))
+
+
+def _columns(c: sqlite3.Connection, table: str) -> list[tuple[Any, ...]]:
+    return c.execute(f"PRAGMA table_info({table})").fetchall()
 
 
 def plan(c: sqlite3.Connection, statement: str) -> list[tuple[str, str]]:

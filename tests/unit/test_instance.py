@@ -1,7 +1,7 @@
 """One instance without engine or database: operations and ids, replay, time, cancellation, eviction.
 
-`Drive` plays the engine: it answers what is open, one fact at a time, and keeps the history; `again` replays that history
-through (other) code.
+`Drive` plays the engine: it answers what is open, one fact at a time, and keeps the history; `again` replays that
+history through (other) code.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def test_what_is_opened_and_closed_within_one_activation_leaves_no_trace() -> No
         waiting = asyncio.create_task(wait_event(ctx, "never"))
         await asyncio.sleep(0)
         waiting.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(5):  # noqa: ASYNC100
             pass
         await charge(ctx, 2)
 
@@ -348,7 +348,7 @@ def test_interleavings_are_those_of_the_history() -> None:
     assert drive.again().outcome == drive.outcome
 
 
-# --- leaving history ---------------------------------------------------------------------------------------------------
+# --- leaving history -------------------------------------------------------------------------------------------------
 
 
 def test_code_that_does_not_ask_for_what_was_recorded() -> None:
@@ -557,7 +557,7 @@ def test_endless_sleep_zero_fails_the_instance(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(loops, "MAX_STEPS", 10_000)
 
     async def wf(ctx: WorkflowContext) -> None:
-        while True:
+        while True:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
     drive = Drive(wf)
@@ -732,7 +732,7 @@ def test_a_stored_deadline_stands() -> None:
     drive.instance.evict()
 
 
-# --- async generators --------------------------------------------------------------------------------------------------
+# --- async generators ------------------------------------------------------------------------------------------------
 
 
 def test_generators_left_by_break_are_closed_in_order_at_the_end() -> None:
@@ -803,7 +803,7 @@ def test_a_generator_whose_cleanup_fails_does_not_replace_the_result() -> None:
     assert any("in finally" in line for line in drive.logged)
 
 
-# --- cancellation ------------------------------------------------------------------------------------------------------
+# --- cancellation ----------------------------------------------------------------------------------------------------
 
 
 def test_cancellation_is_seen_and_ends_as_cancelled() -> None:
@@ -902,7 +902,7 @@ def test_a_workflows_own_cancelled_error_is_no_cancellation() -> None:
     assert drive.outcome.status == "failed"
 
 
-# --- workflow timeout ----------------------------------------------------------------------------------------------------
+# --- workflow timeout ------------------------------------------------------------------------------------------------
 
 
 def test_workflow_timeout_cancels_and_fails() -> None:
@@ -949,7 +949,7 @@ def test_status_from_what_is_open() -> None:
     assert statuses == ["running", "waiting_for_timer", "waiting_for_event", "completed"]
 
 
-# --- eviction ------------------------------------------------------------------------------------------------------------
+# --- eviction --------------------------------------------------------------------------------------------------------
 
 
 def test_evicting_runs_no_cleanup_that_acts() -> None:

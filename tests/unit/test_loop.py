@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import random
 import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -135,8 +136,14 @@ def test_gather_hands_on_the_first_exception(owner: Owner) -> None:
     assert owner.now == 1
 
 
-def test_task_group_aborts_the_others_in_creation_order(owner: Owner) -> None:
-    seen: list[int] = []
+def test_task_group_aborts_the_others_in_the_same_order_every_time() -> None:
+    assert abort_order() == abort_order()
+    assert sorted(abort_order()) == list(range(20))
+
+
+def abort_order() -> list[int]:
+    owner, seen = Owner(), list[int]()
+    junk = [bytearray(random.randrange(300)) for _ in range(500)]
 
     async def child(n: int) -> None:
         try:
@@ -157,11 +164,12 @@ def test_task_group_aborts_the_others_in_creation_order(owner: Owner) -> None:
         except ExceptionGroup as errors:
             return len(errors.exceptions)
 
+    del junk[::2]
     task = owner.start(main())
     owner.ring()
     assert task.done()
-    assert seen == list(range(20))
     assert owner.timers == [], "the timers of the cancelled are withdrawn"
+    return seen
 
 
 def test_timeout_cancels_what_is_inside(owner: Owner) -> None:
@@ -225,16 +233,18 @@ def test_wait_first_completed(owner: Owner) -> None:
     assert owner.timers == []
 
 
-def test_sets_of_tasks_are_walked_in_creation_order(owner: Owner) -> None:
+def test_sets_of_tasks_and_futures_are_walked_in_the_same_order_every_time() -> None:
     async def main() -> Any:
-        tasks = [asyncio.create_task(after(0, n)) for n in range(50)]
-        junk = [bytearray(n) for n in range(1000)]
-        done, _ = await asyncio.wait(set(reversed(tasks)))
-        del junk
-        return [t.result() for t in done], [t.result() for t in set(tasks)]
+        loop, junk, tasks, futures = asyncio.get_running_loop(), list[Any](), list[asyncio.Task[int]](), list[Any]()
+        for n in range(50):
+            junk.append(bytearray(random.randrange(300)))
+            tasks.append(asyncio.create_task(after(0, n)))
+            futures.append(loop.create_future())
+            futures[-1].set_result(n)
+        done, _ = await asyncio.wait([*tasks, *(asyncio.shield(f) for f in futures)])
+        return [t.result() for t in done], [t.result() for t in {*tasks, *futures}]
 
-    done, walked = owner.finish(main())
-    assert done == walked == list(range(50))
+    assert Owner().finish(main()) == Owner().finish(main())
 
 
 def test_wait_for(owner: Owner) -> None:
@@ -409,7 +419,7 @@ def test_outer_loop_may_be_running(owner: Owner) -> None:
     assert asyncio.run(outside()) == ("inside", True)
 
 
-# --- async generators --------------------------------------------------------------------------------------------------
+# --- async generators ------------------------------------------------------------------------------------------------
 
 
 async def counting(name: str, seen: list[str]) -> AsyncGenerator[int, None]:
@@ -459,7 +469,7 @@ def test_finished_generators_do_not_pile_up(owner: Owner) -> None:
     assert len(owner.loop.generators) < 200
 
 
-# --- what is refused -----------------------------------------------------------------------------------------------------
+# --- what is refused -------------------------------------------------------------------------------------------------
 
 
 async def to_thread() -> None:
@@ -563,7 +573,7 @@ def test_endless_sleep_zero_is_capped(owner: Owner, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(loops, "MAX_STEPS", 10_000)
 
     async def main() -> None:
-        while True:
+        while True:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
     with pytest.raises(WorkflowStuck, match=r"endless loop around asyncio\.sleep\(0\)"):

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 
 from romancy.api.context import ActivityContext, Context, WorkflowContext
+from romancy.core.instance import Refusal
 from romancy.core.model import Attribute
 from romancy.core.outgoing import make_event
 
@@ -32,6 +33,8 @@ async def send_event(
     if not isinstance(ctx, WorkflowContext):
         raise TypeError(f"send_event needs the ctx of a workflow or activity, got {ctx!r}; outside use app.send_event")
     instance = ctx.instance
+    if instance.is_halted:
+        await Refusal(instance)
     instance.check_alive()
     op = instance.next_id(f"send {type}")
     event = make_event(

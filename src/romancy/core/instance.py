@@ -11,19 +11,20 @@ import asyncio
 import json
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 from romancy.core import failure as failures
 from romancy.core.failure import Failure
-from romancy.core.history import Entry, Kind, pack_event, plain_data, received, unpack_event
+from romancy.core.history import Entry, Kind, plain_data, received, unpack_event
 from romancy.core.loop import TimerHandle, WorkflowLoop
 from romancy.core.model import FOREVER_US, MAX_RESULT, SECOND, Event, ReceivedEvent, Status
 from romancy.core.operations import ActivityCall, EventWait, Operation, OperationFuture, Timer, user_line
 from romancy.core.registry import WorkflowDefinition
-from romancy.errors import InvalidInput, IOInWorkflow, NonDeterminismError, NotStorable, WaitTimeout, WorkflowStuck
+from romancy.core.settling import ANSWERS, SETTLE, name_of
+from romancy.errors import InvalidInput, IOInWorkflow, NonDeterminismError, NotStorable, WorkflowStuck
 
 current: ContextVar[Any] = ContextVar("romancy.current")
 """The context object of the workflow or activity that is running."""
@@ -35,6 +36,26 @@ BOUND, UNBOUND, EVENT = 0, 1, 2
 
 class Halted(BaseException):
     """Ends code that must not go on: its instance was evicted, or left its history. Never an `Exception`."""
+
+
+class Refusal:
+    """Awaiting it ends the code; code that catches even that, again and again, is left hanging where it stands."""
+
+    PATIENCE = 100
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+
+    def __await__(self) -> Generator[None, None, Any]:
+        self._instance.refusals += 1
+        if self._instance.refusals < self.PATIENCE:
+            raise Halted
+        while True:
+            yield
+
+
+_unclosable: list[Any] = []
+"""Coroutines that would not end: kept, or the collector would throw into them again."""
 
 
 @dataclass(slots=True)
@@ -89,6 +110,7 @@ class Instance:
         self.length = 0
         self.ops: dict[str, Operation] = {}
         self.cancelling: str | None = None
+        self.refusals = 0
         self.outcome: Outcome | None = None
         self.loop = WorkflowLoop(self)
         self._input, self._input_kind, self._deadline = input, input_kind, deadline
@@ -211,8 +233,8 @@ class Instance:
     def _feed(self, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
         if self.outcome is not None:
             raise NonDeterminismError(
-                f"the code of {self.id!r} has ended, but its history goes on with {_name(entry)}",
-                recorded=_name(entry),
+                f"the code of {self.id!r} has ended, but its history goes on with {name_of(entry)}",
+                recorded=name_of(entry),
                 asked="(the end)",
             )
         self.at = max(self.at, entry.at)
@@ -223,12 +245,12 @@ class Instance:
             self._run(root.cancel, self.cancelling)
             return
         operation = self._match(entry)
-        settle = _SETTLE.get(entry.kind)
+        settle = SETTLE.get(entry.kind)
         if settle is None:
             raise NonDeterminismError(
                 f"the history of {self.id!r} has an entry of kind {entry.kind} that this version does not know; "
                 "run it with the version of romancy that wrote it, or a newer one",
-                recorded=_name(entry),
+                recorded=name_of(entry),
             )
         self._close(operation)
         self._run(settle, self, operation, entry, value)
@@ -238,16 +260,16 @@ class Instance:
         operation = self.ops.get(entry.op)
         if operation is None:
             waiting = ", ".join(str(op) for op in self.ops.values()) or "nothing"
-            raise self._left_history(_name(entry), f"waits for {waiting}")
-        if entry.kind not in _ANSWERS[type(operation)]:
-            raise self._left_history(_name(entry), str(operation))
+            raise self._left_history(name_of(entry), f"waits for {waiting}")
+        if entry.kind not in ANSWERS[type(operation)]:
+            raise self._left_history(name_of(entry), str(operation))
         if entry.input is None or entry.input == operation.input:
             return operation
         if isinstance(operation, ActivityCall) and operation.activity.signature.same_call(
             entry.input, operation.arguments
         ):
             return operation
-        raise self._left_history(_name(entry), str(operation))
+        raise self._left_history(name_of(entry), str(operation))
 
     def _left_history(self, recorded: str, asked: str) -> NonDeterminismError:
         return NonDeterminismError(
@@ -260,13 +282,15 @@ class Instance:
 
     def _expect_marks(self) -> None:
         for entry in self._marks.values():
-            raise self._left_history(_name(entry), "did not send it")
+            raise self._left_history(name_of(entry), "did not send it")
 
     def _run(self, first: Callable[..., Any], *args: Any) -> None:
         """One activation, then look whether the code ended, is stuck, or left its history."""
         try:
             self.loop.run(first, *args)
         except WorkflowStuck as stuck:
+            if self._fault is not None:
+                raise self._fault from None
             self._finish(Outcome("failed", error=failures.capture(stuck)))
             return
         if self._fault is not None:
@@ -295,6 +319,12 @@ class Instance:
             if isinstance(error, asyncio.CancelledError) or error is None:
                 failure = Failure("CancelledError", self.cancelling)
         return Outcome(status, root.result() if error is None else None, failure)
+
+    def run_out_of_time(self) -> None:
+        """The whole workflow's time is over: its code sees a cancellation, and the instance fails."""
+        self._timed_out = True
+        assert self._root is not None
+        self._root.cancel("the workflow ran out of time")
 
     def _finish(self, outcome: Outcome) -> None:
         self.outcome = outcome
@@ -338,11 +368,12 @@ class Instance:
             raise ValueError(f"an id must not be empty or end in ':<number>' (counted ids do), got {given!r}")
         return given if count == 1 else f"{given}:{count}"
 
-    def perform(self, operation: Operation) -> OperationFuture:
+    def perform(self, operation: Operation) -> Awaitable[Any]:
         """Open an operation; its future is done when its entry is fed."""
+        if self.is_halted:
+            return Refusal(self)
         self.check_alive()
-        if operation.line is None:
-            operation.line = user_line()
+        operation.line = user_line()
         future = operation.future = OperationFuture(self, operation.id)
         self.ops[operation.id] = self._opened[operation.id] = operation
         return future
@@ -359,7 +390,7 @@ class Instance:
             if mark is None:
                 self.halt(self._left_history(f"nothing was sent as {op}", f"sends {identity.decode()}"))
             elif mark.input != identity:
-                self.halt(self._left_history(_name(mark), f"sends {identity.decode()}"))
+                self.halt(self._left_history(name_of(mark), f"sends {identity.decode()}"))
             return
         self.length += 1
         self._entries.append(Entry(self.length, Kind.EVENT_SENT, op, self.at, identity))
@@ -368,6 +399,7 @@ class Instance:
     def halt(self, fault: NonDeterminismError) -> None:
         """Stop the code where it stands; no `except Exception` of the user's can catch this."""
         self._fault = self._fault or fault
+        self.loop.halted = True
         raise Halted
 
     def describe(self, text: str) -> None:
@@ -384,8 +416,13 @@ class Instance:
         if self._opened.pop(operation.id, None) is None:
             self._closed.append(operation)
 
+    @property
+    def is_halted(self) -> bool:
+        """Evicted, or off its history: nothing the code asks for is done any more."""
+        return self.dead or self._fault is not None
+
     def check_alive(self) -> None:
-        if self.dead or self._fault is not None:
+        if self.is_halted:
             raise Halted
         if not self.loop.is_running():
             raise RuntimeError(
@@ -445,6 +482,11 @@ class Instance:
                     break
                 except BaseException:
                     continue
+            else:
+                _unclosable.append(coroutine)
+                self._log(
+                    f"workflow {self.definition.name!r} catches everything and can't be closed; it leaks a little"
+                )
 
 
 def _with_marks(entries: Iterable[Entry]) -> Iterator[tuple[Entry | None, dict[str, Entry]]]:
@@ -458,84 +500,6 @@ def _with_marks(entries: Iterable[Entry]) -> Iterator[tuple[Entry | None, dict[s
         yield fact, marks
         fact, marks = entry, {}
     yield fact, marks
-
-
-def _settle_result(self: Instance, op: Operation, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
-    assert isinstance(op, ActivityCall)
-    _resolve(op, op.activity.signature.result.decode, entry.payload or b"null")
-
-
-def _settle_failure(self: Instance, op: Operation, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
-    assert isinstance(op, ActivityCall)
-    failure = Failure.decode(entry.payload or b"{}")
-    assert op.future is not None
-    op.future.set_exception(failures.rebuild(failure, op.activity.name, op.activity.raises))
-
-
-def _settle_timer(self: Instance, op: Operation, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
-    if isinstance(op, Timer) and op.handle is not None:
-        op.handle.ring()
-    elif op.future is not None:
-        op.future.set_result(None)
-    else:
-        self._timed_out = True  # pyright: ignore[reportPrivateUsage]
-        root = self._root  # pyright: ignore[reportPrivateUsage]
-        assert root is not None
-        root.cancel("the workflow ran out of time")
-
-
-def _settle_event(self: Instance, op: Operation, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
-    assert isinstance(op, EventWait)
-    _resolve(op, lambda payload: value or fit(op, unpack_event(payload)), entry.payload or b"{}")
-
-
-def _settle_timeout(self: Instance, op: Operation, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
-    assert isinstance(op, EventWait)
-    assert op.future is not None
-    names = " or ".join(repr(t) for t in op.types)
-    op.future.set_exception(
-        WaitTimeout(f"no event {names} came in time for wait {op.id!r}", types=op.types, wait_id=op.id)
-    )
-
-
-def _resolve(op: Operation, decode: Callable[[bytes], Any], payload: bytes) -> None:
-    """A recorded value goes to the code as its decoded copy; one that no longer fits the types is the code's news."""
-    assert op.future is not None
-    try:
-        value = decode(payload)
-    except NotStorable as error:
-        op.future.set_exception(error)
-    else:
-        op.future.set_result(value)
-
-
-def fit(wait: EventWait, event: Event) -> ReceivedEvent[Any]:
-    """The event as this wait's model makes it; raises `NotStorable` where the data does not fit."""
-    model = wait.model_of(event.type)
-    if model is None:
-        return received(event, plain_data(event))
-    return received(event, model.judge(event.data if event.data is not None else b"null"))
-
-
-_Settle = Callable[[Instance, Operation, Entry, "ReceivedEvent[Any] | None"], None]
-_SETTLE: dict[int, _Settle] = {
-    Kind.ACTIVITY_COMPLETED: _settle_result,
-    Kind.ACTIVITY_FAILED: _settle_failure,
-    Kind.TIMER_FIRED: _settle_timer,
-    Kind.EVENT_RECEIVED: _settle_event,
-    Kind.WAIT_TIMED_OUT: _settle_timeout,
-}
-_ANSWERS: dict[type[Operation], set[int]] = {
-    ActivityCall: {Kind.ACTIVITY_COMPLETED, Kind.ACTIVITY_FAILED},
-    EventWait: {Kind.EVENT_RECEIVED, Kind.WAIT_TIMED_OUT},
-    Timer: {Kind.TIMER_FIRED},
-}
-
-
-def _name(entry: Entry) -> str:
-    kind = Kind(entry.kind).name.lower() if entry.kind in set(Kind) else f"kind {entry.kind}"
-    asked = f" {entry.input.decode('utf-8', 'replace')[:200]}" if entry.input else ""
-    return f"{kind} {entry.op}{asked}"
 
 
 def _from_input(error: BaseException) -> bool:
@@ -558,6 +522,3 @@ def _explain(error: BaseException) -> BaseException:
         better.__cause__ = error
         return better
     return error
-
-
-__all__ = ["Activation", "Halted", "Instance", "Outcome", "current", "fit", "pack_event"]

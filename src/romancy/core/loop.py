@@ -75,6 +75,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._running = False
         self._numbers = 0
+        self.halted = False
+        """The code left its history: nothing of it runs any more."""
         self.tasks: dict[int, asyncio.Task[Any]] = {}
         self.generators: list[AsyncGenerator[Any, Any]] = []
 
@@ -172,7 +174,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         while ready:
             handle = ready.popleft()
             if not handle._cancelled:  # type: ignore[attr-defined]
-                handle._run()  # type: ignore[attr-defined]
+                try:
+                    handle._run()  # type: ignore[attr-defined]
+                except SystemExit:
+                    continue  # a task of the workflow ended itself; whoever awaits it gets to know
+            if self.halted:
+                return
             steps += 1
             if steps > MAX_STEPS:
                 raise WorkflowStuck(
@@ -219,6 +226,19 @@ def _refuse_as_completed() -> None:
                 "make tasks of them first: as_completed([asyncio.create_task(c) for c in ...])"
             )
 
+
+def _number_of_gather(future: Any) -> int:
+    """`asyncio.gather` makes its future without asking the loop; on ours it is to hash by creation order, too."""
+    loop = future.get_loop()
+    if not isinstance(loop, WorkflowLoop):
+        return object.__hash__(future)
+    number: int | None = getattr(future, "_number", None)
+    if number is None:
+        number = future._number = loop.next_number()
+    return number
+
+
+tasks._GatheringFuture.__hash__ = _number_of_gather  # type: ignore[attr-defined]
 
 _ENSURE_FUTURE = getattr(tasks, "_ensure_future", tasks.ensure_future).__code__
 

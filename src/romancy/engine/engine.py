@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from romancy import hooks as h
 from romancy.core.clock import Clock
 from romancy.core.failure import Failure
 from romancy.core.model import SECOND, Event, from_us
-from romancy.core.operations import model_for
 from romancy.core.registry import Registry
 from romancy.core.retry import RetryPolicy
 from romancy.engine.activities import Activities, Attempting
 from romancy.engine.committer import Committer
+from romancy.engine.delivery import Accepted, Delivery
 from romancy.engine.duty import Duty
 from romancy.engine.hooks import HookRunner
+from romancy.engine.loader import Loader
 from romancy.engine.resident import CancelAsked
 from romancy.engine.results import Ending, Results
 from romancy.engine.scheduler import Scheduler
 from romancy.engine.timers import LIMIT, WINDOW, Timers
-from romancy.errors import AppNotRunning, NotStorable, StorageError
-from romancy.storage.protocol import CANCEL, AcceptAnswer, Matched, Request, RequestAnswer, Start, StartAnswer, Storage
+from romancy.errors import AppNotRunning, StorageError
+from romancy.storage.protocol import CANCEL, Request, RequestAnswer, Start, StartAnswer, Storage
 
 _logger = logging.getLogger("romancy")
 CLAIM = 500
@@ -37,15 +36,6 @@ STRAYS = 15 * SECOND
 """How often to look for instances that got lost between database and memory."""
 SWEEP = 1.0
 """Seconds between looks for what nobody announced."""
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """What became of an event: how many instances were waiting for it, and for how many its data did not fit."""
-
-    answer: AcceptAnswer
-    delivered: int
-    mismatched: int
 
 
 class Engine:
@@ -75,18 +65,19 @@ class Engine:
         self.results = Results()
         self.hooks = HookRunner(hooks)
         self.committer = Committer(storage, clock, lambda: registry.names)
-        self.scheduler = Scheduler(
-            storage, clock, registry, self.committer, self.hooks, self.results, state, max_resident
-        )
+        self.delivery = Delivery(registry, clock)
+        self.scheduler = Scheduler(clock, self.committer, self.delivery, self.hooks, self.results, max_resident)
+        self.loader = Loader(storage, clock, registry, self.scheduler, self.hooks, state)
+        self.scheduler.loader = self.loader
         self.activities = Activities(
             clock, max_activities, retry, state, self.scheduler.post, self._activity_started, self._attempt_over
         )
-        self.timers = Timers(clock, self.scheduler.fire, self._refresh_timers, timer_window)
+        self.timers = Timers(clock, self.loader.fire, self._refresh_timers, timer_window)
         self.scheduler.activities, self.scheduler.timers = self.activities, self.timers
-        self.committer.on_started = self.scheduler.begin
+        self.committer.on_started = self.loader.begin
         self.committer.on_answer = self.scheduler.answered
         self.committer.on_fenced = self._fenced
-        self.scheduler.on_work = self._claim_more
+        self.scheduler.residents.on_work = self._claim_more
         self._sweep = Duty("sweep", self._sweep_round)
         self._renewal = Duty("lease", self._renew_round)
         self._pruning = Duty("retention", self._prune_round)
@@ -161,7 +152,7 @@ class Engine:
         """Wait until everything that happened is stored; an outage may make that impossible within the grace."""
         try:
             async with asyncio.timeout(max(self._grace, 1.0)):
-                self.scheduler.stop_loading()
+                self.loader.stop()
                 while not (self.committer.is_idle and self.scheduler.is_idle):
                     await self.committer.drained()
                     await asyncio.sleep(0)  # whoever is ready is fed in the next turn of the loop
@@ -180,27 +171,20 @@ class Engine:
     # --- what others ask --------------------------------------------------------------------------------------------
     async def start_instance(self, start: Start) -> StartAnswer:
         known = self.worker_id is not None and self.registry.get(start.workflow) is not None
-        start.mine = known and self.scheduler.reserve()
+        start.mine = known and self.scheduler.residents.reserve()
         try:
             answer = await self.committer.start(start)
         finally:
             if start.mine:
-                self.scheduler.unreserve()
+                self.scheduler.residents.unreserve()
         if answer.created and not answer.owned:
             self._sweep.kick()
         return answer
 
     async def accept(self, event: Event) -> Accepted:
         """Store an event, and judge its data for the waits it matched, as far as their models are known here."""
-        item = self.scheduler.stamp(event)
-        answer = await self.committer.accept(item)
-        verdicts: dict[tuple[str, bytes], bool] = {}
-        for wait in answer.matched:
-            if (wait.model, wait.spec) not in verdicts:
-                verdicts[wait.model, wait.spec] = _fits(wait, item.event)
-        unfit = {w.instance for w in answer.matched if not verdicts[w.model, w.spec]}
-        fit = {w.instance for w in answer.matched if verdicts[w.model, w.spec]}
-        return Accepted(answer, delivered=len(fit), mismatched=len(unfit - fit) + len(item.unfit))
+        item = self.delivery.prepare(event)
+        return self.delivery.judge(item, await self.committer.accept(item))
 
     async def cancel(self, instance: str, reason: str | None) -> RequestAnswer:
         now = self.clock.now()
@@ -208,8 +192,8 @@ class Engine:
         if answer.owner is None or answer.owner != self.worker_id:
             self._sweep.kick()
         elif answer.id:
-            self.scheduler.wake(instance, CancelAsked(answer.id, reason or ""))
-            await self.scheduler.seen_to(instance)
+            self.loader.wake(instance, CancelAsked(answer.id, reason or ""))
+            await self.scheduler.residents.seen_to(instance)
         return answer
 
     async def ending(self, instance: str) -> Ending:
@@ -262,18 +246,18 @@ class Engine:
 
     async def _claim(self, worker: str) -> None:
         timers = False
-        while self.scheduler.has_room:
+        while self.scheduler.residents.has_room:
             due_before = self.clock.now() + self.timers.window
             claimed = await self.storage.claim(worker, self.registry.names, CLAIM, due_before)
             for instance in claimed:
                 if instance.waits:
                     timers = True
                 else:
-                    self.scheduler.load(instance.id, crashed=instance.crashed)
+                    self.loader.load(instance.id, crashed=instance.crashed)
             if len(claimed) < CLAIM:
                 break
         else:
-            self.scheduler.want_room()
+            self.scheduler.residents.want_room()
         if timers:
             self._refresh_timers()
 
@@ -283,10 +267,10 @@ class Engine:
         if now < self._strays_at:
             return
         self._strays_at = now + STRAYS
-        suspects = [id for id in await self.storage.running(worker) if not self.scheduler.knows(id)]
+        suspects = [id for id in await self.storage.running(worker) if not self.scheduler.residents.knows(id)]
         # Those that began meanwhile are on their way; only who is still missing after a turn is lost.
-        for instance in self._suspects & {id for id in suspects if not self.scheduler.knows(id)}:
-            self.scheduler.load(instance)
+        for instance in self._suspects & {id for id in suspects if not self.scheduler.residents.knows(id)}:
+            self.loader.load(instance)
         self._suspects = set(suspects)
 
     async def _read_mail(self, worker: str) -> None:
@@ -297,12 +281,12 @@ class Engine:
         for instance, events in hints.items():
             resident = self.scheduler.residents.get(instance)
             if resident is None:
-                self.scheduler.load(instance)
+                self.loader.load(instance)
             elif not resident.committing and not resident.scheduled:
-                self.scheduler.look_for(resident, events)
+                self.loader.look_for(resident, events)
         for request, instance, kind, payload in mail.requests:
             if kind == CANCEL:
-                self.scheduler.wake(instance, CancelAsked(request, payload.decode()))
+                self.loader.wake(instance, CancelAsked(request, payload.decode()))
 
     async def _renew_round(self) -> float:
         if self.worker_id is None:
@@ -370,13 +354,3 @@ class Engine:
     def is_idle_but_for_activities(self) -> bool:
         busy = self._refreshing or not self.hooks.is_idle
         return not busy and self.scheduler.is_idle and self.committer.is_idle and self._sweep.is_idle
-
-
-def _fits(wait: Matched, event: Event) -> bool:
-    model = model_for(wait.model, json.loads(wait.spec)["types"], event.type) if wait.model else None
-    try:
-        if model is not None:
-            model.judge(event.data if event.data is not None else b"null")
-    except NotStorable:
-        return False
-    return True

@@ -1,4 +1,5 @@
 -- Every statement of the SQLite backend, by name.
+-- CROSS JOIN fixes the order of the tables: SQLite can't know that deliveries, requests and orphans are nearly empty.
 
 -- name: fence
 SELECT 1 FROM workers WHERE id = ?
@@ -154,29 +155,29 @@ UPDATE instances SET owner = ?, version = version + 1 WHERE id = ? AND status < 
 -- name: free_running
 SELECT id, owner FROM instances WHERE owner IS NULL AND status = 1 AND workflow = ? LIMIT ?
 -- name: orphaned_running
-SELECT i.id, i.owner FROM orphans o JOIN instances i ON i.owner = o.id AND i.status = 1
+SELECT i.id, i.owner FROM orphans o CROSS JOIN instances i ON i.owner = o.id AND i.status = 1
 WHERE i.workflow IN (SELECT value FROM json_each(?)) LIMIT ?
 -- name: free_with_mail
-SELECT DISTINCT i.id, i.owner FROM deliveries d JOIN instances i ON i.id = d.instance
+SELECT DISTINCT i.id, i.owner FROM deliveries d CROSS JOIN instances i ON i.id = d.instance
 WHERE i.status < 9 AND (i.owner IS NULL OR i.owner IN (SELECT id FROM orphans))
   AND i.workflow IN (SELECT value FROM json_each(?)) LIMIT ?
 -- name: free_with_request
-SELECT DISTINCT i.id, i.owner FROM requests r JOIN instances i ON i.id = r.instance
+SELECT DISTINCT i.id, i.owner FROM requests r CROSS JOIN instances i ON i.id = r.instance
 WHERE i.status < 9 AND (i.owner IS NULL OR i.owner IN (SELECT id FROM orphans))
   AND i.workflow IN (SELECT value FROM json_each(?)) LIMIT ?
 -- name: free_due
-SELECT DISTINCT i.id, i.owner FROM waits w JOIN instances i ON i.id = w.instance
+SELECT DISTINCT i.id, i.owner FROM waits w CROSS JOIN instances i ON i.id = w.instance
 WHERE w.due_at <= ? AND i.status < 9 AND (i.owner IS NULL OR i.owner IN (SELECT id FROM orphans))
   AND i.workflow IN (SELECT value FROM json_each(?)) ORDER BY w.due_at LIMIT ?
 
 -- name: mail_deliveries
-SELECT d.instance, d.event FROM deliveries d JOIN instances i ON i.id = d.instance
+SELECT d.instance, d.event FROM deliveries d CROSS JOIN instances i ON i.id = d.instance
 WHERE i.owner = ? AND i.status < 9 ORDER BY d.event LIMIT ?
 -- name: mail_requests
-SELECT r.id, r.instance, r.kind, r.payload FROM requests r JOIN instances i ON i.id = r.instance
+SELECT r.id, r.instance, r.kind, r.payload FROM requests r CROSS JOIN instances i ON i.id = r.instance
 WHERE i.owner = ? AND i.status < 9 ORDER BY r.id LIMIT ?
 -- name: due_waits
-SELECT w.due_at, w.instance, w.op FROM waits w JOIN instances i ON i.id = w.instance
+SELECT w.due_at, w.instance, w.op FROM waits w INDEXED BY waits_due CROSS JOIN instances i ON i.id = w.instance
 WHERE w.due_at <= ? AND i.owner = ? AND i.status < 9 ORDER BY w.due_at LIMIT ?
 
 -- name: running_of_worker

@@ -46,6 +46,12 @@ def _check_place(path: str) -> None:
         raise StorageError(f"the folder {str(folder)!r} for the database does not exist; create it first")
     if Path(path).is_dir():
         raise StorageError(f"{path!r} is a folder, not a database file")
+    # Ask before SQLite does: it would leave read-only -wal and -shm files beside a read-only database.
+    for file in (path, f"{path}-wal", f"{path}-shm"):
+        if os.path.exists(file) and not os.access(file, os.W_OK):
+            raise StorageError(f"{file!r} is read-only; allow writing to it and its folder")
+    if not os.access(folder, os.W_OK):
+        raise StorageError(f"the folder {str(folder)!r} is read-only; allow writing to it")
 
 
 def _patiently(connection: sqlite3.Connection, statement: str) -> None:

@@ -1,0 +1,71 @@
+"""Delivery: events on their way into the database, and whom their data fits."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, replace
+
+from romancy.core.clock import Clock
+from romancy.core.codec import Codec
+from romancy.core.history import pack_event
+from romancy.core.model import Event
+from romancy.core.operations import model_for
+from romancy.core.registry import Registry
+from romancy.errors import NotStorable
+from romancy.storage.protocol import Accept, AcceptAnswer, Matched
+
+_logger = logging.getLogger("romancy")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What became of an event: how many instances were waiting for it, and for how many its data did not fit."""
+
+    answer: AcceptAnswer
+    delivered: int
+    mismatched: int
+
+
+class Delivery:
+    """Prepares events for storing, and judges their data by the models this process knows."""
+
+    def __init__(self, registry: Registry, clock: Clock) -> None:
+        self._registry, self._clock = registry, clock
+
+    def prepare(self, event: Event) -> Accept:
+        """An event that is about to be stored gets its time; workflows its data does not fit are not started by it."""
+        now = self._clock.now()
+        event = replace(event, accepted_at=now, time=event.time if event.time is not None else now)
+        unfit: list[str] = []
+        for definition in self._registry.on_event(event.type):
+            problem = _problem(definition.event_model, event)
+            if problem is not None:
+                _logger.warning("event %r does not start workflow %r: %s", event.id, definition.name, problem)
+                unfit.append(definition.name)
+        return Accept(event, pack_event(event), unfit)
+
+    def judge(self, item: Accept, answer: AcceptAnswer) -> Accepted:
+        """Whose waits matched, and for whom the data is no good. One verdict serves all waits of a kind."""
+        verdicts: dict[tuple[str, bytes], bool] = {}
+        fit: set[str] = set()
+        unfit: set[str] = set()
+        for wait in answer.matched:
+            kind = wait.model, wait.spec
+            if kind not in verdicts:
+                verdicts[kind] = _problem(_model_of(wait, item.event), item.event) is None
+            (fit if verdicts[kind] else unfit).add(wait.instance)
+        return Accepted(answer, delivered=len(fit), mismatched=len(unfit - fit) + len(item.unfit))
+
+
+def _model_of(wait: Matched, event: Event) -> Codec | None:
+    return model_for(wait.model, json.loads(wait.spec)["types"], event.type) if wait.model else None
+
+
+def _problem(model: Codec | None, event: Event) -> NotStorable | None:
+    try:
+        if model is not None:
+            model.judge(event.data if event.data is not None else b"null")
+    except NotStorable as error:
+        return error
+    return None

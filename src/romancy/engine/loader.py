@@ -1,0 +1,149 @@
+"""The loader: brings instances to memory, new ones and those that only the database knows, and hands them what came."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from romancy import hooks as h
+from romancy.core.clock import Clock
+from romancy.core.instance import Instance
+from romancy.core.model import from_us
+from romancy.core.operations import EventWait
+from romancy.core.registry import Registry, WorkflowDefinition
+from romancy.engine.hooks import HookRunner
+from romancy.engine.resident import CancelAsked, Due, Input, Looked, Resident
+from romancy.engine.scheduler import Scheduler
+from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, RomancyError
+from romancy.storage.protocol import CANCEL, InstanceRow, Snapshot, Start, Started, Storage
+
+_logger = logging.getLogger("romancy")
+
+
+class Loader:
+    """The way into memory. Everything that happens to an instance comes through `wake`."""
+
+    def __init__(
+        self, storage: Storage, clock: Clock, registry: Registry, scheduler: Scheduler, hooks: HookRunner, state: Any
+    ) -> None:
+        self._storage, self._clock, self._registry = storage, clock, registry
+        self._scheduler, self._hooks, self._state = scheduler, hooks, state
+        self._residents = scheduler.residents
+        self._loads: set[asyncio.Task[None]] = set()
+
+    def begin(self, start: Start | Started) -> None:
+        """Run an instance that was just created and is this worker's."""
+        definition = self._registry.get(start.workflow)
+        if definition is not None and start.id not in self._residents:
+            self._scheduler.admit(Resident(self._instance(definition, start), 0))
+
+    def wake(self, instance: str, input: Input) -> None:
+        """Something happened to an instance of this worker's; bring it to memory if it is not there."""
+        resident = self._residents.get(instance)
+        if resident is not None:
+            self._scheduler.post(resident, input)
+        else:
+            self.load(instance, input)
+
+    def fire(self, instance: str, op: str) -> None:
+        """A timer's time has come."""
+        self.wake(instance, Due(op))
+
+    def load(self, instance: str, *inputs: Input, crashed: bool = False) -> None:
+        """Read an instance and replay it; then feed it."""
+        if self._scheduler.closed:
+            return
+        if instance in self._residents.loading:
+            self._residents.loading[instance] += inputs
+            return
+        self._residents.loading[instance] = list(inputs)
+        task = asyncio.create_task(self._load(instance, crashed))
+        self._loads.add(task)
+        task.add_done_callback(self._loads.discard)
+
+    async def _load(self, instance: str, crashed: bool) -> None:
+        while True:
+            try:
+                snapshot = await self._storage.load(instance)
+                break
+            except RomancyError as error:
+                _logger.warning("instance %r can't be read (%s); trying again", instance, error)
+                await asyncio.sleep(1)
+        # Replaying runs user code, which must not happen inside a task.
+        asyncio.get_running_loop().call_soon(self._arrived, instance, snapshot, crashed)
+
+    def _arrived(self, instance: str, snapshot: Snapshot | None, crashed: bool) -> None:
+        inputs = self._residents.loading.pop(instance, [])
+        resident = self._residents.get(instance)
+        if resident is not None:
+            for input in inputs:
+                self._scheduler.post(resident, input)
+        elif snapshot is not None and self._scheduler.is_mine(snapshot.row.owner):
+            definition = self._registry.get(snapshot.row.workflow)
+            if definition is not None:
+                self._revive(definition, snapshot, inputs, crashed)
+        if instance not in self._residents:
+            self._residents.acknowledge(instance)
+
+    def _revive(self, definition: WorkflowDefinition, snapshot: Snapshot, inputs: list[Input], crashed: bool) -> None:
+        row = snapshot.row
+        instance = self._instance(definition, row)
+        resident = Resident(instance, row.version, row.status, begun=bool(snapshot.history), crashed=crashed)
+        resident.attempts = {a.op: a for a in snapshot.attempts}
+        resident.announced = crashed
+        if not self._replay(resident, snapshot):
+            return
+        for op, due in snapshot.waits.items():
+            if due is not None and op in instance.ops:
+                self._scheduler.timers.add(due, row.id, op)
+        resident.inbox += [CancelAsked(id, raw.decode()) for id, kind, raw in snapshot.requests if kind == CANCEL]
+        resident.inbox += inputs
+        self._scheduler.admit(resident)
+        if snapshot.deliveries or any(isinstance(op, EventWait) for op in instance.ops.values()):
+            self.look_for(resident, snapshot.deliveries)
+
+    def _replay(self, resident: Resident, snapshot: Snapshot) -> bool:
+        instance, watchdog = resident.instance, self._scheduler.watchdog
+        info = {"instance_id": instance.id, "workflow": instance.definition.name, "entries": len(snapshot.history)}
+        watchdog.begin(instance)
+        try:
+            if snapshot.history:
+                self._hooks.tell(h.ReplayStartedInfo, at=from_us(self._clock.now()), **info)
+                instance.replay(snapshot.history)
+                self._hooks.tell(h.ReplayCompletedInfo, at=from_us(self._clock.now()), **info)
+            elif snapshot.waits:
+                instance.replay([])  # nothing happened since, but its waits are recorded
+                resident.begun = True
+            if resident.begun:
+                resident.stale_waits = instance.reconcile(snapshot.waits)
+        except (NonDeterminismError, InvalidInput, NotStorable) as error:
+            self._scheduler.block(resident, error)
+            return False
+        finally:
+            watchdog.end()
+        return True
+
+    def look_for(self, resident: Resident, deliveries: list[int]) -> None:
+        """Look for events for all its waits. The hints that led here go only after what was found is in the inbox."""
+        id = resident.instance.id
+        self._scheduler.committer.look(id, None, lambda: self.wake(id, Looked(deliveries)))
+
+    def _instance(self, definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> Instance:
+        return Instance(
+            definition,
+            of.id,
+            of.input,
+            of.created_at,
+            input_kind=of.input_kind,
+            deadline=of.deadline,
+            state=self._state,
+            log=lambda message: _logger.warning("in instance %r: %s", of.id, message),
+        )
+
+    def stop(self) -> None:
+        for task in self._loads:
+            task.cancel()
+        for instance in list(self._residents.loading):
+            self._residents.acknowledge(instance)
+        self._residents.loading.clear()

@@ -1,0 +1,109 @@
+"""The residents: who is in memory, who is on the way there, and who may be asked to leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+from romancy.engine.resident import Input, Resident
+
+
+class Residents:
+    """A bounded set of instances. Those that only wait are idle, and the longest idle leave first."""
+
+    def __init__(self, limit: int) -> None:
+        self._all: dict[str, Resident] = {}
+        self.loading: dict[str, list[Input]] = {}
+        """Instances being read, with what happened to them meanwhile."""
+        self.on_work: Callable[[], None] = lambda: None
+        """There may be something to claim, and room for it."""
+        self._limit = limit
+        self._idle: OrderedDict[str, Resident] = OrderedDict()
+        self._reserved = 0
+        self._backlog = False
+        self._requests: dict[str, list[asyncio.Future[None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __contains__(self, instance: object) -> bool:
+        return instance in self._all
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __getitem__(self, instance: str) -> Resident:
+        return self._all[instance]
+
+    def get(self, instance: str) -> Resident | None:
+        return self._all.get(instance)
+
+    def values(self) -> list[Resident]:
+        return list(self._all.values())
+
+    def __repr__(self) -> str:
+        return f"<Residents {len(self._all)} of {self._limit} idle={len(self._idle)} loading={len(self.loading)}>"
+
+    def knows(self, instance: str) -> bool:
+        """Whether it is in memory, or on its way there."""
+        return instance in self._all or instance in self.loading
+
+    # --- coming and going -------------------------------------------------------------------------------------------
+    def add(self, resident: Resident) -> None:
+        self._all[resident.instance.id] = resident
+
+    def rest(self, resident: Resident) -> None:
+        """It only waits now, so it may go when room is needed."""
+        self._idle[resident.instance.id] = resident
+
+    def rouse(self, resident: Resident) -> None:
+        """Something is to be done with it: it stays."""
+        self._idle.pop(resident.instance.id, None)
+
+    def remove(self, resident: Resident) -> None:
+        self._all.pop(resident.instance.id, None)
+        self._idle.pop(resident.instance.id, None)
+        self.acknowledge(resident.instance.id)
+        if self._backlog and self.has_room:
+            self._backlog = False
+            self.on_work()
+
+    def surplus(self) -> Resident | None:
+        """Somebody who has to leave, the longest idle first."""
+        if len(self._all) > self._limit and self._idle:
+            return self._idle.popitem(last=False)[1]
+        return None
+
+    # --- room -------------------------------------------------------------------------------------------------------
+    @property
+    def has_room(self) -> bool:
+        """Whether more instances may be taken on."""
+        return len(self._all) + len(self.loading) + self._reserved < self._limit or bool(self._idle)
+
+    def reserve(self) -> bool:
+        """Keep a place for an instance that is about to be created; `unreserve` gives it back."""
+        if not self.has_room:
+            return False
+        self._reserved += 1
+        return True
+
+    def unreserve(self) -> None:
+        self._reserved -= 1
+
+    def want_room(self) -> None:
+        """More instances wait to be taken on: say when there is room."""
+        self._backlog = True
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+    async def seen_to(self, instance: str) -> None:
+        """Wait until a request to an instance has been fed and stored, or the instance left memory."""
+        if self.knows(instance):
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._requests.setdefault(instance, []).append(future)
+            await future
+
+    def acknowledge(self, instance: str) -> None:
+        for future in self._requests.pop(instance, ()):
+            if not future.done():
+                future.set_result(None)
