@@ -15,7 +15,9 @@ from typing import Any, ParamSpec, Self, TypeVar, TypeVarTuple, cast, overload
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
 from romancy.core.clock import Clock, SystemClock
+from romancy.core.history import is_json
 from romancy.core.instance import BOUND, UNBOUND, current
+from romancy.core.matching import parse_json
 from romancy.core.model import MAX_RESULT, Attribute, Duration, Event, Status, duration_us, from_us, to_us
 from romancy.core.operations import ActivityCall
 from romancy.core.outgoing import make_event
@@ -97,6 +99,9 @@ class App:
         self.storage: Storage | None = None
         self._engine: Engine | None = None
         self._owns_storage = True
+        self._starting = False
+        self._stopped = asyncio.Event()
+        self._stopped.set()
         self.register(*workflows)
 
     def __repr__(self) -> str:
@@ -113,6 +118,8 @@ class App:
                 self._registry.add(item.definition)
             else:
                 raise TypeError(f"register() takes workflows and modules, not {item!r}; is @workflow missing?")
+        if self._engine is not None and any(definition.on_event for definition in self.workflows.values()):
+            self._engine.announce()
 
     @property
     def workflows(self) -> Mapping[str, WorkflowDefinition]:
@@ -122,8 +129,15 @@ class App:
     # --- life -------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
         """Open the database and begin to work; `async with app:` does it for you."""
-        if self._engine is not None:
+        if self._engine is not None or self._starting:
             raise RomancyError("the app is running already")
+        self._starting = True
+        try:
+            self._engine = await self._start()
+        finally:
+            self._starting = False
+
+    async def _start(self) -> Engine:
         self._owns_storage = self.storage is None
         storage = self.storage or open_storage(self.database, durability=self._durability, clock=self.clock)
         if self._owns_storage:
@@ -149,18 +163,22 @@ class App:
             if self._owns_storage:
                 await storage.close()
             raise
-        self._engine = engine
         _logger.info("romancy works on %s with %s", self.database, ", ".join(self._registry.names) or "no workflows")
+        return engine
 
     async def stop(self) -> None:
         """Finish or hand back what runs, store everything, close the database."""
         engine, self._engine = self._engine, None
         if engine is not None:
+            self._stopped.clear()
             try:
                 await engine.stop()
             finally:
                 if self._owns_storage:
                     await engine.storage.close()
+                self._stopped.set()
+        else:
+            await self._stopped.wait()  # somebody else may be stopping it
 
     async def crash(self) -> None:
         """For tests: stop as if the process was killed. Nothing is finished, stored or handed back."""
@@ -189,6 +207,11 @@ class App:
             )
         if self._engine is None:
             raise AppNotRunning
+        if asyncio.get_running_loop() is not self._engine.loop:
+            raise RomancyError(
+                "this app runs on another event loop; use romancy.sync.App from threads, "
+                "or asyncio.run_coroutine_threadsafe(..., its_loop)"
+            )
         return self._engine
 
     def run(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -269,10 +292,15 @@ class App:
         event = make_event(
             type, source, data, subject=subject, id=id if id is not None else uuid.uuid4().hex, to=to, ext=extensions
         )
-        return await self.accept(event)
+        return await self._accept(event)
 
     async def accept(self, event: Event) -> Receipt:
-        """Store a ready-made event: what `send_event` and every other way in come down to."""
+        """Store a ready-made event, as other ways in have it; JSON data is checked to be JSON."""
+        if event.data is not None and is_json(event.datacontenttype):
+            parse_json(event.data)
+        return await self._accept(event)
+
+    async def _accept(self, event: Event) -> Receipt:
         accepted = await self.engine.accept(event)
         answer = accepted.answer
         return Receipt("accepted", answer.duplicate, accepted.delivered, len(answer.started), accepted.mismatched)

@@ -74,7 +74,7 @@ class Cluster:
                 process.send_signal(signal.SIGCONT)
                 self.kill(process)
 
-    # --- what happened --------------------------------------------------------------------------------------------------
+    # --- what happened -----------------------------------------------------------------------------------------------
     def lines(self, what: str) -> list[dict[str, Any]]:
         """What the workers logged, in order."""
         complete = self._log.read_text().rpartition("\n")[0]

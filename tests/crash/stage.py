@@ -91,9 +91,8 @@ class Stage:
         dead = await self.read("SELECT id FROM workers")
         await app.crash()
         await app.start()
-        await app.engine.storage.take_over(
-            app.engine.worker_id or "", [id for (id,) in dead if id != app.engine.worker_id]
-        )
+        me = app.engine.worker_id or ""
+        await app.engine.storage.take_over(me, [id for (id,) in dead if id != me])
         app.engine.kick()
         await self.env.settle()
 

@@ -37,7 +37,7 @@ class Database:
     def now(self) -> int:
         return self.clock.now()
 
-    # --- writing --------------------------------------------------------------------------------------------------------
+    # --- writing -----------------------------------------------------------------------------------------------------
     def batch(self, worker: str | None = None, *, workflows: tuple[str, ...] = ("wf",), **items: Any) -> Batch:
         return Batch(worker, workflows, os.urandom(16), self.now, **items)
 
@@ -113,7 +113,7 @@ class Database:
             **fields,
         )
 
-    # --- reading --------------------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------------
     async def look(self, instance: str, worker: str, op: str | None = None) -> list[tuple[str, int]]:
         """What a look offers: (wait, event)."""
         answer = await self.commit(worker, looks=[(instance, op)])

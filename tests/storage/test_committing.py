@@ -1,4 +1,4 @@
-"""Conformance: the one write path. Every item is a compare-and-set of its own; a repeated batch is answered the same."""
+"""Conformance: the one write path. Every item is a compare-and-set; a repeated batch gets the same answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def history(db: Database, id: str) -> list[int]:
     return [e.n for e in await db.storage.history(id)]
 
 
-# --- compare and set ------------------------------------------------------------------------------------------------------
+# --- compare and set -------------------------------------------------------------------------------------------------
 async def test_a_commit_needs_owner_and_version(db: Database) -> None:
     await db.register("other")
     await db.start("a", "me")
@@ -89,7 +89,7 @@ async def test_ending_leaves_nothing_to_do(db: Database) -> None:
         assert await db.rows(f"SELECT * FROM {table}") == [], table
 
 
-# --- unknown outcome ------------------------------------------------------------------------------------------------------
+# --- unknown outcome -------------------------------------------------------------------------------------------------
 async def test_the_same_batch_again_gives_the_same_answer_and_changes_nothing(db: Database) -> None:
     await db.register("me2", workflows=("triggered",), triggers=[("placed", "triggered", None)])
     for id in "ab":
@@ -158,7 +158,7 @@ async def test_a_value_that_cant_be_stored_refuses_the_whole_batch(db: Database)
     await db.step("a", "me", 0, entries=[entry(1)])
 
 
-# --- starts ---------------------------------------------------------------------------------------------------------------
+# --- starts ----------------------------------------------------------------------------------------------------------
 async def test_an_id_is_started_once(db: Database) -> None:
     answer = await db.commit("me", starts=[db.starting("a", mine=True), db.starting("b")])
     assert [(s.created, s.owned) for s in answer.starts] == [(True, True), (True, False)]
@@ -178,7 +178,7 @@ async def test_twins_in_one_batch_are_one(db: Database) -> None:
     assert [s.created for s in answer.starts] == [True, False]
 
 
-# --- attempts and requests ------------------------------------------------------------------------------------------------
+# --- attempts and requests -------------------------------------------------------------------------------------------
 async def test_attempts_are_kept_until_they_are_done(db: Database) -> None:
     await db.start("a", "me")
     attempt = Attempt("act:1", 2, db.now, db.now + 9, b"{}", b"[1]", 1, True)

@@ -20,7 +20,7 @@ def where(**fields: Any) -> Filter:
     return Filter.build(where=fields)
 
 
-# --- the log ----------------------------------------------------------------------------------------------------------------
+# --- the log ---------------------------------------------------------------------------------------------------------
 async def test_the_same_source_and_id_is_a_duplicate(db: Database) -> None:
     await db.waiting("a", "me")
     first = await db.send(id="e", source="s")
@@ -49,7 +49,7 @@ async def test_an_event_comes_back_as_it_was(db: Database) -> None:
         assert getattr(offer.event, name) == getattr(sent.event, name), name
 
 
-# --- whichever comes second -------------------------------------------------------------------------------------------------
+# --- whichever comes second ------------------------------------------------------------------------------------------
 async def test_an_event_finds_the_waits_of_its_type(db: Database) -> None:
     await db.register("other")
     await db.waiting("mine", "me", db.wait("one"), db.wait("two"), db.wait("x", "other"))
@@ -140,7 +140,7 @@ async def test_the_look_does_not_slow_down_with_what_was_taken(db: Database) -> 
     assert max(work) < 2 * min(work) + 20, f"the work per 50 events grows: {work}"
 
 
-# --- since, expiry, target ----------------------------------------------------------------------------------------------------
+# --- since, expiry, target -------------------------------------------------------------------------------------------
 async def test_what_came_before_the_instance_does_not_count(db: Database) -> None:
     await db.send()
     answer = await db.waiting("a", "me")
@@ -202,7 +202,7 @@ async def test_a_targeted_event_is_for_one_instance_only(db: Database) -> None:
     assert offers(await db.step("c", "me", 0, opened=[db.wait("f", filter=where(n=1))])) == [("c", "f", common)]
 
 
-# --- several types --------------------------------------------------------------------------------------------------------------
+# --- several types ---------------------------------------------------------------------------------------------------
 async def test_several_types_one_wait_oldest_first(db: Database) -> None:
     await db.start("a", "me")
     no = (await db.send("no")).seq
@@ -216,7 +216,7 @@ async def test_several_types_one_wait_oldest_first(db: Database) -> None:
     assert offers(await db.step("a", "me", 2, opened=[again])) == [("a", "w2", yes)]
 
 
-# --- filters --------------------------------------------------------------------------------------------------------------------
+# --- filters ---------------------------------------------------------------------------------------------------------
 FITTING: list[tuple[Filter, dict[str, Any], dict[str, Any]]] = [
     (Filter.build(subject="S"), {"subject": "S"}, {"subject": "s"}),
     (Filter.build(subject="S"), {"subject": "S"}, {}),
@@ -295,7 +295,7 @@ async def test_data_that_is_not_json_has_no_fields(db: Database) -> None:
         assert [m.instance for m in answer.matched] == ["all"]
 
 
-# --- models ---------------------------------------------------------------------------------------------------------------------
+# --- models ----------------------------------------------------------------------------------------------------------
 async def test_a_misfit_is_kept_for_other_models(db: Database) -> None:
     await db.start("a", "me")
     wrong = (await db.send("go", {"n": "x"})).seq
@@ -313,7 +313,7 @@ async def test_a_misfit_is_kept_for_other_models(db: Database) -> None:
     assert await db.look("b", "me") == [("w", wrong)], "and per instance"
 
 
-# --- hints ----------------------------------------------------------------------------------------------------------------------
+# --- hints -----------------------------------------------------------------------------------------------------------
 async def test_a_hint_stays_until_the_owner_saw_to_it(db: Database) -> None:
     await db.waiting("a", "me")
     seq = (await db.send()).seq
@@ -337,7 +337,7 @@ async def test_an_offer_leaves_a_hint_for_whoever_comes_after(db: Database) -> N
     assert await db.look("a", "heir") == [("w", seq)]
 
 
-# --- starts by events -----------------------------------------------------------------------------------------------------------
+# --- starts by events ------------------------------------------------------------------------------------------------
 async def triggers(db: Database, **deadline: Any) -> None:
     await db.register(
         "svc",
@@ -394,7 +394,7 @@ async def test_sent_events_start_and_match_like_any_other(db: Database) -> None:
     assert [instance for instance, _, _ in offers(answer)] == ["a"]
 
 
-# --- reading --------------------------------------------------------------------------------------------------------------------
+# --- reading ---------------------------------------------------------------------------------------------------------
 async def test_waits_are_listed_in_pages(db: Database) -> None:
     for n in range(5):
         await db.waiting(f"i{n}", "me", db.wait("e", "go"), db.wait("t", due=db.now + n))

@@ -1,4 +1,4 @@
-"""Files that are new, old, newer than us, broken, locked or on a full disk: clear words, nothing lost, and work goes on."""
+"""Files that are new, old, too new, broken, locked, or on a full disk: clear words, nothing lost, work goes on."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "romancy.db"
 
 
-# --- versions -----------------------------------------------------------------------------------------------------------------
+# --- versions --------------------------------------------------------------------------------------------------------
 async def test_what_is_there_survives_reopening(path: Path) -> None:
     await use(path)
     before = ask(path, "SELECT * FROM schema_info")
@@ -119,7 +119,7 @@ async def test_many_may_open_a_new_file_at_once(path: Path) -> None:
     assert ask(path, "SELECT count(*) FROM workers") == [(8,)]
 
 
-# --- what is no database of ours --------------------------------------------------------------------------------------------------
+# --- what is no database of ours -------------------------------------------------------------------------------------
 async def test_a_file_that_is_no_database_is_left_alone(path: Path) -> None:
     text = "my diary\n" * 1000
     path.write_text(text)
@@ -191,7 +191,7 @@ async def test_a_read_only_folder(ordinary: Callable[[], Path]) -> None:
     await use(file)
 
 
-# --- while it runs ----------------------------------------------------------------------------------------------------------------
+# --- while it runs ---------------------------------------------------------------------------------------------------
 async def limit(storage: SQLiteStorage, more_pages: int | None) -> None:
     """Pretend the disk has room for so many more pages; None: for all."""
 
@@ -209,7 +209,7 @@ async def test_a_full_disk_refuses_a_batch_whole_and_takes_it_again_later(path: 
     db = Database(storage, storage._clock)  # type: ignore[arg-type]
     batch = db.batch(accepts=[db.event("go", "x" * 3000, id=f"e{n}") for n in range(20)])
     await limit(storage, 3)
-    with pytest.raises(TransientError, match="disk that holds .* is full; work goes on when there is room again"):
+    with pytest.raises(TransientError, match=r"disk that holds .* is full; work goes on when there is room again"):
         await db.submit(batch)
     assert await db.rows("SELECT count(*) FROM events") == [(0,)]
     await limit(storage, None)

@@ -11,7 +11,7 @@ from romancy.testing import ManualClock
 from tests.storage.conftest import LEASE, Database
 
 
-# --- leases and the fence ---------------------------------------------------------------------------------------------------
+# --- leases and the fence --------------------------------------------------------------------------------------------
 async def test_a_lease_is_renewed_until_somebody_takes_over(db: Database) -> None:
     await db.register("heir")
     db.clock.turn_to(db.now + LEASE)
@@ -72,7 +72,7 @@ async def test_a_stale_commit_is_refused_even_when_the_instance_came_back(db: Da
     await db.step("a", "me", 2, status="completed")
 
 
-# --- taking over and claiming -------------------------------------------------------------------------------------------------
+# --- taking over and claiming ----------------------------------------------------------------------------------------
 async def test_what_the_living_own_is_not_claimed(db: Database) -> None:
     await db.register("other")
     await db.start("running", "me")
@@ -180,7 +180,7 @@ async def test_timers_come_in_order_and_bites(db: Database) -> None:
     assert [d.instance for d in await db.storage.due("me", db.now + 9, 2)] == ["i1", "i2"]
 
 
-# --- seeing death ---------------------------------------------------------------------------------------------------------------
+# --- seeing death ----------------------------------------------------------------------------------------------------
 async def test_a_dropped_lock_is_seen_at_once_and_a_held_one_respected(tmp_path: Path) -> None:
     """The lease has ten more seconds to go; the lock file tells the living from the dead."""
     clock = ManualClock()

@@ -1,10 +1,10 @@
-"""Every statement goes by an index, with statistics and without. SQLite's planner must not choose to read a big table."""
+"""Every statement goes by an index, with statistics and without: SQLite must not choose to read a big table."""
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -89,19 +89,14 @@ _TABLES = re.compile(
 )
 
 
-def cases(names: Iterable[str], known: Collection[str]) -> list[Any]:
-    mark = pytest.mark.xfail(strict=True, reason="crash-6: driven by all instances, not by what is few")
-    return [pytest.param(name, marks=mark if name in known else ()) for name in names]
-
-
-@pytest.mark.parametrize("name", cases(SQL, ["free_with_mail", "free_with_request"]))
+@pytest.mark.parametrize("name", SQL)
 def test_no_big_table_is_read_from_end_to_end(both: list[sqlite3.Connection], name: str) -> None:
     for c in both:
         scans = [step for table, step in plan(c, SQL[name]) if step.startswith("SCAN") and table not in SMALL]
         assert not scans, f"{name}: {scans}"
 
 
-@pytest.mark.parametrize("name", cases(DRIVEN_BY, DRIVEN_BY.keys() - {"free_due"}))
+@pytest.mark.parametrize("name", DRIVEN_BY)
 def test_what_is_few_comes_first(both: list[sqlite3.Connection], name: str) -> None:
     """A sweep that finds nothing must cost nothing, however many instances wait."""
     for c in both:

@@ -76,11 +76,9 @@ def rebuild(failure: Failure, activity: str, raises: Collection[type[Exception]]
     """The exception workflow code sees: itself if the activity lists it, else `ActivityError`."""
     base = next((t for t in raises if f"{t.__module__}.{t.__qualname__}" == failure.listed), None)
     if base is not None:
-        kind = _find(base, failure.error_type)
-        error = kind.__new__(kind)
-        error.args = tuple(failure.answer) if failure.answer is not None else (failure.message,)
-        error.__dict__.update(failure.state or {})
-        return error
+        answer = _as_itself(_find(base, failure.error_type), failure)
+        if answer is not None:
+            return answer
     kind = ActivityTimeout if failure.timeout else ActivityError
     return kind(
         failure.message,
@@ -89,6 +87,20 @@ def rebuild(failure: Failure, activity: str, raises: Collection[type[Exception]]
         traceback=failure.traceback,
         attempts=failure.attempts,
     )
+
+
+def _as_itself(kind: type[Exception], failure: Failure) -> Exception | None:
+    """The recorded exception without calling its `__init__`; None for built-in kinds that can't be made from JSON."""
+    if failure.answer is None and kind.__new__ is not Exception.__new__:
+        return None
+    args = (failure.message,) if failure.answer is None else tuple(failure.answer)
+    try:
+        error = kind.__new__(kind, *args)  # built-in ones (OSError) fill their fields here
+        error.args = args
+        error.__dict__.update(failure.state or {})
+    except Exception:
+        return None
+    return error
 
 
 def _find(base: type[Exception], name: str) -> type[Exception]:

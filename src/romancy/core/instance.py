@@ -484,9 +484,7 @@ class Instance:
                     continue
             else:
                 _unclosable.append(coroutine)
-                self._log(
-                    f"workflow {self.definition.name!r} catches everything and can't be closed; it leaks a little"
-                )
+                self._log(f"workflow {self.definition.name!r} catches everything and cannot be closed")
 
 
 def _with_marks(entries: Iterable[Entry]) -> Iterator[tuple[Entry | None, dict[str, Entry]]]:

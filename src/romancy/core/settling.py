@@ -52,21 +52,23 @@ def _timeout(instance: Instance, op: Operation, entry: Entry, value: ReceivedEve
 
 
 def _resolve(op: Operation, decode: Callable[[bytes], Any], payload: bytes) -> None:
-    """A recorded value goes to the code as its decoded copy; one that no longer fits the types is the code's news."""
+    """A recorded value goes to the code as its decoded copy.
+
+    One that no longer fits the code's types is not the workflow's to handle: it happened, and did not fail. The error
+    leaves the instance, which is then blocked until the types fit again.
+    """
     assert op.future is not None
-    try:
-        value = decode(payload)
-    except NotStorable as error:
-        op.future.set_exception(error)
-    else:
-        op.future.set_result(value)
+    op.future.set_result(decode(payload))
 
 
 def fit(wait: EventWait, event: Event) -> ReceivedEvent[Any]:
     """The event as this wait's model makes it; raises `NotStorable` where the data does not fit."""
     model = wait.model_of(event.type)
     if model is None:
-        return received(event, plain_data(event))
+        try:
+            return received(event, plain_data(event))
+        except (ValueError, RecursionError) as error:
+            raise NotStorable(f"its data can't be read as {event.datacontenttype or 'JSON'}: {error}") from None
     return received(event, model.judge(event.data if event.data is not None else b"null"))
 
 

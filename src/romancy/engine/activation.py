@@ -85,7 +85,7 @@ class Step:
         """Whether there is anything to store."""
         c = self.commit
         rows = c.consumed or c.misfits or c.hints or c.looks or c.attempts or c.requests_done or c.closed
-        return self._activation.is_empty and not rows
+        return self._activation.is_empty and self.commit.same_status and not rows
 
     # --- what came --------------------------------------------------------------------------------------------------
     def _handle(self, input: Input) -> None:

@@ -22,7 +22,6 @@ from romancy.storage.protocol import (
     Answer,
     Batch,
     Commit,
-    Offer,
     RefusedValue,
     Request,
     RequestAnswer,
@@ -205,19 +204,19 @@ class Committer:
         commits = iter(answer.commits)
         for kind, item, done in items:
             if kind == "commits":
-                done(next(commits), None)
+                _safely(done, next(commits), None)
             elif kind != "looks":
                 result = next(answers[kind])
                 if kind == "starts" and result.owned:
-                    self.on_started(item)  # whoever asked may be gone by now; the instance runs all the same
+                    _safely(self.on_started, item)  # whoever asked may be gone by now; the instance runs all the same
                 if not done.done():
                     done.set_result(result)
-        self.on_answer(answer)
+        _safely(self.on_answer, answer)
         for kind, _, done in items:
             if kind == "looks" and done is not None:
-                done()
+                _safely(done)
         if answer.fenced:
-            self.on_fenced(worker)
+            _safely(self.on_fenced, worker)
 
     def abandon(self) -> None:
         """For tests: forget everything, as a crash does. Whoever waits for an answer hears that the app is gone."""
@@ -231,4 +230,9 @@ class Committer:
         self._closed = True
 
 
-__all__ = ["Committer", "Offer"]
+def _safely(callback: Callable[..., None], *args: Any) -> None:
+    """Whatever goes wrong in following up on one item, the others are followed up, and the next batch goes out."""
+    try:
+        callback(*args)
+    except Exception:
+        _logger.exception("following up on a commit failed")

@@ -81,7 +81,8 @@ class Engine:
         self._sweep = Duty("sweep", self._sweep_round)
         self._renewal = Duty("lease", self._renew_round)
         self._pruning = Duty("retention", self._prune_round)
-        self._refreshing: set[asyncio.Task[None]] = set()
+        self._refreshing: set[asyncio.Future[None]] = set()
+        self.loop = asyncio.get_running_loop()
         self._running = False
         self._noticed = False
         self._strays_at = 0
@@ -101,6 +102,13 @@ class Engine:
             self._pruning.start()
             self._refresh_timers()
         self._sweep.start()
+
+    def announce(self) -> None:
+        """Workflows were registered while running: their triggers are to be known before the next event is stored."""
+        if self.worker_id is not None:
+            future = asyncio.ensure_future(self.storage.announce(self.registry.triggers, self.registry.names))
+            self._refreshing.add(future)
+            future.add_done_callback(self._refreshing.discard)
 
     async def _register(self) -> None:
         """A fresh id every time: nothing an older registration left in flight can be taken for ours."""
@@ -286,7 +294,7 @@ class Engine:
                 self.loader.look_for(resident, events)
         for request, instance, kind, payload in mail.requests:
             if kind == CANCEL:
-                self.loader.wake(instance, CancelAsked(request, payload.decode()))
+                self.loader.wake(instance, CancelAsked(request, payload.decode("utf-8", "replace")))
 
     async def _renew_round(self) -> float:
         if self.worker_id is None:

@@ -15,8 +15,7 @@ from romancy.core.registry import Registry, WorkflowDefinition
 from romancy.engine.hooks import HookRunner
 from romancy.engine.resident import CancelAsked, Due, Input, Looked, Resident
 from romancy.engine.scheduler import Scheduler
-from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, RomancyError
-from romancy.storage.protocol import CANCEL, InstanceRow, Snapshot, Start, Started, Storage
+from romancy.storage.protocol import CANCEL, InstanceRow, Snapshot, Start, Started, Storage, TransientError
 
 _logger = logging.getLogger("romancy")
 
@@ -63,13 +62,19 @@ class Loader:
         task.add_done_callback(self._loads.discard)
 
     async def _load(self, instance: str, crashed: bool) -> None:
+        pause = 0.1
         while True:
             try:
                 snapshot = await self._storage.load(instance)
                 break
-            except RomancyError as error:
-                _logger.warning("instance %r can't be read (%s); trying again", instance, error)
-                await asyncio.sleep(1)
+            except TransientError as error:
+                _logger.warning("instance %r can't be read (%s); trying again in %g s", instance, error, pause)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 30.0)
+            except Exception:
+                _logger.exception("instance %r can't be read; it is left alone", instance)
+                snapshot = None
+                break
         # Replaying runs user code, which must not happen inside a task.
         asyncio.get_running_loop().call_soon(self._arrived, instance, snapshot, crashed)
 
@@ -97,7 +102,9 @@ class Loader:
         for op, due in snapshot.waits.items():
             if due is not None and op in instance.ops:
                 self._scheduler.timers.add(due, row.id, op)
-        resident.inbox += [CancelAsked(id, raw.decode()) for id, kind, raw in snapshot.requests if kind == CANCEL]
+        resident.inbox += [
+            CancelAsked(id, raw.decode("utf-8", "replace")) for id, kind, raw in snapshot.requests if kind == CANCEL
+        ]
         resident.inbox += inputs
         self._scheduler.admit(resident)
         if snapshot.deliveries or any(isinstance(op, EventWait) for op in instance.ops.values()):
@@ -117,7 +124,7 @@ class Loader:
                 resident.begun = True
             if resident.begun:
                 resident.stale_waits = instance.reconcile(snapshot.waits)
-        except (NonDeterminismError, InvalidInput, NotStorable) as error:
+        except Exception as error:  # damaged or left behind: set aside for people to look at, never lost
             self._scheduler.block(resident, error)
             return False
         finally:

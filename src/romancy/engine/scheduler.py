@@ -27,7 +27,7 @@ from romancy.engine.results import Results
 from romancy.engine.suspects import MAX_DEATHS, Suspects, after_death
 from romancy.engine.timers import Timers
 from romancy.engine.watchdog import Watchdog
-from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, RomancyError
+from romancy.errors import RomancyError
 from romancy.storage.protocol import Answer, Commit, RefusedValue
 
 if TYPE_CHECKING:
@@ -98,15 +98,17 @@ class Scheduler:
     def _drain(self) -> None:
         """Feed everybody who is ready. A plain callback of the loop."""
         self._draining = False
-        for _ in range(len(self._ready)):
-            resident = self._ready.popleft()
-            resident.scheduled = False
-            if not resident.gone:
-                self._activate(resident)
-        if self._ready and not self._draining:
-            self._draining = True
-            asyncio.get_running_loop().call_soon(self._drain)
-        self.committer.flush()
+        try:
+            for _ in range(len(self._ready)):
+                resident = self._ready.popleft()
+                resident.scheduled = False
+                if not resident.gone:
+                    self._activate(resident)
+        finally:
+            if self._ready and not self._draining:
+                self._draining = True
+                asyncio.get_running_loop().call_soon(self._drain)
+            self.committer.flush()
 
     def _activate(self, resident: Resident) -> None:
         instance = resident.instance
@@ -114,7 +116,7 @@ class Scheduler:
         self.watchdog.begin(instance)
         try:
             after = step.run()
-        except (NonDeterminismError, InvalidInput, NotStorable) as error:
+        except Exception as error:  # the user's own errors end the workflow; what arrives here is about its history
             self.block(resident, error)
             return
         finally:

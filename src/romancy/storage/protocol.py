@@ -6,7 +6,7 @@ is answered on its own. Submitting the same batch again (after a lost connection
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -368,6 +368,7 @@ class Storage(Protocol):
     async def register(
         self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]
     ) -> None: ...
+    def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> Awaitable[None]: ...
     async def renew(self, worker: str, lease: int) -> bool: ...
     async def release(self, worker: str) -> None: ...
     async def take_over(self, worker: str, known_dead: Sequence[str] = ()) -> list[str]: ...

@@ -122,6 +122,9 @@ class SQLiteStorage:
         self._locks.hold(worker)
         await self._write(lambda c: owning.register(c, worker, self._clock.now(), lease, triggers, workflows))
 
+    def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> asyncio.Future[None]:
+        return self._write(lambda c: owning.announce(c, triggers, workflows))
+
     async def renew(self, worker: str, lease: int) -> bool:
         return await self._write(lambda c: owning.renew(c, worker, self._clock.now() + lease))
 

@@ -22,6 +22,11 @@ def register(
     workflows: Collection[str],
 ) -> None:
     c.execute(SQL["insert_worker"], (worker, socket.gethostname(), now + lease, now))
+    announce(c, triggers, workflows)
+
+
+def announce(c: sqlite3.Connection, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
+    """Which events start which workflows, for every process that accepts events."""
     c.executemany(SQL["delete_triggers"], [(name,) for name in workflows])
     c.executemany(SQL["insert_trigger"], triggers)
 

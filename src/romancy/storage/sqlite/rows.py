@@ -72,7 +72,8 @@ def content_type_of(attrs: bytes | None) -> str | None:
 
 
 def to_instance(row: tuple[Any, ...]) -> InstanceRow:
-    return InstanceRow(row[0], row[1], STATUS_NAMES[row[2]], *row[3:])
+    # A status this version does not know was written by a newer one: nothing to be run here.
+    return InstanceRow(row[0], row[1], STATUS_NAMES.get(row[2], "blocked"), *row[3:])
 
 
 def to_entry(row: tuple[Any, ...]) -> Entry:

@@ -165,4 +165,6 @@ def _as_storage_error(error: sqlite3.Error, path: str) -> StorageError:
         error, sqlite3.DataError | sqlite3.IntegrityError | sqlite3.InterfaceError | sqlite3.ProgrammingError
     ):
         return RefusedValue(text)
+    if "Could not decode to UTF-8" in str(error):
+        return RefusedValue(f"{text} (a row is damaged)")
     return TransientError(text)

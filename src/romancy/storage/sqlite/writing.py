@@ -250,12 +250,12 @@ class BatchWriter:
             return RequestAnswer(None, None)
         status, owner = row
         if status >= FIRST_FINAL:
-            return RequestAnswer(STATUS_NAMES[status], None)
+            return RequestAnswer(STATUS_NAMES.get(status, "blocked"), None)
         if request.kind == CANCEL and self._cancel_blocked(request):
             return RequestAnswer("cancelled", None)
         values = (request.instance, request.kind, request.payload, request.at)
         number = self._run(SQL["insert_request"], values).lastrowid
-        return RequestAnswer(STATUS_NAMES[status], owner, number or 0)
+        return RequestAnswer(STATUS_NAMES.get(status, "blocked"), owner, number or 0)
 
     def _cancel_blocked(self, request: Request) -> bool:
         """A blocked instance has no code that could clean up: it is cancelled where it stands."""
