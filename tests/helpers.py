@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def eventually(condition: Callable[[], T], within: float, what: str = "the condition", every: float = 0.005) -> T:
-    """Poll until the condition is true; returns its value. For tests of other processes, whose moves nobody tells us."""
+    """Poll until the condition is true; returns its value. For other processes, whose moves nobody tells us."""
     deadline = time.monotonic() + within
     while True:
         value = condition()

@@ -16,6 +16,7 @@ from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
 from romancy.core.clock import Clock, SystemClock
 from romancy.core.history import is_json
+from romancy.core.ids import check_id, check_lookup, is_text, new_id
 from romancy.core.instance import BOUND, UNBOUND, current
 from romancy.core.matching import parse_json
 from romancy.core.model import MAX_RESULT, Attribute, Duration, Event, Status, duration_us, from_us, to_us
@@ -253,6 +254,8 @@ class App:
             timeout = definition.timeout if definition else None
         else:
             raise TypeError(f"start_workflow takes a workflow or its name, not {wf!r}; is @workflow missing?")
+        if isinstance(wf, str) and not (wf and is_text(wf)):
+            raise InvalidInput(f"a workflow's name must be a text that is not empty, got {wf!r}")
         id = check_id(instance_id) if instance_id is not None else new_id(engine.clock.now())
         name = definition.name if definition else str(wf)  # pyright: ignore[reportUnknownArgumentType]
         kind, raw = _input(definition, name, args, kwargs)
@@ -307,12 +310,16 @@ class App:
 
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> None:
         """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up. Finished already: nothing."""
+        check_lookup(instance_id)
+        if not isinstance(reason, str | None) or not is_text(reason or ""):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"the reason for cancelling {instance_id!r} must be a text, got {reason!r}")
         answer = await self.engine.cancel(instance_id, reason)
         if answer.status is None:
             raise InstanceNotFound(instance_id=instance_id)
 
     async def resume_workflow(self, instance_id: str) -> None:
         """Try a blocked instance again, after its code was mended. Not blocked: nothing."""
+        check_lookup(instance_id)
         if await self.engine.storage.resume(instance_id) is None:
             raise InstanceNotFound(instance_id=instance_id)
         self.engine.kick()
@@ -320,6 +327,7 @@ class App:
     # --- reading ----------------------------------------------------------------------------------------------------
     async def get_instance(self, instance_id: str) -> Instance:
         """One instance with what it waits for."""
+        check_lookup(instance_id)
         row = await self.engine.storage.instance(instance_id)
         if row is None:
             raise InstanceNotFound(instance_id=instance_id)
@@ -370,6 +378,8 @@ class App:
         cursor: str | None = None,
     ) -> Page[Wait]:
         """What instances wait for, by instance."""
+        if instance_id is not None:
+            check_lookup(instance_id)
         rows = await self.engine.storage.waits(
             instance=instance_id, type=type, limit=_check_limit(limit) + 1, cursor=_read_cursor(cursor)
         )
@@ -399,25 +409,11 @@ class App:
 
     async def get_history(self, instance_id: str) -> list[HistoryEntry]:
         """Everything recorded of an instance, in order; the first entry is its start."""
+        check_lookup(instance_id)
         row = await self.engine.storage.instance(instance_id)
         if row is None:
             raise InstanceNotFound(instance_id=instance_id)
         return [started_entry(row), *map(to_history, await self.engine.storage.history(instance_id))]
-
-
-def new_id(now: int) -> str:
-    """A fresh instance id; later ones sort after earlier ones, which keeps the database's indexes compact."""
-    raw = (now // 1000 << 80) | (7 << 76) | (int.from_bytes(os.urandom(9), "big") & ((1 << 76) - 1))
-    return str(uuid.UUID(int=raw & ~(0b11 << 62) | (0b10 << 62)))
-
-
-def check_id(instance_id: str) -> str:
-    """An instance id people can type and databases can store."""
-    if not isinstance(instance_id, str) or not instance_id:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(f"an instance id must be a text that is not empty, got {instance_id!r}")
-    if len(instance_id) > 255 or not instance_id.isprintable():
-        raise InvalidInput(f"an instance id must be at most 255 printable characters, got {instance_id[:300]!r}")
-    return instance_id
 
 
 def _input(
@@ -444,8 +440,8 @@ def _input(
 
 
 def _check_limit(limit: int) -> int:
-    if not 1 <= limit <= 1000:
-        raise ValueError(f"limit must be between 1 and 1000, got {limit}")
+    if not isinstance(limit, int) or not 1 <= limit <= 1000:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"limit must be a whole number between 1 and 1000, got {limit!r}")
     return limit
 
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from romancy.core.codec import Codec
+from romancy.core.ids import check_lookup
 from romancy.core.model import Duration, Status, duration_us
 from romancy.errors import InstanceNotFound, WorkflowBlocked, WorkflowCancelled, WorkflowFailed
 
@@ -34,6 +35,7 @@ class WorkflowHandle(Generic[R_co]):
         `TimeoutError` after `timeout`; the instance goes on.
         """
         engine = self._app.engine
+        check_lookup(self.instance_id)
         seconds = None if timeout is None else duration_us(timeout, "timeout") / 1e6
         if (
             self.instance_id not in engine.scheduler.residents

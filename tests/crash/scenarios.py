@@ -252,6 +252,23 @@ async def many_events_one_after_the_other(play: Stage) -> None:
         await play.send("tick", id=f"t{n}")
 
 
+@workflow
+async def alike(ctx: WorkflowContext) -> list[str]:
+    """Three waits that nothing tells apart: an event each, oldest first; a fourth is for those that come later."""
+    first = asyncio.create_task(wait_event(ctx, "tick"))
+    others = await asyncio.gather(
+        wait_event(ctx, "tick"), wait_event(ctx, "tick"), wait_event(ctx, "tick", since="now"), return_exceptions=True
+    )
+    return sorted({(await first).id, *(event.id for event in others if not isinstance(event, BaseException))})
+
+
+@scenario(alike, ends={"a": ["t0", "t1", "t2", "t3"]})
+async def waits_that_are_alike(play: Stage) -> None:
+    await play.start(alike, id="a")
+    for n in range(6):
+        await play.send("tick", id=f"t{n}")
+
+
 # --- time ------------------------------------------------------------------------------------------------------------
 @workflow
 async def sleepy(ctx: WorkflowContext) -> list[str]:

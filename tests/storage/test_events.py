@@ -52,7 +52,7 @@ async def test_an_event_comes_back_as_it_was(db: Database) -> None:
 # --- whichever comes second ------------------------------------------------------------------------------------------
 async def test_an_event_finds_the_waits_of_its_type(db: Database) -> None:
     await db.register("other")
-    await db.waiting("mine", "me", db.wait("one"), db.wait("two"), db.wait("x", "other"))
+    await db.waiting("mine", "me", db.wait("one"), db.wait("two", since="now"), db.wait("x", "other"))
     await db.waiting("theirs", "other")
     await db.waiting("bystander", "me", db.wait("w", "other"))
     answer = await db.commit("me", accepts=[db.event()])

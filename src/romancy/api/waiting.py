@@ -18,6 +18,7 @@ T = TypeVar("T")
 T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 _codecs: dict[Any, Codec] = {}
+_MOST_CODECS = 256
 
 
 @overload
@@ -167,5 +168,7 @@ def _codec(model: Any) -> Codec:
     except TypeError:  # an unhashable annotation
         return Codec(model, f"event data for model {model!r}")
     if codec is None:
+        if len(_codecs) >= _MOST_CODECS:
+            _codecs.pop(next(iter(_codecs)))  # models made anew in every run must not pile up
         codec = _codecs[model] = Codec(model, f"event data for model {getattr(model, '__name__', model)!r}")
     return codec

@@ -21,7 +21,7 @@ from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, plain_data, received, unpack_event
 from romancy.core.loop import TimerHandle, WorkflowLoop
 from romancy.core.model import FOREVER_US, MAX_RESULT, SECOND, Event, ReceivedEvent, Status
-from romancy.core.operations import ActivityCall, EventWait, Operation, OperationFuture, Timer, user_line
+from romancy.core.operations import ActivityCall, EventWait, Group, Operation, OperationFuture, Timer, user_line
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.settling import ANSWERS, SETTLE, name_of
 from romancy.errors import InvalidInput, IOInWorkflow, NonDeterminismError, NotStorable, WorkflowStuck
@@ -109,6 +109,7 @@ class Instance:
         self.dead = False
         self.length = 0
         self.ops: dict[str, Operation] = {}
+        self._groups: dict[Group, dict[str, EventWait]] = {}
         self.cancelling: str | None = None
         self.refusals = 0
         self.outcome: Outcome | None = None
@@ -376,6 +377,8 @@ class Instance:
         operation.line = user_line()
         future = operation.future = OperationFuture(self, operation.id)
         self.ops[operation.id] = self._opened[operation.id] = operation
+        if isinstance(operation, EventWait) and operation.group is not None:
+            self._groups.setdefault(operation.group, {})[operation.id] = operation
         return future
 
     def _open(self, operation: Operation) -> None:
@@ -411,8 +414,17 @@ class Instance:
         if operation is not None:
             self._close(operation)
 
+    def first_of(self, group: Group) -> EventWait | None:
+        """The longest open wait of a group."""
+        return next(iter(self._groups.get(group, {}).values()), None)
+
     def _close(self, operation: Operation) -> None:
         del self.ops[operation.id]
+        if isinstance(operation, EventWait) and operation.group is not None:
+            waits = self._groups[operation.group]
+            del waits[operation.id]
+            if not waits:
+                del self._groups[operation.group]
         if self._opened.pop(operation.id, None) is None:
             self._closed.append(operation)
 

@@ -38,6 +38,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def to_us(moment: datetime) -> int:
     """An aware datetime as integer microseconds since the epoch, exactly."""
+    if not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"an aware datetime is needed, got {moment!r}")
     if moment.tzinfo is None:
         raise ValueError(f"{moment!r} has no time zone; use an aware datetime, e.g. datetime.now(timezone.utc)")
     return (moment - EPOCH) // timedelta(microseconds=1)

@@ -33,6 +33,10 @@ MODELS: dict[str, Codec] = {}
 """Every model a wait of this process ever had, by fingerprint: so that data can be judged for waits not in memory."""
 
 
+Group = tuple[bytes, str]
+"""What makes waits of one instance alike: types and filter, and the model."""
+
+
 def model_for(model_key: str, types: Sequence[str], event_type: str) -> Codec | None:
     """The model a stored wait has for a type, as far as this process has met it."""
     keys = model_key.split(",")
@@ -107,17 +111,22 @@ class EventWait(Operation):
     since_event: int | str | None = None
     """None: since the instance began; "now": since this wait was recorded; an int: since that time (microseconds)."""
     models: tuple[Codec | None, ...] = (None,)
+    model_key: str = field(default="", init=False)
+    """Tells models apart that judge differently: what did not fit one may fit another."""
+
+    def __post_init__(self) -> None:
+        if any(self.models):
+            self.model_key = ",".join(m.fingerprint if m else "" for m in self.models)
+            MODELS.update((m.fingerprint, m) for m in self.models if m)
+
+    @property
+    def group(self) -> Group | None:
+        """Waits of one group take each other's events, oldest first; None: this one looks for itself."""
+        return (self.spec, self.model_key) if self.since_event is None else None
 
     @property
     def input(self) -> bytes | None:
         return self.spec
-
-    @property
-    def model_key(self) -> str:
-        """Tells models apart that judge differently: what did not fit one may fit another."""
-        key = ",".join(m.fingerprint if m else "" for m in self.models)
-        MODELS.update((m.fingerprint, m) for m in self.models if m)
-        return key
 
     def model_of(self, event_type: str) -> Codec | None:
         if len(self.models) == 1:

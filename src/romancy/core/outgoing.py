@@ -91,7 +91,11 @@ def _check_text(name: str, value: Any) -> None:
 
 
 def _check_extensions(extensions: Mapping[str, Attribute] | None) -> Mapping[str, Attribute] | None:
+    if not isinstance(extensions, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidEvent(f"extensions must be a mapping of names to values, got {extensions!r}")
     for name, value in (extensions or {}).items():
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidEvent(f"an extension attribute's name must be a text, got {name!r}")
         if not (name.isascii() and name.isalnum() and name == name.lower()) or name in _RESERVED:
             raise InvalidEvent(
                 f"an extension attribute is named with a-z and 0-9 and not like a core one, got {name!r}"

@@ -168,18 +168,20 @@ class Step:
         self.commit.attempts = [*(a for a in self.commit.attempts if a.op != attempt.op), attempt]
 
     def _event_offered(self, input: EventOffered) -> None:
-        event, op = input.event, self.instance.ops.get(input.op)
+        event = input.event
+        op = self.instance.ops.get(input.op) if input.group is None else self.instance.first_of(input.group)
         commit = self.commit
         commit.hints = [*commit.hints, event.seq]
         if not isinstance(op, EventWait):
             return  # the wait is gone; the event was not consumed and stays for the next one
         if event.seq in self._consumed or event.seq in self.resident.consumed:
-            commit.looks = [*commit.looks, op.id]  # another wait of ours took it: there may be a later one
+            self._look_again(op)  # another wait of ours took it: there may be a later one
             return
         if op.due is not None and event.accepted_at > op.due:
             # It came too late, however late the time itself is noticed (the worker may have been down).
             if self.now >= op.due:
                 self._settle(TimedOut(op.id), op)
+                self._tell_next(op)
             return
         try:
             value = fit(op, event)
@@ -193,13 +195,24 @@ class Step:
                 error,
             )
             commit.misfits = [*commit.misfits, Misfit(op.id, op.model_key, event.seq, str(error))]
-            commit.looks = [*commit.looks, op.id]
+            self._look_again(op)
             return
         self._consumed.add(event.seq)
         commit.consumed = [*commit.consumed, Consumption(event.seq, event.type, wait_row(op))]
         self.instance.apply(Kind.EVENT_RECEIVED, op.id, self.now, pack_event(event), event.seq, value)
         self._say(h.EventReceivedInfo, event_type=event.type, event_data=value.data, event=value, wait_id=op.id)
         self._say_wait(h.WaitCompletedInfo, op)
+        self._tell_next(op)
+
+    def _tell_next(self, op: EventWait) -> None:
+        """Waits that are alike hear of events one after the other."""
+        following = self.instance.first_of(op.group) if op.group is not None else None
+        if following is not None:
+            self._look_again(following)
+
+    def _look_again(self, op: EventWait) -> None:
+        if op.id not in self.commit.looks:
+            self.commit.looks = [*self.commit.looks, op.id]
 
     def _cancel(self, input: CancelAsked) -> None:
         self.commit.requests_done = [*self.commit.requests_done, input.request]

@@ -234,5 +234,5 @@ def _safely(callback: Callable[..., None], *args: Any) -> None:
     """Whatever goes wrong in following up on one item, the others are followed up, and the next batch goes out."""
     try:
         callback(*args)
-    except Exception:
+    except (Exception, asyncio.CancelledError):
         _logger.exception("following up on a commit failed")

@@ -173,6 +173,7 @@ class Engine:
             return
         _logger.warning("worker %s was taken over by another (was it paused?); it starts afresh", self.worker_id)
         self.worker_id = self.committer.worker = None
+        self.storage.disown(worker)
         self.scheduler.drop_all()
         self._renewal.kick()
 

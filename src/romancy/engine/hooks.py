@@ -36,8 +36,8 @@ class HookRunner:
         for hook in self._hooks:
             try:
                 result = getattr(hook, name)(info)
-            except Exception:
-                _logger.exception("hook %s.%s failed", type(hook).__name__, name)
+            except BaseException as error:  # even a CancelledError of its own; nothing a hook does may hurt
+                _fail_softly(error, f"{type(hook).__name__}.{name}")
                 continue
             if inspect.isawaitable(result):
                 task = asyncio.ensure_future(self._await(result, f"{type(hook).__name__}.{name}"))
@@ -47,8 +47,8 @@ class HookRunner:
     async def _await(self, result: Awaitable[None], name: str) -> None:
         try:
             await result
-        except Exception:
-            _logger.exception("hook %s failed", name)
+        except BaseException as error:
+            _fail_softly(error, name)
 
     @property
     def is_idle(self) -> bool:
@@ -60,3 +60,9 @@ class HookRunner:
             await asyncio.wait(self._tasks, timeout=limit)
         for task in self._tasks:
             task.cancel()
+
+
+def _fail_softly(error: BaseException, name: str) -> None:
+    if isinstance(error, KeyboardInterrupt | GeneratorExit):
+        raise error
+    _logger.error("hook %s failed", name, exc_info=error)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from romancy.core.instance import Instance
 from romancy.core.model import Event, Status
-from romancy.core.operations import ActivityCall, EventWait, Operation, Timer
+from romancy.core.operations import ActivityCall, EventWait, Group, Operation, Timer
 from romancy.storage.protocol import Attempt, WaitRow
 
 
@@ -55,10 +55,11 @@ class TimedOut:
 
 @dataclass(slots=True)
 class EventOffered:
-    """The oldest event this wait may take."""
+    """The oldest event this wait, or any of its group, may take."""
 
     op: str
     event: Event
+    group: Group | None = None
 
 
 @dataclass(slots=True)

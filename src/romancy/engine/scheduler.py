@@ -181,6 +181,7 @@ class Scheduler:
         for op in activation.closed:
             if isinstance(op, ActivityCall):
                 self.activities.withdraw(instance.id, op.id)
+                self.suspects.over(resident, op.id)
         for info in after.told:
             self._hooks.run(info)
         if activation.outcome is not None:
@@ -219,7 +220,7 @@ class Scheduler:
         id = resident.instance.id
 
         def looked() -> None:
-            offered = any(isinstance(i, EventOffered) and i.op == op for i in resident.inbox)
+            offered = any(isinstance(i, EventOffered) for i in resident.inbox)
             # Should an offer turn out void, the time is still over: ask again.
             self.loader.wake(id, Due(op) if offered else TimedOut(op))
 
@@ -302,7 +303,7 @@ class Scheduler:
         if elsewhere:
             self.residents.on_work()  # perhaps nobody owns them: somebody has to claim them
         for offer in answer.offers:
-            self.loader.wake(offer.instance, EventOffered(offer.op, offer.event))
+            self.loader.wake(offer.instance, EventOffered(offer.op, offer.event, offer.group))
 
     # --- leaving memory ---------------------------------------------------------------------------------------------
     def drop(self, resident: Resident) -> None:

@@ -184,6 +184,8 @@ class Offer:
     op: str
     owner: str | None
     event: Event
+    group: tuple[bytes, str] | None
+    """(spec, model) of a wait that reaches back to the instance's beginning: any open wait like it may take it."""
 
 
 @dataclass(slots=True)
@@ -214,7 +216,7 @@ class StartAnswer:
 
 @dataclass(slots=True)
 class Matched:
-    """A wait an event may go to; `model` judges its data."""
+    """Waits of one instance an event may go to, all alike; `op` is one of them, `model` judges the data."""
 
     instance: str
     op: str
@@ -368,6 +370,7 @@ class Storage(Protocol):
     async def register(
         self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]
     ) -> None: ...
+    def disown(self, worker: str) -> None: ...
     def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> Awaitable[None]: ...
     async def renew(self, worker: str, lease: int) -> bool: ...
     async def release(self, worker: str) -> None: ...

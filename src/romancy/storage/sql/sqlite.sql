@@ -71,23 +71,26 @@ INSERT INTO shapes (type, fields) VALUES (?, ?)
 SELECT seq, subject, source, data, attrs FROM events WHERE type = ? AND data IS NOT NULL
 -- name: insert_event_key
 INSERT INTO event_keys (shape, key, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
+-- Waits of one instance that are alike and reach back to its beginning are one row: what one takes leads to the next.
 -- name: waits_of_key
-SELECT k.instance, k.op, w.model, w.spec FROM wait_keys k JOIN waits w ON w.instance = k.instance AND w.op = k.op
-WHERE k.type = ? AND k.shape = ? AND k.key = ?
+SELECT k.instance, min(k.op), w.model, w.spec FROM wait_keys k JOIN waits w ON w.instance = k.instance AND w.op = k.op
+WHERE k.type = ? AND k.shape = ? AND k.key = ? GROUP BY k.instance, w.model, w.spec, CASE WHEN w.since IS NULL THEN '' ELSE k.op END
 -- name: waits_of_key_and_target
-SELECT k.instance, k.op, w.model, w.spec FROM wait_keys k JOIN waits w ON w.instance = k.instance AND w.op = k.op
-WHERE k.type = ? AND k.shape = ? AND k.key = ? AND k.instance = ?
+SELECT k.instance, min(k.op), w.model, w.spec FROM wait_keys k JOIN waits w ON w.instance = k.instance AND w.op = k.op
+WHERE k.type = ? AND k.shape = ? AND k.key = ? AND k.instance = ? GROUP BY k.instance, w.model, w.spec, CASE WHEN w.since IS NULL THEN '' ELSE k.op END
 -- name: insert_delivery
 INSERT INTO deliveries (instance, event) VALUES (?, ?) ON CONFLICT DO NOTHING
 -- name: triggers_of_type
 SELECT workflow, timeout FROM triggers WHERE type = ?
 
 -- name: wait_to_look
-SELECT w.op, coalesce(w.since, i.since), w.since IS NULL OR w.since >= i.since, w.model, w.spec, i.owner
+SELECT w.op, coalesce(w.since, i.since), w.since IS NULL OR w.since >= i.since, w.model, w.spec, i.owner, w.since IS NULL
 FROM waits w JOIN instances i ON i.id = w.instance WHERE w.instance = ? AND w.op = ? AND i.status < 9
 -- name: waits_to_look
-SELECT w.op, coalesce(w.since, i.since), w.since IS NULL OR w.since >= i.since, w.model, w.spec, i.owner
+SELECT min(w.op), coalesce(w.since, i.since), w.since IS NULL OR w.since >= i.since, w.model, w.spec, i.owner,
+  w.since IS NULL
 FROM waits w JOIN instances i ON i.id = w.instance WHERE w.instance = ? AND w.spec <> x'' AND i.status < 9
+GROUP BY w.model, w.spec, CASE WHEN w.since IS NULL THEN '' ELSE w.op END
 -- name: keys_of_wait
 SELECT k.type, k.shape, k.key, m.seq FROM wait_keys k LEFT JOIN marks m
   ON m.instance = k.instance AND m.type = k.type AND m.shape = k.shape AND m.key = k.key AND m.model = ?

@@ -120,7 +120,14 @@ class SQLiteStorage:
 
     async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
         self._locks.hold(worker)
-        await self._write(lambda c: owning.register(c, worker, self._clock.now(), lease, triggers, workflows))
+        try:
+            await self._write(lambda c: owning.register(c, worker, self._clock.now(), lease, triggers, workflows))
+        except BaseException:
+            self._locks.forget(worker)
+            raise
+
+    def disown(self, worker: str) -> None:
+        self._locks.forget(worker)
 
     def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> asyncio.Future[None]:
         return self._write(lambda c: owning.announce(c, triggers, workflows))
@@ -134,12 +141,13 @@ class SQLiteStorage:
 
     async def take_over(self, worker: str, known_dead: Sequence[str] = ()) -> list[str]:
         dead = await self._read(lambda c: owning.dead_workers(c, worker, self._clock.now(), self._locks))
-        dead += known_dead
+        dead |= dict.fromkeys(known_dead, False)
         if not dead:
             return []
         gone = await self._write(lambda c: owning.take_over(c, dead, self._clock.now()))
         for id in gone:
-            self._locks.forget(id)
+            if not dead[id]:
+                self._locks.forget(id)  # a paused one still holds its own
         return gone
 
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:

@@ -6,6 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from romancy.errors import StorageError
+
 try:
     import fcntl
 except ImportError:  # not on Windows: there the lease alone decides
@@ -23,7 +25,13 @@ class WorkerLocks:
         """Take this worker's own lock, for as long as the process lives."""
         if self._folder is None or fcntl is None:
             return
-        handle = self._create(self._folder / worker)
+        try:
+            handle = self._create(self._folder / worker)
+        except OSError as error:
+            raise StorageError(
+                f"the folder {str(self._folder)!r} for the locks of workers can't be used ({error}); "
+                "allow writing beside the database"
+            ) from error
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._mine[worker] = handle
 
@@ -37,19 +45,28 @@ class WorkerLocks:
 
     def is_dead(self, worker: str) -> bool:
         """True only if it is certain; a missing file proves nothing (another host, another mount)."""
-        if self._folder is None or fcntl is None or worker in self._mine:
-            return False
+        return self._is_held(worker) is False
+
+    def is_alive(self, worker: str) -> bool:
+        """True only if it is certain: its process holds the lock, though it may be paused."""
+        return self._is_held(worker) is True
+
+    def _is_held(self, worker: str) -> bool | None:
+        if self._folder is None or fcntl is None:
+            return None
+        if worker in self._mine:
+            return True
         try:
             handle = os.open(self._folder / worker, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
-            return False
+            return None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            return False
+            return True
         finally:
             os.close(handle)
-        return True
+        return False
 
     def forget(self, worker: str) -> None:
         """Remove the lock of a worker that is gone for good."""

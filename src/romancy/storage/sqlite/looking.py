@@ -99,7 +99,7 @@ class Looker:
         else:
             rows = self._run(SQL["wait_to_look"], (instance, op)).fetchall()
         offers: list[Offer] = []
-        for wait, since, marks_count, model, spec, owner in rows:
+        for wait, since, marks_count, model, spec, owner, reaches_back in rows:
             if owner != worker or owner is None:
                 continue
             seq = self._oldest(instance, wait, since, marks_count, model, spec, now)
@@ -107,7 +107,7 @@ class Looker:
                 event = to_event(self._run(SQL["event"], (seq,)).fetchone())
                 # The offer itself may die with this process; the hint tells whoever comes after.
                 self._run(SQL["insert_delivery"], (instance, seq))
-                offers.append(Offer(instance, wait, owner, event))
+                offers.append(Offer(instance, wait, owner, event, (spec, model) if reaches_back else None))
         return offers
 
     def _oldest(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from romancy.storage.protocol import Claimed, Trigger
@@ -47,15 +47,15 @@ def _bury(c: sqlite3.Connection, worker: str, now: int, *, clean: bool) -> bool:
     return gone
 
 
-def dead_workers(c: sqlite3.Connection, me: str, now: int, locks: WorkerLocks) -> list[str]:
-    """Whose lease has ended, or whose lock is free."""
+def dead_workers(c: sqlite3.Connection, me: str, now: int, locks: WorkerLocks) -> dict[str, bool]:
+    """Whose lease has ended, or whose lock is free; and whether it only pauses: then nothing it ran is to blame."""
     rows: list[tuple[str, int]] = c.execute(SQL["workers"]).fetchall()
-    return [id for id, until in rows if id != me and (until < now or locks.is_dead(id))]
+    return {id: locks.is_alive(id) for id, until in rows if id != me and (until < now or locks.is_dead(id))}
 
 
-def take_over(c: sqlite3.Connection, dead: Iterable[str], now: int) -> list[str]:
+def take_over(c: sqlite3.Connection, dead: Mapping[str, bool], now: int) -> list[str]:
     """Fence the dead workers: from here on nothing they submit is taken, and their instances are free."""
-    gone = [worker for worker in dead if _bury(c, worker, now, clean=False)]
+    gone = [worker for worker, paused in dead.items() if _bury(c, worker, now, clean=paused)]
     c.execute(SQL["delete_spent_orphans"])
     return gone
 

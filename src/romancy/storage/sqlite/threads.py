@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import random
 import sqlite3
@@ -48,6 +49,7 @@ class ConnectionThread(threading.Thread):
         self._commit_cost = 0.0 if path == ":memory:" else 1.0
         """Seconds a COMMIT takes, smoothed; it begins as slow until it is known."""
         self._data_version = 0
+        self._file = _identity(path)
         self.start()
 
     def call(self, job: Callable[[sqlite3.Connection], T], *, write: bool = False) -> asyncio.Future[T]:
@@ -126,6 +128,11 @@ class ConnectionThread(threading.Thread):
 
     def _begin(self, patience: float) -> None:
         """Take the file for writing. SQLite's own waiting backs off to 100 ms; this is fairer to the other process."""
+        if _identity(self._path) != self._file:
+            raise TransientError(
+                f"the database file {self._path!r} was removed or replaced while in use; nothing is stored until it is "
+                "back in its place, or the app is started anew"
+            )
         deadline = stopwatch() + patience
         while True:
             try:
@@ -147,6 +154,15 @@ class ConnectionThread(threading.Thread):
             self._data_version = version
             if self.on_foreign_change is not None:
                 self._loop.call_soon_threadsafe(self.on_foreign_change)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file a path names; one that was removed or replaced under us is another."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -114,8 +114,11 @@ class BatchWriter:
                 continue
             for item in commit.sent:
                 answer.sent.append(self._accept(item, batch, answer.fenced, looks))
+            groups: set[tuple[bytes, str]] = set()
             for wait in commit.opened:
-                if wait.types:
+                group = (wait.spec, wait.model)
+                if wait.types and (wait.since is not None or group not in groups):
+                    groups.add(group)  # one look serves all that are alike: taking one event leads to the next
                     looks[commit.instance, wait.op] = None
             for op in commit.looks:
                 looks[commit.instance, op] = None
