@@ -23,7 +23,7 @@ from romancy.core.model import MAX_RESULT, Attribute, Duration, Event, Status, d
 from romancy.core.operations import ActivityCall
 from romancy.core.outgoing import make_event
 from romancy.core.registry import Registry, WorkflowDefinition
-from romancy.core.retry import RetryPolicy
+from romancy.core.retry import RetryPolicy, check_policy
 from romancy.engine import Engine
 from romancy.engine.timers import WINDOW
 from romancy.errors import AppNotRunning, InstanceExists, InstanceNotFound, InvalidInput, RomancyError
@@ -68,7 +68,7 @@ class App:
         self,
         database: str | os.PathLike[str] | None = None,
         *,
-        workflows: Sequence[Workflow[..., Any] | ModuleType] = (),
+        workflows: Workflow[..., Any] | ModuleType | Sequence[Workflow[..., Any] | ModuleType] = (),
         hooks: HooksBase | Sequence[HooksBase] = (),
         worker: bool = True,
         retry: RetryPolicy | None = None,
@@ -88,7 +88,9 @@ class App:
         self._registry = Registry()
         self._hooks = (hooks,) if isinstance(hooks, HooksBase) else tuple(hooks)
         self._worker, self._state, self._durability = worker, state, durability
-        self._retry = retry or RetryPolicy()
+        self._retry = check_policy(retry, "App") or RetryPolicy()
+        if durability not in ("full", "normal"):
+            raise ValueError(f'durability is "full" or "normal", not {durability!r}')
         self._max_activities, self._max_resident = max_activities, max_resident
         self._retention = duration_us(retention, "retention")
         self._lease = duration_us(lease, "lease")
@@ -103,7 +105,7 @@ class App:
         self._starting = False
         self._stopped = asyncio.Event()
         self._stopped.set()
-        self.register(*workflows)
+        self.register(*((workflows,) if isinstance(workflows, Workflow | ModuleType) else workflows))
 
     def __repr__(self) -> str:
         return f"<App {self.database!r} {self._engine or 'not running'}>"
@@ -223,8 +225,12 @@ class App:
                 handle = await self.start_workflow(wf, *args, **kwargs)
                 return await handle.result()
 
-        self.register(wf)
-        return asyncio.run(main())
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self.register(wf)
+            return asyncio.run(main())
+        raise RomancyError("app.run() is for scripts; inside a running event loop use `async with app:`")
 
     # --- starting ---------------------------------------------------------------------------------------------------
     @overload

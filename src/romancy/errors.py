@@ -32,7 +32,8 @@ class ActivityError(RomancyError):
         attempts: int = 1,
     ) -> None:
         self.message = message or ""
-        super().__init__(f"activity {activity!r} failed after {attempts} attempt(s): {error_type}: {self.message}")
+        times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        super().__init__(f"activity {activity!r} failed after {times}: {error_type}: {self.message}")
         self.activity = activity
         self.error_type = error_type
         self.traceback = traceback

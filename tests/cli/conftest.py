@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from romancy import testing
-from romancy.cli import main
+from romancy.cli.group import main
 
 SHOP = """
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ async def shout(ctx: WorkflowContext, text: str) -> str:
 
 @workflow
 async def pay(ctx: WorkflowContext, order: str) -> str:
-    await charge(ctx, 3.0)
+    await charge(ctx, 3.0); ctx.describe(f"waiting for {order}")
     event = await wait_event(
         ctx, "payment.completed", model=Paid, where={"order.id": order}, timeout=timedelta(minutes=5)
     )

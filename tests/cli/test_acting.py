@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from romancy import Receipt
+from romancy.cli.acting import receipt_line
+
 
 def test_start_by_name_reads_json_or_text(romancy, answered, folder: Path) -> None:
     result = romancy("start", "hello", "Ada", "times=2", "-5", "[1]", '"quo=ted"', "--id", "first")
@@ -14,6 +17,19 @@ def test_start_by_name_reads_json_or_text(romancy, answered, folder: Path) -> No
     shown = answered("show", "first")
     assert shown["input"] == {"args": ["Ada", -5, [1], "quo=ted"], "kwargs": {"times": 2}}
     assert shown["status"] == "running"
+
+
+@pytest.mark.usefixtures("database")
+def test_start_warns_of_a_name_no_worker_has_run(romancy) -> None:
+    warning = "no worker has run a workflow named 'helo' here yet; is it spelled right, and does one have it?\n"
+    assert romancy("start", "helo", "Ada").stderr == warning
+    assert romancy("start", "helo", "Ada").stderr == warning, "that one was started means little"
+    assert romancy("start", "hello", "Bob").stderr == ""
+
+
+def test_start_in_memory_is_refused(refused) -> None:
+    assert "':memory:' is empty and belongs to this process alone" in refused("start", "hello", "-d", ":memory:")
+    assert "alone" in refused("start", "hello", "-d", "sqlite:///:memory:")
 
 
 @pytest.mark.usefixtures("database")
@@ -49,8 +65,24 @@ def test_send_prints_the_receipt(romancy, answered) -> None:
     again = romancy("send", "payment.completed", "{}", "--id", "e1", "--source", "bank").stdout
     assert again == "accepted before: a duplicate, nothing happens (id e1)\n"
     assert "nobody waits for it now" in romancy("send", "unheard").stdout
+    told = romancy("send", "payment.completed", data, "--id", "e2").stdout
+    assert told == "accepted: delivered to 1 instance (id e2)\n"
     assert "nobody waits" in romancy("send", "payment.completed", data, "--to", "[red]x").stdout
     assert "started 1 instance" in romancy("send", "order.placed", "-", input='{"n": 1}').stdout
+
+
+@pytest.mark.usefixtures("database")
+def test_send_promises_nothing_where_the_model_is_unknown(romancy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("romancy.core.operations.MODELS", {})
+    monkeypatch.setattr("romancy.cli.acting.MODELS", {})  # as in a process of its own
+    told = romancy("send", "payment.completed", '{"order": {"id": "ORD-1"}, "amount": "x"}', "--id", "e1").stdout
+    assert told == "accepted: 1 instance waits for such an event (id e1)\n"
+    told = romancy("send", "turned", "--id", "e2").stdout  # a wait without a model takes anything
+    assert told == "accepted: delivered to 1 instance (id e2)\n"
+    assert receipt_line(Receipt(delivered=3, started=1), 2) == (
+        "accepted: delivered to 1 instance, 2 instances wait for such an event, started 1 instance"
+    )
+    assert receipt_line(Receipt(mismatched=2)) == "accepted: its data does not fit 2 instances"
 
 
 @pytest.mark.usefixtures("database")
@@ -64,7 +96,7 @@ def test_what_is_no_event_is_refused(refused) -> None:
 
 @pytest.mark.usefixtures("database")
 def test_cancel(romancy, answered) -> None:
-    assert "is asked to stop" in romancy("cancel", "order-1", "--reason", "changed my mind").stdout
+    assert "was asked to stop" in romancy("cancel", "order-1", "--reason", "changed my mind").stdout
     assert romancy("cancel", "done").stdout == "instance 'done' is completed already; there is nothing to cancel\n"
     assert romancy("cancel", "blocked", "--reason", "hopeless").stdout == "instance 'blocked' is cancelled\n"
     assert answered("show", "blocked")["error"]["message"] == "hopeless"

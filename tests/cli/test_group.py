@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
+import click
 import pytest
 
 from romancy import __version__
-from romancy.cli import main
+from romancy.cli.group import SECTIONS, main
 
 COMMANDS = "demo run worker check list show why waits replay start send cancel resume".split()
 
@@ -26,8 +29,39 @@ def test_every_command_has_help(romancy, name: str) -> None:
     assert f"Usage: romancy {name}" in romancy(name, "--help").stdout
 
 
-def test_every_command_is_listed() -> None:
-    assert sorted(main.commands) == sorted(COMMANDS)
+def test_every_command_is_listed_with_the_first_line_of_its_help() -> None:
+    context = click.Context(main)
+    assert main.list_commands(context) == COMMANDS
+    listed = {name: text for commands in SECTIONS.values() for name, (_, text) in commands.items()}
+    found = {name: main.get_command(context, name) for name in COMMANDS}
+    assert {name: command.name for name, command in found.items() if command} == {name: name for name in COMMANDS}
+    assert {name: command.get_short_help_str(90) for name, command in found.items() if command} == listed
+
+
+@pytest.mark.parametrize("words", ["--version", "--help"])
+def test_help_and_version_import_no_command(words: str) -> None:
+    program = (
+        "import sys, click.testing, romancy.cli.group as group\n"
+        f"assert click.testing.CliRunner().invoke(group.main, [{words!r}]).exit_code == 0\n"
+        "print([name for name in sys.modules if name.startswith(('rich', 'romancy.cli.'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "['romancy.cli.group']\n"
+
+
+def test_ctrl_c_while_the_commands_are_imported_is_one_line() -> None:
+    program = (
+        "import sys, romancy.cli\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == module: raise KeyboardInterrupt\n"
+        "module, sys.argv = sys.argv[1], ['romancy', 'list']\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "romancy.cli.main()\n"
+    )
+    for module in ("romancy.cli.group", "click", "romancy.cli.reading", "rich"):
+        done = subprocess.run([sys.executable, "-c", program, module], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "romancy: interrupted"), module
 
 
 def test_version(romancy) -> None:

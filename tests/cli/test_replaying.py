@@ -16,9 +16,13 @@ def change(folder: Path, old: str, new: str) -> None:
 
 
 def test_the_same_code_follows(romancy) -> None:
-    assert romancy("replay", "done", "-m", "shop").stdout == "ok: the code follows its 1 entry; it ends as completed\n"
+    assert (
+        romancy("replay", "done", "-m", "shop").stdout
+        == "ok: the code follows the history (1 entry); it ends as completed\n"
+    )
     text = romancy("replay", "order-1", "--module", "shop.py").stdout
-    assert text.startswith("ok: the code follows its 1 entry; it then waits for wait payment.completed:1")
+    waiting = 'event payment.completed:1 for payment.completed where order.id = "ORD-1", until 20'
+    assert text.startswith(f"ok: the code follows the history (1 entry); it then waits for {waiting}")
     assert "it ends as failed" in romancy("replay", "failed", "-m", "shop").stdout
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from romancy import App
+from romancy import App, WorkflowFailed
 
 ROMANCY = [sys.executable, "-m", "romancy"]
 
@@ -123,9 +123,15 @@ def test_a_worker_works_until_it_is_told_to_stop(romancy, folder: Path, number: 
         assert "romancy works on romancy.db with delivers, fails, hello" in worker.stderr.readline()
         romancy("start", "hello", "Ada", "--id", "h1")
         assert asyncio.run(_result("h1")) == {"greeting": "hello Ada "}
+        romancy("start", "fails", "--id", "f1")
+        with pytest.raises(WorkflowFailed):
+            asyncio.run(_result("f1"))
         worker.send_signal(number)
         assert worker.wait(30) == 0
-        assert "Traceback" not in worker.stderr.read()
+        log = worker.stderr.read()
+        assert "Traceback" not in log
+        assert " WARNING romancy: [fails f1] workflow fails failed" in log
+        assert " INFO romancy: stopping: " in log
 
 
 def test_an_interrupted_run_can_be_taken_up_again(romancy, folder: Path) -> None:

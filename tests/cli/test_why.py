@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import re
+import socket
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -10,6 +14,10 @@ from typing import Any
 import pytest
 
 from romancy import App
+from romancy.cli.why import _attempt
+from romancy.core.failure import Failure
+from romancy.core.model import from_us
+from romancy.storage.protocol import Attempt
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -17,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("database")
 def test_a_wait_with_its_time_left_and_line(romancy, answered) -> None:
     text = romancy("why", "order-1").stdout
     assert 'for    payment.completed where order.id = "ORD-1"' in text
-    assert "(in 4 min)" in text
+    assert re.search(r"\(in 4 min \d+ s\)", text)
     assert "shop.py:33 in pay" in text
     assert "no event of this type has come, nor one like it" in text
     (wait,) = answered("why", "order-1")["waits"]
@@ -32,9 +40,9 @@ def test_the_nearest_events_come_first(answered, romancy) -> None:
     romancy("send", "invoice.written", "--id", "unlike")
     (wait,) = answered("why", "order-1")["waits"]
     assert [(event["id"], event["reasons"]) for event in wait["near"]] == [
+        ("slip", ["its type is not 'payment.completed'"]),
         ("near", ["where order.id = 'ORD-1' but 'ORD-8' came"]),
         ("far", ["where order.id = 'ORD-1' but 'ORD-9' came", "it was sent to 'done' only"]),
-        ("slip", ["its type is not 'payment.completed'"]),
     ]
     text = romancy("why", "order-1").stdout
     assert "the nearest events it did not take:" in text
@@ -53,8 +61,22 @@ def test_an_event_nobody_has_looked_at(answered, romancy) -> None:
     romancy("send", "payment.completed", '{"order": {"id": "ORD-1"}, "amount": 1}')
     assert near(answered, "order-1") == "it fits so far; no worker has looked at it yet"
     text = romancy("why", "order-1").stdout
-    assert "1 event that may fit came, which no worker has looked at yet" in text
+    assert "1 event that may fit has come; no worker has looked at it yet" in text
     assert "start one that has workflow 'pay': romancy worker MODULE" in text
+
+
+def test_an_event_that_does_not_fit_the_model_with_the_reason(answered, romancy) -> None:
+    romancy("send", "payment.completed", '{"order": {"id": "ORD-1"}, "amount": "lots"}', "--id", "unfit")
+
+    async def look() -> None:
+        async with App("romancy.db", workflows=[importlib.import_module("shop")]) as app:
+            async with asyncio.timeout(30):
+                while not await app.engine.storage.misfits("order-1"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(look())
+    assert near(answered, "order-1").startswith("its data does not fit Paid: data.amount ")
+    assert "    its data does not fit Paid: data.amount " in romancy("why", "order-1").stdout
 
 
 def test_an_event_with_data_that_is_not_json(answered) -> None:
@@ -79,13 +101,14 @@ def test_an_event_that_expired(answered) -> None:
 def test_a_timer(romancy) -> None:
     text = romancy("why", "asleep").stdout
     assert "timer sleep:1" in text
-    assert "(in 29 d)" in text
+    assert "(in 29 d 23 h)" in text
 
 
 def test_a_retry(romancy, answered) -> None:
     text = romancy("why", "retrying").stdout
     assert "start one that has workflow 'delivers': romancy worker MODULE" in text
-    assert "activity ship:1 waits for its next attempt: 1 attempt so far after [bold]no ship[/bold]" in text
+    begins = r"attempt 2 (is due in 1 s|is due now|begins when a worker runs it)"
+    assert re.search(rf"activity ship:1: failed once \(\[bold\]no ship\[/bold\]\); {begins}", text)
     assert answered("why", "retrying")["waits"][0]["kind"] == "retry"
 
 
@@ -95,19 +118,58 @@ def test_nobody_runs_it(romancy) -> None:
 
 
 def test_who_runs_it(romancy, answered) -> None:
-    async def start_and_ask() -> str | None:
+    worker = "0123456789abcdef"
+
+    async def claim(lease: int) -> None:
         async with App("romancy.db", worker=False) as app:
             await app.start_workflow("hello", "Bob", instance_id="new")
-            worker = "0123456789abcdef"
-            await app.engine.storage.register(worker, 60_000_000, [], ["hello"])
+            await app.engine.storage.register(worker, lease, [], ["hello"])
             await app.engine.storage.claim(worker, ["hello"], 10, 0)
-        return worker
 
-    worker = asyncio.run(start_and_ask())
-    assert answered("why", "new")["worker"] == worker
+    asyncio.run(claim(60_000_000))
+    said = answered("why", "new")
+    assert said["worker"] == worker
+    assert datetime.fromisoformat(said["lease_until"]) > datetime.now(UTC)
     text = romancy("why", "new").stdout
-    assert f"worker {worker} runs it, or did last; if that one is gone" in text
+    assert f"worker {worker} on {socket.gethostname()} runs it and is alive: its lease lasts until 20" in text
     assert "nothing is recorded yet" in text
+    assert "it runs its code, or activities in their first attempt" in text
+    change(f"UPDATE workers SET until = 5 WHERE id = '{worker}'")
+    assert "runs it, but its lease ran out 5" in romancy("why", "new").stdout
+    change(f"DELETE FROM workers WHERE id = '{worker}'")
+    text = romancy("why", "new").stdout
+    assert f"worker {worker}, which ran it, is gone; start one that has workflow 'hello': romancy worker" in text
+    assert answered("why", "new")["lease_until"] is None
+    romancy("cancel", "new")
+    assert "it was asked to stop; no worker has seen to that yet" in romancy("why", "new").stdout
+
+
+def change(sql: str) -> None:
+    database = sqlite3.connect("romancy.db")
+    with database:
+        database.execute(sql)
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("attempt", "alive", "said"),
+    [
+        (Attempt("a:1", 0, 0), True, "activity a:1: attempt 1 is under way, or about to begin"),
+        (
+            Attempt("a:1", 2, 0, 10**15, Failure("ValueError", "no\nway").encode()),
+            True,
+            "activity a:1: failed 2 times (no way); attempt 3 is due in 1 min 40 s",
+        ),
+        (Attempt("a:1", 0, 0, crashes=2), False, "2 workers died while it ran; attempt 1 begins when a worker runs it"),
+        (
+            Attempt("a:1", 1, 0, crashes=1),
+            True,
+            "failed once (no reason is recorded), and 1 worker died while it ran; ",
+        ),
+    ],
+)
+def test_attempts_in_words(attempt: Attempt, alive: bool, said: str) -> None:
+    assert said in _attempt(attempt, alive, from_us(10**15 - 100_000_000))
 
 
 def test_blocked_says_why_and_what_to_do(romancy) -> None:
@@ -127,7 +189,7 @@ def test_finished_ones_wait_for_nothing(romancy) -> None:
 
 def test_a_cancel_nobody_has_seen(romancy) -> None:
     romancy("cancel", "order-1")
-    assert "it is asked to stop, which no worker has seen to yet" in romancy("why", "order-1").stdout
+    assert "it was asked to stop; no worker has seen to that yet" in romancy("why", "order-1").stdout
 
 
 def test_markup_is_shown_as_it_is(romancy) -> None:
@@ -138,5 +200,5 @@ def test_markup_is_shown_as_it_is(romancy) -> None:
 
 def test_why_as_json(answered) -> None:
     said = answered("why", "blocked")
-    assert set(said) == {"instance_id", "workflow", "status", "worker", "says", "waits"}
+    assert set(said) == {"instance_id", "workflow", "status", "worker", "lease_until", "says", "waits"}
     assert said["status"] == "blocked"

@@ -21,11 +21,15 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
         (-0.5, "now"),
         (-3, "3 s ago"),
         (59, "in 59 s"),
-        (250, "in 4 min"),
+        (250, "in 4 min 10 s"),
+        (-250, "4 min ago"),
+        (240, "in 4 min"),
+        (86_399, "in 23 h 59 min"),
         (-7200, "2 h ago"),
-        (100_000, "in 27 h"),
+        (100_000, "in 27 h 46 min"),
+        (86_400 * 3 + 3600, "in 3 d 1 h"),
         (-86_400 * 30, "30 d ago"),
-        (86_400 * 800, "in 2 y"),
+        (86_400 * 800, "in 2 y 70 d"),
     ],
 )
 def test_relative(seconds: float, words: str) -> None:
@@ -89,3 +93,43 @@ def test_a_pipe_gets_aligned_text(capsys: pytest.CaptureFixture[str]) -> None:
         "error     two",
         "          lines",
     ]
+
+
+ID = "01a1dd81-afe6-70b6-b507-275cab5d0783"
+
+
+def table(width: int, id: str) -> list[str]:
+    out = StringIO()
+    screen = Screen(Console(file=out, force_terminal=True, width=width, color_system=None))
+    row = (id, "a_workflow", "waiting_for_event", "2026-01-02T03:04:05+01:00 (3 s ago)", "about " * 20)
+    screen.table(("instance", "workflow", "status", "started", "about"), [row], drop=("workflow", "started", "about"))
+    return [line.rstrip() for line in out.getvalue().splitlines() if not line.startswith("\u2500")]
+
+
+@pytest.mark.parametrize("width", [50, 80, 99])
+def test_a_narrow_terminal_shows_one_line_a_row(width: int) -> None:
+    head, line = table(width, "order-1")
+    assert (
+        head.split()[:2] == ["instance", "workflow"] if width > 50 else head.split() == ["instance", "status", "about"]
+    )
+    assert line.startswith("order-1")
+    assert "waiting_for_event" in line
+    assert line.endswith("\u2026")
+    assert len(line) <= width
+    assert "2026" not in line
+
+
+def test_a_narrow_terminal_goes_without_what_matters_least() -> None:
+    assert table(120, ID)[0].split() == ["instance", "workflow", "status", "started", "about"]
+    assert [line.split() for line in table(60, ID)] == [["instance", "status"], [ID, "waiting_for_event"]]
+    head, *lines = table(50, ID)
+    assert head.split() == ["instance", "status"]
+    assert "".join(line.split()[0] for line in lines) == ID, "an id is folded, never cut"
+
+
+def test_facts_on_a_narrow_terminal_stay_in_their_column() -> None:
+    out = StringIO()
+    console = Console(file=out, force_terminal=True, width=30, color_system=None)
+    Screen(console).facts({"about": "one two three four five six", "error": "Traceback\n  File"})
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    assert lines == ["about  one two three four five", "       six", "error  Traceback", "         File"]

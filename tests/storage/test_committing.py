@@ -196,7 +196,7 @@ async def test_requests_go_to_the_owner(db: Database) -> None:
     await db.start("a", "me")
     await db.start("free")
     answer = await db.commit(requests=[Request(id, CANCEL, b"why", db.now) for id in ("a", "free", "unknown")])
-    assert [(r.status, r.owner) for r in answer.requests] == [("running", "me"), ("running", None), (None, None)]
+    assert [(r.status, r.owner) for r in answer.requests] == [("running", "me"), ("cancelled", None), (None, None)]
     [(number, instance, kind, reason)] = (await db.storage.mail("me", 10)).requests
     assert (number, instance, kind, reason) == (answer.requests[0].id, "a", CANCEL, b"why")
     await db.step("a", "me", 0, status="running", requests_done=[number])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Coroutine
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from romancy.api.context import ActivityContext, WorkflowContext
 from romancy.core.model import Duration, duration_us
 from romancy.core.operations import ActivityCall
 from romancy.core.registry import ActivityDefinition
-from romancy.core.retry import RetryPolicy
+from romancy.core.retry import RetryPolicy, check_policy
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +45,11 @@ class Activity(Generic[P, R_co]):
 
     async def __call__(self, ctx: WorkflowContext, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
         if not isinstance(ctx, WorkflowContext):  # pyright: ignore[reportUnnecessaryIsInstance]
+            if isinstance(ctx, ActivityContext):
+                raise TypeError(
+                    f"activity {self.name!r} is called from a workflow, not from inside another activity; "
+                    f"call its plain function there: {self.name}.fn(ctx, ...)"
+                )
             raise TypeError(
                 f"activity {self.name!r} must be called from a workflow with its ctx first: "
                 f"await {self.name}(ctx, ...); for a unit test call {self.name}.fn(...)"
@@ -71,6 +76,7 @@ class Activity(Generic[P, R_co]):
     ) -> Activity[P, R_co]:
         """The same activity with other settings for one call: `await charge.options(timeout=5)(ctx, 42)`."""
         us = None if timeout is None else duration_us(timeout, "timeout")
+        check_policy(retry, f"activity {self.name!r}")
         return Activity(
             self.definition,
             activity_id if activity_id is not None else self._id,
@@ -113,20 +119,27 @@ def activity(
     """
 
     def decorate(fn: Callable[..., Any]) -> Activity[..., Any]:
+        check_plain(fn, "activity")
         stored = name if name is not None else fn.__name__
         check_function(fn, "activity", stored)
+        check_policy(retry, f"activity {stored!r}")
+        answers = cast("tuple[type[Exception], ...]", (raises,) if isinstance(raises, type) else tuple(raises))
         us = None if timeout is None else duration_us(timeout, "timeout")
-        definition = ActivityDefinition(stored, fn, retry, us, tuple(raises))
+        definition = ActivityDefinition(stored, fn, retry, us, answers)
         definition.resolve_early()
         return Activity(definition)
 
     return decorate if fn is None else decorate(fn)
 
 
-def check_function(fn: Callable[..., Any], kind: str, name: str) -> None:
-    """A decorated function must be plain, take `ctx` first, and have a name that can be stored."""
+def check_plain(fn: object, kind: str) -> None:
+    """`@activity("name")` is an easy slip."""
     if not inspect.isfunction(fn):
-        raise TypeError(f"@{kind} goes on a function, not on {fn!r}")
+        raise TypeError(f"@{kind} goes on a function, not on {fn!r}; to give a name write @{kind}(name=...)")
+
+
+def check_function(fn: Callable[..., Any], kind: str, name: str) -> None:
+    """A decorated function must take the right `ctx` first, and have a name that can be stored."""
     if not name or len(name) > 200 or not name.isprintable():
         raise TypeError(f"a name for @{kind} must be 1 to 200 printable characters, got {name!r}")
     parameters = list(inspect.signature(fn).parameters.values())
@@ -139,6 +152,10 @@ def check_function(fn: Callable[..., Any], kind: str, name: str) -> None:
         raise TypeError(
             f"{kind} {name!r} is a method; make it a plain function (keep shared objects in App(state=...))"
         )
+    given = str(parameters[0].annotation)
+    if ("ActivityContext" if kind == "workflow" else "WorkflowContext") in given:
+        right = "WorkflowContext" if kind == "workflow" else "ActivityContext"
+        raise TypeError(f"{kind} {name!r} takes ctx: {right}, not {parameters[0].annotation!r}")
     if any(p.name == "instance_id" for p in parameters):
         raise TypeError(
             f"{kind} {name!r} has a parameter named instance_id, which options(instance_id=...) uses; rename it"

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from romancy.api.activity import check_function
+from romancy.api.activity import check_function, check_plain
 from romancy.api.context import WorkflowContext
 from romancy.core.model import Duration, duration_us
 from romancy.core.registry import WorkflowDefinition
@@ -77,6 +77,7 @@ def workflow(
     types = (on_event,) if isinstance(on_event, str) else tuple(on_event)
 
     def decorate(fn: Callable[..., Any]) -> Workflow[..., Any]:
+        check_plain(fn, "workflow")
         stored = name if name is not None else fn.__name__
         check_function(fn, "workflow", stored)
         if not inspect.iscoroutinefunction(fn):

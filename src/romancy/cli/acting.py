@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import uuid
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -14,17 +15,20 @@ from romancy.api.workflow import Workflow
 from romancy.app import App
 from romancy.cli.arguments import TakesWords, by_annotation
 from romancy.cli.arguments import as_json as read_json
-from romancy.cli.database import database_option, file_of, on, on_existing
+from romancy.cli.database import database_option, file_of, on, on_existing, refuse_memory
 from romancy.cli.failing import Refused
 from romancy.cli.loading import find_workflow, module_option, register
 from romancy.cli.screen import json_option, note, print_json
 from romancy.cli.words import plural
 from romancy.core.matching import parse_json
 from romancy.core.model import FINAL
+from romancy.core.operations import MODELS
 from romancy.core.outgoing import make_event
+from romancy.engine.delivery import Accepted
 from romancy.errors import InvalidEvent
 from romancy.handle import WorkflowHandle
 from romancy.records import Instance, Receipt
+from romancy.storage.protocol import Matched
 
 
 @click.command(cls=TakesWords)
@@ -42,6 +46,7 @@ def start(
     With --module each ARG is read by the annotation of its parameter, at once. Without, it is JSON, else plain text,
     and checked by the worker. `name=ARG` names the parameter.
     """
+    refuse_memory(database)
     app = App(database, worker=False)
     wf: Workflow[..., Any] | str = find_workflow(modules, name) if modules else name
     if isinstance(wf, Workflow):
@@ -52,18 +57,27 @@ def start(
     file = file_of(database)
     fresh = file is not None and not file.exists()
 
-    async def work(app: App) -> WorkflowHandle[Any]:
+    async def work(app: App) -> tuple[WorkflowHandle[Any], bool]:
         if isinstance(wf, Workflow):
-            return await app.start_workflow(wf.options(instance_id=instance_id), *args, **kwargs)
-        return await app.start_workflow(wf, *args, instance_id=instance_id, **kwargs)
+            return await app.start_workflow(wf.options(instance_id=instance_id), *args, **kwargs), True
+        known = await _has_run(app, wf)
+        return await app.start_workflow(wf, *args, instance_id=instance_id, **kwargs), known
 
-    handle = on(app, work)
+    handle, known = on(app, work)
     if fresh:
         note(f"made the database {database!r}")
+    if not known:
+        note(f"no worker has run a workflow named {name!r} here yet; is it spelled right, and does one have it?")
     if as_json:
         print_json({"instance_id": handle.instance_id, "created": handle.created})
     else:
         click.echo(f"{handle.instance_id}{'' if handle.created else ' (it was there already)'}")
+
+
+async def _has_run(app: App, name: str) -> bool:
+    """Whether any of the newest instances of this name was ever taken up by a worker."""
+    rows = await app.engine.storage.instances(workflow=name, limit=50)
+    return any(row.owner is not None or row.status != "running" for row in rows)
 
 
 @click.command()
@@ -95,11 +109,29 @@ def send(
     raw = None if text is None else _json(text)
     event = make_event(type, source, raw, subject=subject, id=id, to=to)
     event = event if raw is None else replace(event, datacontenttype="application/json")
-    receipt = on_existing(database, lambda app: app.accept(event))
+
+    async def work(app: App) -> Accepted:
+        return await app.engine.accept(event)
+
+    accepted = on_existing(database, work)
+    answer = accepted.answer
+    receipt = Receipt("accepted", answer.duplicate, accepted.delivered, len(answer.started), accepted.mismatched)
     if as_json:
         print_json({"id": id, **asdict(receipt)})
     else:
-        click.echo(f"{receipt_line(receipt)} (id {id})")
+        click.echo(f"{receipt_line(receipt, _unjudged(answer.matched, type))} (id {id})")
+
+
+def _unjudged(matched: Sequence[Matched], type: str) -> int:
+    """How many instances wait with a model that is not known here, so that only their worker can judge the data."""
+    known: set[str] = set()
+    for wait in matched:
+        keys = wait.model.split(",")
+        types: list[str] = json.loads(wait.spec)["types"]
+        key = keys[0] if len(keys) == 1 else keys[types.index(type)]
+        if not key or key in MODELS:
+            known.add(wait.instance)
+    return len({wait.instance for wait in matched} - known)
 
 
 def _json(text: str) -> bytes:
@@ -113,14 +145,16 @@ def _json(text: str) -> bytes:
     return raw
 
 
-def receipt_line(receipt: Receipt) -> str:
-    """What became of an event, in words."""
+def receipt_line(receipt: Receipt, unjudged: int = 0) -> str:
+    """What became of an event, in words. `unjudged`: instances that are counted as reached, but may not want it."""
+    delivered = receipt.delivered - unjudged
     if receipt.duplicate:
         return "accepted before: a duplicate, nothing happens"
     said = [
-        f"delivered to {plural(receipt.delivered, 'instance')}" if receipt.delivered else "",
+        f"delivered to {plural(delivered, 'instance')}" if delivered > 0 else "",
+        f"{plural(unjudged, 'instance')} {'waits' if unjudged == 1 else 'wait'} for such an event" if unjudged else "",
         f"started {plural(receipt.started, 'instance')}" if receipt.started else "",
-        f"unfit for {plural(receipt.mismatched, 'instance')}" if receipt.mismatched else "",
+        f"its data does not fit {plural(receipt.mismatched, 'instance')}" if receipt.mismatched else "",
     ]
     told = ", ".join(filter(None, said)) or "nobody waits for it now; it is kept for those who will"
     return f"accepted: {told}"
@@ -145,7 +179,7 @@ def cancel(id: str, reason: str | None, database: str) -> None:
     elif after.status == "cancelled":
         click.echo(f"instance {id!r} is cancelled")
     else:
-        click.echo(f"instance {id!r} is asked to stop; the worker that runs it sees to that")
+        click.echo(f"instance {id!r} was asked to stop; the worker that runs it will see to it")
 
 
 @click.command()

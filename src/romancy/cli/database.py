@@ -49,10 +49,15 @@ def file_of(database: str) -> Path | None:
     return Path((rest.removeprefix("/") if rest.startswith("//") else rest) if separator else database)
 
 
+def refuse_memory(database: str) -> None:
+    """A database in memory ends with the command."""
+    if str(file_of(database)) in (":memory:", "/:memory:"):
+        raise Refused(f"{database!r} is empty and belongs to this process alone; give a file or URL with -d")
+
+
 def check_exists(database: str) -> None:
     """Refuse what opening would create, or fill with our tables."""
-    if database == ":memory:":
-        raise Refused("':memory:' is empty and of this process alone; give a file or URL with -d")
+    refuse_memory(database)
     file = file_of(database)
     if file is None:
         return

@@ -1,41 +1,59 @@
-"""The group of all commands: their order in `--help`, and errors as one clear line."""
+"""The group of all commands: their order in `--help`, and errors as one clear line.
+
+A command is imported when it is called: `--help`, `--version` and slips of the pen need none of them.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import Any
 
 import click
 
-from romancy import __version__
-from romancy.cli.acting import cancel, resume, send, start
-from romancy.cli.check import check
-from romancy.cli.demo import demo
-from romancy.cli.failing import as_line
-from romancy.cli.reading import list_, show, waits
-from romancy.cli.replaying import replay
-from romancy.cli.running import run, worker
-from romancy.cli.why import why
-
-SECTIONS = {
-    "Run": (demo, run, worker, check),
-    "Look": (list_, show, why, waits, replay),
-    "Act": (start, send, cancel, resume),
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Run": {
+        "demo": ("demo:demo", "See Romancy at work: workflows wait, a worker is killed, nothing is lost."),
+        "run": ("running:run", "Run a workflow to its end and print the result."),
+        "worker": ("running:worker", "Work on the workflows of modules until Ctrl-C or SIGTERM."),
+        "check": ("check:check", "Find clocks, randomness and I/O in workflow code."),
+    },
+    "Look": {
+        "list": ("reading:list_", "List instances, newest first."),
+        "show": ("reading:show", "Show one instance with its waits and history."),
+        "why": ("why:why", "Say what an instance waits for, and which events came near."),
+        "waits": ("reading:waits", "List everything that is waited for."),
+        "replay": ("replaying:replay", "Run an instance's history through today's code."),
+    },
+    "Act": {
+        "start": ("acting:start", "Start a workflow by name; a worker that has it runs it."),
+        "send": ("acting:send", "Send an event."),
+        "cancel": ("acting:cancel", "Cancel an instance; its code may clean up first."),
+        "resume": ("acting:resume", "Try a blocked instance again, after its code was mended."),
+    },
 }
+"""By what they are for: each command with where it is (below this package), and the first line of its help."""
+_WHERE = {name: where for commands in SECTIONS.values() for name, (where, _) in commands.items()}
 
 
 class Romancy(click.Group):
     """Lists its commands by what they are for; whatever goes wrong is one line on stderr."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [command.name or "" for commands in SECTIONS.values() for command in commands]
+        return list(_WHERE)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _WHERE:
+            return None
+        module, _, attribute = _WHERE[cmd_name].partition(":")
+        return getattr(import_module(f"romancy.cli.{module}"), attribute)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, self.list_commands(ctx)))
+        width = max(map(len, _WHERE))
         for title, commands in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(f"{c.name:{width}}", c.get_short_help_str(90)) for c in commands])
+                formatter.write_dl([(f"{name:{width}}", text) for name, (_, text) in commands.items()])
 
     def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
         if not standalone_mode:
@@ -48,10 +66,20 @@ class Romancy(click.Group):
         except Exception as error:
             if os.environ.get("ROMANCY_DEBUG"):
                 raise
+            from romancy.cli.failing import as_line
+
             line, code = as_line(error)
             click.echo(f"romancy: {line}", err=True)
             sys.exit(code)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from romancy import __version__
+
+        click.echo(f"romancy, version {__version__}")
+        ctx.exit()
 
 
 @click.group(
@@ -59,7 +87,9 @@ class Romancy(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="romancy")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """Durable workflows: run them, look at them, act on them.
@@ -68,8 +98,3 @@ def main(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
-
-
-for _commands in SECTIONS.values():
-    for _command in _commands:
-        main.add_command(_command)

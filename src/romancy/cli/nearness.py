@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import SequenceMatcher
@@ -19,6 +19,10 @@ from romancy.storage.protocol import Snapshot, StoredWait
 
 _SHOWN, _LOG, _ALIKE = 3, 50, 0.75
 """Near events shown per wait, events looked at per type, and how much alike two types must be to be near."""
+
+
+Misfits = Mapping[tuple[int, str], str]
+"""By event and wait, what the model had against the data."""
 
 
 @dataclass(frozen=True)
@@ -43,27 +47,28 @@ class Reason:
 
 async def reasons(app: App, snapshot: Snapshot) -> list[Reason]:
     """Everything an instance waits for."""
-    stored = await app.engine.storage.waits(instance=snapshot.row.id, limit=1000)
-    return [Reason(to_wait(wait), await _near(app, snapshot, wait)) for wait in stored]
+    storage, id = app.engine.storage, snapshot.row.id
+    misfits = {(event, op): error for event, op, error in await storage.misfits(id)}
+    stored = await storage.waits(instance=id, limit=1000)
+    return [Reason(to_wait(wait), await _near(app, snapshot, wait, misfits)) for wait in stored]
 
 
-async def _near(app: App, snapshot: Snapshot, stored: StoredWait) -> list[NearEvent]:
+async def _near(app: App, snapshot: Snapshot, stored: StoredWait, misfits: Misfits) -> list[NearEvent]:
     spec: dict[str, Any] = json.loads(stored.spec) if stored.spec else {}
     types: list[str] = spec.get("types", [])
     if not types:
         return []
     narrow = Filter.from_json(spec["filter"]) if "filter" in spec else NO_FILTER
-    judged: list[tuple[int, NearEvent]] = []
-    for type in types:
-        for record in await _log(app, type=type):
-            said = _judge(record, narrow, snapshot, stored, app.clock.now())
-            judged.append((len(said), _near_event(record, said)))
-    near = [event for _, event in sorted(judged, key=lambda pair: pair[0])]
-    if len(near) < _SHOWN:
-        near += [
-            _near_event(r, [f"its type is not {_closest(r.event.type, types)!r}"]) for r in await _alike(app, types)
-        ]
-    return near[:_SHOWN]
+    judged: list[tuple[int, bool, NearEvent]] = []
+    for record in [record for type in types for record in await _log(app, type=type)]:
+        wrong = _wrong(record, narrow, snapshot, app.clock.now())
+        said = wrong or [_subtle(record.event, snapshot, stored, misfits)]
+        judged.append((len(wrong), False, _near_event(record, said)))
+    for record in await _alike(app, types):
+        wrong = _wrong(record, narrow, snapshot, app.clock.now())
+        said = [f"its type is not {_closest(record.event.type, types)!r}", *wrong]
+        judged.append((len(wrong), True, _near_event(record, said)))
+    return [event for _, _, event in sorted(judged, key=lambda found: found[:2])[:_SHOWN]]
 
 
 async def _log(app: App, *, type: str | None = None, unmatched: bool = False) -> list[EventRecord]:
@@ -89,8 +94,8 @@ def _near_event(record: EventRecord, said: Sequence[str]) -> NearEvent:
     return NearEvent(event.id, event.source, event.type, event.subject, record.accepted_at, said)
 
 
-def _judge(record: EventRecord, narrow: Filter, snapshot: Snapshot, wait: StoredWait, now: int) -> list[str]:
-    """Why a wait has not taken an event of a type it wants."""
+def _wrong(record: EventRecord, narrow: Filter, snapshot: Snapshot, now: int) -> list[str]:
+    """What a wait has against an event, besides its type and what the model says."""
     event, id = record.event, snapshot.row.id
     took = next((op for instance, op in record.received_by if instance == id), None)
     if took is not None:
@@ -100,11 +105,15 @@ def _judge(record: EventRecord, narrow: Filter, snapshot: Snapshot, wait: Stored
         said.append(f"it was sent to {event.target!r} only")
     if event.expires_at is not None and event.expires_at <= now:
         said.append(f"it expired at {from_us(event.expires_at).isoformat()}")
-    return said or [_subtle(event, snapshot, wait)]
+    return said
 
 
-def _subtle(event: Event, snapshot: Snapshot, wait: StoredWait) -> str:
+def _subtle(event: Event, snapshot: Snapshot, wait: StoredWait, misfits: Misfits) -> str:
     """It has all the wait asks for, so it is a matter of time or of the model."""
+    of_others = (error for (seq, _), error in misfits.items() if seq == event.seq)  # waits alike are judged as one
+    problem = misfits.get((event.seq, wait.op)) or next(of_others, None)
+    if problem is not None:
+        return f"its data {problem[3:]}" if problem.startswith("it ") else f"its data does not fit the model: {problem}"
     if event.seq in snapshot.deliveries:
         return "it fits so far; no worker has looked at it yet"
     if event.accepted_at < snapshot.row.created_at:

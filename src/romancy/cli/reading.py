@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -12,8 +13,9 @@ from romancy.app import App
 from romancy.cli.database import database_option, on_existing
 from romancy.cli.failing import Refused
 from romancy.cli.screen import Screen, json_option, note, print_json
-from romancy.cli.words import clean, error_line, place, value, wanted, when
+from romancy.cli.words import clean, error_line, one_line, place, value, wanted, when
 from romancy.core.clock import SystemClock
+from romancy.core.matching import Filter
 from romancy.core.model import Status, from_us
 from romancy.records import HistoryEntry, Instance, Page, Wait
 from romancy.storage.protocol import STATUS_CODES
@@ -21,8 +23,15 @@ from romancy.storage.protocol import STATUS_CODES
 T = TypeVar("T")
 _DETAIL = 200
 """Characters of a detail in the history's table; `--json` has all of it."""
+_ERROR = 60
+"""Characters of the error a retry follows, in a table; `why` has all of it."""
 
-limit_option = click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most.")
+_FRAME = re.compile(r'^ *File "(.+)", line \d+', re.MULTILINE)
+_OURS = re.compile(r"[/\\](?:romancy[/\\](?:api|core|engine|storage|app\.py)|asyncio[/\\])")
+
+limit_option = click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many."
+)
 cursor_option = click.option("--cursor", help="Go on where the page before ended.")
 
 
@@ -63,11 +72,11 @@ def list_(
                 clean(item.workflow),
                 item.status,
                 when(item.started_at, now),
-                clean(item.description or "") or error_line(item.error),
+                _about(item),
             )
             for item in page.items
         ],
-        whole="instance",
+        drop=("workflow", "started", "about"),
     )
     _note_rest(page, "instances")
 
@@ -85,7 +94,7 @@ def waits(type: str | None, limit: int, cursor: str | None, database: str, as_js
         print_json({"items": page.items, "cursor": page.cursor})
         return
     rows = [(clean(wait.instance_id), clean(wait.workflow), *wait_row(wait, present())) for wait in page.items]
-    Screen().table(("instance", "workflow", *WAIT_COLUMNS), rows)
+    Screen().table(("instance", "workflow", *WAIT_COLUMNS), rows, drop=("line", "workflow", *_DROPPED_WAIT_COLUMNS))
     _note_rest(page, "waits")
 
 
@@ -101,15 +110,28 @@ def show(id: str, database: str, as_json: bool) -> None:
 
     instance, history = on_existing(database, work)
     if as_json:
-        print_json({**_instance(instance), "waits": instance.waits, "history": history})
+        entries = [_entry(entry) for entry in history]
+        print_json({**_instance(instance), "waits": instance.waits, "history": entries})
         return
     screen, now = Screen(), present()
     screen.facts(header(instance, now))
     if instance.waits:
         screen.heading("waits for")
-        screen.table(WAIT_COLUMNS, [wait_row(wait, now) for wait in instance.waits])
+        screen.table(
+            WAIT_COLUMNS, [wait_row(wait, now) for wait in instance.waits], drop=("line", *_DROPPED_WAIT_COLUMNS)
+        )
     screen.heading("history")
-    screen.table(("n", "at", "what", "operation", "detail"), [_entry_row(entry, now) for entry in history])
+    rows = [_entry_row(entry, now) for entry in history]
+    screen.table(("n", "at", "what", "operation", "detail"), rows, drop=("n", "at", "detail"))
+
+
+def _about(instance: Instance) -> str:
+    """What came of an instance that has ended or is blocked; what its code says of it while it goes on."""
+    if instance.error is not None:
+        return one_line(error_line(instance.error), _DETAIL)
+    if instance.status == "completed":
+        return "" if instance.output is None else one_line(value(instance.output), _DETAIL)
+    return clean(instance.description or "")
 
 
 def header(instance: Instance, now: datetime) -> dict[str, str]:
@@ -129,14 +151,17 @@ def header(instance: Instance, now: datetime) -> dict[str, str]:
 
 
 def _whole_error(error: dict[str, Any] | None) -> str:
-    """The user's own traceback is worth its lines."""
+    """The user's own traceback is worth its lines; one through nothing but Romancy is not."""
     if error is None:
         return ""
-    lines = (error["traceback"] or f"{error['type']}: {error['message']}").strip().split("\n")
+    traceback: str = error["traceback"] or ""
+    theirs = any(not _OURS.search(file) for file in _FRAME.findall(traceback))
+    lines = (traceback if theirs else f"{error['type']}: {error['message']}").strip().split("\n")
     return "\n".join(map(clean, lines))
 
 
 WAIT_COLUMNS = ("kind", "wait", "for", "since", "until", "line")
+_DROPPED_WAIT_COLUMNS = ("since", "wait", "kind")
 
 
 def wait_row(wait: Wait, now: datetime) -> tuple[str, ...]:
@@ -144,7 +169,7 @@ def wait_row(wait: Wait, now: datetime) -> tuple[str, ...]:
     return (
         wait.kind,
         clean(wait.wait_id),
-        wanted(wait),
+        one_line(wanted(wait), _ERROR) if wait.error else wanted(wait),
         when(wait.since, now),
         when(wait.due_at, now),
         place(wait.location),
@@ -165,6 +190,19 @@ def _detail(entry: HistoryEntry) -> str:
         return value(f"{value(entry.input)} -> {value(entry.result)}", _DETAIL)
     known = [part for part in (entry.input, entry.result) if part is not None]
     return value(known[0], _DETAIL) if known else ""
+
+
+def _entry(entry: HistoryEntry) -> dict[str, Any]:
+    """An entry for `--json`; what was waited for as people write it, not as it is stored."""
+    shown = {name: found for name, found in vars(entry).items() if name != "raw"}
+    if entry.kind not in ("event_received", "wait_timed_out"):
+        return shown
+    stored: dict[str, Any] = entry.input or {}
+    narrow = Filter.from_json(stored.get("filter", {}))
+    where = {".".join(map(str, path)): wanted for path, wanted in narrow.where}
+    parts = {"subject": narrow.subject, "source": narrow.source, "where": where}
+    rest = {name: found for name, found in stored.items() if name != "filter"}
+    return {**shown, "input": {**rest, **{name: part for name, part in parts.items() if part}}}
 
 
 def _instance(instance: Instance) -> dict[str, Any]:

@@ -8,13 +8,16 @@ from romancy.api.workflow import Workflow
 from romancy.app import App
 from romancy.cli.database import database_option, on_existing
 from romancy.cli.loading import find_workflow, module_option
+from romancy.cli.reading import present
 from romancy.cli.screen import Screen
-from romancy.cli.words import clean, plural, value
+from romancy.cli.words import clean, plural, value, wanted, when
 from romancy.core.history import Entry, showable
 from romancy.core.instance import Instance
-from romancy.core.model import FINAL
+from romancy.core.model import FINAL, from_us
+from romancy.core.operations import EventWait, Operation, Timer
 from romancy.errors import InstanceNotFound, InvalidInput, NonDeterminismError, NotStorable
-from romancy.storage.protocol import InstanceRow
+from romancy.records import to_wait
+from romancy.storage.protocol import InstanceRow, StoredWait
 
 
 @click.command()
@@ -42,7 +45,7 @@ def replay(id: str, modules: tuple[str, ...], database: str) -> None:
     except NonDeterminismError as error:
         _show_difference(row.id, error)
         raise click.exceptions.Exit(1) from None
-    click.echo(f"ok: the code follows its {plural(len(history), 'entry')}".replace("entrys", "entries") + outcome)
+    click.echo(f"ok: the code follows the history ({plural(len(history), 'entry')}); {outcome}")
 
 
 def _show_difference(id: str, error: NonDeterminismError) -> None:
@@ -69,13 +72,23 @@ def follow(wf: Workflow[..., object], row: InstanceRow, history: list[Entry]) ->
 def _compare(instance: Instance, row: InstanceRow) -> str:
     outcome = instance.outcome
     if outcome is None:
-        waiting = ", ".join(clean(str(op)) for op in instance.ops.values())
+        waiting = ", ".join(map(_waited, instance.ops.values()))
         if row.status == "completed":
             raise _difference(f"completed with {value(showable(row.output), 300)}", f"goes on: {waiting}")
-        return f"; it then waits for {waiting}"
+        return f"it then waits for {waiting}"
     if row.status in FINAL and (row.status, row.output) != (outcome.status, outcome.output):
         raise _difference(_ending(row.status, row.output), _ending(outcome.status, outcome.output))
-    return f"; it ends as {outcome.status}" + ("" if row.status in FINAL else f" (it is {row.status} now)")
+    return f"it ends as {outcome.status}" + ("" if row.status in FINAL else f" (it is {row.status} now)")
+
+
+def _waited(op: Operation) -> str:
+    """What the code waits for, as `why` says it."""
+    due = op.due if isinstance(op, (EventWait, Timer)) else None
+    until = "" if due is None else f", until {when(from_us(due), present())}"
+    if not isinstance(op, EventWait):
+        return clean(str(op)) + until
+    stored = StoredWait("", "", op.id, "event", op.spec, op.since, due, op.location)
+    return f"event {clean(op.id)} for {wanted(to_wait(stored))}{until}"
 
 
 def _ending(status: str, output: bytes | None) -> str:

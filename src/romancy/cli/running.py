@@ -17,6 +17,7 @@ from romancy.cli.arguments import TakesWords, by_annotation
 from romancy.cli.database import database_option, on
 from romancy.cli.failing import Failed
 from romancy.cli.loading import app_of, load, load_workflow, register
+from romancy.cli.logs import log_to_stderr
 from romancy.cli.screen import note
 from romancy.cli.words import value
 
@@ -38,6 +39,7 @@ def run(target: str, words: tuple[str, ...], instance_id: str | None, database: 
     """
     module, wf = load_workflow(target)
     args, kwargs = by_annotation(wf, words)
+    log_to_stderr(logging.WARNING)
     app = _app(database, app_of(module), module)
     id = check_id(instance_id) if instance_id is not None else new_id(app.clock.now())
     try:
@@ -65,7 +67,7 @@ def worker(targets: tuple[str, ...], database: str) -> None:
     A MODULE that defines one App, or MODULE:APP, gives its settings and its database unless another is given; else
     every workflow in the modules is worked on. What is running when it stops is finished or handed back.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr(logging.INFO)
     split = [target.partition(":") for target in targets]
     modules = [load(name) for name, _, _ in split]
     apps = [app_of(module, name or None) for module, (_, _, name) in zip(modules, split, strict=True)]

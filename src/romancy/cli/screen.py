@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import click
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -27,8 +28,12 @@ _STATUS = {
 }
 _COLUMNS = {"instance": "bold", "line": "dim", "n": "dim"}
 _TIMES = {"started", "since", "until", "at"}
+_FIRST = ("for", "about", "detail")
+_ELASTIC = (*_FIRST, "workflow", "operation", "wait", "line")
+"""Columns that need not be shown whole, those that get room first first."""
+_LEAST, _GAP = 16, 2
 _WIDE = 100
-_ZONE = re.compile(r"(\d)[+-]\d\d:\d\d(?:\.\d+)? \((.+)\)$")
+_WHEN = re.compile(r"(.*\d)[+-]\d\d:\d\d(?:\.\d+)? \((.+)\)$")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -39,32 +44,48 @@ class Screen:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=False)
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], whole: str = "") -> None:
-        """Rows below their headings; on a terminal that is wide enough the column `whole` is not folded."""
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], drop: Sequence[str] = ()) -> None:
+        """Rows below their headings. A terminal that is too narrow for them goes without the columns in `drop`."""
+        lines = list(map(tuple, rows))
         if self._console.is_terminal:
-            self._rich_table(columns, rows, whole)
+            self._rich_table(columns, lines, drop)
             return
-        lines = [tuple(columns), *map(tuple, rows)]
+        lines = [tuple(columns), *lines]
         widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
         for line in lines:
             click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
-    def _rich_table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], whole: str) -> None:
-        fixed = {*_TIMES, "status", whole if self._console.width >= _WIDE else ""}
+    def _rich_table(self, columns: Sequence[str], rows: list[tuple[str, ...]], drop: Sequence[str]) -> None:
+        wide = self._console.width >= _WIDE
+        held = {
+            name: [name, *(_moment(row[i], wide) if name in _TIMES else row[i] for row in rows)]
+            for i, name in enumerate(columns)
+        }
+        widths = _fit(held, drop, self._console.width)
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-        for name in columns:
-            table.add_column(name, overflow="fold", style=_COLUMNS.get(name), no_wrap=name in fixed)
-        for row in rows:
-            table.add_row(*(_cell(name, _stacked(name, text)) for name, text in zip(columns, row, strict=True)))
+        for name, width in widths.items():
+            cut = name == "about" or (not wide and name in _ELASTIC and name != "for")
+            table.add_column(
+                name, width=width, style=_COLUMNS.get(name), no_wrap=cut, overflow="ellipsis" if cut else "fold"
+            )
+        for i in range(1, len(rows) + 1):
+            table.add_row(*(_cell(name, held[name][i]) for name in widths))
         self._console.print(table)
 
     def facts(self, facts: Mapping[str, str]) -> None:
         """Names and values, one pair a line; values may have several lines."""
+        if self._console.is_terminal:
+            grid = Table.grid(padding=(0, 2, 0, 0))
+            grid.add_column(style="dim", no_wrap=True)
+            grid.add_column(overflow="fold")
+            for name, text in facts.items():
+                grid.add_row(name, _cell(name, text))
+            self._console.print(grid)
+            return
         width = max(map(len, facts), default=0)
         for name, text in facts.items():
             for i, line in enumerate(text.split("\n")):
-                head = (name if i == 0 else "").ljust(width)
-                self._print(Text.assemble((head, "dim"), "  ", _cell(name, line)))
+                click.echo(f"{(name if i == 0 else '').ljust(width)}  {line}".rstrip())
 
     def say(self, text: str = "", style: str = "") -> None:
         """A line of text."""
@@ -86,9 +107,30 @@ def _cell(name: str, text: str) -> Text:
     return Text(text, _STATUS.get(text, "") if name == "status" else "")
 
 
-def _stacked(name: str, text: str) -> str:
-    """A time in two short lines; whoever sits at the terminal knows the zone."""
-    return _ZONE.sub(r"\1\n\2", text) if name in _TIMES else text
+def _moment(text: str, wide: bool) -> str:
+    """A time in two short lines, or only how far off it is; whoever sits at the terminal knows the zone."""
+    return _WHEN.sub(r"\1\n\2" if wide else r"\2", text)
+
+
+def _fit(held: Mapping[str, list[str]], drop: Sequence[str], room: int) -> dict[str, int]:
+    """The columns to show with their widths. If not even those that are left fit, the first one is folded."""
+    whole = {name: max(cell_len(line) for text in texts for line in text.split("\n")) for name, texts in held.items()}
+    widths = {name: min(width, _LEAST) if name in _ELASTIC else width for name, width in whole.items()}
+
+    def spare() -> int:
+        return room - sum(widths.values()) - _GAP * (len(widths) - 1)
+
+    for name in drop:
+        if spare() >= 0:
+            break
+        del widths[name]
+    for name in _ELASTIC:
+        if name in widths:
+            widths[name] += max(0, min(spare(), whole[name] - widths[name]))
+    if spare() < 0:
+        first = next(iter(widths))
+        widths[first] = max(min(widths[first], _LEAST // 2), widths[first] + spare())
+    return widths
 
 
 def note(text: str) -> None:

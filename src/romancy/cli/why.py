@@ -11,12 +11,12 @@ from romancy.cli.database import database_option, on_existing
 from romancy.cli.nearness import Reason, reasons
 from romancy.cli.reading import present
 from romancy.cli.screen import Screen, json_option, print_json
-from romancy.cli.words import clean, place, plural, relative, wanted, when
+from romancy.cli.words import clean, one_line, place, plural, relative, wanted, when
 from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind
 from romancy.core.model import FINAL, from_us
 from romancy.errors import InstanceNotFound
-from romancy.storage.protocol import CANCEL, Attempt, InstanceRow, Snapshot
+from romancy.storage.protocol import CANCEL, Attempt, InstanceRow, Snapshot, WorkerRow
 
 
 @click.command()
@@ -26,18 +26,22 @@ from romancy.storage.protocol import CANCEL, Attempt, InstanceRow, Snapshot
 def why(id: str, database: str, as_json: bool) -> None:
     """Say what an instance waits for, and which events came near."""
 
-    async def work(app: App) -> tuple[Snapshot, list[Reason]]:
-        snapshot = await app.engine.storage.load(id)
+    async def work(app: App) -> tuple[Snapshot, WorkerRow | None, list[Reason]]:
+        storage = app.engine.storage
+        snapshot = await storage.load(id)
         if snapshot is None:
             raise InstanceNotFound(instance_id=id)
-        return snapshot, await reasons(app, snapshot)
+        owner = snapshot.row.owner
+        return snapshot, await storage.worker(owner) if owner else None, await reasons(app, snapshot)
 
-    snapshot, found = on_existing(database, work)
+    snapshot, worker, found = on_existing(database, work)
     row, now = snapshot.row, present()
-    said = [*_standing(snapshot, now), *_pending(snapshot)]
+    said = [*_standing(snapshot, worker, now), *_pending(snapshot, worker, now)]
     if as_json:
         head = {"instance_id": row.id, "workflow": row.workflow, "status": row.status, "worker": row.owner}
-        print_json({**head, "says": said, "waits": [_wait(reason, now) for reason in found]})
+        until = from_us(worker.until) if worker else None
+        waits = [_wait(reason, now) for reason in found]
+        print_json({**head, "lease_until": until, "says": said, "waits": waits})
         return
     screen = Screen()
     screen.facts({"instance": clean(row.id), "workflow": clean(row.workflow), "status": row.status})
@@ -75,7 +79,7 @@ def _wait(reason: Reason, now: datetime) -> dict[str, object]:
     return {**vars(wait), "seconds_left": left, "near": reason.near}
 
 
-def _standing(snapshot: Snapshot, now: datetime) -> list[str]:
+def _standing(snapshot: Snapshot, worker: WorkerRow | None, now: datetime) -> list[str]:
     """How it stands, and what to do about it if anything."""
     row = snapshot.row
     if row.status in FINAL:
@@ -90,18 +94,28 @@ def _standing(snapshot: Snapshot, now: datetime) -> list[str]:
         ]
     if row.status in ("waiting_for_event", "waiting_for_timer"):
         return []
-    return [_runner(row), _last(snapshot.history, from_us(row.created_at), now), *map(_attempt, snapshot.attempts)]
+    said = [_runner(row, worker, now), _last(snapshot.history, from_us(row.created_at), now)]
+    if worker is not None and not snapshot.attempts:
+        said.append("it runs its code, or activities in their first attempt: those are recorded when they end")
+    return [*said, *(_attempt(attempt, worker is not None, now) for attempt in snapshot.attempts)]
 
 
 _ENDED = {"completed": "completed", "failed": "failed", "cancelled": "was cancelled"}
 
 
-def _runner(row: InstanceRow) -> str:
-    """Who runs it. Whether that worker still lives, only one that would take over from it can find out."""
-    start = f"that has workflow {clean(row.workflow)!r}: romancy worker MODULE"
+def _runner(row: InstanceRow, worker: WorkerRow | None, now: datetime) -> str:
+    """Who runs it, and whether that worker is alive."""
+    hint = f"that has workflow {clean(row.workflow)!r}: romancy worker MODULE"
+    runs = "runs" if row.status == "running" else "holds"
     if row.owner is None:
-        return f"no worker runs it; start one {start}"
-    return f"worker {row.owner} runs it, or did last; if that one is gone, start one {start}"
+        return f"no worker {runs} it; start one {hint}"
+    if worker is None:
+        return f"worker {row.owner}, which {'ran' if runs == 'runs' else 'held'} it, is gone; start one {hint}"
+    until = from_us(worker.until)
+    who = f"worker {row.owner} on {clean(worker.host)} {runs} it"
+    if until <= now:
+        return f"{who}, but its lease ran out {relative(until, now)}: it is gone or hangs; another takes over, {hint}"
+    return f"{who} and is alive: its lease lasts until {when(until, now)}"
 
 
 def _message(error: bytes | None) -> str:
@@ -123,18 +137,31 @@ def _last(history: list[Entry], started: datetime, now: datetime) -> str:
     return f"last recorded: {kind} {clean(entry.op)}".rstrip() + f", {relative(from_us(entry.at), now)}"
 
 
-def _attempt(attempt: Attempt) -> str:
-    crashed = f", {plural(attempt.crashes, 'worker')} died over it" if attempt.crashes else ""
-    after = f" after {clean(_message(attempt.error))}" if attempt.error else ""
-    due = "waits for its next attempt" if attempt.next_due is not None else "is under way"
-    return f"activity {clean(attempt.op)} {due}: {plural(attempt.n, 'attempt')} so far{after}{crashed}"
+def _attempt(attempt: Attempt, alive: bool, now: datetime) -> str:
+    """An activity that failed before, reported progress, or outlived a worker."""
+    failed = ""
+    if attempt.n:
+        times = "once" if attempt.n == 1 else f"{attempt.n} times"
+        failed = f"failed {times} ({one_line(_message(attempt.error), 300)})"
+    if attempt.crashes:
+        died = f"{plural(attempt.crashes, 'worker')} died while it ran"
+        failed = f"{failed}, and {died}" if failed else died
+    due = None if attempt.next_due is None else from_us(attempt.next_due)
+    if due is not None and due > now:
+        next_one = f"attempt {attempt.n + 1} is due {relative(due, now)}"
+    elif alive:
+        next_one = f"attempt {attempt.n + 1} is under way, or about to begin"
+    else:
+        next_one = f"attempt {attempt.n + 1} begins when a worker runs it"
+    return f"activity {clean(attempt.op)}: {'; '.join(filter(None, (failed, next_one)))}"
 
 
-def _pending(snapshot: Snapshot) -> list[str]:
+def _pending(snapshot: Snapshot, worker: WorkerRow | None, now: datetime) -> list[str]:
     """What others left for it that nobody has seen to."""
-    row, said = snapshot.row, list[str]()
+    row, said, n = snapshot.row, list[str](), len(snapshot.deliveries)
     if any(kind == CANCEL for _, kind, _ in snapshot.requests):
-        said.append("it is asked to stop, which no worker has seen to yet")
-    if snapshot.deliveries:
-        said.append(f"{plural(len(snapshot.deliveries), 'event')} that may fit came, which no worker has looked at yet")
-    return [*said, _runner(row)] if said and row.status != "running" else said
+        said.append("it was asked to stop; no worker has seen to that yet")
+    if n:
+        have, them = ("has", "it") if n == 1 else ("have", "them")
+        said.append(f"{plural(n, 'event')} that may fit {have} come; no worker has looked at {them} yet")
+    return [*said, _runner(row, worker, now)] if said and row.status != "running" else said

@@ -12,23 +12,27 @@ from romancy.records import Wait
 
 _UNITS = ((60, 1, "s"), (3600, 60, "min"), (172_800, 3600, "h"), (63_072_000, 86_400, "d"))
 _YEAR = 31_536_000
+_FINER = {"min": (1, "s"), "h": (60, "min"), "d": (3600, "h"), "y": (86_400, "d")}
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
-def span(seconds: float) -> str:
-    """A length of time, roughly: `4 min`."""
-    for limit, unit, name in _UNITS:
-        if seconds < limit:
-            return f"{int(seconds // unit)} {name}"
-    return f"{int(seconds // _YEAR)} y"
+def span(seconds: float, finer: bool = False) -> str:
+    """A length of time, roughly: `4 min`, or `4 min 10 s`."""
+    unit, name = next(((unit, name) for limit, unit, name in _UNITS if seconds < limit), (_YEAR, "y"))
+    words = f"{int(seconds // unit)} {name}"
+    if not finer or name not in _FINER:
+        return words
+    small, small_name = _FINER[name]
+    rest = int(seconds % unit // small)
+    return f"{words} {rest} {small_name}" if rest else words
 
 
 def relative(moment: datetime, now: datetime) -> str:
-    """`in 4 min`, `3 s ago`, `now`."""
+    """`in 4 min 10 s`, `3 min ago`, `now`: what is left to wait is told more exactly."""
     seconds = (moment - now).total_seconds()
     if abs(seconds) < 1:
         return "now"
-    return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
+    return f"in {span(seconds, finer=True)}" if seconds > 0 else f"{span(-seconds)} ago"
 
 
 def when(moment: datetime | None, now: datetime) -> str:
@@ -47,6 +51,12 @@ def when(moment: datetime | None, now: datetime) -> str:
 def clean(text: str) -> str:
     """Text that can't move the cursor or change colours: whatever is not printable is written as an escape."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def one_line(text: str, limit: int) -> str:
+    """Text of several lines, or a long one, as a short line."""
+    line = " ".join(text.split())
+    return clean(line if len(line) <= limit else f"{line[: limit - 3]}...")
 
 
 def value(given: Any, limit: int | None = None) -> str:
@@ -70,7 +80,7 @@ def place(location: str) -> str:
 def wanted(wait: Wait) -> str:
     """What a wait is for, with what narrows it: `paid, refused where order.id = 7`."""
     if wait.kind == "retry":
-        return clean(f"next attempt after {wait.error}" if wait.error else "next attempt")
+        return one_line(f"next attempt after {wait.error}" if wait.error else "next attempt", 300)
     parts = [", ".join(wait.types)]
     parts += [f"where {path} = {json.dumps(want, default=str)}" for path, want in wait.where.items()]
     parts += [f"{name} = {want!r}" for name, want in (("subject", wait.subject), ("source", wait.source)) if want]
@@ -78,4 +88,7 @@ def wanted(wait: Wait) -> str:
 
 
 def plural(n: int, noun: str) -> str:
+    """`1 event`, `2 events`, `3 entries`."""
+    if n != 1 and noun.endswith("y"):
+        return f"{n} {noun[:-1]}ies"
     return f"{n} {noun}{'' if n == 1 else 's'}"

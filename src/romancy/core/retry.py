@@ -53,4 +53,11 @@ class RetryPolicy:
         return due
 
 
+def check_policy(retry: RetryPolicy | None, what: str) -> RetryPolicy | None:
+    """`retry=3` is what everybody writes first; say what is meant."""
+    if retry is not None and not isinstance(retry, RetryPolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{what}: retry is a RetryPolicy, e.g. RetryPolicy(max_attempts=3), not {retry!r}")
+    return retry
+
+
 NO_RETRY = RetryPolicy(max_attempts=1)

@@ -106,6 +106,13 @@ class Signature:
 
     # Words from a command line
 
+    def read_again(self, recorded: bytes) -> bytes | None:
+        """Recorded arguments as today's types write them (a field with a default may be new); None: unreadable."""
+        try:
+            return self._wire.write(self._wire.read(recorded))
+        except Unfit:
+            return None
+
     def read_arguments(self, words: Sequence[str]) -> dict[str, Any]:
         """Bound arguments from texts, each read by its parameter's annotation; `name=value` names its parameter."""
         args: list[Any] = []

@@ -19,7 +19,7 @@ from romancy.core.model import MAX_RESULT, SECOND
 from romancy.core.operations import ActivityCall
 from romancy.core.retry import RetryPolicy
 from romancy.engine.resident import ActivityDone, ActivityFailed, AttemptChanged, Input, Resident
-from romancy.errors import ActivityTimeout, InvalidInput, NotStorable
+from romancy.errors import InvalidInput, NotStorable
 from romancy.storage.protocol import Attempt
 
 _logger = logging.getLogger("romancy")
@@ -212,13 +212,9 @@ class Activities:
             self._failed(attempting, self._timeout_error(attempting))
             attempting.withdrawn = True
 
-    def _timeout_error(self, attempting: Attempting) -> ActivityTimeout:
+    def _timeout_error(self, attempting: Attempting) -> TimeoutError:
         seconds = (attempting.call.timeout or 0) / SECOND
-        return ActivityTimeout(
-            f"the attempt ran longer than its timeout of {seconds:g} s",
-            activity=attempting.call.activity.name,
-            error_type="TimeoutError",
-        )
+        return TimeoutError(f"the attempt ran longer than its timeout of {seconds:g} s")
 
     def _over(self, attempting: Attempting, result: Any, error: BaseException | None) -> None:
         attempting.ended = True
@@ -226,16 +222,26 @@ class Activities:
         if attempting.alarm is not None:
             attempting.alarm.cancel()
         if not attempting.withdrawn:
-            if attempting.timed_out and isinstance(error, asyncio.CancelledError):
-                self._failed(attempting, self._timeout_error(attempting))
-            elif error is None:
-                self._completed(attempting, result)
-            elif not (self._stopping and isinstance(error, asyncio.CancelledError)):
-                self._failed(attempting, error)
+            try:
+                self._conclude(attempting, result, error)
+            except Exception as surprise:
+                _logger.exception("attempt %r could not be concluded", attempting)
+                self._post(
+                    attempting.resident,
+                    ActivityFailed(attempting.call.id, failures.capture(surprise).encode(), attempting.attempt),
+                )
         attempting.task = attempting.context = attempting.alarm = None  # they refer to it: leave no cycle behind
         self._ended.set()
         self._over_hook(attempting)
         self._fill()
+
+    def _conclude(self, attempting: Attempting, result: Any, error: BaseException | None) -> None:
+        if attempting.timed_out and isinstance(error, asyncio.CancelledError):
+            self._failed(attempting, self._timeout_error(attempting))
+        elif error is None:
+            self._completed(attempting, result)
+        elif not (self._stopping and isinstance(error, asyncio.CancelledError)):
+            self._failed(attempting, error)
 
     # --- outcomes ---------------------------------------------------------------------------------------------------
     def _completed(self, attempting: Attempting, result: Any) -> None:
@@ -258,9 +264,7 @@ class Activities:
         call, resident, attempts = attempting.call, attempting.resident, attempting.attempt
         policy = call.retry or self._retry
         self._open.pop((resident.instance.id, call.id), None)
-        failure = failures.capture(
-            error, attempts=attempts, timeout=isinstance(error, ActivityTimeout), raises=call.activity.raises
-        )
+        failure = failures.capture(error, attempts=attempts, timeout=attempting.timed_out, raises=call.activity.raises)
         now = self._clock.now()
         retryable = (
             not final and failure.listed is None and policy.allows(error) and not isinstance(error, InvalidInput)
@@ -268,9 +272,10 @@ class Activities:
         due = policy.next_due(attempts, attempting.first_at, now) if retryable else None
         if failure.listed is None:
             _logger.warning(
-                "attempt %d of activity %s failed (%s: %s); %s",
+                "attempt %d of activity %s of instance %r failed (%s: %s); %s",
                 attempts,
                 call.id,
+                resident.instance.id,
                 failure.error_type,
                 failure.message,
                 "no more attempts" if due is None else f"next in {max(0, due - now) / SECOND:.3g} s",
@@ -327,7 +332,9 @@ class Activities:
                 await self._drained()
         except TimeoutError:
             _logger.warning(
-                "%d activities are still running after %g s; another worker will repeat them", self._running, limit
+                "after %g s these activities still run and will be repeated by another worker: %s",
+                limit,
+                ", ".join(a.call.id for a in self._open.values() if a.task is not None) or self._running,
             )
             for attempting in list(self._open.values()):
                 attempting.withdrawn = True

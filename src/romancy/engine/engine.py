@@ -118,6 +118,13 @@ class Engine:
 
     async def stop(self) -> None:
         """Finish or hand back what runs within the grace, store everything, then let go."""
+        try:
+            await self._stop()
+        except BaseException:
+            await self.crash()  # cut short, or worse: leave nothing running
+            raise
+
+    async def _stop(self) -> None:
         self._running = False
         for duty in (self._sweep, self._pruning):
             await duty.stop()
@@ -125,6 +132,7 @@ class Engine:
         await self.activities.stop(self._grace)
         await self._flushed()
         self.committer.close()
+        self.storage.hurry()
         await self._renewal.stop()
         for task in self._refreshing:
             task.cancel()

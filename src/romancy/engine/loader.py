@@ -30,6 +30,7 @@ class Loader:
         self._scheduler, self._hooks, self._state = scheduler, hooks, state
         self._residents = scheduler.residents
         self._loads: set[asyncio.Task[None]] = set()
+        self._unreadable: set[str] = set()
 
     def begin(self, start: Start | Started) -> None:
         """Run an instance that was just created and is this worker's."""
@@ -71,8 +72,10 @@ class Loader:
                 _logger.warning("instance %r can't be read (%s); trying again in %g s", instance, error, pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 30.0)
-            except Exception:
-                _logger.exception("instance %r can't be read; it is left alone", instance)
+            except Exception as error:
+                if instance not in self._unreadable:
+                    self._unreadable.add(instance)
+                    _logger.error("instance %r can't be read (%s); it is left alone", instance, error)
                 snapshot = None
                 break
         # Replaying runs user code, which must not happen inside a task.
@@ -87,7 +90,11 @@ class Loader:
         elif snapshot is not None and self._scheduler.is_mine(snapshot.row.owner):
             definition = self._registry.get(snapshot.row.workflow)
             if definition is not None:
-                self._revive(definition, snapshot, inputs, crashed)
+                try:
+                    self._revive(definition, snapshot, inputs, crashed)
+                except Exception as error:  # a damaged row: set it aside for people to look at
+                    row = snapshot.row
+                    self._scheduler.block(Resident(self._instance(definition, row), row.version), error)
         if instance not in self._residents:
             self._residents.acknowledge(instance)
 

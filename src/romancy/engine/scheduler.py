@@ -239,8 +239,9 @@ class Scheduler:
         self._results.announce(instance.id, outcome.status, outcome.output, outcome.error)
         if outcome.status == "failed" and outcome.error is not None:
             _logger.warning(
-                "workflow %s failed: %s: %s",
+                "workflow %s failed in instance %r: %s: %s",
                 instance.definition.name,
+                instance.id,
                 outcome.error.error_type,
                 outcome.error.message,
                 extra={"instance_id": instance.id, "workflow": instance.definition.name},

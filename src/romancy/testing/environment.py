@@ -42,11 +42,14 @@ class TestHandle(WorkflowHandle[R]):
         limit = None if timeout is None else env.clock.now() + duration_us(timeout, "timeout")
         while not await self._has_ended():
             due = env.clock.next_alarm()
+            if due is None and env.app.engine.activities.running:
+                continue  # settling again: an activity takes its (real) time
             if due is None:
-                waits = ", ".join(f"{w.kind} {w.wait_id}" for w in await env.waits(self)) or "nothing"
+                waits = await env.waits(self)
+                names = ", ".join(f"{w.kind} {w.wait_id}" for w in waits) or "nothing"
+                hint = "; send it with env.send_event(...)" if any(w.kind == "event" for w in waits) else ""
                 raise RomancyError(
-                    f"instance {self.instance_id!r} can't end: it waits for {waits}, and no timer is set; "
-                    "send the event with env.send_event(...)"
+                    f"instance {self.instance_id!r} can't end: it waits for {names}, and no timer is set{hint}"
                 )
             if limit is not None and due > limit:
                 await env.turn_to(limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 
 from romancy.cli.checking.names import Binding, Def, Function, Scope
 from romancy.cli.checking.rules import (
@@ -144,7 +144,7 @@ class Reader(ast.NodeVisitor):
         name = durable.node.name if durable else self._primitive(node.func)
         if name and self._is_lost(node):
             self.report(node, "await", f"{name}() is never awaited, so it never runs", f"write await {name}(ctx, ...)")
-        elif durable and not self._has_context(node, durable):
+        elif name and not self._has_context(node, durable):
             self.report(node, "context", f"{name}() is called without the context", f"pass ctx first: {name}(ctx, ...)")
 
     def _durable(self, func: ast.expr) -> Function | None:
@@ -156,7 +156,8 @@ class Reader(ast.NodeVisitor):
 
     def _primitive(self, func: ast.expr) -> str:
         target = self.scope.resolve(func)
-        known = isinstance(target, str) and target.startswith("romancy.") and is_ours(target, *AWAITED)
+        ours = isinstance(target, str) and target.startswith("romancy.") and "()" not in target
+        known = ours and is_ours(target, *AWAITED)
         return target.rpartition(".")[2] if known and isinstance(target, str) else ""
 
     def _is_lost(self, node: ast.expr) -> bool:
@@ -169,15 +170,29 @@ class Reader(ast.NodeVisitor):
             names = {target.id for target in targets if isinstance(target, ast.Name)}
             uses = [n for n in ast.walk(self.function.node) if isinstance(n, ast.Name) and n.id in names]
             loads = [use for use in uses if isinstance(use.ctx, ast.Load)]
-            return len(names) == len(targets) and all(self._is_lost(use) for use in loads)
+            kept_once = len(uses) == len(loads) + len(names)
+            read = kept_once and any(self._is_read(use) for use in loads) and not any(map(self._is_awaited, loads))
+            return len(names) == len(targets) and (read or all(self._is_lost(use) for use in loads))
         if isinstance(parent, ast.Call) and node is not parent.func:
-            return self.scope.resolve(parent.func) in NEVER_AWAITS
+            runs = self._durable(parent.func) or self._primitive(parent.func)
+            return bool(runs) or self.scope.resolve(parent.func) in NEVER_AWAITS
+        if isinstance(parent, ast.Return):
+            return self.function.kind == "workflow"  # a helper may return what its caller awaits
         wasted = (ast.Expr, ast.Attribute, ast.Subscript, ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.If)
         return isinstance(parent, (*wasted, ast.While, ast.FormattedValue, ast.IfExp, ast.Assert))
 
-    def _has_context(self, node: ast.Call, durable: Function) -> bool:
+    def _is_read(self, use: ast.expr) -> bool:
+        """Whether something is asked of it that no coroutine has, such as `.data`."""
+        parent = self.module.parents[use]
+        return isinstance(parent, ast.Attribute) and not hasattr(Coroutine, parent.attr)
+
+    def _is_awaited(self, use: ast.expr) -> bool:
+        return isinstance(self.module.parents[use], ast.Await)
+
+    def _has_context(self, node: ast.Call, durable: Function | None) -> bool:
         if not node.args:
-            first = next((a.arg for a in [*durable.node.args.posonlyargs, *durable.node.args.args]), "ctx")
+            parameters = [*durable.node.args.posonlyargs, *durable.node.args.args] if durable else []
+            first = next((a.arg for a in parameters), "ctx")
             return any(keyword.arg in (None, first) for keyword in node.keywords)
         given = node.args[0]
         if isinstance(given, ast.Name):

@@ -46,7 +46,7 @@ def demo(once: bool) -> None:
         console.print(f"[bold red]The demo has not come to its end within {LIMIT:g} seconds.[/]")
         code = 1
     except (KeyboardInterrupt, asyncio.CancelledError):
-        console.print("\nEnded before the end.")
+        console.print("\nStopped before the end.")
         code = 130
     sys.exit(code)
 

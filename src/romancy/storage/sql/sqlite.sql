@@ -130,6 +130,9 @@ SELECT status, owner FROM instances WHERE id = ?
 -- name: cancel_blocked
 UPDATE instances SET status = 12, owner = NULL, version = version + 1, finished_at = ?, updated_at = ?, error = ?
 WHERE id = ? AND status = 9
+-- name: cancel_unstarted
+UPDATE instances SET status = 12, version = version + 1, finished_at = ?, updated_at = ?, error = ?
+WHERE id = ? AND status = 1 AND owner IS NULL AND version = 0
 -- name: resume_blocked
 UPDATE instances SET status = 1, owner = NULL, version = version + 1, error = NULL WHERE id = ? AND status = 9
 

@@ -71,7 +71,11 @@ class SQLiteStorage:
             return
         self._writer.on_foreign_change = self._foreign_change
         self._writer.poll_interval = _POLL
-        reader = await loop.run_in_executor(None, lambda: connect(self.path, durability=self._durability))
+        try:
+            reader = await loop.run_in_executor(None, lambda: connect(self.path, durability=self._durability))
+        except BaseException:
+            await self.close()
+            raise
         self._reader = ConnectionThread("romancy-reader", reader, self.path)
 
     def _open(self) -> sqlite3.Connection:
@@ -125,6 +129,10 @@ class SQLiteStorage:
         except BaseException:
             self._locks.forget(worker)
             raise
+
+    def hurry(self) -> None:
+        if self._writer is not None:
+            self._writer.hurry = True
 
     def disown(self, worker: str) -> None:
         self._locks.forget(worker)

@@ -13,27 +13,24 @@ LIBRARY_VERSION = 1
 """The newest schema this library knows."""
 
 
-def connect(path: str, *, durability: str, readonly: bool = False) -> sqlite3.Connection:
+def connect(path: str, *, durability: str) -> sqlite3.Connection:
     """Open a database file (or `:memory:`) for use by one thread at a time."""
+    _check_place(path)
     try:
-        _check_place(path)
         connection = sqlite3.connect(
-            f"file:{Path(path).resolve().as_posix()}?mode=ro" if readonly else path,
-            uri=readonly,
-            isolation_level=None,
-            check_same_thread=False,
-            timeout=0,
-            cached_statements=256,
+            path, isolation_level=None, check_same_thread=False, timeout=0, cached_statements=256
         )
-        connection.execute("PRAGMA busy_timeout = 0")
-        if not readonly:
-            _patiently(connection, "PRAGMA journal_mode = WAL")
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+    try:
+        _patiently(connection, "PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
         connection.execute("PRAGMA fullfsync = 1")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA cache_size = -65536")
         connection.execute("PRAGMA wal_autocheckpoint = 4000")
     except sqlite3.Error as error:
+        connection.close()
         raise explain(error, path) from error
     return connection
 
@@ -80,11 +77,12 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, path: str) -> None:
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if tables and "schema_info" not in tables:
+        raise StorageError(f"{path!r} is the database of another program; give Romancy a file of its own")
     connection.execute("CREATE TABLE IF NOT EXISTS schema_info (version INTEGER NOT NULL, min_reader INTEGER NOT NULL)")
     row = connection.execute("SELECT version, min_reader FROM schema_info").fetchone()
     version, min_reader = row or (0, 0)
-    if row is None and connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'instances'").fetchone():
-        raise StorageError(f"{path!r} holds tables of another program; give Romancy a file of its own")
     if min_reader > LIBRARY_VERSION:
         raise StorageError(
             f"the database {path!r} has schema version {version} and needs a newer romancy (this one knows version "

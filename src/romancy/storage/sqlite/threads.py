@@ -41,6 +41,8 @@ class ConnectionThread(threading.Thread):
         self.poll_interval: float | None = None
         """How often to look for other processes' writes when idle; None: never."""
         self.on_foreign_change: Callable[[], None] | None = None
+        self.hurry = False
+        """No more patience with other processes: the app is stopping."""
         self._path = path
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
@@ -140,7 +142,7 @@ class ConnectionThread(threading.Thread):
                 return
             except sqlite3.OperationalError as error:
                 busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-                if not busy or stopwatch() > deadline:
+                if not busy or stopwatch() > deadline or self.hurry:
                     raise
             time.sleep(random.uniform(0.0002, 0.002))
 

@@ -254,17 +254,17 @@ class BatchWriter:
         status, owner = row
         if status >= FIRST_FINAL:
             return RequestAnswer(STATUS_NAMES.get(status, "blocked"), None)
-        if request.kind == CANCEL and self._cancel_blocked(request):
+        if request.kind == CANCEL and self._cancel_at_once(request):
             return RequestAnswer("cancelled", None)
         values = (request.instance, request.kind, request.payload, request.at)
         number = self._run(SQL["insert_request"], values).lastrowid
         return RequestAnswer(STATUS_NAMES.get(status, "blocked"), owner, number or 0)
 
-    def _cancel_blocked(self, request: Request) -> bool:
-        """A blocked instance has no code that could clean up: it is cancelled where it stands."""
+    def _cancel_at_once(self, request: Request) -> bool:
+        """A blocked instance has no code that could clean up; one nobody ever ran has nothing to clean up."""
         reason = Failure("CancelledError", request.payload.decode() or "cancelled").encode()
         values = (request.at, request.at, reason, request.instance)
-        if self._run(SQL["cancel_blocked"], values).rowcount != 1:
+        if not any(self._run(SQL[name], values).rowcount for name in ("cancel_blocked", "cancel_unstarted")):
             return False
         for name in ("delete_deliveries", "delete_requests", "delete_attempts"):
             self._run(SQL[name], (request.instance,))

@@ -1,0 +1,25 @@
+"""What a worker's log looks like on the command line."""
+
+from __future__ import annotations
+
+import logging
+
+
+class LogFormatter(logging.Formatter):
+    """One line a record; those that concern an instance name it: `[order order-1] attempt 1 failed`."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(about)s%(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        known = [getattr(record, name, None) for name in ("workflow", "instance_id")]
+        about = " ".join(str(part) for part in known if part)
+        record.about = f"[{about}] " if about else ""
+        return super().formatMessage(record)
+
+
+def log_to_stderr(level: int) -> None:
+    """Unless the user's own code has set up logging already."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter())
+    logging.basicConfig(level=level, handlers=[handler])
