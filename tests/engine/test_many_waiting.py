@@ -3,8 +3,6 @@
 import asyncio
 from typing import Any
 
-import pytest
-
 from romancy import App, WorkflowContext, wait_event, workflow
 from tests.engine.helpers import until
 

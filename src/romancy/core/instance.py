@@ -369,9 +369,10 @@ class Instance:
 
     def perform(self, operation: Operation) -> Awaitable[Any]:
         """Open an operation; its future is done when its entry is fed."""
-        if self.is_halted:
+        if self.dead or self._fault is not None:
             return Refusal(self)
-        self.check_alive()
+        if not self.loop.running:
+            self.check_alive()
         operation.line = user_line()
         future = operation.future = OperationFuture(self, operation.id)
         self.ops[operation.id] = self._opened[operation.id] = operation
@@ -434,7 +435,7 @@ class Instance:
     def check_alive(self) -> None:
         if self.is_halted:
             raise Halted
-        if not self.loop.is_running():
+        if not self.loop.running:
             raise RuntimeError(
                 f"the context of instance {self.id!r} was used outside its workflow function; "
                 "workflow primitives only work in the workflow's own code"

@@ -73,7 +73,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def __init__(self, owner: LoopOwner) -> None:
         self._owner = owner
         self._ready: deque[asyncio.Handle] = deque()
-        self._running = False
+        self.running = False
         self._numbers = 0
         self.halted = False
         """The code left its history: nothing of it runs any more."""
@@ -85,7 +85,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return False
 
     def is_running(self) -> bool:
-        return self._running
+        return self.running
 
     def is_closed(self) -> bool:
         return False
@@ -94,7 +94,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return self._owner.seconds()
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
-        if not self._running:
+        if not self.running:
             raise RuntimeError("workflow code can only be scheduled while its instance is active")
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
@@ -108,7 +108,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_at(
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        if not self._running:
+        if not self.running:
             raise RuntimeError("workflow code can only be scheduled while its instance is active")
         handle = TimerHandle(when, callback, args, self, context)
         self._owner.arm(handle)
@@ -159,12 +159,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(self)  # type: ignore[attr-defined]
         sys.set_asyncgen_hooks(self._adopt, _leave_alone)
-        self._running = True
+        self.running = True
         try:
             first(*args)
             self._drain()
         finally:
-            self._running = False
+            self.running = False
             self._ready.clear()
             sys.set_asyncgen_hooks(*hooks)
             events._set_running_loop(outer)  # type: ignore[attr-defined]

@@ -150,7 +150,7 @@ class Timer(Operation):
 
 def user_line() -> tuple[CodeType, int] | None:
     """The innermost line on the stack that is the user's own."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    frame = sys._getframe(3)  # pyright: ignore[reportPrivateUsage] - past perform and the primitive itself
     while frame is not None:
         if not frame.f_code.co_filename.startswith(_OURS):
             return frame.f_code, frame.f_lineno

@@ -81,6 +81,7 @@ class Registry:
     def __init__(self) -> None:
         self._workflows: dict[str, WorkflowDefinition] = {}
         self._on_event: dict[str, list[WorkflowDefinition]] = {}
+        self.names: list[str] = []
 
     def add(self, definition: WorkflowDefinition) -> None:
         known = self._workflows.get(definition.name)
@@ -92,6 +93,7 @@ class Registry:
         _ = definition.signature  # a signature that can't be stored is an error now, not at the first start
         if known is None:
             self._workflows[definition.name] = definition
+            self.names = sorted(self._workflows)
             for event_type in definition.on_event:
                 self._on_event.setdefault(event_type, []).append(definition)
 
@@ -110,10 +112,6 @@ class Registry:
     def on_event(self, event_type: str) -> list[WorkflowDefinition]:
         """The workflows events of this type start."""
         return self._on_event.get(event_type, [])
-
-    @property
-    def names(self) -> list[str]:
-        return sorted(self._workflows)
 
     @property
     def triggers(self) -> list[tuple[str, str, int | None]]:

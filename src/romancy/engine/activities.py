@@ -117,8 +117,10 @@ class Activities:
         """Begin the next attempt of a call, as soon as there is room."""
         attempting = Attempting(self, resident, call, resident.attempts.get(call.id))
         self._open[resident.instance.id, call.id] = attempting
-        self._queue.append(attempting)
-        self._fill()
+        if self._running < self._limit and not self._queue and not self._stopping:
+            self._launch(attempting)
+        else:
+            self._queue.append(attempting)
 
     def retry_at(self, resident: Resident, call: ActivityCall, due: int) -> None:
         """The next attempt begins at its recorded time."""
@@ -233,7 +235,8 @@ class Activities:
         attempting.task = attempting.context = attempting.alarm = None  # they refer to it: leave no cycle behind
         self._ended.set()
         self._over_hook(attempting)
-        self._fill()
+        if self._queue:
+            self._fill()
 
     def _conclude(self, attempting: Attempting, result: Any, error: BaseException | None) -> None:
         if attempting.timed_out and isinstance(error, asyncio.CancelledError):

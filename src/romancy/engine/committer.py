@@ -50,7 +50,7 @@ class Committer:
         self._storage, self._clock, self._workflows = storage, clock, workflows
         self._queue: deque[tuple[str, Any, Any]] = deque()
         self._busy = False
-        self._called = False
+        self._called = self._under_way = self._looping = False
         self._closed = self._dead = False
         self._waiting = 0
         self._room = asyncio.Event()
@@ -122,17 +122,29 @@ class Committer:
     # --- one batch after the other ----------------------------------------------------------------------------------
     def _next(self) -> None:
         queue = self._queue
-        if not queue:
+        self._looping = True
+        while queue and not self._under_way:  # an answer may be there before `commit` returns
+            items = [queue.popleft() for _ in range(min(len(queue), MAX_BATCH))]
+            self._under_way = True
+            self._submit(self._batch(items, os.urandom(16)), items)
+        self._looping = False
+        if not self._under_way:
             self._busy = False
             self._idle.set()
-            return
-        items = [queue.popleft() for _ in range(min(len(queue), MAX_BATCH))]
-        self._submit(self._batch(items, os.urandom(16)), items)
+
+    def _over(self) -> None:
+        """A batch is dealt with; on with the next, unless that is what we are at."""
+        self._under_way = False
+        if not self._looping:
+            self._next()
 
     def _batch(self, items: list[tuple[str, Any, Any]], token: bytes) -> Batch:
         batch = Batch(self.worker, self._workflows(), token, self._clock.now())
         for kind, item, _ in items:
-            getattr(batch, kind).append(item)
+            if kind == "commits":
+                batch.commits.append(item)
+            else:
+                getattr(batch, kind).append(item)
         return batch
 
     def _submit(self, batch: Batch, items: list[tuple[str, Any, Any]]) -> None:
@@ -157,7 +169,7 @@ class Committer:
             )
         else:
             self._settle(items, answer, batch.worker)
-            self._next()
+            self._over()
 
     def _retry(self, batch: Batch, items: list[tuple[str, Any, Any]], error: BaseException | None) -> None:
         """An outage. Whether the batch got through is unknown: it goes out again as it was; nothing overtakes it."""
@@ -166,7 +178,7 @@ class Committer:
         self._outage = min(max(self._outage * 2, 0.05), 2.0)
         if self._closed:
             self._fail(items, error or AppNotRunning())
-            self._next()
+            self._over()
         else:
             asyncio.get_running_loop().call_later(self._outage, self._submit, batch, items)
 
@@ -178,7 +190,7 @@ class Committer:
                 done(False, error)
             else:
                 self._fail(items, error)
-            self._next()
+            self._over()
             return
         middle = len(items) // 2
         self._queue.extendleft(reversed(items[middle:]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from romancy.core.instance import Instance
 from romancy.core.model import Event, Status
-from romancy.core.operations import ActivityCall, EventWait, Group, Operation, Timer
+from romancy.core.operations import EventWait, Group, Operation, Timer
 from romancy.storage.protocol import Attempt, WaitRow
 
 
@@ -127,7 +127,7 @@ class Resident:
     def is_evictable(self) -> bool:
         """Waiting, and nothing under way."""
         idle = self.begun and not (self.committing or self.scheduled or self.inbox)
-        return idle and not any(isinstance(op, ActivityCall) for op in self.instance.ops.values())
+        return idle and self.instance.status != "running"
 
 
 def wait_row(op: Operation) -> WaitRow:

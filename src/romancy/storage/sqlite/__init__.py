@@ -119,8 +119,11 @@ class SQLiteStorage:
         def apply(connection: sqlite3.Connection) -> Answer:
             return batches.apply(batch)
 
-        if len(batch) > SMALL or not writer.try_now(apply, answered):
+        answer = writer.try_now(apply) if len(batch) <= SMALL else None
+        if answer is None:
             writer.submit(apply, True, answered)
+        else:
+            answered(answer, None)
 
     async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
         self._locks.hold(worker)

@@ -65,18 +65,17 @@ class ConnectionThread(threading.Thread):
         self._handed_over += 1
         self._jobs.put((job, write, done))
 
-    def try_now(self, job: Job, done: Done) -> bool:
-        """Write at once, if nothing is under way and commits are quick; `done` is called in the loop's next turn."""
+    def try_now(self, job: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Write at once, if nothing is under way and commits are quick. None: it was not written, for whatever reason;
+
+        the thread has the patience for other writers, and the place to say what is wrong.
+        """
         if self._handed_over or self._commit_cost > _QUICK or not self._lock.acquire(blocking=False):
-            return False
+            return None
         try:
-            outcome = self._outcome(job, True, patience=0.0)
+            return self._outcome(job, True, patience=0.0)[0]
         finally:
             self._lock.release()
-        if isinstance(outcome[1], TransientError):
-            return False  # another process is writing, or worse: the thread has the patience for it
-        self._loop.call_soon(done, *outcome)
-        return True
 
     def stop(self) -> None:
         self._jobs.put(_STOP)
