@@ -88,6 +88,39 @@ class Activation:
 class Instance:
     """The code of one instance in memory. The engine feeds it; user code reaches it through its context."""
 
+    __slots__ = (
+        "_closed",
+        "_context",
+        "_counts",
+        "_deadline",
+        "_description",
+        "_entries",
+        "_fault",
+        "_groups",
+        "_input",
+        "_input_kind",
+        "_log",
+        "_marks",
+        "_opened",
+        "_random",
+        "_root",
+        "_sent",
+        "_timed_out",
+        "at",
+        "cancelling",
+        "dead",
+        "definition",
+        "id",
+        "length",
+        "loop",
+        "ops",
+        "outcome",
+        "refusals",
+        "replaying",
+        "started_at",
+        "state",
+    )  # fmt: skip - thousands are in memory
+
     def __init__(
         self,
         definition: WorkflowDefinition,

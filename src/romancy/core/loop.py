@@ -22,6 +22,9 @@ MAX_STEPS = 1_000_000
 """Callbacks in one activation; more means code that never waits for anything (an endless `sleep(0)`)."""
 
 
+_NOTHING: deque[asyncio.Handle] = deque(maxlen=0)
+
+
 class LoopOwner(Protocol):
     """What the loop needs of its instance."""
 
@@ -72,7 +75,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def __init__(self, owner: LoopOwner) -> None:
         self._owner = owner
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[asyncio.Handle] = _NOTHING
         self.running = False
         self._numbers = 0
         self.halted = False
@@ -159,13 +162,14 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(self)  # type: ignore[attr-defined]
         sys.set_asyncgen_hooks(self._adopt, _leave_alone)
+        self._ready = deque()  # only while it runs: most loops in memory only wait
         self.running = True
         try:
             first(*args)
             self._drain()
         finally:
             self.running = False
-            self._ready.clear()
+            self._ready = _NOTHING
             sys.set_asyncgen_hooks(*hooks)
             events._set_running_loop(outer)  # type: ignore[attr-defined]
 

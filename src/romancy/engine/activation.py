@@ -74,8 +74,9 @@ class Step:
             instance.begin()
             if not resident.announced:
                 self._say(h.WorkflowStartedInfo, error=None)
-        while resident.inbox:
-            self._handle(resident.inbox.popleft())
+        inbox, resident.inbox = resident.inbox, []
+        for input in inbox:
+            self._handle(input)
         resident.consumed = self._consumed
         self._gather(instance.take())
         return After(self._activation, self._told, self._retries, self._begin, self._confirm)

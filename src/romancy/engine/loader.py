@@ -8,7 +8,7 @@ from typing import Any
 
 from romancy import hooks as h
 from romancy.core.clock import Clock
-from romancy.core.instance import Instance
+from romancy.core.instance import UNBOUND, Instance
 from romancy.core.model import from_us
 from romancy.core.operations import EventWait
 from romancy.core.registry import Registry, WorkflowDefinition
@@ -150,7 +150,7 @@ class Loader:
             of.input,
             of.created_at,
             input_kind=of.input_kind,
-            deadline=of.deadline,
+            deadline=_deadline(definition, of),
             state=self._state,
             log=lambda message: _logger.warning("in instance %r: %s", of.id, message),
         )
@@ -161,3 +161,10 @@ class Loader:
         for instance in list(self._residents.loading):
             self._residents.acknowledge(instance)
         self._residents.loading.clear()
+
+
+def _deadline(definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> int | None:
+    """One started by name, by somebody who does not have the workflow, gets its time limit here."""
+    if of.input_kind == UNBOUND and of.deadline is None and definition.timeout is not None:
+        return of.created_at + definition.timeout
+    return of.deadline

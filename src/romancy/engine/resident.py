@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from romancy.core.instance import Instance
@@ -105,7 +104,7 @@ class Resident:
     version: int
     status: Status = "running"
     """As it is stored."""
-    inbox: deque[Input] = field(default_factory=deque["Input"])
+    inbox: list[Input] = field(default_factory=list["Input"])
     begun: bool = False
     committing: bool = False
     scheduled: bool = False
