@@ -132,8 +132,12 @@ def shown_event(payload: bytes | None) -> Any:
 
 
 def to_wait(row: StoredWait) -> Wait:
-    spec: dict[str, Any] = json.loads(row.spec) if row.spec else {}
-    narrow = Filter.from_json(spec["filter"]) if "filter" in spec else None
+    damage = None
+    try:
+        spec: dict[str, Any] = json.loads(row.spec) if row.spec else {}
+        narrow = Filter.from_json(spec["filter"]) if "filter" in spec else None
+    except (ValueError, KeyError, TypeError) as error:
+        spec, narrow, damage = {}, None, f"its description is damaged: {error}"
     where = {".".join(str(s) for s in path): value for path, value in narrow.where} if narrow else {}
     return Wait(
         instance_id=row.instance,
@@ -146,7 +150,7 @@ def to_wait(row: StoredWait) -> Wait:
         location=row.location,
         subject=narrow.subject if narrow else None,
         source=narrow.source if narrow else None,
-        error=None if row.error is None else Failure.decode(row.error).message,
+        error=damage if row.error is None else Failure.decode(row.error).message,
         workflow=row.workflow,
     )
 

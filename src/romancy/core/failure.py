@@ -59,10 +59,17 @@ def capture(
         failure.message,
         text,
         attempts,
-        answer=_plain(list(error.args)),
+        answer=_plain(_arguments(error)),
         state=_plain(dict(vars(error))),
         listed=f"{listed.__module__}.{listed.__qualname__}",
     )
+
+
+def _arguments(error: BaseException) -> list[Any]:
+    """What the exception was made with; an OSError keeps its file names apart from its args."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return [error.errno, error.strerror, error.filename, None, error.filename2]
+    return list(error.args)
 
 
 def _plain(value: Any) -> Any:
@@ -95,8 +102,9 @@ def _as_itself(kind: type[Exception], failure: Failure) -> Exception | None:
         return None
     args = (failure.message,) if failure.answer is None else tuple(failure.answer)
     try:
-        error = kind.__new__(kind, *args)  # built-in ones (OSError) fill their fields here
-        error.args = args
+        error = kind.__new__(kind, *args)  # built-in ones (OSError) fill their fields and args here
+        if not isinstance(error, OSError):
+            error.args = args
         error.__dict__.update(failure.state or {})
     except Exception:
         return None

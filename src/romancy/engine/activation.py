@@ -127,7 +127,7 @@ class Step:
         elif isinstance(op, Timer):
             self.instance.apply(Kind.TIMER_FIRED, op.id, self.now)
             self._say(h.TimerFiredInfo, timer_id=op.id, due_at=from_us(op.due))
-        elif isinstance(input, Due):
+        elif isinstance(input, Due) and (not input.again or self._consumed or self.commit.misfits):
             self._confirm.append(op.id)
         elif isinstance(op, EventWait):
             self.instance.apply(Kind.WAIT_TIMED_OUT, op.id, self.now)

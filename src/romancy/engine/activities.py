@@ -29,8 +29,8 @@ class Attempting:
     """One attempt that is queued or runs."""
 
     __slots__ = (
-        "_runner", "alarm", "call", "context", "ended", "progress_at", "record", "resident", "task", "timed_out",
-        "withdrawn",
+        "_runner", "alarm", "begun", "call", "context", "ended", "progress_at", "record", "resident", "task",
+        "timed_out", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, runner: Activities, resident: Resident, call: ActivityCall, record: Attempt | None) -> None:
@@ -38,7 +38,7 @@ class Attempting:
         self.context: ActivityContext | None = None
         self.task: asyncio.Future[Any] | None = None
         self.alarm: Alarm | None = None
-        self.withdrawn = self.timed_out = self.ended = False
+        self.begun = self.withdrawn = self.timed_out = self.ended = False
         self.progress_at = 0
 
     def __repr__(self) -> str:
@@ -152,8 +152,11 @@ class Activities:
     def _cancel(self, attempting: Attempting) -> None:
         if attempting.context is not None:
             attempting.context.is_cancelled = True
-        if attempting.task is not None and attempting.call.activity.is_async:
-            attempting.task.cancel()
+        if attempting.task is None or not attempting.call.activity.is_async:
+            return
+        attempting.task.cancel()
+        if not attempting.begun:  # a task that is cancelled before its first step never runs: nobody else would say so
+            self._over(attempting, None, asyncio.CancelledError())
 
     # --- running ----------------------------------------------------------------------------------------------------
     def _fill(self) -> None:
@@ -177,6 +180,7 @@ class Activities:
             attempting.alarm = self._clock.call_at(self._clock.now() + call.timeout, lambda: self._expire(attempting))
 
     async def _run_async(self, attempting: Attempting, fn: Callable[..., Any], context: ActivityContext) -> None:
+        attempting.begun = True
         current.set(context)
         try:
             args, kwargs = attempting.call.activity.signature.decode(attempting.call.arguments)
@@ -189,6 +193,10 @@ class Activities:
 
     async def _run_in_thread(self, attempting: Attempting, fn: Callable[..., Any], context: ActivityContext) -> None:
         """The slot stays taken until the thread really ends, even if nobody waits for it any more."""
+        attempting.begun = True
+        if attempting.withdrawn:
+            self._over(attempting, None, None)
+            return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._limit, "romancy-activity")
 

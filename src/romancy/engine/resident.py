@@ -40,9 +40,10 @@ class AttemptChanged:
 
 @dataclass(slots=True)
 class Due:
-    """The time of a timer, or of a wait's timeout, has come."""
+    """The time of a timer, or of a wait's timeout, has come. `again`: a look was made, and it brought offers."""
 
     op: str
+    again: bool = False
 
 
 @dataclass(slots=True)

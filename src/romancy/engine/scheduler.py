@@ -221,8 +221,8 @@ class Scheduler:
 
         def looked() -> None:
             offered = any(isinstance(i, EventOffered) for i in resident.inbox)
-            # Should an offer turn out void, the time is still over: ask again.
-            self.loader.wake(id, Due(op) if offered else TimedOut(op))
+            # Another wait may take what was offered; then the time is still over, and there may be a further event.
+            self.loader.wake(id, Due(op, again=True) if offered else TimedOut(op))
 
         self.committer.look(id, op, looked)
 

@@ -83,6 +83,8 @@ def _migrate(connection: sqlite3.Connection, path: str) -> None:
     connection.execute("CREATE TABLE IF NOT EXISTS schema_info (version INTEGER NOT NULL, min_reader INTEGER NOT NULL)")
     row = connection.execute("SELECT version, min_reader FROM schema_info").fetchone()
     version, min_reader = row or (0, 0)
+    if not (isinstance(version, int) and isinstance(min_reader, int)):
+        raise StorageError(f"{path!r} is damaged, or the database of another program; give Romancy a file of its own")
     if min_reader > LIBRARY_VERSION:
         raise StorageError(
             f"the database {path!r} has schema version {version} and needs a newer romancy (this one knows version "

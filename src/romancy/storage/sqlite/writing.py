@@ -117,9 +117,11 @@ class BatchWriter:
             groups: set[tuple[bytes, str]] = set()
             for wait in commit.opened:
                 group = (wait.spec, wait.model)
-                if wait.types and (wait.since is not None or group not in groups):
-                    groups.add(group)  # one look serves all that are alike: taking one event leads to the next
-                    looks[commit.instance, wait.op] = None
+                if not wait.types or (wait.since is None and group in groups):
+                    continue  # one look serves all that are alike: taking one event leads to the next
+                if wait.since is None:
+                    groups.add(group)
+                looks[commit.instance, wait.op] = None
             for op in commit.looks:
                 looks[commit.instance, op] = None
 
