@@ -267,6 +267,17 @@ async def test_a_file_where_the_locks_should_be(db: str) -> None:
     assert at_work() == set()
 
 
+@pytest.mark.parametrize("row", ["'abc', NULL", "NULL, NULL"])
+async def test_a_schema_that_says_nothing_sensible(db: str, row: str) -> None:
+    connection = sqlite3.connect(db)
+    connection.execute("CREATE TABLE schema_info (version, min_reader)")
+    connection.execute(f"INSERT INTO schema_info VALUES ({row})")
+    connection.commit()
+    connection.close()
+    with pytest.raises(StorageError, match=r"romancy\.db.*damaged"):
+        await App(db, workflows=[one]).start()
+
+
 @pytest.mark.parametrize("url", ["sqlite:///{}", "file://{}"])
 async def test_a_url_names_the_file_it_says(db: str, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)

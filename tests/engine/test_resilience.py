@@ -211,6 +211,18 @@ async def test_an_instance_that_cannot_even_be_loaded_holds_up_nobody(
     assert len([r for r in caplog.records if "'one' can't be read" in r.message]) <= 1, "once is enough"
 
 
+async def test_a_wait_whose_description_is_damaged_is_shown_as_such(db: str) -> None:
+    async with environment(database=db, workflows=[take_one]) as env:
+        for id in ("one", "two"):
+            await env.start(take_one.options(instance_id=id))
+    damage(db, "UPDATE waits SET spec = x'00' WHERE instance = 'one'")
+    async with environment(database=db, workflows=[take_one]) as env:
+        errors = {wait.instance_id: wait.error for wait in await env.waits()}
+        assert "damaged" in (errors["one"] or "")
+        assert errors["two"] is None
+        assert (await env.app.get_instance("one")).status == "waiting_for_event"
+
+
 async def test_a_request_that_cannot_be_read_does_not_hide_the_others(db: str) -> None:
     async with environment(database=db, workflows=[take_one]) as env:
         for id in ("one", "two"):
@@ -261,20 +273,20 @@ async def test_a_failure_that_cannot_be_made_again_is_still_a_failure(env: Envir
 async def test_an_os_error_keeps_its_number_across_a_restart(env: Environment) -> None:
     @activity(raises=(OSError,), retry=NO_RETRY)
     async def fails(ctx: ActivityContext) -> None:
-        raise FileNotFoundError(errno.ENOENT, "No such file")
+        raise FileNotFoundError(errno.ENOENT, "No such file", "/nowhere")
 
     @workflow
     async def careful(ctx: WorkflowContext) -> list[Any]:
         try:
             await fails(ctx)
         except FileNotFoundError as error:
-            found = [error.errno, error.strerror]
+            found = [error.errno, error.strerror, error.filename]
         await sleep(ctx, 60)
         return found
 
     handle = await env.start(careful)
     await env.restart()
-    assert await handle.result() == [errno.ENOENT, "No such file"]
+    assert await handle.result() == [errno.ENOENT, "No such file", "/nowhere"]
 
 
 @pytest.mark.usefixtures("impatient")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 
 from romancy.api.context import ActivityContext, Context, WorkflowContext
-from romancy.core.instance import Refusal
+from romancy.core.halting import Refusal
 from romancy.core.model import Attribute
 from romancy.core.outgoing import make_event
 

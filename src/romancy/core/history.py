@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -102,3 +103,16 @@ def showable(payload: bytes | None) -> Any:
         return json.loads(payload)
     except ValueError:
         return {"base64": base64.b64encode(payload).decode()}
+
+
+def with_marks(entries: Iterable[Entry]) -> Iterator[tuple[Entry | None, dict[str, Entry]]]:
+    """(fact, marks that followed it) in order; first the marks of the very beginning, with no fact."""
+    fact: Entry | None = None
+    marks: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.kind == Kind.EVENT_SENT:
+            marks[entry.op] = entry
+            continue
+        yield fact, marks
+        fact, marks = entry, {}
+    yield fact, marks

@@ -11,14 +11,15 @@ import asyncio
 import json
 import math
 import random
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import Context, ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from romancy.core import failure as failures
+from romancy.core.activation import Activation, Outcome
 from romancy.core.failure import Failure
-from romancy.core.history import Entry, Kind, plain_data, received, unpack_event
+from romancy.core.halting import Halted, Refusal, close_all
+from romancy.core.history import Entry, Kind, plain_data, received, unpack_event, with_marks
 from romancy.core.loop import TimerHandle, WorkflowLoop
 from romancy.core.model import FOREVER_US, MAX_RESULT, SECOND, Event, ReceivedEvent, Status
 from romancy.core.operations import ActivityCall, EventWait, Group, Operation, OperationFuture, Timer, user_line
@@ -32,57 +33,6 @@ current: ContextVar[Any] = ContextVar("romancy.current")
 WORKFLOW_TIMEOUT = "(workflow timeout)"
 BOUND, UNBOUND, EVENT = 0, 1, 2
 """How an instance's input is kept: arguments by name; as they were given by a starter without the code; an event."""
-
-
-class Halted(BaseException):
-    """Ends code that must not go on: its instance was evicted, or left its history. Never an `Exception`."""
-
-
-class Refusal:
-    """Awaiting it ends the code; code that catches even that, again and again, is left hanging where it stands."""
-
-    PATIENCE = 100
-
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
-
-    def __await__(self) -> Generator[None, None, Any]:
-        self._instance.refusals += 1
-        if self._instance.refusals < self.PATIENCE:
-            raise Halted
-        while True:
-            yield
-
-
-_unclosable: list[Any] = []
-"""Coroutines that would not end: kept, or the collector would throw into them again."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """How an instance ended."""
-
-    status: Status
-    output: bytes | None = None
-    error: Failure | None = None
-
-
-@dataclass(slots=True)
-class Activation:
-    """What came of the facts fed since the last `take`: everything that is one commit."""
-
-    entries: list[Entry]
-    opened: list[Operation]
-    closed: list[Operation]
-    sent: list[Event]
-    outcome: Outcome | None
-    description: str | None
-
-    @property
-    def is_empty(self) -> bool:
-        """Nothing that needs storing: at most activities were started."""
-        rows = self.entries or self.sent or self.closed or self.outcome or self.description is not None
-        return not rows and all(isinstance(op, ActivityCall) for op in self.opened)
 
 
 class Instance:
@@ -189,7 +139,7 @@ class Instance:
 
     def replay(self, entries: Iterable[Entry]) -> None:
         """Run the code over its recorded history; afterwards it stands where it stood."""
-        facts = _with_marks(entries)
+        facts = with_marks(entries)
         self.replaying = True
         try:
             _, self._marks = next(facts)
@@ -509,39 +459,14 @@ class Instance:
         self.ops.clear()
         tasks = list(self.loop.tasks.values())
         if tasks:
-            self._close_tasks(tasks)
+            self._context.copy().run(self.loop.run, close_all, tasks, self._unclosable)
         # Nothing may be left to the garbage collector: thousands of instances a second end here.
         self._root = None
         self._context = Context()
         self.loop.release()
 
-    def _close_tasks(self, tasks: list[asyncio.Task[Any]]) -> None:
-        for task in tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-        for task in reversed(tasks):
-            coroutine = task.get_coro()
-            for _ in range(8):
-                try:
-                    self._context.copy().run(self.loop.run, coroutine.close)  # type: ignore[union-attr]
-                    break
-                except BaseException:
-                    continue
-            else:
-                _unclosable.append(coroutine)
-                self._log(f"workflow {self.definition.name!r} catches everything and cannot be closed")
-
-
-def _with_marks(entries: Iterable[Entry]) -> Iterator[tuple[Entry | None, dict[str, Entry]]]:
-    """(fact, marks that followed it) in order; first the marks of the very beginning, with no fact."""
-    fact: Entry | None = None
-    marks: dict[str, Entry] = {}
-    for entry in entries:
-        if entry.kind == Kind.EVENT_SENT:
-            marks[entry.op] = entry
-            continue
-        yield fact, marks
-        fact, marks = entry, {}
-    yield fact, marks
+    def _unclosable(self) -> None:
+        self._log(f"workflow {self.definition.name!r} catches everything and cannot be closed; it is left hanging")
 
 
 def _same_call(recorded: bytes, call: ActivityCall) -> bool:

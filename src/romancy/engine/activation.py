@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from romancy import hooks as h
+from romancy.core.activation import Activation
 from romancy.core.failure import Failure
 from romancy.core.history import Kind, pack_event
-from romancy.core.instance import Activation
 from romancy.core.model import Event, from_us
 from romancy.core.operations import ActivityCall, EventWait, Operation, Timer
 from romancy.core.settling import fit

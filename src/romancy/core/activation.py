@@ -1,0 +1,37 @@
+"""What comes of feeding an instance: what its code asked for, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from romancy.core.failure import Failure
+from romancy.core.history import Entry
+from romancy.core.model import Event, Status
+from romancy.core.operations import ActivityCall, Operation
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How an instance ended."""
+
+    status: Status
+    output: bytes | None = None
+    error: Failure | None = None
+
+
+@dataclass(slots=True)
+class Activation:
+    """What came of the facts fed since the last `take`: everything that is one commit."""
+
+    entries: list[Entry]
+    opened: list[Operation]
+    closed: list[Operation]
+    sent: list[Event]
+    outcome: Outcome | None
+    description: str | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing that needs storing: at most activities were started."""
+        rows = self.entries or self.sent or self.closed or self.outcome or self.description is not None
+        return not rows and all(isinstance(op, ActivityCall) for op in self.opened)
