@@ -353,3 +353,23 @@ async def test_an_endless_loop_without_waiting_ends(monkeypatch: pytest.MonkeyPa
         handle = await env.start(spins)
         instance = await env.app.get_instance(handle.instance_id)
         assert (instance.status, instance.error["type"]) == ("failed", "WorkflowStuck")
+
+
+async def test_a_backlog_is_taken_up_at_once_however_many_workflows_there_are() -> None:
+    """What found no room when it was started is claimed as fast as there is room, not one share a second."""
+    names = [f"other_{n}" for n in range(9)]
+
+    def waiting(name: str) -> Any:
+        @workflow(name=name)
+        async def waits(ctx: WorkflowContext) -> None:
+            await wait_event(ctx, "go")
+
+        return waits
+
+    workflows = [waiting(name) for name in names]
+    async with environment(workflows=workflows, max_resident=20) as small:
+        starts = (small.app.start_workflow(workflows[0], instance_id=f"w{n}") for n in range(400))
+        await asyncio.gather(*starts)
+        await small.settle()
+        assert not (await small.app.list_instances(status="running", limit=1)).items
+        assert len(small.app.engine.scheduler.residents) <= 20

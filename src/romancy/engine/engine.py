@@ -271,7 +271,7 @@ class Engine:
                     timers = True
                 else:
                     self.loader.load(instance.id, crashed=instance.crashed)
-            if len(claimed) < CLAIM:
+            if not claimed:  # a claim may be smaller than asked for: workflows take turns
                 break
         else:
             self.scheduler.residents.want_room()

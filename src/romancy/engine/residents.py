@@ -56,6 +56,7 @@ class Residents:
     def rest(self, resident: Resident) -> None:
         """It only waits now, so it may go when room is needed."""
         self._idle[resident.instance.id] = resident
+        self._offer_room()
 
     def rouse(self, resident: Resident) -> None:
         """Something is to be done with it: it stays."""
@@ -65,6 +66,9 @@ class Residents:
         self._all.pop(resident.instance.id, None)
         self._idle.pop(resident.instance.id, None)
         self.acknowledge(resident.instance.id)
+        self._offer_room()
+
+    def _offer_room(self) -> None:
         if self._backlog and self.has_room:
             self._backlog = False
             self.on_work()
@@ -78,8 +82,8 @@ class Residents:
     # --- room -------------------------------------------------------------------------------------------------------
     @property
     def has_room(self) -> bool:
-        """Whether more instances may be taken on."""
-        return len(self._all) + len(self.loading) + self._reserved < self._limit or bool(self._idle)
+        """Whether more instances may be taken on: those that are idle make room for them."""
+        return len(self._all) - len(self._idle) + len(self.loading) + self._reserved < self._limit
 
     def reserve(self) -> bool:
         """Keep a place for an instance that is about to be created; `unreserve` gives it back."""
