@@ -11,10 +11,14 @@ answer says item by item what was applied, and brings *offers*: the oldest event
 means somebody else wrote to the instance: it is dropped from memory and read again.
 
     resident.py     an instance in memory, and the inputs that can reach it
+    residents.py    who is in memory, who is on the way, who may be asked to leave
+    loader.py       the way into memory: new ones, and those only the database knows
     activation.py   inbox -> code -> commit; pure
-    scheduler.py    who is fed next, what follows a commit, loading and evicting
+    scheduler.py    who is fed next, what follows a commit
     committer.py    one transaction after the other; outages, refusals
+    delivery.py     events on their way in, and whom their data fits
     activities.py   attempts in tasks and threads, retries, timeouts
+    suspects.py     activities that were running when their worker died
     timers.py       the heap of what falls due
     engine.py       lease, sweep, retention; what the app calls
 """
