@@ -25,6 +25,7 @@ from romancy.core.outgoing import make_event
 from romancy.core.registry import Registry, WorkflowDefinition
 from romancy.core.retry import RetryPolicy, check_policy
 from romancy.engine import Engine
+from romancy.engine.delivery import Accepted
 from romancy.engine.timers import WINDOW
 from romancy.errors import AppNotRunning, InstanceExists, InstanceNotFound, InvalidInput, RomancyError
 from romancy.handle import WorkflowHandle
@@ -305,14 +306,17 @@ class App:
 
     async def accept(self, event: Event) -> Receipt:
         """Store a ready-made event, as other ways in have it; JSON data is checked to be JSON."""
-        if event.data is not None and is_json(event.datacontenttype):
-            parse_json(event.data)
+        check_event(event)
         return await self._accept(event)
 
+    async def accept_all(self, events: Sequence[Event]) -> list[Receipt]:
+        """Store ready-made events in one transaction: all of them, or none."""
+        for event in events:
+            check_event(event)
+        return [to_receipt(accepted) for accepted in await self.engine.accept_all(events)]
+
     async def _accept(self, event: Event) -> Receipt:
-        accepted = await self.engine.accept(event)
-        answer = accepted.answer
-        return Receipt("accepted", answer.duplicate, accepted.delivered, len(answer.started), accepted.mismatched)
+        return to_receipt(await self.engine.accept(event))
 
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> None:
         """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up. Finished already: nothing."""
@@ -443,6 +447,18 @@ def _input(
             "store it elsewhere and pass where it is"
         )
     return kind, raw
+
+
+def check_event(event: Event) -> None:
+    """JSON data must be JSON: whoever waits for it could do nothing with it."""
+    if event.data is not None and is_json(event.datacontenttype):
+        parse_json(event.data)
+
+
+def to_receipt(accepted: Accepted) -> Receipt:
+    """What the sender of an event is told."""
+    answer = accepted.answer
+    return Receipt("accepted", answer.duplicate, accepted.delivered, len(answer.started), accepted.mismatched)
 
 
 def _check_limit(limit: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from romancy.api.workflow import Workflow
-from romancy.app import App
+from romancy.app import App, to_receipt
 from romancy.cli.arguments import TakesWords, by_annotation
 from romancy.cli.arguments import as_json as read_json
 from romancy.cli.database import database_option, file_of, on, on_existing, refuse_memory
@@ -115,7 +115,7 @@ def send(
 
     accepted = on_existing(database, work)
     answer = accepted.answer
-    receipt = Receipt("accepted", answer.duplicate, accepted.delivered, len(answer.started), accepted.mismatched)
+    receipt = to_receipt(accepted)
     if as_json:
         print_json({"id": id, **asdict(receipt)})
     else:

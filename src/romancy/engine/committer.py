@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from romancy.core.clock import Clock
@@ -80,6 +80,10 @@ class Committer:
     async def accept(self, item: Accept) -> AcceptAnswer:
         return await self._ask("accepts", item)
 
+    async def accept_all(self, items: Sequence[Accept]) -> list[AcceptAnswer]:
+        """Store several events in one transaction: all of them or, if one can't be stored, none."""
+        return await self._ask("groups", items)
+
     async def request(self, request: Request) -> RequestAnswer:
         return await self._ask("requests", request)
 
@@ -143,6 +147,8 @@ class Committer:
         for kind, item, _ in items:
             if kind == "commits":
                 batch.commits.append(item)
+            elif kind == "groups":
+                batch.accepts.extend(item)
             else:
                 getattr(batch, kind).append(item)
         return batch
@@ -218,7 +224,10 @@ class Committer:
             if kind == "commits":
                 _safely(done, next(commits), None)
             elif kind != "looks":
-                result = next(answers[kind])
+                if kind == "groups":
+                    result: Any = [next(answers["accepts"]) for _ in item]
+                else:
+                    result = next(answers[kind])
                 if kind == "starts" and result.owned:
                     _safely(self.on_started, item)  # whoever asked may be gone by now; the instance runs all the same
                 if not done.done():

@@ -203,6 +203,12 @@ class Engine:
         item = self.delivery.prepare(event)
         return self.delivery.judge(item, await self.committer.accept(item))
 
+    async def accept_all(self, events: Sequence[Event]) -> list[Accepted]:
+        """Store several events together: all or, if one can't be stored, none."""
+        items = [self.delivery.prepare(event) for event in events]
+        answers = await self.committer.accept_all(items)
+        return [self.delivery.judge(item, answer) for item, answer in zip(items, answers, strict=True)]
+
     async def cancel(self, instance: str, reason: str | None) -> RequestAnswer:
         now = self.clock.now()
         answer = await self.committer.request(Request(instance, CANCEL, (reason or "").encode(), now))
