@@ -157,7 +157,7 @@ async def test_2_during_the_registration(env: Environment, moment: str) -> None:
         if any(c.opened for c in batch.commits) and not sends:
             if moment == "with it":
                 event = make_event("news", "test", "meanwhile", id="e1")
-                batch.accepts.append(env.app.engine.delivery.prepare(event))
+                batch.accepts = [*batch.accepts, env.app.engine.delivery.prepare(event)]
             sends.append(asyncio.ensure_future(env.app.send_event("news", "test", "meanwhile", id="e1")))
         submit()
 

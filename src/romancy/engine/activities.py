@@ -19,6 +19,7 @@ from romancy.core.model import MAX_RESULT, SECOND
 from romancy.core.operations import ActivityCall
 from romancy.core.retry import RetryPolicy
 from romancy.engine.resident import ActivityDone, ActivityFailed, AttemptChanged, Input, Resident
+from romancy.engine.tasks import start_now
 from romancy.errors import InvalidInput, NotStorable
 from romancy.storage.protocol import Attempt
 
@@ -99,6 +100,7 @@ class Activities:
         self._queue: deque[Attempting] = deque()
         self._open: dict[tuple[str, str], Attempting] = {}
         self._running = 0
+        self._launching = False
         self._threads: ThreadPoolExecutor | None = None
         self._stopping = False
         self._ended = asyncio.Event()
@@ -171,11 +173,15 @@ class Activities:
         self._running += 1
         self._started(attempting)
         fn = self.replacements.get(call.activity.fn, call.activity.fn)
-        loop = asyncio.get_running_loop()
-        if call.activity.is_async:
-            attempting.task = loop.create_task(self._run_async(attempting, fn, context))
-        else:
-            attempting.task = loop.create_task(self._run_in_thread(attempting, fn, context))
+        run = self._run_async if call.activity.is_async else self._run_in_thread
+        self._launching = True
+        try:
+            task = start_now(self._loop, run(attempting, fn, context))
+        finally:
+            self._launching = False
+        if attempting.ended:
+            return
+        attempting.task = task
         if call.timeout is not None:
             attempting.alarm = self._clock.call_at(self._clock.now() + call.timeout, lambda: self._expire(attempting))
 
@@ -243,7 +249,7 @@ class Activities:
         attempting.task = attempting.context = attempting.alarm = None  # they refer to it: leave no cycle behind
         self._ended.set()
         self._over_hook(attempting)
-        if self._queue:
+        if self._queue and not self._launching:  # else whoever launches goes on with the queue
             self._fill()
 
     def _conclude(self, attempting: Attempting, result: Any, error: BaseException | None) -> None:

@@ -36,6 +36,8 @@ MAX_BATCH = 2_000
 MAX_WAITING = 10_000
 """Starts and events from outside that may wait to be stored; more callers wait their turn."""
 
+_EVENTS = ("accepts", "groups")
+
 Done = Callable[[bool, "RefusedValue | None"], None]
 
 
@@ -57,6 +59,7 @@ class Committer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._outage = 0.0
+        self._salt, self._batches = os.urandom(8), 0
 
     def __repr__(self) -> str:
         return f"<Committer queued={len(self._queue)} busy={self._busy}>"
@@ -111,6 +114,10 @@ class Committer:
             self._called = True
             asyncio.get_running_loop().call_soon(self.flush)
 
+    def gather(self) -> None:
+        """Much is about to come, and `flush` after it."""
+        self._called = True
+
     def flush(self) -> None:
         """Send off what has gathered, unless a batch is under way."""
         self._called = False
@@ -130,7 +137,7 @@ class Committer:
         while queue and not self._under_way:  # an answer may be there before `commit` returns
             items = [queue.popleft() for _ in range(min(len(queue), MAX_BATCH))]
             self._under_way = True
-            self._submit(self._batch(items, os.urandom(16)), items)
+            self._submit(self._batch(items), items)
         self._looping = False
         if not self._under_way:
             self._busy = False
@@ -142,15 +149,17 @@ class Committer:
         if not self._looping:
             self._next()
 
-    def _batch(self, items: list[tuple[str, Any, Any]], token: bytes) -> Batch:
+    def _batch(self, items: list[tuple[str, Any, Any]]) -> Batch:
+        self._batches += 1
+        token = self._salt + self._batches.to_bytes(8, "big")
         batch = Batch(self.worker, self._workflows(), token, self._clock.now())
-        for kind, item, _ in items:
-            if kind == "commits":
-                batch.commits.append(item)
-            elif kind == "groups":
-                batch.accepts.extend(item)
-            else:
-                getattr(batch, kind).append(item)
+        batch.commits = [item for kind, item, _ in items if kind == "commits"]
+        if len(batch.commits) < len(items):
+            batch.starts = [item for kind, item, _ in items if kind == "starts"]
+            batch.requests = [item for kind, item, _ in items if kind == "requests"]
+            batch.looks = [item for kind, item, _ in items if kind == "looks"]
+            accepts = [[item] if kind == "accepts" else item for kind, item, _ in items if kind in _EVENTS]
+            batch.accepts = [item for group in accepts for item in group]
         return batch
 
     def _submit(self, batch: Batch, items: list[tuple[str, Any, Any]]) -> None:
@@ -200,7 +209,7 @@ class Committer:
             return
         middle = len(items) // 2
         self._queue.extendleft(reversed(items[middle:]))
-        self._submit(self._batch(items[:middle], os.urandom(16)), items[:middle])
+        self._submit(self._batch(items[:middle]), items[:middle])
 
     def _fail(self, items: list[tuple[str, Any, Any]], error: BaseException) -> None:
         for kind, _, done in items:
@@ -215,15 +224,18 @@ class Committer:
 
     def _settle(self, items: list[tuple[str, Any, Any]], answer: Answer, worker: str | None) -> None:
         answers: dict[str, Iterator[Any]] = {
+            "commits": iter(answer.commits),
             "starts": iter(answer.starts),
             "accepts": iter(answer.accepts),
             "requests": iter(answer.requests),
         }
-        commits = iter(answer.commits)
+        looked: list[Callable[[], None]] = []
         for kind, item, done in items:
             if kind == "commits":
-                _safely(done, next(commits), None)
-            elif kind != "looks":
+                _safely(done, next(answers[kind]), None)
+            elif kind == "looks":
+                looked += [done] if done is not None else []
+            else:
                 if kind == "groups":
                     result: Any = [next(answers["accepts"]) for _ in item]
                 else:
@@ -232,10 +244,10 @@ class Committer:
                     _safely(self.on_started, item)  # whoever asked may be gone by now; the instance runs all the same
                 if not done.done():
                     done.set_result(result)
-        _safely(self.on_answer, answer)
-        for kind, _, done in items:
-            if kind == "looks" and done is not None:
-                _safely(done)
+        if answer.accepts or answer.sent or answer.offers:
+            _safely(self.on_answer, answer)
+        for done in looked:
+            _safely(done)
         if answer.fenced:
             _safely(self.on_fenced, worker)
 

@@ -98,6 +98,7 @@ class Scheduler:
     def _drain(self) -> None:
         """Feed everybody who is ready. A plain callback of the loop."""
         self._draining = False
+        self.committer.gather()
         try:
             for _ in range(len(self._ready)):
                 resident = self._ready.popleft()

@@ -164,11 +164,11 @@ class Batch:
     workflows: Collection[str]
     token: bytes
     at: int
-    starts: list[Start] = field(default_factory=list[Start])
-    commits: list[Commit] = field(default_factory=list[Commit])
-    accepts: list[Accept] = field(default_factory=list[Accept])
-    requests: list[Request] = field(default_factory=list[Request])
-    looks: list[tuple[str, str | None]] = field(default_factory=list[tuple[str, "str | None"]])
+    starts: Sequence[Start] = ()
+    commits: Sequence[Commit] = ()
+    accepts: Sequence[Accept] = ()
+    requests: Sequence[Request] = ()
+    looks: Sequence[tuple[str, str | None]] = ()
     """(instance, wait) to look for events; None: every wait of the instance."""
 
     def __len__(self) -> int:

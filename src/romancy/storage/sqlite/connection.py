@@ -28,7 +28,7 @@ def connect(path: str, *, durability: str) -> sqlite3.Connection:
         connection.execute("PRAGMA fullfsync = 1")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA cache_size = -65536")
-        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        connection.execute("PRAGMA wal_autocheckpoint = 1000")
     except sqlite3.Error as error:
         connection.close()
         raise explain(error, path) from error

@@ -44,8 +44,8 @@ class BatchWriter:
     def apply(self, batch: Batch) -> Answer:
         self._looker.begin()
         self._seen: set[object] = set()
-        answer = Answer()
-        answer.fenced = batch.worker is not None and self._run(SQL["fence"], (batch.worker,)).fetchone() is None
+        fenced = batch.worker is not None and self._run(SQL["fence"], (batch.worker,)).fetchone() is None
+        answer = Answer(fenced, [], [], [], [], [], [])
         looks: dict[tuple[str, str | None], None] = dict.fromkeys(batch.looks)
         if batch.starts:
             horizon = self._horizon()
@@ -54,7 +54,8 @@ class BatchWriter:
             self._commit_all(batch, answer, looks)
         for item in batch.accepts:
             answer.accepts.append(self._accept(item, batch, answer.fenced, looks))
-        answer.requests = [self._request(request) for request in batch.requests]
+        for request in batch.requests:
+            answer.requests.append(self._request(request))
         if batch.worker is not None and not answer.fenced:
             for instance, op in looks:
                 answer.offers += self._looker.look(instance, op, batch.worker, batch.at)
