@@ -91,6 +91,40 @@ async def test_the_context_says_who_is_running(env: Environment) -> None:
     assert named[2] == "mine"
 
 
+async def test_thousands_in_the_queue_that_end_at_once(env: Environment) -> None:
+    """An activity takes its first step the moment it is launched; that must not pile up on the stack."""
+
+    @activity
+    async def quick(ctx: ActivityContext, i: int) -> int:
+        assert asyncio.current_task() is not None
+        return i
+
+    @workflow
+    async def many(ctx: WorkflowContext) -> int:
+        return sum(await asyncio.gather(*(quick(ctx, i) for i in range(3000))))
+
+    async with environment(workflows=[many], max_activities=1) as env:
+        assert await (await env.start(many)).result() == sum(range(3000))
+
+
+async def test_the_first_step_is_inside_a_task_of_its_own(env: Environment) -> None:
+    """`asyncio.timeout`, `TaskGroup` and context variables work from the first line on."""
+
+    @activity
+    async def careful(ctx: ActivityContext) -> str:
+        async with asyncio.timeout(10):
+            assert ActivityContext.current() is ctx
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(0))
+        return "done"
+
+    @workflow
+    async def both(ctx: WorkflowContext) -> list[str]:
+        return await asyncio.gather(careful(ctx), careful(ctx))
+
+    assert await (await env.start(both)).result() == ["done", "done"]
+
+
 async def test_max_activities_is_respected(impatient: None) -> None:
     running, most, go = 0, 0, asyncio.Event()
 

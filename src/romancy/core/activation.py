@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from romancy.core.failure import Failure
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
-from romancy.core.operations import ActivityCall, Operation
+from romancy.core.operations import Operation
 
 
 @dataclass(slots=True)
@@ -29,9 +29,3 @@ class Activation:
     sent: list[Event]
     outcome: Outcome | None
     description: str | None
-
-    @property
-    def is_empty(self) -> bool:
-        """Nothing that needs storing: at most activities were started."""
-        rows = self.entries or self.sent or self.closed or self.outcome or self.description is not None
-        return not rows and all(isinstance(op, ActivityCall) for op in self.opened)

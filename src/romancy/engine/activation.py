@@ -1,13 +1,12 @@
 """One activation: feed an instance what is in its inbox, and gather all that comes of it into one commit.
 
-Pure: no awaiting, no storage, no clock but the one given. What must happen only after the commit is left in `After`.
+Pure: no awaiting, no storage, no clock but the one given. What must happen only after the commit is left in the step.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence, Set
 
 from romancy import hooks as h
 from romancy.core.activation import Activation
@@ -36,57 +35,63 @@ from romancy.storage.protocol import Accept, Attempt, Commit, Consumption, Misfi
 
 _logger = logging.getLogger("romancy")
 Stamp = Callable[[Event], Accept]
-
-
-@dataclass(slots=True)
-class After:
-    """What is done once the commit is in: nothing leaves the process before."""
-
-    activation: Activation
-    told: list[object] = field(default_factory=list[object])
-    """Infos for hooks, in order."""
-    retries: list[Attempt] = field(default_factory=list[Attempt])
-    begin: list[str] = field(default_factory=list[str])
-    """Suspects that may begin now."""
-    confirm: list[str] = field(default_factory=list[str])
-    """Waits whose time has come: look once more before they time out."""
+NONE: frozenset[int] = frozenset()
 
 
 class Step:
-    """Works off one inbox."""
+    """Works off one inbox: `commit` is what came of it, the rest is done once that is in."""
+
+    __slots__ = (
+        "_consumed",
+        "_quiet",
+        "_stamp",
+        "_tell",
+        "activation",
+        "begin",
+        "commit",
+        "confirm",
+        "instance",
+        "now",
+        "resident",
+        "retries",
+        "told",
+    )  # fmt: skip - one for every step of every instance
+
+    activation: Activation
 
     def __init__(self, resident: Resident, now: int, stamp: Stamp, tell: bool) -> None:
         instance = resident.instance
         self.resident, self.instance, self.now = resident, instance, max(now, instance.at)
         self._stamp, self._tell = stamp, tell
         self.commit = Commit(instance.id, resident.version, "running", self.now)
-        self._told: list[object] = []
-        self._retries: list[Attempt] = []
-        self._confirm: list[str] = []
-        self._begin: list[str] = []
-        self._consumed: set[int] = set()
+        self.told: Sequence[object] = ()
+        """Infos for hooks, in order."""
+        self.retries: Sequence[Attempt] = ()
+        self.begin: Sequence[str] = ()
+        """Suspects that may begin now."""
+        self.confirm: Sequence[str] = ()
+        """Waits whose time has come: look once more before they time out."""
+        self._consumed: Set[int] = NONE
+        self._quiet = True
 
-    def run(self) -> After:
+    def run(self) -> None:
         """Feed everything; raises what the instance raises when its code left its history."""
         resident, instance = self.resident, self.instance
         if not resident.begun:
             resident.begun = True
             instance.begin()
-            if not resident.announced:
+            if self._tell and not resident.announced:
                 self._say(h.WorkflowStartedInfo, error=None)
         inbox, resident.inbox = resident.inbox, []
         for input in inbox:
             self._handle(input)
         resident.consumed = self._consumed
         self._gather(instance.take())
-        return After(self._activation, self._told, self._retries, self._begin, self._confirm)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is anything to store."""
-        c = self.commit
-        rows = c.consumed or c.misfits or c.hints or c.looks or c.attempts or c.requests_done or c.closed
-        return self._activation.is_empty and self.commit.same_status and not rows
+        """Whether there is nothing to store."""
+        return self._quiet and not self.commit.entries and self.activation.outcome is None
 
     # --- what came --------------------------------------------------------------------------------------------------
     def _handle(self, input: Input) -> None:
@@ -126,9 +131,10 @@ class Step:
             )
         elif isinstance(op, Timer):
             self.instance.apply(Kind.TIMER_FIRED, op.id, self.now)
-            self._say(h.TimerFiredInfo, timer_id=op.id, due_at=from_us(op.due))
+            if self._tell:
+                self._say(h.TimerFiredInfo, timer_id=op.id, due_at=from_us(op.due))
         elif isinstance(input, Due) and (not input.again or self._consumed or self.commit.misfits):
-            self._confirm.append(op.id)
+            self.confirm = [*self.confirm, op.id]
         elif isinstance(op, EventWait):
             self.instance.apply(Kind.WAIT_TIMED_OUT, op.id, self.now)
             self._say_wait(h.WaitTimedOutInfo, op)
@@ -146,7 +152,7 @@ class Step:
             return
         self.record_attempt(attempt)
         if attempt.next_due is not None:
-            self._retries.append(attempt)
+            self.retries = [*self.retries, attempt]
             self._say(
                 h.ActivityRetryingInfo,
                 activity=op.activity.name,
@@ -161,10 +167,11 @@ class Step:
         record = self.resident.attempts.get(input.op)
         if record is not None and input.op in self.instance.ops:
             self.record_attempt(begun(record))
-            self._begin.append(input.op)
+            self.begin = [*self.begin, input.op]
 
     def record_attempt(self, attempt: Attempt) -> None:
         """Store an attempt with this commit."""
+        self._quiet = self.commit.plain = False
         self.resident.attempts[attempt.op] = attempt
         self.commit.attempts = [*(a for a in self.commit.attempts if a.op != attempt.op), attempt]
 
@@ -198,7 +205,7 @@ class Step:
             commit.misfits = [*commit.misfits, Misfit(op.id, op.model_key, event.seq, str(error))]
             self._look_again(op)
             return
-        self._consumed.add(event.seq)
+        self._consumed = self._consumed | {event.seq}
         commit.consumed = [*commit.consumed, Consumption(event.seq, event.type, wait_row(op))]
         self.instance.apply(Kind.EVENT_RECEIVED, op.id, self.now, pack_event(event), event.seq, value)
         self._say(h.EventReceivedInfo, event_type=event.type, event_data=value.data, event=value, wait_id=op.id)
@@ -222,14 +229,14 @@ class Step:
 
     # --- what came of it --------------------------------------------------------------------------------------------
     def _gather(self, activation: Activation) -> None:
-        self._activation, commit, resident = activation, self.commit, self.resident
+        self.activation, commit, resident = activation, self.commit, self.resident
         commit.entries = activation.entries
         if activation.opened:
             commit.opened = [wait_row(op) for op in activation.opened if not isinstance(op, ActivityCall)]
         if activation.closed or resident.stale_waits:
             closed = [op.id for op in activation.closed if not isinstance(op, ActivityCall)]
             commit.closed = [*closed, *resident.stale_waits]
-            resident.stale_waits = []
+            resident.stale_waits = ()
         if resident.attempts:
             self._drop_attempts(activation)
         if activation.sent:
@@ -242,6 +249,10 @@ class Step:
         if activation.outcome is not None:
             commit.output = activation.outcome.output
             commit.error = activation.outcome.error.encode() if activation.outcome.error else None
+        rows = commit.consumed or commit.misfits or commit.hints or commit.looks or commit.attempts or commit.closed
+        more = commit.opened or commit.sent or commit.attempts_done or commit.requests_done
+        self._quiet = commit.same_status and not rows and not more and commit.description is None
+        commit.plain = self._quiet and bool(commit.entries)
         if self._tell:
             self._tell_rest(activation)
 
@@ -264,11 +275,11 @@ class Step:
             self._say(h.EventSentInfo, event_type=item.event.type, event_id=item.event.id)
 
     def _say_wait(self, info: type, op: EventWait) -> None:
-        self._say(info, wait_id=op.id, types=op.types, due_at=None if op.due is None else from_us(op.due))
+        if self._tell:
+            self._say(info, wait_id=op.id, types=op.types, due_at=None if op.due is None else from_us(op.due))
 
     def _say(self, info: type, **fields: object) -> None:
         if self._tell:
             instance = self.instance
-            self._told.append(
-                info(instance_id=instance.id, workflow=instance.definition.name, at=from_us(self.now), **fields)
-            )
+            about = info(instance_id=instance.id, workflow=instance.definition.name, at=from_us(self.now), **fields)
+            self.told = [*self.told, about]

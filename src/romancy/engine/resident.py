@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from romancy.core.instance import Instance
@@ -113,10 +114,10 @@ class Resident:
     crashed: bool = False
     announced: bool = False
     """Hooks were told of its start before."""
-    stale_waits: list[str] = field(default_factory=list[str])
+    stale_waits: Sequence[str] = ()
     """Rows of waits the code no longer has (it was changed compatibly): deleted with the next commit."""
     attempts: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
-    consumed: set[int] = field(default_factory=set[int])
+    consumed: Set[int] = frozenset()
     """Events taken in the last activation: an offer of one that was made before is void."""
 
     def __repr__(self) -> str:

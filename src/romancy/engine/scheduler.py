@@ -7,8 +7,10 @@ plain loop callbacks, never inside an asyncio task.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from romancy import hooks as h
@@ -16,7 +18,7 @@ from romancy.core import failure as failures
 from romancy.core.clock import Clock
 from romancy.core.model import from_us
 from romancy.core.operations import ActivityCall
-from romancy.engine.activation import After, Step
+from romancy.engine.activation import Step
 from romancy.engine.activities import Activities
 from romancy.engine.committer import Committer
 from romancy.engine.delivery import Delivery
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from romancy.engine.loader import Loader
 
 _logger = logging.getLogger("romancy")
+MANY = 100
+"""Instances fed in one go without a pause for the garbage collector: it would look at all that are in memory."""
 
 
 class Scheduler:
@@ -99,13 +103,19 @@ class Scheduler:
         """Feed everybody who is ready. A plain callback of the loop."""
         self._draining = False
         self.committer.gather()
+        ready = len(self._ready)
+        collect = ready > MANY and gc.isenabled()
+        if collect:
+            gc.disable()  # all that a drain makes is in use until its commit is in: looking for garbage is in vain
         try:
-            for _ in range(len(self._ready)):
+            for _ in range(ready):
                 resident = self._ready.popleft()
                 resident.scheduled = False
                 if not resident.gone:
                     self._activate(resident)
         finally:
+            if collect:
+                gc.enable()
             if self._ready and not self._draining:
                 self._draining = True
                 asyncio.get_running_loop().call_soon(self._drain)
@@ -116,7 +126,7 @@ class Scheduler:
         step = Step(resident, self._clock.now(), self._delivery.prepare, self._hooks.wanted)
         self.watchdog.begin(instance)
         try:
-            after = step.run()
+            step.run()
         except Exception as error:  # the user's own errors end the workflow; what arrives here is about its history
             self.block(resident, error)
             return
@@ -127,13 +137,10 @@ class Scheduler:
             if self._count_death(resident, step):
                 return
         if step.is_empty:
-            self._follow(resident, after)
+            self._follow(step)
             return
         resident.committing = True
-        commit = step.commit
-        self.committer.commit(
-            commit, lambda applied, refusal: self._committed(resident, commit, after, applied, refusal)
-        )
+        self.committer.commit(step.commit, partial(self._committed, step))
 
     def _count_death(self, resident: Resident, step: Step) -> bool:
         """A worker died over this instance: remember it for what was running; true if something killed too often."""
@@ -154,9 +161,8 @@ class Scheduler:
         return False
 
     # --- after a commit ---------------------------------------------------------------------------------------------
-    def _committed(
-        self, resident: Resident, commit: Commit, after: After, applied: bool, refusal: RefusedValue | None
-    ) -> None:
+    def _committed(self, step: Step, applied: bool, refusal: RefusedValue | None) -> None:
+        resident, commit = step.resident, step.commit
         resident.committing = False
         if resident.gone:
             return
@@ -165,25 +171,30 @@ class Scheduler:
         elif not applied:
             self._refused(resident)
         else:
-            resident.version += 1
-            resident.status = commit.status
-            if commit.requests_done:
-                self.residents.acknowledge(commit.instance)
-            for wait in commit.opened:
-                if wait.due is not None:
-                    self.timers.add(wait.due, commit.instance, wait.op)
-            for op in commit.closed:
-                self.timers.discard(commit.instance, op)
-            self._follow(resident, after)
+            if not commit.plain:
+                self._record(resident, commit)
+            self._follow(step)
 
-    def _follow(self, resident: Resident, after: After) -> None:
+    def _record(self, resident: Resident, commit: Commit) -> None:
+        """What is stored now, besides entries."""
+        resident.version += 1
+        resident.status = commit.status
+        if commit.requests_done:
+            self.residents.acknowledge(commit.instance)
+        for wait in commit.opened:
+            if wait.due is not None:
+                self.timers.add(wait.due, commit.instance, wait.op)
+        for op in commit.closed:
+            self.timers.discard(commit.instance, op)
+
+    def _follow(self, step: Step) -> None:
         """Now that it is stored: start activities, ring timers, tell hooks, hand out the result."""
-        instance, activation = resident.instance, after.activation
+        resident, instance, activation = step.resident, step.instance, step.activation
         for op in activation.closed:
             if isinstance(op, ActivityCall):
                 self.activities.withdraw(instance.id, op.id)
                 self.suspects.over(resident, op.id)
-        for info in after.told:
+        for info in step.told:
             self._hooks.run(info)
         if activation.outcome is not None:
             self._finished(resident)
@@ -191,15 +202,15 @@ class Scheduler:
         for op in activation.opened:
             if isinstance(op, ActivityCall):
                 self._start_activity(resident, op)
-        for attempt in after.retries:
+        for attempt in step.retries:
             op = instance.ops.get(attempt.op)
             if isinstance(op, ActivityCall) and attempt.next_due is not None:
                 self.activities.retry_at(resident, op, attempt.next_due)
-        for id in after.begin:
+        for id in step.begin:
             op = instance.ops.get(id)
             if isinstance(op, ActivityCall):
                 self.activities.start(resident, op)
-        for op in after.confirm:
+        for op in step.confirm:
             self._confirm_timeout(resident, op)
         if resident.inbox:
             self._schedule(resident)

@@ -82,10 +82,12 @@ class Timers:
     def _ring(self) -> None:
         self._alarm = None
         now = self._clock.now()
-        while (due := self.next_due()) is not None and due <= now:
-            _, instance, op = heapq.heappop(self._heap)
-            del self._known[instance, op]
-            self._fire(instance, op)
+        heap, known, fire = self._heap, self._known, self._fire
+        while heap and heap[0][0] <= now:
+            due, instance, op = heapq.heappop(heap)
+            if known.get((instance, op)) == due:
+                del known[instance, op]
+                fire(instance, op)
         if now >= self._horizon - self.window // 2:
             self._refresh()
         else:

@@ -131,6 +131,12 @@ class Commit:
     description: str | None = None
     release: bool = False
     """Give the instance up: nobody owns it afterwards."""
+    plain: bool = False
+    """It only adds to the history, as most steps do: the instance's row stays as it is, and so does its version.
+
+    That the owner is still the owner, and the next entries not there yet, makes it a compare-and-set all the same. It
+    was applied by an earlier submission if the entries are there just as they are in here.
+    """
 
     @property
     def is_final(self) -> bool:

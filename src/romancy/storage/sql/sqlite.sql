@@ -24,6 +24,14 @@ WHERE id = ? AND owner = ? AND version = ? AND status < 9
 SELECT token FROM instances WHERE id = ?
 -- name: insert_entry
 INSERT INTO history (instance, n, kind, op, at, input, payload, event) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+-- name: append_entry
+INSERT INTO history (instance, n, kind, op, at, input, payload, event) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+WHERE EXISTS (SELECT 1 FROM instances WHERE id = ?1 AND owner = ?9 AND version = ?10 AND status < 9)
+ON CONFLICT DO NOTHING
+-- name: may_append
+SELECT 1 FROM instances WHERE id = ? AND owner = ? AND version = ? AND status < 9
+-- name: entries_between
+SELECT n, kind, op, at, input, payload, event FROM history WHERE instance = ? AND n BETWEEN ? AND ? ORDER BY n
 -- name: insert_wait
 INSERT INTO waits (instance, op, due_at, since, model, spec, location, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (instance, op) DO NOTHING

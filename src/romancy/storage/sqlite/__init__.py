@@ -36,7 +36,7 @@ from romancy.storage.sqlite.writing import BatchWriter
 __all__ = ["SQLiteStorage"]
 
 T = TypeVar("T")
-SMALL = 8
+SMALL = 256
 """Items in a batch that may be written on the event loop's own thread."""
 _POLL = 0.02
 """Seconds between looks for other processes' writes."""

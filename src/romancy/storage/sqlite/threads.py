@@ -24,8 +24,6 @@ Done = Callable[[Any, "BaseException | None"], None]
 _STOP = object()
 _QUICK = 0.0005
 """Seconds: while a COMMIT takes less, a small one may run on the event loop's own thread."""
-_CHECK_EVERY = 0.02
-"""Seconds between looks whether the file is still the one that was opened."""
 _PATIENCE = 30.0
 """Seconds a writer waits for another process to let go of the file before it reports an outage."""
 
@@ -54,7 +52,6 @@ class ConnectionThread(threading.Thread):
         """Seconds a COMMIT takes, smoothed; it begins as slow until it is known."""
         self._data_version = 0
         self._file = _identity(path)
-        self._checked = 0.0
         self.start()
 
     def call(self, job: Callable[[sqlite3.Connection], T], *, write: bool = False) -> asyncio.Future[T]:
@@ -132,11 +129,12 @@ class ConnectionThread(threading.Thread):
 
     def _begin(self, patience: float) -> None:
         """Take the file for writing. SQLite's own waiting backs off to 100 ms; this is fairer to the other process."""
-        now = stopwatch()
-        if now > self._checked + _CHECK_EVERY:
-            self._check_file()
-            self._checked = now
-        deadline = now + patience
+        if _identity(self._path) != self._file:
+            raise TransientError(
+                f"the database file {self._path!r} was removed or replaced while in use; nothing is stored until it is "
+                "back in its place, or the app is started anew"
+            )
+        deadline = stopwatch() + patience
         while True:
             try:
                 self.connection.execute("BEGIN IMMEDIATE")
@@ -146,13 +144,6 @@ class ConnectionThread(threading.Thread):
                 if not busy or stopwatch() > deadline or self.hurry:
                     raise
             time.sleep(random.uniform(0.0002, 0.002))
-
-    def _check_file(self) -> None:
-        if _identity(self._path) != self._file:
-            raise TransientError(
-                f"the database file {self._path!r} was removed or replaced while in use; nothing is stored until it is "
-                "back in its place, or the app is started anew"
-            )
 
     def _look_around(self) -> None:
         """`data_version` changes when another connection wrote to the file; 4 microseconds a look."""

@@ -22,6 +22,7 @@ from romancy.storage.protocol import (
     Answer,
     Batch,
     Commit,
+    RefusedValue,
     Request,
     RequestAnswer,
     Start,
@@ -103,7 +104,11 @@ class BatchWriter:
     # --- commits ----------------------------------------------------------------------------------------------------
     def _commit_all(self, batch: Batch, answer: Answer, looks: dict[tuple[str, str | None], None]) -> None:
         fresh: list[Commit] = []
+        appended = self._append([c for c in batch.commits if c.plain], batch, answer.fenced)
         for commit in batch.commits:
+            if commit.plain:
+                answer.commits.append(appended or self._is_in(commit, batch, answer.fenced))
+                continue
             applied = not answer.fenced and self._advance(commit, batch)
             if applied:
                 fresh.append(commit)
@@ -111,7 +116,7 @@ class BatchWriter:
             answer.commits.append(applied or self._is_token(commit.instance, batch))
         self._write_rows(fresh)
         for commit, applied in zip(batch.commits, answer.commits, strict=True):
-            if not applied:
+            if commit.plain or not applied:
                 continue
             for item in commit.sent:
                 answer.sent.append(self._accept(item, batch, answer.fenced, looks))
@@ -125,6 +130,27 @@ class BatchWriter:
                 looks[commit.instance, wait.op] = None
             for op in commit.looks:
                 looks[commit.instance, op] = None
+
+    def _append(self, commits: list[Commit], batch: Batch, fenced: bool) -> bool:
+        """Add what plain commits bring; true if every single entry went in."""
+        if fenced:
+            return False
+        rows = [
+            (c.instance, e.n, e.kind, e.op, e.at, e.input, e.payload, e.event, batch.worker, c.version)
+            for c in commits
+            for e in c.entries
+        ]
+        return not rows or self._run_many(SQL["append_entry"], rows).rowcount == len(rows)
+
+    def _is_in(self, commit: Commit, batch: Batch, fenced: bool) -> bool:
+        """Whether a plain commit's entries are stored, by this submission or an earlier one."""
+        wanted = [(e.n, e.kind, e.op, e.at, e.input, e.payload, e.event) for e in commit.entries]
+        found = self._run(SQL["entries_between"], (commit.instance, wanted[0][0], wanted[-1][0])).fetchall()
+        if found == wanted:
+            return True
+        if not fenced and self._run(SQL["may_append"], (commit.instance, batch.worker, commit.version)).fetchone():
+            raise RefusedValue(f"the history of {commit.instance!r} is not as its owner knows it; nothing is stored")
+        return False
 
     def _advance(self, commit: Commit, batch: Batch) -> bool:
         if commit.same_status and commit.description is None and not commit.release:
