@@ -96,7 +96,8 @@ async def test_thousands_in_the_queue_that_end_at_once(env: Environment) -> None
 
     @activity
     async def quick(ctx: ActivityContext, i: int) -> int:
-        assert asyncio.current_task() is not None
+        if i == 0:
+            await asyncio.sleep(0)  # meanwhile the others queue up
         return i
 
     @workflow

@@ -426,3 +426,10 @@ def test_the_hot_path_is_quick() -> None:
     data = {"order": {"id": 7}, "kind": "x"}
     took = min(timeit.repeat(lambda: event_key(narrowed.fields, "a", "s", data), number=2000, repeat=5)) / 2000
     assert took < 50e-6  # a few microseconds on a quiet machine
+
+
+def test_a_name_that_comes_twice_among_very_many_is_found_at_once() -> None:
+    names = [f'"x{i}":1' for i in range(200_000)]
+    raw = ("{" + ",".join([*names, names[-1]]) + "}").encode()
+    with pytest.raises(InvalidEvent, match="'x199999' twice"):
+        parse_json(raw)  # the suite's time limit is the assertion: looking each one up took hours

@@ -124,7 +124,7 @@ def _subtle(event: Event, snapshot: Snapshot, wait: StoredWait, misfits: Misfits
 
 
 def _data(event: Event) -> Any:
-    if event.data is None or not is_json(event.datacontenttype):
+    if event.data is None or not (event.datacontenttype is None or is_json(event.datacontenttype)):
         return event.data
     try:
         return parse_json(event.data)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import IntEnum
 from typing import Any
 
 from romancy.core.model import Event, ReceivedEvent, from_us
+
+_CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
+_LONG = 4000
+"""Digits: Python refuses to read integers much longer."""
 
 
 class Kind(IntEnum):
@@ -62,9 +68,9 @@ def unpack_event(payload: bytes) -> Event:
 
 
 def is_json(content_type: str | None) -> bool:
-    """Whether data of this content type is JSON; none given means JSON."""
+    """Whether data of this content type is JSON; without one it may be anything."""
     if content_type is None:
-        return True
+        return False
     kind = content_type.partition(";")[0].strip().lower()
     return kind.endswith(("/json", "+json"))
 
@@ -74,10 +80,26 @@ def plain_data(event: Event) -> Any:
     if event.data is None:
         return None
     if is_json(event.datacontenttype):
-        return json.loads(event.data)
-    if event.datacontenttype is not None and event.datacontenttype.strip().lower().startswith("text/"):
-        return event.data.decode("utf-8", "replace")
+        return _from_json(event.data)
+    if event.datacontenttype is None:
+        try:
+            return _from_json(event.data)
+        except ValueError:
+            return event.data
+    if event.datacontenttype.strip().lower().startswith("text/"):
+        named = _CHARSET.search(event.datacontenttype)
+        try:
+            return event.data.decode(named[1] if named else "utf-8", "replace")
+        except LookupError:  # a charset nobody knows
+            return event.data
     return event.data
+
+
+def _from_json(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except ValueError:  # perhaps only an integer longer than Python likes to read
+        return json.loads(raw, parse_int=lambda digits: int(digits) if len(digits) < _LONG else Decimal(digits))
 
 
 def received(event: Event, data: Any) -> ReceivedEvent[Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -350,8 +351,7 @@ def _depth(raw: bytes) -> int:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in members if names.count(name) > 1)
+        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
         raise InvalidEvent(f"an object in the data has the name {_show(twice)} twice")
     return members
 

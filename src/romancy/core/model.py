@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -34,6 +35,12 @@ MAX_RESULT = 16 * 1024 * 1024
 """Bytes one input or result may have; larger things belong elsewhere, and a reference to them here."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 60
+show = _short.repr
+"""A value as messages show it, never long."""
 
 
 def to_us(moment: datetime) -> int:

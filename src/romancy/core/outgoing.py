@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from romancy.core.model import Attribute, Event, to_us
+from romancy.core.model import Attribute, Event, show
+from romancy.core.timestamps import parse_time
 from romancy.errors import InvalidEvent
 
 MAX_DATA = 8 * 1024 * 1024
 """Bytes of data one event may carry."""
+MAX_TEXT = 1024
+"""Characters an attribute that every event can have may hold: `type`, `source`, `id` and their like."""
 _PLAIN = (str, int, float, bool, type(None))
 _RESERVED = frozenset("data data_base64 id source type specversion subject time datacontenttype dataschema".split())
+_NAME = re.compile("[a-z0-9]+")
+_PLANES = "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
+_NO_TEXT = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_PLANES}]")
+TARGET = "romancyinstanceid"
+"""The extension attribute that names the one instance an event is for."""
 
 
 def make_event(
@@ -30,10 +38,10 @@ def make_event(
 ) -> Event:
     """A checked event, ready to be stored; raises `InvalidEvent` that says what is wrong."""
     for name, value in (("type", type), ("source", source), ("id", id)):
-        _check_text(name, value)
+        check_text(name, value)
     for name, value in (("subject", subject), ("to", to)):
         if value is not None:
-            _check_text(name, value)
+            check_text(name, value)
     content_type, raw = encode_data(data, type)
     checked = _check_extensions(ext)
     return Event(
@@ -44,7 +52,7 @@ def make_event(
         subject=subject,
         datacontenttype=content_type,
         extensions=checked,
-        target=to,
+        target=_target(to, checked),
         expires_at=_expiry(checked),
     )
 
@@ -81,36 +89,58 @@ def _to_json(data: Any, what: str) -> bytes:
         ) from None
 
 
-def _check_text(name: str, value: Any) -> None:
+def check_text(name: str, value: Any) -> None:
+    """Refuse what can't be one of the texts every event can have, such as its `type`."""
     if not isinstance(value, str) or not value:
-        raise InvalidEvent(f"an event's {name} must be a text that is not empty, got {value!r}")
-    if len(value) > 1024:
-        raise InvalidEvent(f"an event's {name} must be at most 1024 characters, got {len(value)}")
-    if not value.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 for c in value):
-        raise InvalidEvent(f"an event's {name} must not hold control characters, got {value!r}")
+        raise InvalidEvent(f"an event's {name} must be a text that is not empty, got {show(value)}")
+    if len(value) > MAX_TEXT:
+        raise InvalidEvent(f"an event's {name} must be at most {MAX_TEXT} characters, got {len(value)}")
+    _check_characters(f"an event's {name}", value)
+
+
+def check_extension(name: Any, value: Any) -> None:
+    """Refuse what can't be an extension attribute."""
+    if not isinstance(name, str):
+        raise InvalidEvent(f"an extension attribute's name must be a text, got {show(name)}")
+    if not _NAME.fullmatch(name) or name in _RESERVED or len(name) > MAX_TEXT:
+        raise InvalidEvent(
+            f"an extension attribute is named with a-z and 0-9 and not like a core one, got {show(name)}"
+        )
+    if isinstance(value, str):
+        _check_characters(f"extension {show(name)}", value)
+    elif not isinstance(value, int):
+        raise InvalidEvent(f"extension {show(name)} must be a text, an integer or a boolean, got {show(value)}")
+    elif not -(2**31) <= value < 2**31:
+        raise InvalidEvent(f"extension {show(name)} must be an integer of 32 bits; send a larger one as text")
+
+
+def _check_characters(what: str, text: str) -> None:
+    if not text.isprintable() and _NO_TEXT.search(text):
+        raise InvalidEvent(
+            f"{what} must not hold control characters, noncharacters or lone surrogates, got {show(text)}"
+        )
 
 
 def _check_extensions(extensions: Mapping[str, Attribute] | None) -> Mapping[str, Attribute] | None:
     if not isinstance(extensions, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidEvent(f"extensions must be a mapping of names to values, got {extensions!r}")
+        raise InvalidEvent(f"extensions must be a mapping of names to values, got {show(extensions)}")
     for name, value in (extensions or {}).items():
-        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidEvent(f"an extension attribute's name must be a text, got {name!r}")
-        if not (name.isascii() and name.isalnum() and name == name.lower()) or name in _RESERVED:
-            raise InvalidEvent(
-                f"an extension attribute is named with a-z and 0-9 and not like a core one, got {name!r}"
-            )
-        if not isinstance(value, str | int | bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidEvent(f"extension {name!r} must be a text, an integer or a boolean, got {value!r}")
+        check_extension(name, value)
     return dict(extensions) if extensions else None
 
 
 def _expiry(extensions: Mapping[str, Attribute] | None) -> int | None:
     """The extension `expirytime` says until when an event is of use."""
     text = (extensions or {}).get("expirytime")
-    if text is None:
-        return None
-    try:
-        return to_us(datetime.fromisoformat(str(text)))
-    except ValueError:
-        raise InvalidEvent(f"the extension expirytime must be an RFC 3339 time with a zone, got {text!r}") from None
+    return None if text is None else parse_time("expirytime", text)
+
+
+def _target(to: str | None, extensions: Mapping[str, Attribute] | None) -> str | None:
+    """Whom it is for, said by `to` or by the extension, as events from outside say it."""
+    named = (extensions or {}).get(TARGET)
+    if named is None:
+        return to
+    check_text(TARGET, named)
+    if to is not None and to != named:
+        raise InvalidEvent(f"to={to!r} and the extension {TARGET}={named!r} name different instances; give one")
+    return str(named)

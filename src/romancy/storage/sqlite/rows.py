@@ -59,7 +59,7 @@ def to_event(row: tuple[Any, ...]) -> Event:
 
 def matchable_data(data: bytes | None, content_type: str | None) -> Any:
     """An event's data as filters see it; what is not JSON has no fields."""
-    if data is None or not is_json(content_type):
+    if data is None or not (content_type is None or is_json(content_type)):
         return None
     try:
         return parse_json(data)

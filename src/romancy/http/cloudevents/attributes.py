@@ -1,0 +1,111 @@
+"""Context attributes: which there must be, and what each may hold. The same for every mode."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, cast
+
+from romancy.core.history import is_json
+from romancy.core.matching import parse_json
+from romancy.core.model import Event, show
+from romancy.core.outgoing import TARGET, check_extension, check_text
+from romancy.core.timestamps import parse_time
+from romancy.errors import InvalidEvent
+from romancy.http.cloudevents.model import Limits
+
+VERSION = "1.0"
+
+_REQUIRED = ("specversion", "id", "source", "type")
+_TEXTS = ("id", "source", "type", "subject", "datacontenttype", "dataschema")
+_MEDIA_TYPE = re.compile(r"[!#-'*+.\w^`|~-]+/[!#-'*+.\w^`|~-]+[ \t]*(;[\t -~]*)?", re.ASCII)
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:.", re.ASCII | re.IGNORECASE)
+_NO_URI = re.compile(r'[\s"<>\\]')
+_NO_STRICT_URI = re.compile(r'[\s"<>\\^`{|}]|[^\x00-\x7f]|%(?![0-9A-Fa-f]{2})')
+
+
+def make(attributes: dict[str, Any], data: bytes | None, strict: bool) -> Event:
+    """The event that has these attributes, none of them null; raises `InvalidEvent` that says what is wrong."""
+    _check_required(attributes)
+    rest = dict(attributes)
+    del rest["specversion"]
+    core = {name: rest.pop(name, None) for name in _TEXTS}
+    for name, value in core.items():
+        if value is not None:
+            check_text(name, value)
+    _check_formats(core, strict)
+    time = rest.pop("time", None)
+    for name, value in rest.items():
+        check_extension(name, value)
+    target, expiry = rest.get(TARGET), rest.get("expirytime")
+    if target is not None:
+        check_text(TARGET, target)
+    return Event(
+        **core,
+        data=data,
+        time=None if time is None else parse_time("time", time),
+        extensions=rest or None,
+        target=target,
+        expires_at=None if expiry is None else parse_time("expirytime", expiry),
+    )
+
+
+def check_data(data: bytes, content_type: str | None, limits: Limits) -> None:
+    """Refuse data that says it is JSON and is not."""
+    if content_type is None or not is_json(content_type):
+        return
+    value = parse_json(data)
+    # As many brackets as that are seldom; only then is it worth looking how they nest.
+    if data.count(b"[") + data.count(b"{") > limits.max_depth and _is_deeper(value, limits.max_depth):
+        raise InvalidEvent(f"the data is nested deeper than {limits.max_depth} levels; make it flatter")
+
+
+def _check_required(attributes: dict[str, Any]) -> None:
+    missing = [name for name in _REQUIRED if name not in attributes]
+    if missing:
+        raise InvalidEvent(
+            f"the event lacks {' and '.join(missing)}; the sender has to set it, nothing is made up here"
+        )
+    version = attributes["specversion"]
+    if version != VERSION:
+        raise InvalidEvent(f"specversion must be {VERSION!r}, the one version understood here, got {show(version)}")
+
+
+def _check_formats(core: dict[str, Any], strict: bool) -> None:
+    _check_uri("source", core["source"], strict)
+    schema, content_type = core["dataschema"], core["datacontenttype"]
+    if schema is not None:
+        _check_uri("dataschema", schema, strict)
+        if not _SCHEME.match(schema):
+            raise InvalidEvent(f"dataschema must be an absolute URI such as https://example.com/x, got {show(schema)}")
+    if content_type is not None:
+        _check_media_type(content_type)
+
+
+def _check_media_type(text: str) -> None:
+    """Refuse a datacontenttype that is no media type."""
+    if not _MEDIA_TYPE.fullmatch(text):
+        raise InvalidEvent(f"datacontenttype must be a media type such as application/json, got {show(text)}")
+
+
+def _check_uri(name: str, text: str, strict: bool) -> None:
+    odd = (_NO_STRICT_URI if strict else _NO_URI).search(text)
+    if odd:
+        raise InvalidEvent(
+            f"{name} must be a URI, which can't hold {odd[0]!r}, got {show(text)}; "
+            "percent-encode it (and in a header once more: %20 is sent as %2520)"
+        )
+
+
+def _is_deeper(value: Any, limit: int) -> bool:
+    """Whether arrays and objects nest deeper; level by level, since recursion has limits of its own."""
+    level: list[Any] = [[value]]
+    for _ in range(limit + 1):
+        level = [item for node in level for item in _inside(node) if isinstance(item, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
+def _inside(node: Any) -> Iterable[Any]:
+    return cast("dict[str, Any]", node).values() if isinstance(node, dict) else node

@@ -1,0 +1,119 @@
+"""The JSON format: one event as an object, a batch as an array of them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from romancy.core.history import is_json
+from romancy.core.model import Event, show
+from romancy.errors import InvalidEvent
+from romancy.http.cloudevents.attributes import check_data, make
+from romancy.http.cloudevents.members import Element, Member, decode, elements, members, skip_blank
+from romancy.http.cloudevents.model import InvalidBatch, Limits
+
+T = TypeVar("T")
+
+
+def parse_structured(body: bytes, limits: Limits) -> Event:
+    """The one event a body holds."""
+    text = decode(body)
+    found = _outermost(text, "{", "one JSON object; several events are application/cloudevents-batch+json", members)
+    return _event(text, found, limits)
+
+
+def parse_batch(body: bytes, limits: Limits) -> list[Event]:
+    """All events of a batch; if some can't be accepted, `InvalidBatch` names every one of them."""
+    text = decode(body)
+    found = _outermost(
+        text,
+        "[",
+        "a JSON array of events; a single event is application/cloudevents+json",
+        lambda text, at: elements(text, at, limits.max_batch),
+    )
+    events: list[Event] = []
+    failures: list[tuple[int, str]] = []
+    for index, element in enumerate(found):
+        try:
+            events.append(_element(text, element, limits))
+        except InvalidEvent as error:
+            failures.append((index, str(error)))
+    if failures:
+        raise InvalidBatch(failures, len(found))
+    return events
+
+
+def _outermost(text: str, opening: str, wanted: str, read: Callable[[str, int], tuple[T, int]]) -> T:
+    """What `read` finds in the one value that the whole text must be."""
+    start = skip_blank(text, 0)
+    if not text.startswith(opening, start):
+        raise InvalidEvent(f"the body must be {wanted}; found {_excerpt(text, start)}")
+    try:
+        found, end = read(text, start)
+    except RecursionError:
+        raise InvalidEvent("the body is nested far too deeply; make the data flatter") from None
+    end = skip_blank(text, end)
+    if end != len(text):
+        raise InvalidEvent(f"the body goes on after its JSON: {_excerpt(text, end)}; send one value only")
+    return found
+
+
+def _element(text: str, element: Element, limits: Limits) -> Event:
+    if element.members is None:
+        raise InvalidEvent(f"an event must be a JSON object, found {_excerpt(text, element.start)}")
+    return _event(text, element.members, limits)
+
+
+def _event(text: str, found: list[Member], limits: Limits) -> Event:
+    by_name = {member.name: member for member in found}
+    if len(by_name) != len(found):
+        twice = Counter(member.name for member in found).most_common(1)[0][0]
+        raise InvalidEvent(f"the event has the name {show(twice)} twice; send each attribute once")
+    plain, encoded = by_name.pop("data", None), by_name.pop("data_base64", None)
+    if encoded is not None and encoded.value is None:
+        encoded = None
+    if plain is not None and encoded is not None:
+        raise InvalidEvent("the event has data and data_base64; send one of them")
+    attributes = {name: member.value for name, member in by_name.items() if member.value is not None}
+    data = _plain(text, plain, attributes) if plain is not None else _encoded(encoded) if encoded is not None else None
+    event = make(attributes, data, limits.strict)
+    if data is not None:
+        check_data(data, event.datacontenttype, limits)
+    return event
+
+
+def _plain(text: str, member: Member, attributes: dict[str, Any]) -> bytes | None:
+    """The data as sent: JSON in its own words, anything else as the text it is. JSON is what it is unless said."""
+    content_type = attributes.setdefault("datacontenttype", "application/json")
+    if isinstance(content_type, str) and is_json(content_type):
+        return text[member.start : member.end].encode()
+    if member.value is None:
+        return None
+    if not isinstance(member.value, str):
+        raise InvalidEvent(
+            f"data of type {show(content_type)} must be a text, found {_excerpt(text, member.start)}; "
+            "send it as a text, as data_base64, or with a JSON datacontenttype"
+        )
+    try:
+        return member.value.encode()
+    except UnicodeEncodeError:
+        raise InvalidEvent(
+            f"the data holds a lone surrogate: {show(member.value)}; send bytes as data_base64"
+        ) from None
+
+
+def _encoded(member: Member) -> bytes:
+    text: Any = member.value
+    if isinstance(text, str) and len(text) % 4 == 0:
+        try:
+            return base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            pass  # said below, with what was sent
+    raise InvalidEvent(f"data_base64 must be a text in base64 (RFC 4648, padded, no line breaks), got {show(text)}")
+
+
+def _excerpt(text: str, at: int) -> str:
+    return show(text[at : at + 40]) if at < len(text) else "nothing"

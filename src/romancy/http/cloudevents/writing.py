@@ -1,0 +1,94 @@
+"""Events as requests, in each of the three modes. What is written here, `parse` reads back as the same event."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable
+from typing import TypeAlias
+from urllib.parse import quote
+
+from romancy.core.history import is_json
+from romancy.core.matching import parse_json
+from romancy.core.model import Attribute, Event
+from romancy.core.outgoing import TARGET
+from romancy.core.timestamps import format_time
+from romancy.errors import InvalidEvent
+from romancy.http.cloudevents.attributes import VERSION
+
+Message: TypeAlias = tuple[list[tuple[bytes, bytes]], bytes]
+"""Headers and body."""
+
+_UNESCAPED = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+
+
+def structured(event: Event) -> Message:
+    """All in the body, as JSON."""
+    return [(b"content-type", b"application/cloudevents+json")], _to_json(event)
+
+
+def batched(events: Iterable[Event]) -> Message:
+    """Several events in one body."""
+    body = b"[" + b",".join(map(_to_json, events)) + b"]"
+    return [(b"content-type", b"application/cloudevents-batch+json")], body
+
+
+def binary(event: Event) -> Message:
+    """Attributes as headers, the data as the body; integers and booleans become text, empty data becomes none."""
+    content_type = event.datacontenttype
+    if content_type is not None and content_type.lower().startswith("application/cloudevents"):
+        raise InvalidEvent(f"event {event.id!r} holds an event ({content_type}); send it structured, not binary")
+    headers = [(b"content-type", content_type.encode("latin-1"))] if content_type is not None else []
+    for name, value in _attributes(event).items():
+        if name != "datacontenttype":
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            headers.append((b"ce-" + name.encode(), quote(text, safe=_UNESCAPED).encode()))
+    return headers, event.data or b""
+
+
+def _attributes(event: Event) -> dict[str, Attribute]:
+    known: dict[str, Attribute | None] = {
+        "specversion": VERSION,
+        "id": event.id,
+        "source": event.source,
+        "type": event.type,
+        "subject": event.subject,
+        "time": None if event.time is None else format_time(event.time),
+        "datacontenttype": event.datacontenttype,
+        "dataschema": event.dataschema,
+        **(event.extensions or {}),
+    }
+    if event.target is not None:
+        known[TARGET] = event.target
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _to_json(event: Event) -> bytes:
+    head = json.dumps(_attributes(event), ensure_ascii=False, separators=(",", ":")).encode()
+    if event.data is None:
+        return head
+    name, value = _data(event.data, event.datacontenttype)
+    return b'%b,"%b":%b}' % (head[:-1], name, value)
+
+
+def _data(data: bytes, content_type: str | None) -> tuple[bytes, bytes]:
+    """The member that holds the data; base64 where nothing else would bring back the same bytes."""
+    if content_type is not None and is_json(content_type) and _is_bare_json(data):
+        return b"data", data
+    if content_type is not None and content_type.lower().startswith("text/"):
+        try:
+            return b"data", json.dumps(data.decode(), ensure_ascii=False).encode()
+        except UnicodeDecodeError:
+            pass  # another encoding: its bytes are what counts
+    return b"data_base64", b'"%b"' % base64.b64encode(data)
+
+
+def _is_bare_json(data: bytes) -> bool:
+    """Whether it is JSON without white space around, which nobody would get back."""
+    if data[:1].isspace() or data[-1:].isspace():
+        return False
+    try:
+        parse_json(data)
+    except InvalidEvent:
+        return False
+    return True
