@@ -13,11 +13,12 @@ from typing import Any
 
 from romancy.api.context import ActivityContext
 from romancy.core import failure as failures
-from romancy.core.clock import Alarm, Clock
+from romancy.core.clock import Alarm, Clock, stopwatch
 from romancy.core.instance import current
 from romancy.core.model import MAX_RESULT, SECOND
 from romancy.core.operations import ActivityCall
 from romancy.core.retry import RetryPolicy
+from romancy.engine.metrics import Metrics
 from romancy.engine.resident import ActivityDone, ActivityFailed, AttemptChanged, Input, Resident
 from romancy.engine.tasks import start_now
 from romancy.errors import InvalidInput, NotStorable
@@ -30,7 +31,7 @@ class Attempting:
     """One attempt that is queued or runs."""
 
     __slots__ = (
-        "_runner", "alarm", "begun", "call", "context", "ended", "progress_at", "record", "resident", "task",
+        "_runner", "alarm", "begun", "call", "context", "ended", "progress_at", "record", "resident", "since", "task",
         "timed_out", "withdrawn",
     )  # fmt: skip
 
@@ -41,6 +42,7 @@ class Attempting:
         self.alarm: Alarm | None = None
         self.begun = self.withdrawn = self.timed_out = self.ended = False
         self.progress_at = 0
+        self.since = 0.0
 
     def __repr__(self) -> str:
         return f"<Attempting {self.call.id} #{self.attempt} of {self.instance_id!r}>"
@@ -94,9 +96,10 @@ class Activities:
         post: Callable[[Resident, Input], None],
         started: Callable[[Attempting], None],
         over: Callable[[Attempting], None],
+        metrics: Metrics,
     ) -> None:
         self._clock, self._limit, self._retry, self.state = clock, limit, retry, state
-        self._post, self._started, self._over_hook = post, started, over
+        self._post, self._started, self._over_hook, self._metrics = post, started, over, metrics
         self._queue: deque[Attempting] = deque()
         self._open: dict[tuple[str, str], Attempting] = {}
         self._running = 0
@@ -171,6 +174,7 @@ class Activities:
         call = attempting.call
         context = attempting.context = ActivityContext(attempting)
         self._running += 1
+        attempting.since = stopwatch()
         self._started(attempting)
         fn = self.replacements.get(call.activity.fn, call.activity.fn)
         run = self._run_async if call.activity.is_async else self._run_in_thread
@@ -237,6 +241,8 @@ class Activities:
         self._running -= 1
         if attempting.alarm is not None:
             attempting.alarm.cancel()
+        outcome = "withdrawn" if attempting.withdrawn else "completed" if error is None else "failed"
+        self._metrics.attempt_ended(attempting.call.activity.name, outcome, stopwatch() - attempting.since)
         if not attempting.withdrawn:
             try:
                 self._conclude(attempting, result, error)

@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from romancy.core.clock import Clock
+from romancy.core.clock import Clock, stopwatch
+from romancy.engine.metrics import Metrics
 from romancy.errors import AppNotRunning
 from romancy.storage.protocol import (
     Accept,
@@ -44,12 +45,15 @@ Done = Callable[[bool, "RefusedValue | None"], None]
 class Committer:
     """Takes what is to be stored, and says when it is."""
 
-    def __init__(self, storage: Storage, clock: Clock, workflows: Callable[[], Collection[str]]) -> None:
+    def __init__(
+        self, storage: Storage, clock: Clock, workflows: Callable[[], Collection[str]], metrics: Metrics
+    ) -> None:
         self.worker: str | None = None
         self.on_started: Callable[[Start], None] = lambda start: None
         self.on_answer: Callable[[Answer], None] = lambda answer: None
         self.on_fenced: Callable[[str | None], None] = lambda worker: None
-        self._storage, self._clock, self._workflows = storage, clock, workflows
+        self._storage, self._clock, self._workflows, self._metrics = storage, clock, workflows, metrics
+        self._submitted = 0.0
         self._queue: deque[tuple[str, Any, Any]] = deque()
         self._busy = False
         self._called = self._under_way = self._looping = False
@@ -137,6 +141,7 @@ class Committer:
         while queue and not self._under_way:  # an answer may be there before `commit` returns
             items = [queue.popleft() for _ in range(min(len(queue), MAX_BATCH))]
             self._under_way = True
+            self._submitted = stopwatch()
             self._submit(self._batch(items), items)
         self._looping = False
         if not self._under_way:
@@ -183,6 +188,8 @@ class Committer:
                 items, error if isinstance(error, RefusedValue) else RefusedValue(f"it can't be stored: {error!r}")
             )
         else:
+            self._metrics.commit_items.observe(len(items))
+            self._metrics.commit_seconds.observe(stopwatch() - self._submitted)
             self._settle(items, answer, batch.worker)
             self._over()
 

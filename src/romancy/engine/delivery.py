@@ -12,6 +12,7 @@ from romancy.core.history import pack_event
 from romancy.core.model import Event
 from romancy.core.operations import model_for
 from romancy.core.registry import Registry
+from romancy.engine.metrics import Metrics
 from romancy.errors import NotStorable
 from romancy.storage.protocol import Accept, AcceptAnswer, Matched
 
@@ -30,8 +31,8 @@ class Accepted:
 class Delivery:
     """Prepares events for storing, and judges their data by the models this process knows."""
 
-    def __init__(self, registry: Registry, clock: Clock) -> None:
-        self._registry, self._clock = registry, clock
+    def __init__(self, registry: Registry, clock: Clock, metrics: Metrics) -> None:
+        self._registry, self._clock, self._metrics = registry, clock, metrics
 
     def prepare(self, event: Event) -> Accept:
         """An event that is about to be stored gets its time; workflows its data does not fit are not started by it."""
@@ -55,7 +56,21 @@ class Delivery:
             if kind not in verdicts:
                 verdicts[kind] = _problem(_model_of(wait, item.event), item.event) is None
             (fit if verdicts[kind] else unfit).add(wait.instance)
-        return Accepted(answer, delivered=len(fit), mismatched=len(unfit - fit) + len(item.unfit))
+        accepted = Accepted(answer, delivered=len(fit), mismatched=len(unfit - fit) + len(item.unfit))
+        self._count(accepted)
+        return accepted
+
+    def _count(self, accepted: Accepted) -> None:
+        events, answer = self._metrics.events, accepted.answer
+        if answer.duplicate:
+            events["duplicate"] += 1
+            return
+        events["new"] += 1
+        events["delivered"] += accepted.delivered
+        events["mismatched"] += accepted.mismatched
+        events["started"] += len(answer.started)
+        if not (accepted.delivered or answer.started):
+            events["unmatched"] += 1
 
 
 def _model_of(wait: Matched, event: Event) -> Codec | None:

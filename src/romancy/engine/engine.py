@@ -20,6 +20,7 @@ from romancy.engine.delivery import Accepted, Delivery
 from romancy.engine.duty import Duty
 from romancy.engine.hooks import HookRunner
 from romancy.engine.loader import Loader
+from romancy.engine.metrics import Metrics
 from romancy.engine.resident import CancelAsked
 from romancy.engine.results import Ending, Results
 from romancy.engine.scheduler import Scheduler
@@ -64,15 +65,25 @@ class Engine:
         self._retention, self._lease, self._grace = retention, lease, grace
         self.results = Results()
         self.hooks = HookRunner(hooks)
-        self.committer = Committer(storage, clock, lambda: registry.names)
-        self.delivery = Delivery(registry, clock)
-        self.scheduler = Scheduler(clock, self.committer, self.delivery, self.hooks, self.results, max_resident)
-        self.loader = Loader(storage, clock, registry, self.scheduler, self.hooks, state)
+        self.metrics = Metrics()
+        self.committer = Committer(storage, clock, lambda: registry.names, self.metrics)
+        self.delivery = Delivery(registry, clock, self.metrics)
+        self.scheduler = Scheduler(
+            clock, self.committer, self.delivery, self.hooks, self.results, max_resident, self.metrics
+        )
+        self.loader = Loader(storage, clock, registry, self.scheduler, self.hooks, state, self.metrics)
         self.scheduler.loader = self.loader
         self.activities = Activities(
-            clock, max_activities, retry, state, self.scheduler.post, self._activity_started, self._attempt_over
+            clock,
+            max_activities,
+            retry,
+            state,
+            self.scheduler.post,
+            self._activity_started,
+            self._attempt_over,
+            self.metrics,
         )
-        self.timers = Timers(clock, self.loader.fire, self._refresh_timers, timer_window)
+        self.timers = Timers(clock, self.loader.fire, self._refresh_timers, timer_window, self.metrics)
         self.scheduler.activities, self.scheduler.timers = self.activities, self.timers
         self.committer.on_started = self.loader.begin
         self.committer.on_answer = self.scheduler.answered

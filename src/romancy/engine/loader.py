@@ -13,6 +13,7 @@ from romancy.core.model import from_us
 from romancy.core.operations import EventWait
 from romancy.core.registry import Registry, WorkflowDefinition
 from romancy.engine.hooks import HookRunner
+from romancy.engine.metrics import Metrics
 from romancy.engine.resident import CancelAsked, Due, Input, Looked, Resident
 from romancy.engine.scheduler import Scheduler
 from romancy.storage.protocol import CANCEL, InstanceRow, Snapshot, Start, Started, Storage, TransientError
@@ -24,11 +25,18 @@ class Loader:
     """The way into memory. Everything that happens to an instance comes through `wake`."""
 
     def __init__(
-        self, storage: Storage, clock: Clock, registry: Registry, scheduler: Scheduler, hooks: HookRunner, state: Any
+        self,
+        storage: Storage,
+        clock: Clock,
+        registry: Registry,
+        scheduler: Scheduler,
+        hooks: HookRunner,
+        state: Any,
+        metrics: Metrics,
     ) -> None:
         self._storage, self._clock, self._registry = storage, clock, registry
         self._scheduler, self._hooks, self._state = scheduler, hooks, state
-        self._residents = scheduler.residents
+        self._residents, self._metrics = scheduler.residents, metrics
         self._loads: set[asyncio.Task[None]] = set()
         self._unreadable: set[str] = set()
 
@@ -37,6 +45,7 @@ class Loader:
         definition = self._registry.get(start.workflow)
         if definition is not None and start.id not in self._residents:
             self._scheduler.admit(Resident(self._instance(definition, start), 0))
+            self._metrics.workflows_started[start.workflow] += 1
 
     def wake(self, instance: str, input: Input) -> None:
         """Something happened to an instance of this worker's; bring it to memory if it is not there."""

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING
 from romancy import hooks as h
 from romancy.core import failure as failures
 from romancy.core.clock import Clock
-from romancy.core.model import from_us
-from romancy.core.operations import ActivityCall
+from romancy.core.history import Kind
+from romancy.core.model import SECOND, from_us
+from romancy.core.operations import ActivityCall, EventWait
 from romancy.engine.activation import Step
 from romancy.engine.activities import Activities
 from romancy.engine.committer import Committer
 from romancy.engine.delivery import Delivery
 from romancy.engine.hooks import HookRunner
+from romancy.engine.metrics import Metrics
 from romancy.engine.resident import AttemptChanged, Due, EventOffered, Input, Resident, SuspectBegins, TimedOut
 from romancy.engine.residents import Residents
 from romancy.engine.results import Results
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from romancy.engine.loader import Loader
 
 _logger = logging.getLogger("romancy")
+WAIT_OUTCOMES: dict[int, str] = {Kind.EVENT_RECEIVED: "received", Kind.WAIT_TIMED_OUT: "timed_out"}
 MANY = 100
 """Instances fed in one go without a pause for the garbage collector: it would look at all that are in memory."""
 
@@ -55,9 +58,10 @@ class Scheduler:
         hooks: HookRunner,
         results: Results,
         max_resident: int,
+        metrics: Metrics,
     ) -> None:
         self._clock, self.committer, self._delivery = clock, committer, delivery
-        self._hooks, self._results = hooks, results
+        self._hooks, self._results, self._metrics = hooks, results, metrics
         self.residents = Residents(max_resident)
         self.watchdog = Watchdog()
         self.suspects = Suspects(lambda resident, op: self.post(resident, SuspectBegins(op)))
@@ -172,11 +176,12 @@ class Scheduler:
             self._refused(resident)
         else:
             if not commit.plain:
-                self._record(resident, commit)
+                self._record(step)
             self._follow(step)
 
-    def _record(self, resident: Resident, commit: Commit) -> None:
+    def _record(self, step: Step) -> None:
         """What is stored now, besides entries."""
+        resident, commit = step.resident, step.commit
         resident.version += 1
         resident.status = commit.status
         if commit.requests_done:
@@ -186,6 +191,14 @@ class Scheduler:
                 self.timers.add(wait.due, commit.instance, wait.op)
         for op in commit.closed:
             self.timers.discard(commit.instance, op)
+        if commit.closed:
+            self._count_waits(step)
+
+    def _count_waits(self, step: Step) -> None:
+        outcomes = {entry.op: WAIT_OUTCOMES.get(entry.kind, "withdrawn") for entry in step.commit.entries}
+        for op in step.activation.closed:
+            if isinstance(op, EventWait):
+                self._metrics.wait_ended(outcomes.get(op.id, "withdrawn"), (step.now - op.since) / SECOND)
 
     def _follow(self, step: Step) -> None:
         """Now that it is stored: start activities, ring timers, tell hooks, hand out the result."""
@@ -249,6 +262,8 @@ class Scheduler:
             "cancelled": h.WorkflowCancelledInfo,
         }[outcome.status]
         self._results.announce(instance.id, outcome.status, outcome.output, outcome.error)
+        seconds = (self._clock.now() - instance.started_at) / SECOND
+        self._metrics.workflow_ended(instance.definition.name, outcome.status, seconds)
         if outcome.status == "failed" and outcome.error is not None:
             _logger.warning(
                 "workflow %s failed in instance %r: %s: %s",
@@ -295,6 +310,7 @@ class Scheduler:
 
         def done(applied: bool, refusal: RefusedValue | None) -> None:
             if applied:
+                self._metrics.workflows_ended[instance.definition.name, "blocked"] += 1
                 self._results.announce(instance.id, "blocked", None, failure)
                 self._tell_workflow(resident, h.WorkflowBlockedInfo, failure)
 
@@ -315,7 +331,9 @@ class Scheduler:
                     elsewhere = True
         if elsewhere:
             self.residents.on_work()  # perhaps nobody owns them: somebody has to claim them
+        now, lag = self._clock.now(), self._metrics.delivery_lag
         for offer in answer.offers:
+            lag.observe((now - offer.event.accepted_at) / SECOND)
             self.loader.wake(offer.instance, EventOffered(offer.op, offer.event, offer.group))
 
     # --- leaving memory ---------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from romancy.core.clock import Alarm, Clock
 from romancy.core.model import SECOND
+from romancy.engine.metrics import Metrics
 
 WINDOW = 60 * SECOND
 """How far ahead timers are kept in memory."""
@@ -18,9 +19,15 @@ class Timers:
     """Calls `fire(instance, op)` when a time has come, never before, and `refresh()` before the window runs out."""
 
     def __init__(
-        self, clock: Clock, fire: Callable[[str, str], None], refresh: Callable[[], None], window: int = WINDOW
+        self,
+        clock: Clock,
+        fire: Callable[[str, str], None],
+        refresh: Callable[[], None],
+        window: int,
+        metrics: Metrics,
     ) -> None:
         self._clock, self._fire, self._refresh, self.window = clock, fire, refresh, window
+        self._lag = metrics.timer_lag
         self._heap: list[tuple[int, str, str]] = []
         self._known: dict[tuple[str, str], int] = {}
         self._horizon = 0
@@ -87,6 +94,7 @@ class Timers:
             due, instance, op = heapq.heappop(heap)
             if known.get((instance, op)) == due:
                 del known[instance, op]
+                self._lag.observe((now - due) / SECOND)
                 fire(instance, op)
         if now >= self._horizon - self.window // 2:
             self._refresh()

@@ -1,0 +1,65 @@
+"""What the engine counts, for whoever asks. Plain numbers: counting must cost next to nothing."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+LONG = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0)
+SIZES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
+
+
+class Histogram:
+    """How often a value fell up to each bound, and their sum; the last count is for all above."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Histogram n={sum(self.counts)} sum={self.sum:.6g}>"
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+class Metrics:
+    """One engine's counts since it began. Names of workflows and activities come from code, so they are few."""
+
+    def __init__(self) -> None:
+        self.workflows_started: Counter[str] = Counter()
+        """By workflow."""
+        self.workflows_ended: Counter[tuple[str, str]] = Counter()
+        """By workflow and status."""
+        self.workflow_seconds: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(LONG))
+        self.activities_ended: Counter[tuple[str, str]] = Counter()
+        """Attempts, by activity and outcome: completed, failed, withdrawn."""
+        self.activity_seconds: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(SECONDS))
+        self.waits_ended: Counter[str] = Counter()
+        """By outcome: received, timed_out, withdrawn."""
+        self.wait_seconds = Histogram(LONG)
+        self.events: Counter[str] = Counter()
+        """Accepted events: new, duplicate; and of the new ones delivered, mismatched, started, unmatched."""
+        self.commit_items = Histogram(SIZES)
+        self.commit_seconds = Histogram(SECONDS)
+        self.timer_lag = Histogram(SECONDS)
+        """Seconds from when a timer was due to when it was fed."""
+        self.delivery_lag = Histogram(SECONDS)
+        """Seconds from when an event was accepted to when it was offered to a wait."""
+
+    def workflow_ended(self, workflow: str, status: str, seconds: float) -> None:
+        self.workflows_ended[workflow, status] += 1
+        self.workflow_seconds[workflow].observe(seconds)
+
+    def attempt_ended(self, activity: str, outcome: str, seconds: float) -> None:
+        self.activities_ended[activity, outcome] += 1
+        self.activity_seconds[activity].observe(seconds)
+
+    def wait_ended(self, outcome: str, seconds: float) -> None:
+        self.waits_ended[outcome] += 1
+        self.wait_seconds.observe(seconds)
