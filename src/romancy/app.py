@@ -7,7 +7,8 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from types import ModuleType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, TypeVarTuple, cast, overload
@@ -19,7 +20,7 @@ from romancy.core.history import is_json
 from romancy.core.ids import check_id, check_lookup, is_text, new_id
 from romancy.core.instance import BOUND, UNBOUND, current
 from romancy.core.matching import parse_json
-from romancy.core.model import MAX_RESULT, Attribute, Duration, Event, Status, duration_us, from_us, to_us
+from romancy.core.model import MAX_RESULT, SECOND, Attribute, Duration, Event, Status, duration_us, from_us, to_us
 from romancy.core.operations import ActivityCall
 from romancy.core.outgoing import make_event
 from romancy.core.registry import Registry, WorkflowDefinition
@@ -30,6 +31,7 @@ from romancy.engine.timers import WINDOW
 from romancy.errors import AppNotRunning, InstanceExists, InstanceNotFound, InvalidInput, RomancyError
 from romancy.handle import WorkflowHandle
 from romancy.hooks import HooksBase
+from romancy.options import HTTPOptions, read_tokens
 from romancy.records import (
     EventRecord,
     HistoryEntry,
@@ -37,11 +39,14 @@ from romancy.records import (
     Page,
     Receipt,
     Wait,
+    check_limit,
+    read_cursor,
     started_entry,
     to_event_record,
     to_history,
     to_instance,
     to_wait,
+    write_cursor,
 )
 from romancy.storage import open_storage
 from romancy.storage.protocol import STATUS_CODES, Start, Storage
@@ -63,6 +68,9 @@ class App:
     `database` is a path, `":memory:"` or a URL; default: the environment's ROMANCY_DATABASE, else ./romancy.db.
     With `worker=False` it only starts, sends and reads. `durability="normal"` may lose the last moments in a power
     failure (never in a crash of the process) and is faster on slow disks.
+
+    It is an ASGI application too: `romancy serve shop:app`, or any ASGI server. `tokens` say who may use that
+    (`"SECRET"`, `"events:SECRET"`; default: the environment's ROMANCY_TOKENS), `http` sets its limits.
     """
 
     def __init__(
@@ -81,11 +89,14 @@ class App:
         durability: str = "full",
         max_resident: int = 10_000,
         grace: Duration = timedelta(seconds=10),
+        http: HTTPOptions | None = None,
     ) -> None:
         if max_activities < 1 or max_resident < 1:
             raise ValueError("max_activities and max_resident must be at least 1")
         self.database = os.fspath(database or os.environ.get("ROMANCY_DATABASE") or "romancy.db")
-        self.tokens = tuple(tokens)
+        self.tokens = read_tokens(tokens or os.environ.get("ROMANCY_TOKENS", "").split())
+        self.http = http or HTTPOptions()
+        self._face: Callable[[Any, Any, Any], Awaitable[None]] | None = None
         self._registry = Registry()
         self._hooks = (hooks,) if isinstance(hooks, HooksBase) else tuple(hooks)
         self._worker, self._state, self._durability = worker, state, durability
@@ -95,7 +106,7 @@ class App:
         self._max_activities, self._max_resident = max_activities, max_resident
         self._retention = duration_us(retention, "retention")
         self._lease = duration_us(lease, "lease")
-        self._grace = duration_us(grace, "grace")
+        self.grace = duration_us(grace, "grace") / SECOND
         if self._lease < 500_000:
             raise ValueError("lease must be at least half a second")
         self.clock: Clock = SystemClock()
@@ -158,7 +169,7 @@ class App:
             max_resident=self._max_resident,
             retention=self._retention,
             lease=self._lease,
-            grace=self._grace / 1e6,
+            grace=self.grace,
             timer_window=self.timer_window,
         )
         try:
@@ -200,6 +211,24 @@ class App:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         await self.stop()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """The app as an ASGI application: events at `POST /`, control and health beside it."""
+        if self._face is None:
+            from romancy.http.asgi import Face  # here, because who only runs workflows need not load the web
+
+            self._face = Face(self)
+        await self._face(scope, receive, send)
+
+    @asynccontextmanager
+    async def lifespan(self, app: object) -> AsyncGenerator[None]:
+        """For whoever mounts it, because mounted apps are not started: `FastAPI(lifespan=app.lifespan)`."""
+        async with self:
+            yield
+
+    @property
+    def is_running(self) -> bool:
+        return self._engine is not None
 
     @property
     def engine(self) -> Engine:
@@ -373,11 +402,11 @@ class App:
             workflow=workflow,
             text=text,
             started_after=None if started_after is None else to_us(started_after),
-            limit=_check_limit(limit) + 1,
-            cursor=_read_cursor(cursor),
+            limit=check_limit(limit) + 1,
+            cursor=read_cursor(cursor, int, str),
         )
         more = (rows[limit - 1].created_at, rows[limit - 1].id) if len(rows) > limit else None
-        return Page([to_instance(row) for row in rows[:limit]], _write_cursor(more))
+        return Page([to_instance(row) for row in rows[:limit]], write_cursor(more))
 
     async def list_waits(
         self,
@@ -391,10 +420,10 @@ class App:
         if instance_id is not None:
             check_lookup(instance_id)
         rows = await self.engine.storage.waits(
-            instance=instance_id, type=type, limit=_check_limit(limit) + 1, cursor=_read_cursor(cursor)
+            instance=instance_id, type=type, limit=check_limit(limit) + 1, cursor=read_cursor(cursor, str, str)
         )
         more = (rows[limit - 1].instance, rows[limit - 1].op) if len(rows) > limit else None
-        return Page([to_wait(row) for row in rows[:limit]], _write_cursor(more))
+        return Page([to_wait(row) for row in rows[:limit]], write_cursor(more))
 
     async def list_events(
         self,
@@ -406,16 +435,16 @@ class App:
         cursor: str | None = None,
     ) -> Page[EventRecord]:
         """The event log, newest first, with who received each."""
-        before = _read_cursor(cursor)
+        before = read_cursor(cursor, int)
         rows = await self.engine.storage.events(
             type=type,
             instance=instance_id,
             unmatched=unmatched,
-            limit=_check_limit(limit) + 1,
+            limit=check_limit(limit) + 1,
             before=before[0] if before else None,
         )
         more = (rows[limit - 1].event.seq,) if len(rows) > limit else None
-        return Page([to_event_record(row) for row in rows[:limit]], _write_cursor(more))
+        return Page([to_event_record(row) for row in rows[:limit]], write_cursor(more))
 
     async def get_history(self, instance_id: str) -> list[HistoryEntry]:
         """Everything recorded of an instance, in order; the first entry is its start."""
@@ -459,22 +488,3 @@ def to_receipt(accepted: Accepted) -> Receipt:
     """What the sender of an event is told."""
     answer = accepted.answer
     return Receipt("accepted", answer.duplicate, accepted.delivered, len(answer.started), accepted.mismatched)
-
-
-def _check_limit(limit: int) -> int:
-    if not isinstance(limit, int) or not 1 <= limit <= 1000:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"limit must be a whole number between 1 and 1000, got {limit!r}")
-    return limit
-
-
-def _write_cursor(position: tuple[Any, ...] | None) -> str | None:
-    return None if position is None else json.dumps(position).encode().hex()
-
-
-def _read_cursor(cursor: str | None) -> tuple[Any, ...] | None:
-    if cursor is None:
-        return None
-    try:
-        return tuple(json.loads(bytes.fromhex(cursor)))
-    except (ValueError, TypeError):
-        raise ValueError(f"{cursor!r} is not a cursor; pass on what the page before gave you") from None

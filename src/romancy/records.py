@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, showable, unpack_event
@@ -185,3 +185,27 @@ def to_history(entry: Entry) -> HistoryEntry:
 
 def to_event_record(stored: StoredEvent) -> EventRecord:
     return EventRecord(stored.event, from_us(stored.event.accepted_at), tuple(stored.receivers))
+
+
+# --- pages ----------------------------------------------------------------------------------------------------------
+def check_limit(limit: int) -> int:
+    if not isinstance(limit, int) or not 1 <= limit <= 1000:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"limit must be a whole number between 1 and 1000, got {limit!r}")
+    return limit
+
+
+def write_cursor(position: tuple[Any, ...] | None) -> str | None:
+    return None if position is None else json.dumps(position).encode().hex()
+
+
+def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:
+    """The position a page ended at: one value of each of these types."""
+    if cursor is None:
+        return None
+    try:
+        found: Any = json.loads(bytes.fromhex(cursor))
+        if isinstance(found, list) and list(map(type, cast("list[Any]", found))) == list(kinds):
+            return tuple(cast("list[Any]", found))
+    except (ValueError, TypeError, RecursionError):
+        pass
+    raise ValueError(f"{cursor[:200]!r} is not a cursor; pass on what the page before gave you")

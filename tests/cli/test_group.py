@@ -12,7 +12,7 @@ import pytest
 from romancy import __version__
 from romancy.cli.group import SECTIONS, main
 
-COMMANDS = "demo run worker check list show why waits replay start send cancel resume".split()
+COMMANDS = "demo run worker serve check list show why waits replay start send cancel resume".split()
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from romancy.core.history import plain_data
+from romancy.core.history import plain_data, showable
 from romancy.core.model import Event
 
 
@@ -39,3 +40,11 @@ def test_an_integer_longer_than_python_reads_is_exact_all_the_same() -> None:
 def test_json_that_is_none_is_an_error() -> None:
     with pytest.raises(ValueError, match="Expecting"):
         plain_data(Event("1", "s", "t", b"{", datacontenttype="application/json"))
+
+
+def test_whatever_is_stored_can_be_shown() -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    assert showable(b'{"a":1}') == {"a": 1}
+    assert showable(deep) == {"base64": base64.b64encode(deep).decode()}
+    assert showable(b"\xff") == {"base64": "/w=="}
+    assert showable(None) is None

@@ -17,6 +17,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "demo": ("demo:demo", "See Romancy at work: workflows wait, a worker is killed, nothing is lost."),
         "run": ("running:run", "Run a workflow to its end and print the result."),
         "worker": ("running:worker", "Work on the workflows of modules until Ctrl-C or SIGTERM."),
+        "serve": ("serving:serve", "Take events and serve the control API; work on the workflows too."),
         "check": ("check:check", "Find clocks, randomness and I/O in workflow code."),
     },
     "Look": {

@@ -123,7 +123,7 @@ def showable(payload: bytes | None) -> Any:
         return None
     try:
         return json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"base64": base64.b64encode(payload).decode()}
 
 

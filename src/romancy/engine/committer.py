@@ -69,6 +69,10 @@ class Committer:
         return f"<Committer queued={len(self._queue)} busy={self._busy}>"
 
     @property
+    def queued(self) -> int:
+        return len(self._queue)
+
+    @property
     def is_idle(self) -> bool:
         return not self._busy and not self._queue
 

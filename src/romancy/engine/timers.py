@@ -38,6 +38,10 @@ class Timers:
     def __repr__(self) -> str:
         return f"<Timers armed={len(self._known)} heap={len(self._heap)}>"
 
+    @property
+    def armed(self) -> int:
+        return len(self._known)
+
     def add(self, due: int, instance: str, op: str) -> None:
         """Keep a timer, if it falls due within the window; later ones are found again by a refresh."""
         if due <= self._horizon and self._known.get((instance, op)) != due:

@@ -1,0 +1,97 @@
+"""`romancy serve`: an app's HTTP face, and its worker, in one process."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from ipaddress import ip_address
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from romancy.app import App
+from romancy.cli.database import database_option
+from romancy.cli.failing import Failed, Refused
+from romancy.cli.loading import app_of, load, register
+from romancy.cli.logs import log_to_stderr
+from romancy.cli.reloading import reload_on_change
+
+
+@click.command()
+@click.argument("target", metavar="MODULE[:APP]")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8001, show_default=True, help="0: any that is free.")
+@click.option("--insecure", is_flag=True, help="Listen beyond this machine although the app has no tokens.")
+@click.option(
+    "--grace",
+    type=click.FloatRange(0, 3600),
+    help="Seconds requests, and then activities, may take to end when it is stopped; else the App's.",
+)
+@click.option("--reload", is_flag=True, help="Start anew when a .py file below this folder changes; for development.")
+@database_option
+def serve(target: str, host: str, port: int, insecure: bool, grace: float | None, reload: bool, database: str) -> None:
+    """Take events and serve the control API; work on the workflows too.
+
+    A MODULE that defines one App, or MODULE:APP, gives its settings and its database unless another is given; else
+    every workflow in the module is worked on. Who may use it is said by the App's tokens, or by $ROMANCY_TOKENS
+    (separated by spaces); without any it listens on this machine only.
+    """
+    if reload:
+        raise click.exceptions.Exit(reload_on_change())
+    log_to_stderr(logging.INFO)
+    app = _load(target, database)
+    if not app.tokens and not insecure and not _is_loopback(host):
+        raise Refused(
+            f"without tokens anybody who reaches {host} could act on the workflows; give the App tokens=[...] or set "
+            "ROMANCY_TOKENS, or say --insecure"
+        )
+    if grace is not None:
+        app.grace = grace
+    _serve(app, host, port)
+
+
+def _load(target: str, database: str) -> App:
+    name, _, wanted = target.partition(":")
+    module = load(name)
+    own = app_of(module, wanted or None)
+    apps = {id(found) for found in vars(module).values() if isinstance(found, App)}
+    if own is None and len(apps) > 1:
+        raise Refused(f"{name!r} defines several Apps; say which one: {name}:APP")
+    app = own or App(database)
+    if click.get_current_context().get_parameter_source("database") is not ParameterSource.DEFAULT:
+        app.database = database
+    register(app, module)
+    if own is None and not app.workflows:
+        raise Failed(f"there is no App and no workflow in {name!r}; is @workflow missing?")
+    return app
+
+
+def _serve(app: App, host: str, port: int) -> None:
+    from romancy.http import server  # only here: uvicorn takes its time to import
+
+    try:
+        bound = server.listen(host, port)
+    except OSError as error:
+        why = error.strerror or error
+        raise Failed(f"can't listen on {host}:{port}: {why}; choose another --port or --host") from None
+    with bound:
+        server.run(server.serve(app, bound, lambda: _announce(app, bound)))
+
+
+def _announce(app: App, bound: socket.socket) -> None:
+    host, port = bound.getsockname()[:2]
+    where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    who = "with a token" if app.tokens else "without tokens" if not _is_loopback(host) else "from this machine only"
+    database = app.database if "://" in app.database else Path(app.database).name
+    known = ", ".join(app.workflows) or "no workflows"
+    logging.getLogger("romancy").info("romancy serves %s (%s) on %s with %s", where, who, database, known)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

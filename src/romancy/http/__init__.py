@@ -1,0 +1,24 @@
+"""The HTTP face on one page.
+
+An `App` is an ASGI application, and this is what answers. A request is let in by `asgi`, if `access` says that it may,
+and goes to its *route*: one declaration, of which the dispatcher, the checks and `/openapi.json` are made. An event's
+way in: `ingress` reads the body (`body`, within limits), has `cloudevents` make events of it, and gives them to
+`intake`, which waits, within limits, until the engine has stored them. Only then does `answers` say 202.
+
+    asgi.py      the door: lifespan; every request in, every answer out
+    access.py    tokens and scopes; web pages that try to reach an app without tokens
+    body.py      a request's headers and body, within limits
+    cloudevents/ bytes to events
+    ingress.py   `POST /`
+    webhook.py   `OPTIONS /`, the handshake of webhook senders
+    intake.py    writes on their way to the database, bounded in time and amount
+    answers.py   what goes out; which error is which status
+    routes.py    what a route is, and how a path finds it
+    control.py   the routes that look and act
+    health.py    the routes for whoever watches the process
+    schemas.py   what goes in and out of routes
+    showing.py   the app's records as they go out
+    openapi.py   the routes described
+    server.py    the server behind `romancy serve`
+    patience.py  its limits for slow clients and endless headers
+"""

@@ -1,0 +1,139 @@
+"""What goes out: JSON, and for each error the status that tells the sender whether to try again."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from romancy.errors import (
+    AppNotRunning,
+    InstanceExists,
+    InstanceNotFound,
+    InvalidEvent,
+    InvalidInput,
+    NotStorable,
+    Overloaded,
+    RomancyError,
+    StorageError,
+    UnknownWorkflow,
+)
+from romancy.http.cloudevents import TooLarge, UnsupportedFormat
+from romancy.storage.protocol import RefusedValue
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Header: TypeAlias = tuple[bytes, bytes]
+
+_logger = logging.getLogger("romancy")
+JSON_TYPE: Header = (b"content-type", b"application/json")
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+_LONGEST = 2000
+"""Characters of an error's text: it may quote what was sent."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """A status, headers and a body; None is no body at all."""
+
+    status: int
+    body: bytes | None = None
+    headers: Sequence[Header] = ()
+
+
+class Refusal(RomancyError):
+    """A request that is answered with an error of this face's own."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str,
+        headers: Sequence[Header] = (),
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.kind, self.headers, self.more = status, kind, headers, more or {}
+
+
+class ClientGone(Exception):
+    """The client hung up: there is nobody to answer."""
+
+
+STATUSES: Sequence[tuple[type[Exception], int]] = (
+    (TooLarge, 413),
+    (UnsupportedFormat, 415),
+    (InvalidEvent, 400),
+    (InvalidInput, 400),
+    (NotStorable, 400),
+    (InstanceNotFound, 404),
+    (UnknownWorkflow, 404),
+    (InstanceExists, 409),
+    (Overloaded, 429),
+    (AppNotRunning, 503),
+    (RefusedValue, 400),
+    (StorageError, 503),
+)
+"""The first that fits counts."""
+RETRYABLE: Mapping[int, bytes] = {429: b"1", 503: b"5"}
+"""Statuses that ask for another try, each with its Retry-After in seconds."""
+
+
+def json_answer(status: int, content: Any, headers: Sequence[Header] = ()) -> Answer:
+    return Answer(status, to_json(content), (JSON_TYPE, *headers))
+
+
+def to_json(content: Any) -> bytes:
+    """JSON in ASCII: whatever a stored text holds, half a surrogate pair too, can be written so."""
+    try:
+        return _encode(content).encode()
+    except ValueError:
+        return _encode(_finite(content)).encode()
+
+
+def _finite(content: Any) -> Any:
+    """JSON has no NaN and no infinity; as texts they can be shown."""
+    if isinstance(content, float) and not math.isfinite(content):
+        return "NaN" if math.isnan(content) else "Infinity" if content > 0 else "-Infinity"
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in cast("dict[str, Any]", content).items()}
+    return list(map(_finite, cast("list[Any]", content))) if isinstance(content, list | tuple) else content
+
+
+def error_answer(error: Exception, what: str) -> Answer:
+    """The answer to a request that did not work; `what` names it in the log."""
+    if isinstance(error, Refusal):
+        return _refused(error.status, str(error), error.kind, error.more, error.headers)
+    for kind, status in STATUSES:
+        if isinstance(error, kind):
+            return _refused(status, str(error), type(error).__name__, _failures(error))
+    _logger.error("%s failed", what, exc_info=error)
+    return _refused(500, "something unexpected went wrong; the log of the server has the details", "InternalError")
+
+
+def _failures(error: Exception) -> dict[str, Any]:
+    """A batch that is refused says which of its events are to blame."""
+    found: Sequence[tuple[int, str]] = getattr(error, "failures", ())
+    return {"failures": [{"index": index, "error": text[:_LONGEST]} for index, text in found]} if found else {}
+
+
+def _refused(
+    status: int, text: str, kind: str, more: Mapping[str, Any] | None = None, headers: Sequence[Header] = ()
+) -> Answer:
+    again = RETRYABLE.get(status)
+    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    content = {"error": shown, "error_type": kind, "retryable": again is not None or status == 500, **(more or {})}
+    return json_answer(status, content, (*headers, (b"retry-after", again)) if again else headers)
+
+
+async def send_answer(send: Send, answer: Answer, *, without_body: bool = False) -> None:
+    headers, body = list(answer.headers), answer.body
+    if answer.status != 204:
+        headers.append((b"content-length", b"%d" % len(body or b"")))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if without_body or body is None else body})

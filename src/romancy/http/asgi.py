@@ -1,0 +1,182 @@
+"""The door: every request comes in here, and is answered here, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from romancy.app import App
+from romancy.errors import AppNotRunning
+from romancy.http import control, health, metrics, webhook
+from romancy.http.access import Access
+from romancy.http.answers import (
+    Answer,
+    ClientGone,
+    Header,
+    Receive,
+    Refusal,
+    Scope,
+    Send,
+    error_answer,
+    json_answer,
+    send_answer,
+)
+from romancy.http.body import read_body, read_head, read_model, read_query
+from romancy.http.ingress import Ingress
+from romancy.http.intake import Intake, out_of_time
+from romancy.http.openapi import describe
+from romancy.http.routes import Request, Route, Router, path_of
+from romancy.http.schemas import Described
+from romancy.options import seconds
+
+_logger = logging.getLogger("romancy")
+_CLOSE: Header = (b"connection", b"close")
+
+
+class Face:
+    """An app as an ASGI application."""
+
+    def __init__(self, app: App) -> None:
+        self._app, self._options = app, app.http
+        self._intake = Intake(app.http)
+        self._access = Access(app.tokens, app.http)
+        self._stopping = asyncio.Event()
+        self.active = 0
+        """Requests under way."""
+        self._database_timeout = seconds(app.http.database_timeout)
+        self._body_timeout = seconds(app.http.body_timeout)
+        own = Route("GET", "/openapi.json", self.describe_api, {200: Described})
+        self.routes = (Ingress(app.http).route, webhook.ROUTE, *control.ROUTES, *health.ROUTES, metrics.ROUTE, own)
+        self._router = Router(self.routes)
+        self._described: Answer | None = None
+
+    def __repr__(self) -> str:
+        return f"<Face active={self.active} {self._intake!r}{' stopping' if self.is_stopping else ''}>"
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def drain(self) -> None:
+        """The server is about to stop: what is under way is finished, nothing new is begun."""
+        self._stopping.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+
+    # --- a request --------------------------------------------------------------------------------------------------
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method: str = scope["method"]
+        self.active += 1
+        try:
+            answer = await self._respond(method, path_of(scope), scope, receive)
+        except ClientGone:
+            return
+        except Exception as error:
+            answer = error_answer(error, f"{method} {scope['path']}")
+        except asyncio.CancelledError:
+            if not self.is_stopping:
+                raise
+            answer = error_answer(_stopping(), method)  # the server's patience is over; the client should know
+        finally:
+            self.active -= 1
+        await send_answer(send, answer, without_body=method == "HEAD")
+
+    async def _respond(self, method: str, path: str, scope: Scope, receive: Receive) -> Answer:
+        head = read_head(scope["headers"])
+        if head.size > self._options.max_headers:
+            text = f"the headers have more than the {self._options.max_headers:,} bytes allowed"
+            raise Refusal(431, text, kind="HeadersTooLarge", headers=[_CLOSE])
+        in_query = path == "/"
+        try:
+            route, params = self._router.find(method, path)
+        except Refusal:
+            self._access.check(head, scope, None, in_query=in_query)  # what exists is nobody's business without a token
+            raise
+        extra: Sequence[Header] = ()
+        if route.scope is not None:
+            extra = self._access.check(head, scope, route.scope, in_query=in_query)
+            self._check_room()
+        request = Request(self._app, self._intake, self._stopping, scope, head, receive, params)
+        answer = await self._handle(route, request)
+        if extra:
+            answer.headers = (*answer.headers, *extra)
+        return answer
+
+    def _check_room(self) -> None:
+        if self.is_stopping:
+            raise _stopping()
+        if self.active > self._options.max_requests:
+            raise Refusal(503, "too many requests at once; try again in a moment", kind="Overloaded")
+
+    async def _handle(self, route: Route, request: Request) -> Answer:
+        if route.contents:
+            return await route.handler(request)
+        if route.query is not None:
+            request.query = read_query(request.scope.get("query_string", b""), route.query)
+        if route.body is not None:
+            await self._read_model(request, route.body)
+        # What writes also reads, before and after, and keeps to the limit by itself while it writes.
+        limit = route.patience or self._database_timeout * (3 if route.method == "POST" else 1)
+        try:
+            async with asyncio.timeout(limit):
+                return await route.handler(request)
+        except TimeoutError:
+            raise out_of_time(limit, "") from None
+
+    async def _read_model(self, request: Request, model: Any) -> None:
+        body = await read_body(request.head, request.receive, self._options.max_body, self._body_timeout)
+        request.body, request.size = read_model(request.head, body, model), len(body)
+
+    async def describe_api(self, request: Request) -> Answer:
+        """This description, as OpenAPI."""
+        if self._described is None:
+            self._described = json_answer(200, describe(self.routes, _version()))
+        return Answer(200, self._described.body, self._described.headers)
+
+    # --- life -------------------------------------------------------------------------------------------------------
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """The server starts and stops the app, unless somebody else had started it already."""
+        mine = False
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    mine = await self._start()
+                except Exception as error:
+                    _logger.error("the app can't be started: %s", error)
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    return
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                self.drain()
+                if mine:
+                    await self._app.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _start(self) -> bool:
+        self._stopping.clear()
+        if self._app.is_running:
+            return False
+        await self._app.start()
+        return True
+
+
+def _stopping() -> AppNotRunning:
+    return AppNotRunning("the server is stopping; try again in a moment")
+
+
+def _version() -> str:
+    try:
+        return version("romancy")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "0"

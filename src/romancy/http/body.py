@@ -1,0 +1,132 @@
+"""What a request brings: its headers in one pass, its body within limits of size and time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast, get_origin
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+
+from romancy.core.matching import parse_json
+from romancy.errors import InvalidEvent, InvalidInput
+from romancy.http.answers import ClientGone, Header, Receive, Refusal
+from romancy.http.cloudevents import TooLarge, UnsupportedFormat
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(slots=True)
+class Head:
+    """The headers this face itself looks at; a name that came twice counts as both, joined by a comma."""
+
+    fields: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    size: int = 0
+
+    def get(self, name: bytes) -> bytes | None:
+        return self.fields.get(name)
+
+
+_WANTED = frozenset(
+    {
+        b"authorization",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"host",
+        b"origin",
+        b"webhook-request-origin",
+    }
+)
+
+
+def read_head(headers: Sequence[Header]) -> Head:
+    head = Head()
+    for name, value in headers:
+        head.size += len(name) + len(value) + 4
+        if name in _WANTED:
+            known = head.fields.get(name)
+            head.fields[name] = value if known is None else known + b"," + value
+    return head
+
+
+async def read_body(head: Head, receive: Receive, limit: int, timeout: float) -> bytes:
+    """The whole body. What is refused for its length is refused as soon as that is known."""
+    declared = head.get(b"content-length")
+    if declared is not None and declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
+        raise _too_large(limit)
+    if head.get(b"content-encoding") not in (None, b"identity"):
+        raise UnsupportedFormat("a compressed body is not understood; send it without Content-Encoding")
+    try:
+        async with asyncio.timeout(timeout):
+            return await _read_all(receive, limit)
+    except TimeoutError:
+        text = f"the body did not arrive within {timeout:g} s"
+        raise Refusal(408, text, kind="RequestTimeout", headers=[(b"connection", b"close")]) from None
+
+
+async def _read_all(receive: Receive, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        if not message.get("more_body", False):
+            return b"".join((*parts, part)) if parts else part
+        parts.append(part)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body has more than the {limit:,} bytes allowed; send less, or where to find it")
+
+
+# --- what routes take -----------------------------------------------------------------------------------------------
+def read_query(query: bytes, model: type[M]) -> M:
+    """The parameters after the question mark; what is unknown or does not fit is refused by name."""
+    try:
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
+    except ValueError as error:
+        raise InvalidInput(f"the query can't be read: {error}") from None
+    found: dict[str, list[str]] = {}
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    repeatable = {name for name, info in model.model_fields.items() if get_origin(info.annotation) is list}
+    given = {name: values if name in repeatable or len(values) > 1 else values[0] for name, values in found.items()}
+    return _validated(given, model, "the query")
+
+
+def read_model(head: Head, body: bytes, model: type[M]) -> M:
+    """A JSON body; none at all is an empty object."""
+    kind = (head.get(b"content-type") or b"application/json").partition(b";")[0].strip().lower()
+    if body and kind != b"application/json":
+        raise UnsupportedFormat(f"the body must be application/json, not {kind.decode('latin-1')!r}")
+    if not body:
+        return _validated({}, model, "the body")
+    try:
+        parse_json(body)  # stricter than the standard library: no NaN, no half characters, not too deep
+        found = json.loads(body)
+    except InvalidEvent as error:
+        raise InvalidInput(str(error).replace("the data", "the body", 1)) from None
+    except ValueError as error:
+        raise InvalidInput(f"the body can't be read: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidInput("the body must be a JSON object")
+    return _validated(cast("dict[str, Any]", found), model, "the body")
+
+
+def _validated(found: dict[str, Any], model: type[M], what: str) -> M:
+    try:
+        return model.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        known = ", ".join(model.model_fields) or "nothing"
+        raise InvalidInput(f"{what} does not fit at {where!r}: {first['msg']}; it may hold: {known}") from None

@@ -1,0 +1,204 @@
+"""The control API: what looks at instances, waits and events, and what acts on instances."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from romancy.core.ids import new_id
+from romancy.core.model import FINAL
+from romancy.core.registry import WorkflowDefinition
+from romancy.core.signature import Signature
+from romancy.errors import InvalidInput
+from romancy.http import schemas, showing
+from romancy.http.answers import Answer, Refusal, json_answer, to_json
+from romancy.http.routes import Request, Route
+from romancy.records import Page
+
+T = TypeVar("T")
+
+
+# --- looking --------------------------------------------------------------------------------------------------------
+async def list_instances(request: Request) -> Answer:
+    """Instances, newest first."""
+    query: schemas.InstancesQuery = request.query
+    filters = query.model_dump(exclude_none=True)
+    page = await _page(request.app.list_instances(**filters))
+    return json_answer(200, {"items": list(map(showing.instance_item, page.items)), "cursor": page.cursor})
+
+
+async def list_waits(request: Request) -> Answer:
+    """What instances wait for, by instance."""
+    query: schemas.WaitsQuery = request.query
+    page = await _page(request.app.list_waits(**query.model_dump()))
+    return json_answer(200, {"items": list(map(showing.wait_item, page.items)), "cursor": page.cursor})
+
+
+async def list_events(request: Request) -> Answer:
+    """The event log, newest first, with who received each."""
+    query: schemas.EventsQuery = request.query
+    page = await _page(request.app.list_events(**query.model_dump()))
+    return json_answer(200, {"items": list(map(showing.event_item, page.items)), "cursor": page.cursor})
+
+
+async def _page(reading: Coroutine[Any, Any, Page[T]]) -> Page[T]:
+    try:
+        return await reading
+    except ValueError as error:
+        if "is not a cursor" not in str(error):
+            raise
+        raise InvalidInput(str(error)) from None
+
+
+async def get_instance(request: Request) -> Answer:
+    """One instance with what it waits for."""
+    instance = await request.app.get_instance(request.path["instance_id"])
+    waits = list(map(showing.wait_item, instance.waits))
+    return json_answer(200, {**showing.instance_item(instance), "waits": waits})
+
+
+async def get_history(request: Request) -> Answer:
+    """Everything recorded of an instance, in order; the first entry is its start."""
+    id = request.path["instance_id"]
+    entries = await request.app.get_history(id)
+    return json_answer(200, {"instance_id": id, "entries": list(map(showing.entry_item, entries))})
+
+
+async def get_result(request: Request) -> Answer:
+    """How an instance stands; with `timeout`, waits that long for its end.
+
+    It ends early, with the status of the moment, when the server is about to stop.
+    """
+    id, query = request.path["instance_id"], request.query
+    instance = await request.app.get_instance(id)
+    if query.timeout and instance.status not in FINAL and instance.status != "blocked":
+        ending = asyncio.ensure_future(request.app.engine.ending(id))
+        stopping = asyncio.ensure_future(request.stopping.wait())
+        try:
+            done, _ = await asyncio.wait({ending, stopping}, timeout=query.timeout, return_when="FIRST_COMPLETED")
+            if ending in done:
+                ending.result()  # the app may have been stopped
+        finally:
+            for task in (ending, stopping):
+                task.cancel()
+        instance = await request.app.get_instance(id)
+    standing = {"instance_id": id, "status": instance.status}
+    return json_answer(200, {**standing, "output": instance.output, "error": instance.error})
+
+
+async def list_workflows(request: Request) -> Answer:
+    """The workflows this process has registered."""
+    return json_answer(200, {"items": [_workflow(known) for known in request.app.workflows.values()]})
+
+
+def _workflow(definition: WorkflowDefinition) -> schemas.WorkflowItem:
+    return {
+        "name": definition.name,
+        "description": (inspect.getdoc(definition.fn) or "").partition("\n")[0],
+        "parameters": list(definition.signature.names),
+        "on_event": list(definition.on_event),
+    }
+
+
+# --- acting ---------------------------------------------------------------------------------------------------------
+async def start_workflow(request: Request) -> Answer:
+    """Start a workflow by name; one that is not registered here is checked by the worker that has it."""
+    app, name, body = request.app, request.path["name"], request.body
+    args, kwargs = _arguments(app.workflows.get(name), body)
+    id = new_id(app.clock.now()) if body.instance_id is None else body.instance_id
+    unknown = f"; whether it was started is not known: ask again with the instance_id {id!r}"
+    starting = app.start_workflow(name, *args, instance_id=id, **kwargs)
+    handle = await request.intake.store(starting, request.size, unknown)
+    return json_answer(201 if handle.created else 200, {"instance_id": handle.instance_id})
+
+
+def _arguments(
+    definition: WorkflowDefinition | None, body: schemas.StartBody
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """JSON as what the workflow's annotations make of it; as it is, where they are not known."""
+    if "instance_id" in body.kwargs:
+        raise InvalidInput("instance_id is no argument of a workflow; it stands beside args and kwargs")
+    if definition is None:
+        return tuple(body.args), body.kwargs
+    if definition.on_event:
+        types = " or ".join(definition.on_event)
+        raise InvalidInput(f"workflow {definition.name!r} is started by events; POST one of type {types} to /")
+    given = _given(definition, body)
+    try:
+        return definition.signature.decode(to_json(given))
+    except InvalidInput as error:
+        raise InvalidInput(_as_given(str(error))) from None
+
+
+def _as_given(text: str) -> str:
+    """The signature speaks of what was stored before; these arguments are being given just now."""
+    for words, better in (("a stored", "an"), (" any more", ""), ("would not be read back: ", ""), (" now ", " ")):
+        text = text.replace(words, better, 1)
+    return text
+
+
+def _given(definition: WorkflowDefinition, body: schemas.StartBody) -> dict[str, Any]:
+    """The arguments by the names of their parameters, without defaults: those are no JSON."""
+    signature: Signature = definition.signature
+    signature.bind(tuple(body.args), body.kwargs)  # says in good words what is missing or too much
+    _, *parameters = inspect.signature(definition.fn).parameters.values()
+    return dict(inspect.Signature(parameters).bind(*body.args, **body.kwargs).arguments)
+
+
+async def cancel(request: Request) -> Answer:
+    """Cancel an instance; its code may clean up first. Finished already: 409."""
+    app, id = request.app, request.path["instance_id"]
+    if (before := await app.get_instance(id)).status in FINAL:
+        raise _conflict(id, before.status, "is finished; there is nothing to cancel")
+    unknown = "; whether it is cancelled is not known: ask again"
+    await request.intake.store(app.cancel_workflow(id, reason=request.body.reason), request.size, unknown)
+    after = await app.get_instance(id)
+    if after.status in FINAL and after.status != "cancelled":
+        raise _conflict(id, after.status, "ended before it could be cancelled")
+    return json_answer(200, {"instance_id": id, "status": after.status})
+
+
+async def resume(request: Request) -> Answer:
+    """Try a blocked instance again, after its code was mended. Not blocked: 409."""
+    app, id = request.app, request.path["instance_id"]
+    if (before := await app.get_instance(id)).status != "blocked":
+        raise _conflict(id, before.status, "is not blocked; there is nothing to resume")
+    await request.intake.store(app.resume_workflow(id), 0, "; whether it is resumed is not known: ask again")
+    return json_answer(200, {"instance_id": id, "status": (await app.get_instance(id)).status})
+
+
+def _conflict(id: str, status: str, text: str) -> Refusal:
+    return Refusal(409, f"instance {id!r} ({status}) {text}", kind="Conflict", more={"status": status})
+
+
+_ID = "/api/instances/{instance_id}"
+ROUTES = (
+    Route("GET", "/api/instances", list_instances, {200: schemas.InstancePage}, query=schemas.InstancesQuery),
+    Route("GET", _ID, get_instance, {200: schemas.InstanceWithWaits}, [404]),
+    Route("GET", f"{_ID}/history", get_history, {200: schemas.History}, [404]),
+    Route("GET", f"{_ID}/result", get_result, {200: schemas.Result}, [404], query=schemas.ResultQuery, patience=70),
+    Route("POST", f"{_ID}/resume", resume, {200: schemas.Standing}, [404, 409], scope="control"),
+    Route("GET", "/api/waits", list_waits, {200: schemas.WaitPage}, query=schemas.WaitsQuery),
+    Route("GET", "/api/events", list_events, {200: schemas.EventPage}, query=schemas.EventsQuery),
+    Route("GET", "/api/workflows", list_workflows, {200: schemas.Workflows}),
+    Route(
+        "POST",
+        "/api/workflows/{name}/start",
+        start_workflow,
+        {200: schemas.Started, 201: schemas.Started},
+        [409],
+        scope="control",
+        body=schemas.StartBody,
+    ),
+    Route(
+        "POST",
+        "/cancel/{instance_id}",
+        cancel,
+        {200: schemas.Standing},
+        [404, 409],
+        scope="control",
+        body=schemas.CancelBody,
+    ),
+)

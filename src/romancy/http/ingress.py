@@ -1,0 +1,59 @@
+"""`POST /`: CloudEvents in, receipts out. Nothing is acknowledged before it is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from romancy.app import to_receipt
+from romancy.engine.delivery import Accepted
+from romancy.http import schemas
+from romancy.http.answers import Answer, json_answer
+from romancy.http.body import read_body
+from romancy.http.cloudevents import Limits, parse
+from romancy.http.routes import Request, Route
+from romancy.options import HTTPOptions, seconds
+
+_UNKNOWN = "; whether the event is stored is not known: send it again, the same source and id are stored once"
+
+
+class Ingress:
+    """Takes events, within an app's limits."""
+
+    def __init__(self, options: HTTPOptions) -> None:
+        self._max_body, self._timeout = options.max_body, seconds(options.body_timeout)
+        self._limits = Limits(max_batch=options.max_batch, max_depth=options.max_depth, strict=options.strict)
+        self._status = options.accepted_status
+
+    @property
+    def route(self) -> Route:
+        return Route(
+            "POST",
+            "/",
+            self.receive_events,
+            {self._status: None if self._status == 204 else schemas.Receipt | schemas.BatchReceipt},
+            scope="events",
+            query=None,
+            contents={
+                "application/cloudevents+json": schemas.CloudEvent,
+                "application/cloudevents-batch+json": list[schemas.CloudEvent],
+                "*/*": Any,
+            },
+        )
+
+    async def receive_events(self, request: Request) -> Answer:
+        """Deliver a CloudEvent, structured, in headers (`ce-id`, ...) or in a batch; answered when it is stored."""
+        engine, intake = request.app.engine, request.intake  # first: an app that is not running reads no bodies
+        body = await read_body(request.head, request.receive, self._max_body, self._timeout)
+        parsed = parse(request.scope["headers"], body, self._limits)
+        if not parsed.batched:
+            return self._accepted(_receipt(await intake.store(engine.accept(parsed.events[0]), len(body), _UNKNOWN)))
+        writing = engine.accept_all(parsed.events)
+        stored = await intake.store(writing, len(body), _UNKNOWN, len(parsed.events))
+        return self._accepted({"status": "accepted", "events": list(map(_receipt, stored))})
+
+    def _accepted(self, content: dict[str, Any]) -> Answer:
+        return Answer(204) if self._status == 204 else json_answer(self._status, content)
+
+
+def _receipt(accepted: Accepted) -> dict[str, Any]:
+    return vars(to_receipt(accepted))

@@ -1,0 +1,67 @@
+"""Writes on their way to the database: bounded in amount, and in how long somebody waits for them.
+
+While the database is out, the engine keeps what it was given and stores it when it can. A sender can't wait that long:
+after the limit it hears that the outcome is not known. It repeats, and a repeated event is a duplicate. What was given
+stays counted until it is stored: an outage does not fill the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from romancy.errors import Overloaded
+from romancy.http.answers import Refusal
+from romancy.options import HTTPOptions, seconds
+
+T = TypeVar("T")
+_logger = logging.getLogger("romancy")
+_OVERHEAD = 2048
+"""Bytes an event costs in memory besides its own."""
+
+
+class Intake:
+    """Has things stored for requests."""
+
+    def __init__(self, options: HTTPOptions) -> None:
+        self.is_stalled = False
+        """The last that is known of the database is that it took too long."""
+        self._limit = options.max_waiting
+        self._timeout = seconds(options.database_timeout)
+        self._held = 0
+
+    def __repr__(self) -> str:
+        return f"<Intake held={self._held}{' stalled' if self.is_stalled else ''}>"
+
+    async def store(self, write: Coroutine[Any, Any, T], size: int, unknown: str, count: int = 1) -> T:
+        """The outcome of a write. `unknown`: what to tell the sender if it takes too long."""
+        size += _OVERHEAD * count
+        if self._held + size > self._limit:
+            write.close()
+            raise Overloaded
+        self._held += size
+        task = asyncio.get_running_loop().create_task(write)
+        task.add_done_callback(lambda done: self._settled(done, size))
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            self.is_stalled = True
+            raise out_of_time(self._timeout, unknown) from None
+
+    def _settled(self, task: asyncio.Task[Any], size: int) -> None:
+        self._held -= size
+        if task.cancelled():
+            return
+        error = task.exception()  # asked for here, because whoever waited may be gone
+        if error is None:
+            self.is_stalled = False
+        elif self.is_stalled:
+            _logger.warning("what a request had given to be stored was not: %s", error)
+
+
+def out_of_time(timeout: float, unknown: str) -> Refusal:
+    text = f"the database did not answer within {timeout:g} s{unknown}"
+    return Refusal(503, text, kind="DatabaseUnavailable")

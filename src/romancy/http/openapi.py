@@ -1,0 +1,129 @@
+"""The routes described as OpenAPI: made of the very declarations they work by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from romancy.http import schemas
+from romancy.http.answers import RETRYABLE
+from romancy.http.routes import Route
+
+_REF = "#/components/schemas/{model}"
+_ALWAYS = (400, 405, 431, 500, 503)
+_GUARDED = (401, 403)
+_WITH_BODY = (408, 413, 415, 429)
+_WORDS = {
+    200: "Done.",
+    201: "Started.",
+    202: "Stored.",
+    204: "Stored.",
+    400: "What was sent is not right.",
+    401: "A valid token is needed.",
+    403: "The token lacks the scope; or another site's web page asked.",
+    404: "There is no such instance.",
+    405: "Not with this method.",
+    408: "The body took too long.",
+    409: "It can't be done as things stand.",
+    413: "The body is too large.",
+    415: "This kind of body is not understood.",
+    429: "Too much waits to be stored.",
+    431: "The headers are too large.",
+    500: "Something unexpected.",
+    503: "Not now: the database, the app or the server is not able to.",
+}
+
+
+def describe(routes: Sequence[Route], version: str) -> dict[str, Any]:
+    """The OpenAPI document."""
+    types = [schemas.Error, *(t for route in routes for t in _types(route))]
+    unique = list({id(t): t for t in types}.values())
+    known, definitions = TypeAdapter.json_schemas(
+        [(id(t), "serialization", TypeAdapter[Any](t)) for t in unique], ref_template=_REF
+    )
+    found = {key: schema for (key, _), schema in known.items()}
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, found)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Romancy", "version": version, "description": "Events in, instances under control."},
+        "paths": paths,
+        "components": {
+            "schemas": definitions.get("$defs", {}),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _types(route: Route) -> Iterable[Any]:
+    yield from (t for t in route.answers.values() if t is not None)
+    yield from route.contents.values()
+    if route.body is not None:
+        yield route.body
+
+
+def _operation(route: Route, found: dict[int, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": route.name,
+        "summary": route.summary,
+        "parameters": [*_path_parameters(route), *_query_parameters(route)],
+        "responses": _responses(route, found),
+    }
+    contents = route.contents or ({} if route.body is None else {"application/json": route.body})
+    if contents:
+        content = {kind: {"schema": found[id(t)]} for kind, t in contents.items()}
+        operation["requestBody"] = {"required": bool(route.contents), "content": content}
+    if route.scope is not None:
+        operation["security"] = [{"token": []}, {}]
+        operation["description"] = f"Where the app has tokens, one with the scope `{route.scope}`."
+    return operation
+
+
+def _path_parameters(route: Route) -> list[dict[str, Any]]:
+    names = re.findall(r"{(\w+)}", route.path)
+    text = {"type": "string", "minLength": 1}
+    return [{"name": name, "in": "path", "required": True, "schema": text} for name in names]
+
+
+def _query_parameters(route: Route) -> list[dict[str, Any]]:
+    if route.query is None:
+        return []
+    properties: dict[str, dict[str, Any]] = route.query.model_json_schema()["properties"] if _has_any(route) else {}
+    return [
+        {"name": name, "in": "query", "description": schema.pop("description", ""), "schema": _one(schema)}
+        for name, schema in properties.items()
+    ]
+
+
+def _has_any(route: Route) -> bool:
+    return route.query is not None and bool(route.query.model_fields)
+
+
+def _one(schema: dict[str, Any]) -> dict[str, Any]:
+    """What may be left out is null in Python; a query has no null."""
+    choices = [choice for choice in schema.pop("anyOf", []) if choice != {"type": "null"}]
+    if choices:
+        schema.pop("default", None)
+    return {**schema, **(choices[0] if choices else {})}
+
+
+def _responses(route: Route, found: dict[int, Any]) -> dict[str, Any]:
+    responses: dict[str, Any] = {}
+    for status, answer in route.answers.items():
+        responses[str(status)] = {"description": _WORDS[status]}
+        if answer is not None:
+            kind = "text/plain" if answer is str else "application/json"
+            responses[str(status)]["content"] = {kind: {"schema": found[id(answer)]}}
+    error = {"application/json": {"schema": found[id(schemas.Error)]}}
+    takes_body = bool(route.contents) or route.body is not None
+    guarded = _GUARDED if route.scope is not None else ()
+    for status in sorted({*_ALWAYS, *guarded, *(_WITH_BODY if takes_body else ()), *route.errors}):
+        responses[str(status)] = {"description": _WORDS[status], "content": error}
+        if status in RETRYABLE:
+            seconds = {"description": "Seconds.", "required": True, "schema": {"type": "integer"}}
+            responses[str(status)]["headers"] = {"Retry-After": seconds}
+    return responses

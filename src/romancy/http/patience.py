@@ -1,0 +1,118 @@
+"""The patience uvicorn lacks, or has too much of.
+
+It waits for ever for the headers of a request and for a client to take its answer, and headers may have any length. A
+`Patience` mixed into its protocol class puts a limit to each. Bodies are `body.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from romancy.http.answers import Refusal, error_answer
+from romancy.options import HTTPOptions, seconds
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Base
+else:
+    Base = object
+
+_PHRASES = {408: "Request Timeout", 431: "Request Header Fields Too Large"}
+
+
+def patient(options: HTTPOptions, base: type[Any] | None = None) -> type[asyncio.Protocol]:
+    """uvicorn's protocol with these limits: the faster one, where its parser is installed."""
+    made = type("Patient", (Patience, base or _fastest()), {"options": options})
+    return cast("type[asyncio.Protocol]", made)
+
+
+def _fastest() -> type[Any]:
+    try:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol  # an extra: not everybody has it
+    except ImportError:
+        from uvicorn.protocols.http.h11_impl import H11Protocol
+
+        return H11Protocol
+    return HttpToolsProtocol
+
+
+class Patience(Base):
+    """One connection."""
+
+    options: HTTPOptions
+    _headers_due: asyncio.TimerHandle | None = None
+    _answer_due: asyncio.TimerHandle | None = None
+    _unread = 0
+    _in_headers = False
+    """Known with httptools only; h11 limits its headers by itself."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        if self._headers_due is None and self._is_between_requests():
+            self._await_headers()
+        self._unread += len(data)
+        super().data_received(data)
+        if not self._is_between_requests():
+            self._stop_waiting()
+        elif self._in_headers and self._unread > self.options.max_headers:
+            self._refuse(431, f"the headers have more than the {self.options.max_headers:,} bytes allowed")
+
+    def on_message_begin(self) -> None:
+        self._in_headers, self._unread = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._answer_due = self.loop.call_later(seconds(self.options.body_timeout), self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._answer_due is not None:
+            self._answer_due.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        if self._answer_due is not None:
+            self._answer_due.cancel()
+        super().connection_lost(exc)
+
+    def _is_between_requests(self) -> bool:
+        cycle = cast(Any, self.cycle)
+        return cycle is None or cycle.response_complete
+
+    def _is_asking(self) -> bool:
+        """Something of a request has arrived, and it is not the rest of a body that nobody wanted."""
+        cycle = cast(Any, self.cycle)
+        is_discarding = cycle is not None and cycle.more_body
+        return self._in_headers or (self._unread > 0 and not is_discarding)
+
+    def _await_headers(self) -> None:
+        self._unread = 0
+        self._headers_due = self.loop.call_later(seconds(self.options.header_timeout), self._headers_are_late)
+
+    def _stop_waiting(self) -> None:
+        if self._headers_due is not None:
+            self._headers_due.cancel()
+            self._headers_due = None
+
+    def _headers_are_late(self) -> None:
+        if self._is_asking():
+            self._refuse(408, f"the headers did not arrive within {seconds(self.options.header_timeout):g} s")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, text: str) -> None:
+        """In bytes: there is no request yet that could be answered in the usual way."""
+        phrase = _PHRASES[status]
+        body = error_answer(Refusal(status, text, kind=phrase.replace(" ", "")), "a request").body or b""
+        head = f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        if not self.transport.is_closing():
+            self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+            self.transport.close()

@@ -1,0 +1,130 @@
+"""What a route is, and how a path finds it.
+
+A route is declared once: the dispatcher, the checks of what comes in, and `/openapi.json` are all made of it. Ids and
+names may hold slashes, so `{...}` takes as much of a path as it can, and the route with more words of its own wins:
+`/api/instances/a/b/history` is the history of `a/b`. Paths are compared as they were sent: the instance `a/history` is
+`/api/instances/a%2Fhistory`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote_to_bytes
+
+from pydantic import BaseModel
+
+from romancy.http.answers import Answer, Receive, Refusal, Scope
+from romancy.http.body import Head
+from romancy.http.intake import Intake
+
+if TYPE_CHECKING:
+    from romancy.app import App
+
+
+class Nothing(BaseModel, extra="forbid"):
+    """No parameters."""
+
+
+@dataclass(slots=True)
+class Request:
+    """What a handler is given; path, query and body are checked and decoded."""
+
+    app: App
+    intake: Intake
+    stopping: asyncio.Event
+    """Set when the server begins to stop: who waits for something long should end then."""
+    scope: Scope
+    head: Head
+    receive: Receive
+    path: Mapping[str, str]
+    query: Any = None
+    body: Any = None
+    size: int = 0
+
+
+Handler = Callable[[Request], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """One method of one path."""
+
+    method: str
+    path: str
+    handler: Handler
+    answers: Mapping[int, Any]
+    """What it answers when all is well: a type for each status, None for no body."""
+    errors: Sequence[int] = ()
+    """Statuses of its own, besides those every route has."""
+    scope: str | None = "read"
+    """The scope a token needs; None: it needs none, and no token."""
+    query: type[BaseModel] | None = Nothing
+    """None: whatever there is, it is not looked at."""
+    body: type[BaseModel] | None = None
+    contents: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Bodies the handler reads by itself, by their content types."""
+    patience: float | None = None
+    """Seconds it may take; None: as long as the database may."""
+
+    @property
+    def summary(self) -> str:
+        return (self.handler.__doc__ or "").partition("\n")[0]
+
+    @property
+    def name(self) -> str:
+        return getattr(self.handler, "__name__", "")
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(self.path)), re.DOTALL)
+
+
+class Router:
+    """Finds the route for a request."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.routes = routes
+        self._exact = {(route.method, route.path): route for route in routes}
+        self._ordered = sorted(routes, key=lambda route: len(re.sub(r"{\w+}", "", route.path)), reverse=True)
+
+    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+        exact = self._exact.get((method, path))
+        if exact is not None:
+            return exact, {}
+        there: list[str] = []
+        for route in self._ordered:
+            found = route.pattern.fullmatch(path)
+            if found is None:
+                continue
+            if route.method == method or (route.method == "GET" and method == "HEAD"):
+                return route, {name: _decoded(part) for name, part in found.groupdict().items()}
+            there += ["GET", "HEAD"] if route.method == "GET" else [route.method]
+        if there:
+            raise _not_allowed(method, list(dict.fromkeys(there)))
+        raise Refusal(404, f"there is nothing at {path[:200]!r}; /openapi.json lists what there is", kind="NotFound")
+
+
+def _not_allowed(method: str, there: Sequence[str]) -> Refusal:
+    allowed = ", ".join(there)
+    headers = [(b"allow", allowed.encode())]
+    return Refusal(405, f"{method[:20]} is not possible here, only {allowed}", kind="MethodNotAllowed", headers=headers)
+
+
+def _decoded(part: str) -> str:
+    return unquote_to_bytes(part).decode("utf-8", "surrogateescape")
+
+
+def path_of(scope: Scope) -> str:
+    """The path below where the app is mounted, still percent-encoded if the server tells how it was sent."""
+    root = cast(str, scope.get("root_path", "")).rstrip("/")
+    raw = cast("bytes | None", scope.get("raw_path"))
+    path = cast(str, scope["path"]) if raw is None else raw.decode("latin-1")
+    below = path.removeprefix(root) if path == root or path.startswith(f"{root}/") else path
+    if raw is not None and root and below is path:  # the mount point itself was sent percent-encoded
+        return path_of({"path": scope["path"], "root_path": root})
+    return below or "/"

@@ -1,0 +1,235 @@
+"""What goes in and out of the routes. What comes in is a model, and checked; what goes out is a typed dict.
+
+Times are RFC 3339 in UTC. Values are JSON as they are stored; what is no JSON is `{"base64": "..."}`. `showing.py`
+makes them of the app's records.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import AwareDatetime, BaseModel, Field
+from typing_extensions import TypedDict
+
+from romancy.core.model import Status
+
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
+# --- in -------------------------------------------------------------------------------------------------------------
+class _Closed(BaseModel, extra="forbid"):
+    """What is not named is refused: a slip of the pen should not pass for a filter."""
+
+
+class _Paged(_Closed):
+    limit: int = Field(50, ge=1, le=1000, description="At most this many.")
+    cursor: str | None = Field(None, description="Go on where the page before ended.")
+
+
+class InstancesQuery(_Paged):
+    status: list[Status] = Field([], description="Only these; repeatable.")
+    workflow: str | None = Field(None, description="Only of this workflow.")
+    text: str | None = Field(None, description="Only those with this text in their id, input or error.")
+    started_after: AwareDatetime | None = Field(None, description="Only those started later than this.")
+
+
+class WaitsQuery(_Paged):
+    instance_id: str | None = Field(None, description="Only those of this instance.")
+    type: str | None = Field(None, description="Only those for this event type.")
+
+
+class EventsQuery(_Paged):
+    type: str | None = Field(None, description="Only of this type.")
+    instance_id: str | None = Field(None, description="Only those this instance received.")
+    unmatched: bool = Field(False, description="Only those nobody has received.")
+
+
+class ResultQuery(_Closed):
+    timeout: float = Field(0, ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the end.")
+
+
+class StartBody(_Closed):
+    args: list[Any] = Field([], description="The arguments by position, as JSON.")
+    kwargs: dict[str, Any] = Field({}, description="The arguments by name, as JSON.")
+    instance_id: str | None = Field(
+        None, description="The same id, workflow and input again give the instance that is there already."
+    )
+
+
+class CancelBody(_Closed):
+    reason: str | None = Field(None, description="Why; it is recorded and shown.")
+
+
+class CloudEvent(TypedDict):
+    """An event in CloudEvents' JSON format; further attributes are kept as extensions."""
+
+    specversion: Literal["1.0"]
+    id: str
+    source: str
+    type: str
+    subject: NotRequired[str | None]
+    time: NotRequired[Time | None]
+    datacontenttype: NotRequired[str | None]
+    dataschema: NotRequired[str | None]
+    data: NotRequired[Any]
+    data_base64: NotRequired[str]
+
+
+# --- out ------------------------------------------------------------------------------------------------------------
+class Receipt(TypedDict):
+    status: Literal["accepted"]
+    duplicate: bool
+    delivered: int
+    started: int
+    mismatched: int
+
+
+class BatchReceipt(TypedDict):
+    status: Literal["accepted"]
+    events: list[Receipt]
+
+
+class Failure(TypedDict):
+    index: int
+    error: str
+
+
+class Error(TypedDict):
+    error: str
+    error_type: str
+    retryable: bool
+    status: NotRequired[Status]
+    failures: NotRequired[list[Failure]]
+
+
+class Problem(TypedDict):
+    """How a workflow or activity failed."""
+
+    type: str
+    message: str
+    traceback: str
+
+
+class WaitItem(TypedDict):
+    instance_id: str
+    workflow: str
+    wait_id: str
+    kind: Literal["event", "timer", "activity", "retry", "child"]
+    types: list[str]
+    where: dict[str, str | int | bool | None]
+    subject: str | None
+    source: str | None
+    since: Time
+    due_at: Time | None
+    location: str
+    error: str | None
+
+
+class InstanceItem(TypedDict):
+    instance_id: str
+    workflow: str
+    status: Status
+    description: str | None
+    started_at: Time
+    finished_at: Time | None
+    input: Any
+    output: Any
+    error: Problem | None
+
+
+class InstanceWithWaits(InstanceItem):
+    waits: list[WaitItem]
+
+
+class Entry(TypedDict):
+    n: int
+    kind: str
+    operation: str
+    at: Time
+    input: Any
+    result: Any
+    error: Problem | None
+    event: Any
+
+
+class Receiver(TypedDict):
+    instance_id: str
+    wait_id: str
+
+
+class EventItem(TypedDict):
+    id: str
+    source: str
+    type: str
+    subject: str | None
+    time: Time | None
+    datacontenttype: str | None
+    dataschema: str | None
+    extensions: dict[str, str | int | bool]
+    to: str | None
+    data: Any
+    data_base64: str | None
+    accepted_at: Time
+    received_by: list[Receiver]
+
+
+class InstancePage(TypedDict):
+    items: list[InstanceItem]
+    cursor: str | None
+
+
+class WaitPage(TypedDict):
+    items: list[WaitItem]
+    cursor: str | None
+
+
+class EventPage(TypedDict):
+    items: list[EventItem]
+    cursor: str | None
+
+
+class History(TypedDict):
+    instance_id: str
+    entries: list[Entry]
+
+
+class Started(TypedDict):
+    instance_id: str
+
+
+class Standing(TypedDict):
+    instance_id: str
+    status: Status
+
+
+class Result(TypedDict):
+    """`output` once it is completed, `error` if it failed, was cancelled or is blocked."""
+
+    instance_id: str
+    status: Status
+    output: Any
+    error: Problem | None
+
+
+class WorkflowItem(TypedDict):
+    name: str
+    description: str
+    parameters: list[str]
+    on_event: list[str]
+
+
+class Workflows(TypedDict):
+    items: list[WorkflowItem]
+
+
+class Described(TypedDict):
+    """An OpenAPI document."""
+
+    openapi: str
+    info: dict[str, Any]
+    paths: dict[str, Any]
+    components: dict[str, Any]
+
+
+class Health(TypedDict):
+    status: Literal["alive", "ready"]

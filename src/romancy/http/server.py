@@ -1,0 +1,94 @@
+"""The server behind `romancy serve`: uvicorn, on uvloop and httptools where they are installed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from romancy.app import App
+from romancy.http.asgi import Face
+from romancy.http.patience import patient
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """`asyncio.run`, on uvloop where it is installed."""
+    try:
+        import uvloop  # an extra: not everybody has it
+
+        factory: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
+    except ImportError:
+        factory = None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to an address; `OSError` says why it can't be."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except BaseException:
+        bound.close()
+        raise
+    bound.set_inheritable(True)
+    return bound
+
+
+async def serve(app: App, bound: socket.socket, on_started: Callable[[], None]) -> None:
+    """Start the app and answer requests until a signal comes; a second one is not waited for."""
+    async with app:
+        face = Face(app)
+        server = Server(face, app, on_started)
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+            logging.getLogger("romancy").info("stopping: finishing or handing back what runs")
+            face.drain()
+            server.should_exit = True
+
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, stop)
+        except NotImplementedError:  # on Windows Ctrl-C arrives as KeyboardInterrupt
+            pass
+        await server.serve(sockets=[bound])
+
+
+class Server(uvicorn.Server):
+    """uvicorn, leaving signals and the app's life to us."""
+
+    def __init__(self, face: Face, app: App, on_started: Callable[[], None]) -> None:
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a warning for each garbled request is an invitation
+        options = uvicorn.Config(
+            face,
+            http=patient(app.http),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=max(1, round(app.grace)),
+            h11_max_incomplete_event_size=app.http.max_headers,
+        )
+        super().__init__(options)
+        self._on_started = on_started
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()

@@ -1,0 +1,95 @@
+"""The app's records as they go out."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from typing import Any
+
+from romancy.core.history import is_json, showable
+from romancy.core.model import from_us
+from romancy.http import schemas
+from romancy.records import EventRecord, HistoryEntry, Instance, Wait
+
+
+def time_text(moment: datetime) -> str:
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else time_text(moment)
+
+
+def wait_item(wait: Wait) -> schemas.WaitItem:
+    return {
+        "instance_id": wait.instance_id,
+        "workflow": wait.workflow,
+        "wait_id": wait.wait_id,
+        "kind": wait.kind,
+        "types": list(wait.types),
+        "where": dict(wait.where),
+        "subject": wait.subject,
+        "source": wait.source,
+        "since": time_text(wait.since),
+        "due_at": _time(wait.due_at),
+        "location": wait.location,
+        "error": wait.error,
+    }
+
+
+def instance_item(instance: Instance) -> schemas.InstanceItem:
+    return {
+        "instance_id": instance.instance_id,
+        "workflow": instance.workflow,
+        "status": instance.status,
+        "description": instance.description,
+        "started_at": time_text(instance.started_at),
+        "finished_at": _time(instance.finished_at),
+        "input": instance.input,
+        "output": instance.output,
+        "error": instance.error,
+    }
+
+
+def entry_item(entry: HistoryEntry) -> schemas.Entry:
+    return {
+        "n": entry.n,
+        "kind": entry.kind,
+        "operation": entry.operation,
+        "at": time_text(entry.at),
+        "input": entry.input,
+        "result": entry.result,
+        "error": entry.error,
+        "event": entry.event,
+    }
+
+
+def event_item(record: EventRecord) -> schemas.EventItem:
+    """Data as in CloudEvents' own JSON: plain where it is JSON, text as text, else in base64."""
+    event = record.event
+    data, encoded = _shown_data(event.data, event.datacontenttype)
+    return {
+        "id": event.id,
+        "source": event.source,
+        "type": event.type,
+        "subject": event.subject,
+        "time": None if event.time is None else time_text(from_us(event.time)),
+        "datacontenttype": event.datacontenttype,
+        "dataschema": event.dataschema,
+        "extensions": dict(event.extensions or {}),
+        "to": event.target,
+        "data": data,
+        "data_base64": encoded,
+        "accepted_at": time_text(record.accepted_at),
+        "received_by": [{"instance_id": instance, "wait_id": wait} for instance, wait in record.received_by],
+    }
+
+
+def _shown_data(data: bytes | None, content_type: str | None) -> tuple[Any, str | None]:
+    if data is None:
+        return None, None
+    if not is_json(content_type):
+        if content_type is not None and content_type.strip().lower().startswith("text/"):
+            return data.decode("utf-8", "replace"), None
+        return None, base64.b64encode(data).decode()
+    return showable(data), None

@@ -1,0 +1,26 @@
+"""The handshake of webhook senders: `OPTIONS /` asks whether this place wants their events.
+
+Consent is in the headers, never in the status: who is not in `HTTPOptions(allowed_origins=...)` gets the same answer
+without them. `WebHook-Request-Callback` is not followed: a URL that strangers name is not one to call.
+"""
+
+from __future__ import annotations
+
+from romancy.http.answers import Answer
+from romancy.http.routes import Request, Route
+
+
+async def handshake(request: Request) -> Answer:
+    """The webhook handshake: whether events of the asking origin are welcome here."""
+    options = request.app.http
+    headers = [(b"allow", b"POST, OPTIONS")]
+    origin = (request.head.get(b"webhook-request-origin") or b"").decode("latin-1").strip().lower()
+    allowed = [known.lower() for known in options.allowed_origins]
+    if origin and ("*" in allowed or origin in allowed):
+        rate = "*" if options.allowed_rate is None else str(options.allowed_rate)
+        granted = origin if origin in allowed else "*"
+        headers += [(b"webhook-allowed-origin", granted.encode("latin-1")), (b"webhook-allowed-rate", rate.encode())]
+    return Answer(200, None, headers)
+
+
+ROUTE = Route("OPTIONS", "/", handshake, {200: None}, scope="events", query=None)

@@ -1,0 +1,109 @@
+"""What an app may be told about its HTTP face: limits, tokens, whom it greets. Plain data, checked when it is made."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from romancy.core.model import SECOND, Duration, duration_us
+
+SCOPES = ("events", "read", "control")
+"""What a token may allow: delivering events, looking, acting."""
+_ACCEPTED = (200, 201, 202, 204)
+
+
+@dataclass(frozen=True)
+class HTTPOptions:
+    """Limits and manners of the HTTP face.
+
+    >>> App("workflow.db", http=HTTPOptions(max_body=64 * 1024, accepted_status=200))
+    """
+
+    accepted_status: int = 202
+    """What an accepted event is answered with. Some senders take only 200; with 204 there is no receipt."""
+    max_body: int = 1024 * 1024
+    """Bytes of a request's body; more is 413."""
+    max_headers: int = 64 * 1024
+    """Bytes of all headers together; more is 431."""
+    max_batch: int = 1000
+    """Events in one batch."""
+    max_depth: int = 64
+    """How deep JSON may be nested."""
+    strict: bool = False
+    """Refuse what the CloudEvents specification forbids but real senders do, such as a bare % in a header."""
+    max_requests: int = 1000
+    """Requests at a time; more are 503."""
+    max_waiting: int = 64 * 1024 * 1024
+    """Bytes of events and starts that may be on their way to the database; more is 429."""
+    header_timeout: Duration = timedelta(seconds=10)
+    """How long a client may take over its headers (`romancy serve` only: other servers have settings of their own)."""
+    body_timeout: Duration = timedelta(seconds=10)
+    """How long a client may take over its body; longer is 408."""
+    database_timeout: Duration = timedelta(seconds=5)
+    """How long the database may take; longer is 503, and the outcome of what was asked is not known."""
+    allowed_origins: Sequence[str] = ()
+    """Who may register a webhook here (`OPTIONS /`): DNS names, or "*" for everybody."""
+    allowed_rate: int | None = None
+    """Requests a minute that are promised to webhook senders; None: as many as they like."""
+    allowed_hosts: Sequence[str] = ()
+    """Host names, besides this machine's own, an app without tokens answers to on a loopback address; "*": all."""
+
+    def __post_init__(self) -> None:
+        if self.accepted_status not in _ACCEPTED:
+            raise ValueError(f"accepted_status is {', '.join(map(str, _ACCEPTED))}, not {self.accepted_status!r}")
+        for name in ("max_body", "max_headers", "max_batch", "max_depth", "max_requests", "max_waiting"):
+            _check_count(name, getattr(self, name))
+        if self.allowed_rate is not None:
+            _check_count("allowed_rate", self.allowed_rate)
+        for name in ("header_timeout", "body_timeout", "database_timeout"):
+            if duration_us(getattr(self, name), name) == 0:
+                raise ValueError(f"{name} must be more than nothing")
+        for name in ("allowed_origins", "allowed_hosts"):
+            if isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} is a list of names, not {getattr(self, name)!r}")
+
+
+def _check_count(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+
+
+def seconds(duration: Duration) -> float:
+    """A duration as the event loop wants it."""
+    return duration_us(duration) / SECOND
+
+
+@dataclass(frozen=True)
+class Token:
+    """A secret somebody may present, and what it allows. Only its digest is kept."""
+
+    scopes: frozenset[str]
+    digest: bytes = field(repr=False)
+
+
+def read_tokens(entries: Iterable[str]) -> tuple[Token, ...]:
+    """`SECRET` allows everything, `events:SECRET` or `events,read:SECRET` only that.
+
+    What stands before a colon counts as scopes only if each of its words is one: `abc:def` is a secret with a colon.
+    """
+    return tuple(map(_read_token, (entries,) if isinstance(entries, str) else entries))
+
+
+def _read_token(entry: str) -> Token:
+    before, colon, secret = entry.partition(":")
+    words = [word.strip() for word in before.split(",")]
+    if not colon or not all(word in SCOPES for word in words):
+        words, secret = list(SCOPES), entry
+    if not secret or not secret.isprintable() or " " in secret:
+        raise ValueError(
+            "a token is a secret of printable characters without spaces, optionally with scopes before it "
+            f'({", ".join(SCOPES)}), as in "events,read:SECRET"'
+        )
+    return Token(frozenset(words), digest(secret.encode()))
+
+
+def digest(secret: bytes) -> bytes:
+    """Secrets are compared by digest: all of one length, so that the time it takes tells nothing."""
+    return hashlib.sha256(secret).digest()

@@ -1,0 +1,157 @@
+"""What happens when the database does not answer, too much comes at once, or the server is about to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from romancy import App
+from romancy.http.asgi import Face
+from romancy.http.intake import Intake
+from romancy.options import HTTPOptions
+from tests.helpers import eventually
+from tests.http.conftest import Live, assert_error
+
+SHORT = HTTPOptions(database_timeout=0.3)
+
+
+@contextmanager
+def locked(live: Live) -> Iterator[None]:
+    """Another program holds the file for writing."""
+    other = sqlite3.connect(live.app.database, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+    finally:
+        other.close()
+
+
+def test_while_the_database_is_locked_senders_are_told_to_try_again(serve: Any) -> None:
+    live = serve(http=SHORT)
+    live.start("nap", id="n")
+    live.until("n", "waiting_for_timer")
+    with locked(live):
+        found = assert_error(live.send("during"), 503, "DatabaseUnavailable")
+        assert "not known" in found["error"]
+        started = assert_error(live.client.post("/api/workflows/nap/start"), 503)
+        assert "instance_id" in started["error"]
+        assert_error(live.client.post("/cancel/n"), 503)
+        assert_error(live.client.get("/health/ready"), 503)
+        assert live.client.get("/health/live").status_code == 200
+        assert live.client.get("/api/instances/n").status_code == 200, "reading goes on"
+    receipt = live.send("during")
+    assert receipt.status_code == 202
+    assert receipt.json()["duplicate"], "what was given is stored once the database is back"
+    assert live.client.get("/health/ready").status_code == 200
+    assert live.result("n")["status"] == "cancelled"
+    assert [e["id"] for e in live.client.get("/api/events").json()["items"]] == ["during"]
+
+
+def test_the_id_of_a_start_whose_outcome_is_unknown_can_be_used_to_ask_again(serve: Any) -> None:
+    live = serve(http=SHORT)
+    with locked(live):
+        text = assert_error(live.client.post("/api/workflows/nap/start"), 503)["error"]
+    id = text.partition("instance_id '")[2].rstrip("'")
+    again = live.client.post("/api/workflows/nap/start", json={"instance_id": id})
+    assert (again.status_code, again.json()) == (200, {"instance_id": id})
+
+
+def test_an_outage_does_not_fill_the_memory(serve: Any) -> None:
+    live = serve(http=HTTPOptions(database_timeout=0.2, max_waiting=3 * 2500))
+    with locked(live):
+        answers = [live.send(str(n)) for n in range(5)]
+        assert [answer.status_code for answer in answers] == [503, 503, 503, 429, 429]
+        assert_error(answers[-1], 429, "Overloaded")
+    eventually(lambda: live.send("1").json().get("duplicate"), 20, "there is room again")
+    assert live.send("4").json()["duplicate"] is False
+
+
+def test_a_read_that_takes_too_long(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = serve(http=SHORT)
+
+    async def never(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(_storage(live), "instances", never)
+    assert_error(live.client.get("/api/instances"), 503, "DatabaseUnavailable")
+
+
+def _storage(live: Live) -> Any:
+    async def find() -> Any:
+        return live.app.engine.storage
+
+    return live.on_loop(find)
+
+
+def test_an_unexpected_error_is_logged_and_not_told(serve: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    live = serve()
+
+    async def breaks(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a secret detail")
+
+    monkeypatch.setattr(live.app, "list_instances", breaks)
+    found = assert_error(live.client.get("/api/instances"), 500, "InternalError")
+    assert "secret" not in found["error"]
+    assert "a secret detail" in caplog.text
+    assert live.send().status_code == 202
+
+
+def test_too_many_requests_at_once(serve: Any) -> None:
+    live = serve(http=HTTPOptions(max_requests=2))
+    live.start("nap", id="n")
+    found: list[httpx.Response] = []
+
+    def wait() -> None:
+        found.append(httpx.get(f"{live.url}/api/instances/n/result", params={"timeout": 30}, timeout=40))
+
+    waiting = [threading.Thread(target=wait) for _ in range(2)]
+    for thread in waiting:
+        thread.start()
+    eventually(lambda: live.face.active == 2, 20)
+    assert_error(live.send(), 503, "Overloaded")
+    assert live.client.get("/health/ready").status_code == 200, "whoever watches the process is let in"
+    live.client.get("/health/live")
+    live.drain()
+    for thread in waiting:
+        thread.join(20)
+    assert [answer.json()["status"] for answer in found] == ["waiting_for_timer"] * 2, "waiting ends when it stops"
+
+
+def test_while_it_stops_nothing_new_is_begun(live: Live) -> None:
+    live.drain()
+    assert_error(live.send(), 503, "AppNotRunning")
+    assert_error(live.client.get("/health/ready"), 503)
+    assert live.client.get("/health/live").status_code == 200
+
+
+async def test_an_app_that_was_not_started() -> None:
+    transport = httpx.ASGITransport(Face(App(":memory:")))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        assert_error(await client.post("/", content=b"x" * 100), 503, "AppNotRunning")
+        assert_error(await client.get("/api/instances"), 503, "AppNotRunning")
+        assert_error(await client.get("/health/ready"), 503, "AppNotRunning")
+        assert (await client.get("/health/live")).status_code == 200
+
+
+async def test_a_write_that_fails_after_everybody_left_is_told_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    intake = Intake(HTTPOptions(database_timeout=0.01))
+    late = asyncio.Event()
+
+    async def write() -> None:
+        await late.wait()
+        raise ValueError("it was too large")
+
+    with pytest.raises(Exception, match="did not answer within"):
+        await intake.store(write(), 0, "")
+    late.set()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert "it was too large" in caplog.text
+    assert "held=0" in repr(intake)

@@ -1,0 +1,125 @@
+"""Clients that are slow, on purpose or not, are not waited for for ever."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any
+
+import pytest
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from romancy.http import server as serving
+from romancy.http.patience import patient
+from romancy.options import HTTPOptions
+from tests.http.conftest import Live, event, read_all
+
+LIMITS = HTTPOptions(header_timeout=0.4, body_timeout=0.4, max_headers=8000)
+HEAD = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/cloudevents+json\r\n"
+CLOSED = "Broken pipe|reset"
+
+
+def trickle(connection: socket.socket, piece: bytes = b"x") -> None:
+    """A little now and then, until the other side has closed the connection."""
+    for _ in range(500):
+        connection.sendall(piece)
+        time.sleep(0.01)
+
+
+@pytest.fixture(params=[HttpToolsProtocol, H11Protocol])
+def limited(serve: Any, request: Any, monkeypatch: pytest.MonkeyPatch) -> Live:
+    """With either of uvicorn's parsers."""
+    monkeypatch.setattr(serving, "patient", lambda options: patient(options, request.param))
+    return serve(http=LIMITS)
+
+
+def test_headers_that_never_end_in_time(limited: Live) -> None:
+    assert limited.raw(b"POST / HTTP/1.1\r\nhost: lo").startswith(b"HTTP/1.1 408 ")
+    assert limited.send().status_code == 202
+
+
+def test_headers_that_trickle(limited: Live) -> None:
+    with socket.create_connection(("127.0.0.1", limited.port), timeout=20) as connection:
+        begin = time.monotonic()
+        with pytest.raises(OSError, match=CLOSED):
+            trickle(connection)
+        assert time.monotonic() - begin < 3
+    assert limited.send().status_code == 202
+
+
+def test_a_connection_on_which_nothing_comes(limited: Live) -> None:
+    assert limited.raw(b"") == b""
+
+
+def test_slow_headers_of_a_second_request(limited: Live) -> None:
+    with socket.create_connection(("127.0.0.1", limited.port), timeout=20) as connection:
+        connection.sendall(b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        connection.sendall(b"GET /heal")
+        assert b"HTTP/1.1 408 " in read_all(connection)
+
+
+def test_a_body_that_does_not_come(limited: Live) -> None:
+    answer = limited.raw(HEAD + b"content-length: 100\r\n\r\n{")
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"error_type":"RequestTimeout"' in answer
+    assert limited.send().status_code == 202
+
+
+def test_a_body_that_trickles(limited: Live) -> None:
+    with socket.create_connection(("127.0.0.1", limited.port), timeout=20) as connection:
+        connection.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n")
+        for _ in range(10):
+            connection.sendall(b"1\r\n{\r\n")
+            time.sleep(0.02)
+        assert read_all(connection).startswith(b"HTTP/1.1 408 ")
+
+
+def test_the_rest_of_a_body_nobody_wants_may_not_take_long(limited: Live) -> None:
+    with socket.create_connection(("127.0.0.1", limited.port), timeout=20) as connection:
+        connection.sendall(HEAD + b"content-length: 50000000\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
+        with pytest.raises(OSError, match=CLOSED):
+            trickle(connection)
+
+
+@pytest.mark.parametrize("parser", [HttpToolsProtocol, H11Protocol])
+def test_headers_without_end(serve: Any, parser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "patient", lambda options: patient(options, parser))
+    live = serve(http=HTTPOptions(max_headers=8000))  # and ten seconds for them: it is their size that ends it
+    with socket.create_connection(("127.0.0.1", live.port), timeout=20) as connection:
+        connection.sendall(HEAD)
+        with pytest.raises(OSError, match=CLOSED):
+            trickle(connection, b"x: " + b"y" * 500 + b"\r\n")
+    assert live.send().status_code == 202
+
+
+def test_headers_that_are_too_large_by_a_little(limited: Live) -> None:
+    answer = limited.client.get("/health/live", headers={"x": "y" * 7990})
+    assert answer.status_code in (400, 431)
+    assert limited.client.get("/health/live", headers={"x": "y" * 7000}).status_code == 200
+
+
+def test_an_answer_that_is_not_taken(limited: Live) -> None:
+    for n in range(40):
+        limited.send(str(n), "x", data="x" * 100_000)
+    with socket.create_connection(("127.0.0.1", limited.port), timeout=20) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(b"GET /api/events HTTP/1.1\r\nhost: localhost\r\n\r\n" * 3)
+        time.sleep(1.5)
+        assert limited.server is not None
+        assert len(limited.server.server_state.connections) <= 1, "only the other client's is left"
+
+
+def test_requests_one_after_the_other_on_one_connection(limited: Live) -> None:
+    body = json.dumps(event()).encode()
+    one = HEAD + b"content-length: %d\r\n\r\n" % len(body) + body
+    answer = limited.raw(one * 3 + one.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
+    assert answer.count(b"HTTP/1.1 202 ") == 4
+    assert answer.count(b'"duplicate":true') == 3
+
+
+def test_the_faster_parser_is_used_where_it_is() -> None:
+    assert issubclass(patient(LIMITS), HttpToolsProtocol)
