@@ -69,6 +69,9 @@ class App:
     With `worker=False` it only starts, sends and reads. `durability="normal"` may lose the last moments in a power
     failure (never in a crash of the process) and is faster on slow disks.
 
+    On PostgreSQL, `schema` names where its tables are (default: romancy), and `notify_url` is a direct way to the
+    server where `database` leads through a pooler that cannot LISTEN.
+
     It is an ASGI application too: `romancy serve shop:app`, or any ASGI server. `tokens` say who may use that
     (`"SECRET"`, `"events:SECRET"`; default: the environment's ROMANCY_TOKENS), `http` sets its limits.
     """
@@ -90,6 +93,8 @@ class App:
         max_resident: int = 10_000,
         grace: Duration = timedelta(seconds=10),
         http: HTTPOptions | None = None,
+        schema: str | None = None,
+        notify_url: str | None = None,
     ) -> None:
         if max_activities < 1 or max_resident < 1:
             raise ValueError("max_activities and max_resident must be at least 1")
@@ -104,6 +109,7 @@ class App:
         if durability not in ("full", "normal"):
             raise ValueError(f'durability is "full" or "normal", not {durability!r}')
         self._max_activities, self._max_resident = max_activities, max_resident
+        self._postgres = {k: v for k, v in (("schema", schema), ("notify_url", notify_url)) if v is not None}
         self._retention = duration_us(retention, "retention")
         self._lease = duration_us(lease, "lease")
         self.grace = duration_us(grace, "grace") / SECOND
@@ -154,7 +160,9 @@ class App:
 
     async def _start(self) -> Engine:
         self._owns_storage = self.storage is None
-        storage = self.storage or open_storage(self.database, durability=self._durability, clock=self.clock)
+        storage = self.storage or open_storage(
+            self.database, durability=self._durability, clock=self.clock, **self._postgres
+        )
         if self._owns_storage:
             await storage.open()
         engine = Engine(

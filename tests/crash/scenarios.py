@@ -24,7 +24,7 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.storage.sqlite.writing import triggered_id
+from romancy.storage.rows import triggered_id
 from tests.crash.stage import Stage
 
 Script = Callable[[Stage], Awaitable[None]]

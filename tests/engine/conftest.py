@@ -3,11 +3,37 @@
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from romancy.storage.postgres import PostgresStorage
 from romancy.testing import Environment, environment
+from tests import pg_server
+
+
+@pytest.fixture(params=["sqlite", "postgres"], autouse=True)
+async def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    """Every test runs on each database; `@pytest.mark.sqlite` marks those that are about its files."""
+    if request.param == "sqlite":
+        yield "sqlite"
+        return
+    if request.node.get_closest_marker("sqlite") or "disk" in request.fixturenames:
+        pytest.skip("about SQLite's files")
+    async with AsyncExitStack() as stack:
+        schemas: dict[str, str] = {}
+        names = [await stack.enter_async_context(pg_server.schema()) for _ in range(8)]
+
+        def open_storage(database: str, **options: Any) -> PostgresStorage:
+            name = names.pop() if database == ":memory:" or database not in schemas else schemas[database]
+            schemas[database] = name
+            return PostgresStorage(pg_server.url(), schema=name, **options)
+
+        monkeypatch.setattr("romancy.app.open_storage", open_storage)
+        monkeypatch.setattr(sys.modules["romancy.testing.environment"], "open_storage", open_storage)
+        yield "postgres"
 
 
 @pytest.fixture

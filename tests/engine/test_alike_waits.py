@@ -190,6 +190,7 @@ async def cost(send: Approve, count: int) -> int:
         return await statements(env.app, act)
 
 
+@pytest.mark.sqlite
 @ways
 async def test_four_times_the_waits_cost_about_four_times_as_much(send: Approve) -> None:
     few, many = await cost(send, COUNT // 4), await cost(send, COUNT)

@@ -56,6 +56,7 @@ def at_work() -> set[str]:
 
 
 # --- starting and stopping (attacks 5, 19 and 20) ---------------------------------------------------------------------
+@pytest.mark.sqlite
 async def test_two_starts_at_once_make_one_engine(db: str) -> None:
     app = App(db, workflows=[one], grace=0.1)
     outcomes = await asyncio.gather(app.start(), app.start(), return_exceptions=True)
@@ -66,6 +67,7 @@ async def test_two_starts_at_once_make_one_engine(db: str) -> None:
     assert (workers(db), at_work()) == (0, set())
 
 
+@pytest.mark.sqlite
 async def test_a_start_that_failed_may_be_tried_again(tmp_path: Path) -> None:
     app = App(tmp_path / "folder" / "romancy.db", workflows=[one])
     with pytest.raises(StorageError):
@@ -86,6 +88,7 @@ async def hanging(ctx: WorkflowContext) -> None:
     await hangs(ctx)
 
 
+@pytest.mark.sqlite
 async def test_a_second_stop_returns_when_the_first_is_done(db: str) -> None:
     begun = asyncio.Event()
     app = App(db, workflows=[hanging], grace=0.1, state=begun)
@@ -100,6 +103,7 @@ async def test_a_second_stop_returns_when_the_first_is_done(db: str) -> None:
     assert (workers(db), at_work()) == (0, set())
 
 
+@pytest.mark.sqlite
 async def test_a_stop_that_is_cancelled_leaves_nothing_running(db: str) -> None:
     begun = asyncio.Event()
     app = App(db, workflows=[hanging], grace=60, state=begun)
@@ -113,6 +117,7 @@ async def test_a_stop_that_is_cancelled_leaves_nothing_running(db: str) -> None:
         assert await (await successor.start_workflow(one)).result(timeout=10) == 1
 
 
+@pytest.mark.sqlite
 async def test_stopping_while_another_program_holds_the_file(db: str) -> None:
     app = App(db, workflows=[one], grace=0.1)
     await app.start()
@@ -245,6 +250,7 @@ async def test_a_registration_that_fails_leaves_no_lock(db: str, monkeypatch: py
     await storage.close()
 
 
+@pytest.mark.sqlite
 async def test_a_worker_that_was_taken_over_lets_go_of_its_old_lock(db: str) -> None:
     async with environment(database=db, workflows=[one]) as env:
         engine: Any = env.app.engine
@@ -260,6 +266,7 @@ async def test_a_worker_that_was_taken_over_lets_go_of_its_old_lock(db: str) -> 
     assert locks(db) == []
 
 
+@pytest.mark.sqlite
 async def test_a_file_where_the_locks_should_be(db: str) -> None:
     Path(f"{db}.workers").write_text("")
     with pytest.raises(StorageError, match=r"romancy\.db\.workers.*allow writing"):
@@ -267,6 +274,7 @@ async def test_a_file_where_the_locks_should_be(db: str) -> None:
     assert at_work() == set()
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("row", ["'abc', NULL", "NULL, NULL"])
 async def test_a_schema_that_says_nothing_sensible(db: str, row: str) -> None:
     connection = sqlite3.connect(db)
@@ -278,6 +286,7 @@ async def test_a_schema_that_says_nothing_sensible(db: str, row: str) -> None:
         await App(db, workflows=[one]).start()
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("url", ["sqlite:///{}", "file://{}"])
 async def test_a_url_names_the_file_it_says(db: str, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)

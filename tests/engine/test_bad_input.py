@@ -531,6 +531,7 @@ async def refusal_of(path: str) -> StorageError:
     return error.value
 
 
+@pytest.mark.sqlite
 async def test_a_file_that_is_not_a_database(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("these are my notes, please keep them " * 100)
@@ -539,6 +540,7 @@ async def test_a_file_that_is_not_a_database(tmp_path: Path) -> None:
     assert file.read_bytes() == before
 
 
+@pytest.mark.sqlite
 async def test_a_database_of_another_program(tmp_path: Path) -> None:
     file = tmp_path / "other.db"
     with sqlite3.connect(file) as connection:
@@ -547,6 +549,7 @@ async def test_a_database_of_another_program(tmp_path: Path) -> None:
     assert_says(await refusal_of(str(file)), "other.db", "another program", "a file of its own")
 
 
+@pytest.mark.sqlite
 async def test_a_database_of_a_newer_version(db: str) -> None:
     async with App(db):
         pass
@@ -556,6 +559,7 @@ async def test_a_database_of_a_newer_version(db: str) -> None:
     assert_says(await refusal_of(db), "99", "newer", "upgrade")
 
 
+@pytest.mark.sqlite
 async def test_a_newer_database_that_this_version_can_still_use(db: str) -> None:
     async with App(db):
         pass
@@ -569,15 +573,18 @@ async def test_a_newer_database_that_this_version_can_still_use(db: str) -> None
     connection.close()
 
 
+@pytest.mark.sqlite
 async def test_a_folder_and_a_folder_that_is_not_there(tmp_path: Path) -> None:
     assert_says(await refusal_of(str(tmp_path)), "is a folder")
     assert_says(await refusal_of(str(tmp_path / "no" / "x.db")), "no", "does not exist", "create it")
 
 
+@pytest.mark.sqlite
 async def test_another_kind_of_database() -> None:
     assert_says(await refusal_of("oracle://host/db"), "'oracle'", "not supported")
 
 
+@pytest.mark.sqlite
 async def test_a_read_only_file(db: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with App(db, workflows=[greet]) as app:
         await app.start_workflow(greet, "Ada", instance_id="one")
@@ -599,6 +606,7 @@ async def test_a_read_only_file(db: str, monkeypatch: pytest.MonkeyPatch) -> Non
         assert await app.handle("one").result(timeout=5) == "Ada"
 
 
+@pytest.mark.sqlite
 async def test_a_full_disk_pauses_the_work_and_loses_nothing(db: str, caplog: pytest.LogCaptureFixture) -> None:
     @workflow
     async def waits(ctx: WorkflowContext) -> str:
@@ -622,6 +630,7 @@ async def test_a_full_disk_pauses_the_work_and_loses_nothing(db: str, caplog: py
     assert_says(caplog.text, "can't be written", "is full", "back")
 
 
+@pytest.mark.sqlite
 async def test_a_file_locked_by_another_program_is_waited_for(db: str) -> None:
     async with App(db, workflows=[greet]) as app:
         other = sqlite3.connect(db, isolation_level=None)

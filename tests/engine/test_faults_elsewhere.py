@@ -108,6 +108,7 @@ async def test_the_same_resume_does_not_run_twice(db: str) -> None:
         assert runs == [1]
 
 
+@pytest.mark.sqlite
 async def test_a_worker_paused_past_its_lease_writes_nothing(db: str) -> None:
     async with environment(database=db, workflows=[take_one]) as paused:
         await paused.app.start_workflow(take_one, instance_id="one")

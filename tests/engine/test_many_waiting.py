@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from romancy import App, WorkflowContext, wait_event, workflow
 from tests.engine.helpers import until
 
@@ -29,6 +31,7 @@ async def statements(app: App, act: Any) -> int:
     return len([s for s in seen if not s.startswith("PRAGMA")])
 
 
+@pytest.mark.sqlite
 async def test_twenty_thousand_wait_and_one_is_woken(db: str) -> None:
     async with App(db, workflows=[waiter], durability="normal", max_resident=ROOM) as app:
         residents = app.engine.scheduler.residents
@@ -81,6 +84,7 @@ async def work_of(app: App, act: Any) -> int:
     return ticks
 
 
+@pytest.mark.sqlite
 async def test_one_instance_that_takes_thousands_of_events_does_so_in_linear_time(db: str) -> None:
     @workflow
     async def reader(ctx: WorkflowContext, count: int) -> int:

@@ -510,6 +510,7 @@ async def test_6_a_worker_that_was_taken_over_cannot_write(db: str) -> None:
         assert await fresh.app.handle("one").result(timeout=5) == "run 2"
 
 
+@pytest.mark.sqlite
 async def test_6_a_worker_that_handed_an_instance_on_cannot_write_to_it(env: Environment) -> None:
     """Its own lease is fine, only this instance is another's now: the version of the row tells."""
     go = asyncio.Event()

@@ -175,6 +175,7 @@ async def tell_half(db: str) -> None:
         await env.send_event("middle", "test")
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("statement", DAMAGES.values(), ids=DAMAGES)
 async def test_a_damaged_row_blocks_its_instance_and_nothing_hangs(db: str, statement: str) -> None:
     await tell_half(db)
@@ -189,6 +190,7 @@ async def test_a_damaged_row_blocks_its_instance_and_nothing_hangs(db: str, stat
         assert (await env.app.get_instance("one")).status == "cancelled"
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize(
     "statement",
     ["UPDATE instances SET status = 7", "UPDATE history SET op = cast(x'ff' AS TEXT) WHERE n = 1"],
@@ -211,6 +213,7 @@ async def test_an_instance_that_cannot_even_be_loaded_holds_up_nobody(
     assert len([r for r in caplog.records if "'one' can't be read" in r.message]) <= 1, "once is enough"
 
 
+@pytest.mark.sqlite
 async def test_a_wait_whose_description_is_damaged_is_shown_as_such(db: str) -> None:
     async with environment(database=db, workflows=[take_one]) as env:
         for id in ("one", "two"):
@@ -223,6 +226,7 @@ async def test_a_wait_whose_description_is_damaged_is_shown_as_such(db: str) -> 
         assert (await env.app.get_instance("one")).status == "waiting_for_event"
 
 
+@pytest.mark.sqlite
 async def test_a_request_that_cannot_be_read_does_not_hide_the_others(db: str) -> None:
     async with environment(database=db, workflows=[take_one]) as env:
         for id in ("one", "two"):

@@ -188,6 +188,7 @@ def test_not_running() -> None:
         assert app.list_instances().items == []
 
 
+@pytest.mark.sqlite
 def test_a_database_that_can_not_be_opened(tmp_path: Path) -> None:
     before = threading.active_count()
     with pytest.raises(RomancyError):

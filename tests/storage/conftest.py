@@ -5,26 +5,36 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from romancy.core.history import Entry, Kind, pack_event
 from romancy.core.matching import Filter
 from romancy.core.model import SECOND, Event
+from romancy.storage.postgres import PostgresStorage
 from romancy.storage.protocol import Accept, AcceptAnswer, Answer, Batch, Commit, Consumption, Start, Storage, WaitRow
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock
+from tests import pg_server
 
 BEGINNING = 1_800_000_000 * SECOND
 LEASE = 10 * SECOND
 
-BACKENDS: dict[str, Callable[[Path, ManualClock], Storage]] = {
-    "file": lambda folder, clock: SQLiteStorage(str(folder / "romancy.db"), durability="normal", clock=clock),
-    "memory": lambda folder, clock: SQLiteStorage(":memory:", clock=clock),
-}
+BACKENDS = ("file", "memory", "postgres")
+
+
+async def make(backend: str, folder: Path, clock: ManualClock, stack: AsyncExitStack) -> Storage:
+    """A storage on a database of its own."""
+    if backend == "postgres":
+        schema = await stack.enter_async_context(pg_server.schema())
+        return PostgresStorage(pg_server.url(), schema=schema, durability="normal", clock=clock)
+    path = ":memory:" if backend == "memory" else str(folder / "romancy.db")
+    return SQLiteStorage(path, durability="normal", clock=clock)
 
 
 class Database:
@@ -129,7 +139,27 @@ class Database:
         return {item.id: item for item in claimed}
 
     async def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        if isinstance(self.storage, PostgresStorage):
+            return await self._postgres_rows(query, *values)
         return await self.storage._read(lambda c: c.execute(query, values).fetchall())  # type: ignore[attr-defined]
+
+    async def cost_of_look(self, instance: str, worker: str) -> int:
+        """Pages PostgreSQL touches to look for the waits of an instance."""
+        assert isinstance(self.storage, PostgresStorage)
+        statement = self.storage._connections.statements.get("look")
+        given = {"instances": [instance], "ops": [None], "worker": worker, "at": self.now}
+        explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement.sql}"
+        [(raw,)] = await self._postgres_rows(explained, *statement.values(given))
+        return json.loads(raw)[0]["Plan"]["Shared Hit Blocks"]
+
+    async def _postgres_rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        assert isinstance(self.storage, PostgresStorage)
+        connection = await asyncpg.connect(self.storage.url)
+        try:
+            await connection.execute(f'SET search_path TO "{self.storage.schema}"')
+            return [tuple(row) for row in await connection.fetch(query, *values)]
+        finally:
+            await connection.close()
 
 
 def offers(answer: Answer) -> list[tuple[str, str, int]]:
@@ -140,9 +170,10 @@ def offers(answer: Answer) -> list[tuple[str, str, int]]:
 @pytest.fixture(params=BACKENDS)
 async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     clock = ManualClock(BEGINNING)
-    storage = BACKENDS[request.param](tmp_path, clock)
-    await storage.open()
-    database = Database(storage, clock)
-    await database.register("me")
-    yield database
-    await storage.close()
+    async with AsyncExitStack() as stack:
+        storage = await make(request.param, tmp_path, clock, stack)
+        await storage.open()
+        database = Database(storage, clock)
+        await database.register("me")
+        yield database
+        await storage.close()

@@ -80,13 +80,13 @@ async def test_a_schema_that_is_too_new_is_refused_and_left_alone(path: Path) ->
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = sql.migrations()
+    steps = sql.migrations("sqlite")
     broken = [*steps, (2, 1, "CREATE TABLE shiny (a);\nCREATE TABLE shiny (a)")]
-    monkeypatch.setattr(sql, "migrations", lambda: broken)
+    monkeypatch.setattr(sql, "migrations", lambda dialect: broken)
     with pytest.raises(StorageError, match="shiny"):
         await use(path)
     assert ask(path, "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'") == []
-    monkeypatch.setattr(sql, "migrations", lambda: steps)
+    monkeypatch.setattr(sql, "migrations", lambda dialect: steps)
     await use(path)
 
 
@@ -94,8 +94,8 @@ async def test_a_later_migration_is_applied_once_to_an_old_database(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await use(path)
-    steps = [*sql.migrations(), (2, 2, "ALTER TABLE instances ADD COLUMN shiny TEXT")]
-    monkeypatch.setattr(sql, "migrations", lambda: steps)
+    steps = [*sql.migrations("sqlite"), (2, 2, "ALTER TABLE instances ADD COLUMN shiny TEXT")]
+    monkeypatch.setattr(sql, "migrations", lambda dialect: steps)
     monkeypatch.setattr("romancy.storage.sqlite.connection.LIBRARY_VERSION", 2)
     storages = [SQLiteStorage(str(path)) for _ in range(3)]
     await asyncio.gather(*(s.open() for s in storages))
@@ -106,7 +106,7 @@ async def test_a_later_migration_is_applied_once_to_an_old_database(
 
 
 def test_the_library_knows_its_own_migrations() -> None:
-    assert [number for number, _, _ in sql.migrations()] == list(range(1, LIBRARY_VERSION + 1))
+    assert [number for number, _, _ in sql.migrations("sqlite")] == list(range(1, LIBRARY_VERSION + 1))
 
 
 async def test_many_may_open_a_new_file_at_once(path: Path) -> None:

@@ -76,10 +76,16 @@ def _columns(c: sqlite3.Connection, table: str) -> list[tuple[Any, ...]]:
     return c.execute(f"PRAGMA table_info({table})").fetchall()
 
 
+def values(statement: str) -> list[int]:
+    """Something for every parameter; numbered ones may come several times."""
+    numbered = re.findall(r"\?(\d+)", statement)
+    return [0] * (max(map(int, numbered)) if numbered else statement.count("?"))
+
+
 def plan(c: sqlite3.Connection, statement: str) -> list[tuple[str, str]]:
     """(table, how) of everything a statement reads, outermost first."""
     names = {m[2] or m[1]: m[1] for m in _TABLES.finditer(statement)}
-    steps = [row[3] for row in c.execute(f"EXPLAIN QUERY PLAN {statement}", [0] * statement.count("?"))]
+    steps = [row[3] for row in c.execute(f"EXPLAIN QUERY PLAN {statement}", values(statement))]
     found = [re.match(r"(SCAN|SEARCH) (\w+)", step) for step in steps]
     return [(names.get(m[2], m[2]), m.string) for m in found if m and m[2] not in ("CONSTANT", "SUBQUERY")]
 

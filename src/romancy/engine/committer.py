@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from romancy.core.clock import Clock, stopwatch
+from romancy.engine.feed import Feed
 from romancy.engine.metrics import Metrics
 from romancy.errors import AppNotRunning
 from romancy.storage.protocol import (
@@ -52,6 +53,7 @@ class Committer:
         self.on_started: Callable[[Start], None] = lambda start: None
         self.on_answer: Callable[[Answer], None] = lambda answer: None
         self.on_fenced: Callable[[str | None], None] = lambda worker: None
+        self.feed = Feed()
         self._storage, self._clock, self._workflows, self._metrics = storage, clock, workflows, metrics
         self._submitted = 0.0
         self._queue: deque[tuple[str, Any, Any]] = deque()
@@ -194,6 +196,8 @@ class Committer:
         else:
             self._metrics.commit_items.observe(len(items))
             self._metrics.commit_seconds.observe(stopwatch() - self._submitted)
+            if self.feed.watchers:
+                _safely(self.feed.stored, batch, answer)
             self._settle(items, answer, batch.worker)
             self._over()
 

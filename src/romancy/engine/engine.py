@@ -89,6 +89,7 @@ class Engine:
         self.committer.on_answer = self.scheduler.answered
         self.committer.on_fenced = self._fenced
         self.scheduler.residents.on_work = self._claim_more
+        self.feed = self.committer.feed
         self._sweep = Duty("sweep", self._sweep_round)
         self._renewal = Duty("lease", self._renew_round)
         self._pruning = Duty("retention", self._prune_round)
@@ -247,11 +248,13 @@ class Engine:
 
     def kick(self) -> None:
         """Somebody changed something in the database that this worker may have to act on."""
+        self.feed.elsewhere()
         self._sweep.kick()
 
     # --- duties -----------------------------------------------------------------------------------------------------
     def _foreign_change(self) -> None:
         """Another process wrote. Under load it does so all the time: gather a little before looking."""
+        self.feed.elsewhere()
         if self._running and not self._noticed:
             self._noticed = True
             asyncio.get_running_loop().call_later(NOTICE, self._noticing)
@@ -265,13 +268,13 @@ class Engine:
             self._sweep.kick()
 
     async def _sweep_round(self) -> float:
-        """Take over from the dead, claim what needs running, read the mail, see who ended."""
+        """Read the mail, take over from the dead, claim what needs running, see who ended."""
         worker = self.worker_id
         if worker is not None:
+            await self._read_mail(worker)  # first: somebody waits for what is in it
             await self.storage.take_over(worker)
             await self._claim(worker)
             await self._gather_strays(worker)
-            await self._read_mail(worker)
         mine = self.scheduler.residents
         elsewhere = [id for id in self.results.wanted if id not in mine]
         if elsewhere:
@@ -386,5 +389,6 @@ class Engine:
 
     @property
     def is_idle_but_for_activities(self) -> bool:
-        busy = self._refreshing or not self.hooks.is_idle
+        unregistered = self.is_worker and self._running and self.worker_id is None
+        busy = self._refreshing or unregistered or not self.hooks.is_idle
         return not busy and self.scheduler.is_idle and self.committer.is_idle and self._sweep.is_idle

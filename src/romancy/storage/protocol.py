@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from romancy.core.history import Entry
 from romancy.core.matching import NO_FILTER, Filter
 from romancy.core.model import Event, Status
 from romancy.errors import StorageError
+
+if TYPE_CHECKING:
+    from romancy.storage.catalog import Catalog
 
 STATUS_CODES: Mapping[Status, int] = {
     "running": 1,
@@ -368,6 +371,11 @@ class Storage(Protocol):
 
     on_foreign_change: Callable[[], None] | None
     """Called on the event loop when another process wrote something."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """What people look at."""
+        ...
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...

@@ -18,11 +18,11 @@ def blocks(file: str) -> dict[str, str]:
     return {name: " ".join(lines).rstrip(";") for name, lines in found.items()}
 
 
-def migrations() -> list[tuple[int, int, str]]:
-    """(version, minimum reader, script) of every migration, in order."""
+def migrations(dialect: str) -> list[tuple[int, int, str]]:
+    """(version, minimum reader, script) of every migration of a dialect, in order."""
     steps: list[tuple[int, int, str]] = []
     for file in (resources.files(__package__ or __name__) / "migrations").iterdir():
-        if file.name.endswith(".sqlite.sql"):
+        if file.name.endswith(f".{dialect}.sql"):
             script = file.read_text("utf-8")
             reader = next(line for line in script.splitlines() if line.startswith("-- min_reader:"))
             steps.append((int(file.name.split("_")[0]), int(reader.split(":")[1]), script))

@@ -228,3 +228,57 @@ SELECT seq FROM events WHERE accepted_at < ? AND (expires_at IS NULL OR expires_
 -- name: forget_expired_data
 UPDATE events SET data = NULL WHERE expires_at < ? AND data IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event = seq)
+
+-- The catalog: what people look at. Long values are cut short here, so that they are never read.
+-- name: count_status
+SELECT count(*) FROM (SELECT 1 FROM instances INDEXED BY instances_status WHERE status = ? LIMIT ?)
+-- name: summary
+SELECT id, workflow, status, CASE WHEN length(error) <= 65536 THEN error END, description, created_at, finished_at
+FROM instances WHERE id = ?
+-- name: whole
+SELECT id, workflow, status, owner, version,
+  CASE WHEN length(input) <= 65536 THEN input ELSE substr(input, 1, 4096) END, input_kind,
+  CASE WHEN length(output) <= 65536 THEN output ELSE substr(output, 1, 4096) END, error, deadline, description,
+  created_at, updated_at, finished_at, length(input), coalesce(length(output), 0),
+  (SELECT coalesce(max(n), 0) FROM history WHERE instance = i.id)
+FROM instances i WHERE id = ?
+-- name: shown_entries
+SELECT n, kind, op, at, CASE WHEN length(input) <= 65536 THEN input ELSE substr(input, 1, 4096) END,
+  CASE WHEN length(payload) <= 65536 THEN payload ELSE substr(payload, 1, 4096) END, event,
+  coalesce(length(input), 0), coalesce(length(payload), 0)
+FROM history WHERE instance = ? AND n > ? ORDER BY n LIMIT ?
+-- name: few_waits
+SELECT w.instance, i.workflow, w.op, CASE WHEN w.spec = x'' THEN 'timer' ELSE 'event' END, w.spec, w.created_at,
+  w.due_at, w.location, NULL FROM waits w JOIN instances i ON i.id = w.instance WHERE w.instance = ? LIMIT ?
+-- name: few_retries
+SELECT a.instance, i.workflow, a.op, 'retry', x'', a.first_at, a.next_due, '', a.error
+FROM attempts a JOIN instances i ON i.id = a.instance WHERE a.instance = ? AND a.next_due IS NOT NULL LIMIT ?
+-- name: next_wait_type
+SELECT min(type) FROM wait_keys WHERE type > ?
+-- name: count_waits
+SELECT count(*) FROM (SELECT 1 FROM wait_keys WHERE type = ? LIMIT ?)
+-- name: waits_for_type
+SELECT k.shape, k.key, w.instance, i.workflow, w.op, 'event', w.spec, w.created_at, w.due_at, w.location, NULL
+FROM wait_keys k CROSS JOIN waits w ON w.instance = k.instance AND w.op = k.op
+  CROSS JOIN instances i ON i.id = k.instance
+WHERE k.type = ? AND (k.shape, k.key, k.instance, k.op) > (?, ?, ?, ?)
+ORDER BY k.shape, k.key, k.instance, k.op LIMIT ?
+-- name: coming_waits
+SELECT w.instance, i.workflow, w.op, CASE WHEN w.spec = x'' THEN 'timer' ELSE 'event' END, w.spec, w.created_at,
+  w.due_at, w.location, NULL
+FROM waits w INDEXED BY waits_due CROSS JOIN instances i ON i.id = w.instance
+WHERE w.due_at > ? AND w.due_at <= ? ORDER BY w.due_at LIMIT ?
+-- name: coming_retries
+SELECT a.instance, i.workflow, a.op, 'retry', x'', a.first_at, a.next_due, '', a.error
+FROM attempts a INDEXED BY attempts_due CROSS JOIN instances i ON i.id = a.instance
+WHERE a.next_due > ? AND a.next_due <= ? ORDER BY a.next_due LIMIT ?
+-- name: shown_event
+SELECT seq, source, id, type, subject, time, target, attrs,
+  CASE WHEN length(data) <= 65536 THEN data ELSE substr(data, 1, 4096) END, accepted_at, expires_at,
+  coalesce(length(data), 0) FROM events e WHERE source = ? AND id = ?
+-- name: count_started
+SELECT count(*) FROM (SELECT 1 FROM instances INDEXED BY instances_created WHERE created_at > ? LIMIT ?)
+-- name: count_finished
+SELECT count(*) FROM (SELECT 1 FROM instances INDEXED BY instances_finished WHERE finished_at > ? LIMIT ?)
+-- name: count_accepted
+SELECT count(*) FROM (SELECT 1 FROM events INDEXED BY events_accepted WHERE accepted_at > ? LIMIT ?)

@@ -27,6 +27,7 @@ from romancy.storage.protocol import (
     WorkerRow,
 )
 from romancy.storage.sqlite import owning, reading
+from romancy.storage.sqlite.catalog import SQLiteCatalog
 from romancy.storage.sqlite.connection import connect, lock_folder, migrate
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.looking import SQL
@@ -57,6 +58,9 @@ class SQLiteStorage:
         self._writer: ConnectionThread | None = None
         self._reader: ConnectionThread | None = None
         self._batches: BatchWriter | None = None
+        self._looker: ConnectionThread | None = None
+        self._opening = asyncio.Lock()
+        self.catalog = SQLiteCatalog(self._look)
 
     def __repr__(self) -> str:
         return f"<SQLiteStorage {self.path!r}>"
@@ -72,11 +76,10 @@ class SQLiteStorage:
         self._writer.on_foreign_change = self._foreign_change
         self._writer.poll_interval = _POLL
         try:
-            reader = await loop.run_in_executor(None, lambda: connect(self.path, durability=self._durability))
+            self._reader = await self._thread("romancy-reader")
         except BaseException:
             await self.close()
             raise
-        self._reader = ConnectionThread("romancy-reader", reader, self.path)
 
     def _open(self) -> sqlite3.Connection:
         connection = connect(self.path, durability=self._durability)
@@ -92,7 +95,8 @@ class SQLiteStorage:
             self.on_foreign_change()
 
     async def close(self) -> None:
-        threads, self._writer, self._reader = {self._writer, self._reader}, None, None  # no new jobs from here on
+        threads = {self._writer, self._reader, self._looker}
+        self._writer = self._reader = self._looker = None  # no new jobs from here on
         for thread in threads:
             if thread is not None:
                 await asyncio.get_running_loop().run_in_executor(None, thread.stop)
@@ -107,6 +111,23 @@ class SQLiteStorage:
         if self._reader is None:
             raise StorageError(f"the database {self.path!r} is not open")
         return self._reader.call(job)
+
+    async def _look(self, job: Callable[[sqlite3.Connection], T], /) -> T:
+        """For people: on a connection of their own, so that a long search holds up nothing the engine reads."""
+        if self._in_memory or self._reader is None:
+            return await self._read(job)
+        async with self._opening:
+            thread = self._looker or await self._thread("romancy-looker")
+            if self._reader is None:  # closed meanwhile: nobody else would end the thread
+                thread.stop()
+                raise StorageError(f"the database {self.path!r} is not open")
+            self._looker = thread
+        return await thread.call(job)
+
+    async def _thread(self, name: str) -> ConnectionThread:
+        loop = asyncio.get_running_loop()
+        connection = await loop.run_in_executor(None, lambda: connect(self.path, durability=self._durability))
+        return ConnectionThread(name, connection, self.path)
 
     # --- writes -----------------------------------------------------------------------------------------------------
     def commit(self, batch: Batch, answered: Answered) -> None:

@@ -90,7 +90,7 @@ def _migrate(connection: sqlite3.Connection, path: str) -> None:
             f"the database {path!r} has schema version {version} and needs a newer romancy (this one knows version "
             f"{LIBRARY_VERSION}); upgrade the package"
         )
-    for number, reader, script in sql.migrations():
+    for number, reader, script in sql.migrations("sqlite"):
         if number > version:
             for statement in script.split(";\n"):
                 connection.execute(statement)

@@ -10,8 +10,8 @@ from typing import Any
 from romancy.core.matching import Filter, event_key
 from romancy.core.model import Event
 from romancy.storage.protocol import Matched, Offer
+from romancy.storage.rows import content_type_of, matchable_data, to_event
 from romancy.storage.sql import blocks
-from romancy.storage.sqlite.rows import content_type_of, matchable_data, to_event
 
 SQL = blocks("sqlite.sql")
 MAX_SHAPES = 16

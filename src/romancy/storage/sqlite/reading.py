@@ -17,8 +17,8 @@ from romancy.storage.protocol import (
     StoredEvent,
     StoredWait,
 )
+from romancy.storage.rows import to_attempt, to_entry, to_event, to_instance
 from romancy.storage.sqlite.looking import SQL
-from romancy.storage.sqlite.rows import to_attempt, to_entry, to_event, to_instance
 
 _INSTANCE_COLUMNS = SQL["instance"].partition(" WHERE ")[0]
 _EVENT_COLUMNS = SQL["event"].partition(" WHERE ")[0]

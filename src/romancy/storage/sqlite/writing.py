@@ -6,7 +6,6 @@ IMMEDIATE to COMMIT, so accepting an event and registering a wait each see every
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from typing import Any
 
@@ -30,8 +29,8 @@ from romancy.storage.protocol import (
     Started,
     WaitRow,
 )
+from romancy.storage.rows import event_values, triggered_id
 from romancy.storage.sqlite.looking import SQL, Looker
-from romancy.storage.sqlite.rows import event_values
 
 
 class BatchWriter:
@@ -300,9 +299,3 @@ class BatchWriter:
         self._run("DELETE FROM wait_keys WHERE instance = ?", (request.instance,))
         self._run("DELETE FROM waits WHERE instance = ?", (request.instance,))
         return True
-
-
-def triggered_id(workflow: str, source: str, event_id: str) -> str:
-    """The id of the instance an event starts: the same for the same event, so it starts once."""
-    parts = "".join(f"{len(part)}:{part}" for part in (workflow, source, event_id))
-    return f"{workflow}-{hashlib.blake2b(parts.encode(), digest_size=12).hexdigest()}"

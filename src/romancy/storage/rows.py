@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -83,3 +84,9 @@ def to_entry(row: tuple[Any, ...]) -> Entry:
 def to_attempt(row: tuple[Any, ...]) -> Attempt:
     *rest, started = row
     return Attempt(*rest, started=bool(started))
+
+
+def triggered_id(workflow: str, source: str, event_id: str) -> str:
+    """The id of the instance an event starts: the same for the same event, so it starts once."""
+    parts = "".join(f"{len(part)}:{part}" for part in (workflow, source, event_id))
+    return f"{workflow}-{hashlib.blake2b(parts.encode(), digest_size=12).hexdigest()}"

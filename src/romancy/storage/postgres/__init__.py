@@ -1,0 +1,227 @@
+"""PostgreSQL: many workers on one database. The protocol and its proof are at the head of postgres.sql."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from romancy.core.clock import Clock, SystemClock, stopwatch
+from romancy.core.history import Entry
+from romancy.core.model import Status
+from romancy.storage.postgres.connection import Connections
+from romancy.storage.postgres.listening import Announcer, Listener, channel_of
+from romancy.storage.postgres.migrating import migrate
+from romancy.storage.postgres.owning import Owning
+from romancy.storage.postgres.reading import Loads, Reading
+from romancy.storage.postgres.statements import Statements
+from romancy.storage.postgres.writing import BatchWriter
+from romancy.storage.protocol import (
+    Answer,
+    Answered,
+    Batch,
+    Claimed,
+    Due,
+    InstanceRow,
+    Mail,
+    Snapshot,
+    StoredEvent,
+    StoredWait,
+    TransientError,
+    Trigger,
+    WorkerRow,
+)
+
+__all__ = ["PostgresStorage"]
+
+_SWEEP = 0.5
+"""Seconds between looks for events that a dead process did not dispatch."""
+
+
+class PostgresStorage:
+    """A database of a PostgreSQL server, everything in one schema of it.
+
+    `notify_url`: a direct URL for LISTEN where `url` leads to a pooler (PgBouncer in transaction mode). With
+    `listen=False` there are no notices at all: what other processes do is seen within a second.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "romancy",
+        notify_url: str | None = None,
+        listen: bool = True,
+        durability: str = "full",
+        clock: Clock | None = None,
+    ) -> None:
+        if durability not in ("full", "normal"):
+            raise ValueError(f'durability is "full" or "normal", not {durability!r}')
+        if not schema or len(schema.encode()) > 63 or "\0" in schema:
+            raise ValueError(f"a schema's name has 1 to 63 bytes, got {schema!r}")
+        self.url, self.schema = url, schema
+        self.on_foreign_change: Callable[[], None] | None = None
+        self._connections = Connections(url, Statements(schema, relaxed=durability == "normal"))
+        self._announcer = Announcer(self._connections)
+        self._listener = Listener(notify_url or url if listen else None, schema, self._announcer.sender, self._changed)
+        self._writer = BatchWriter(self._connections, self._tell)
+        self._owning = Owning(self._connections, self._listener, clock or SystemClock())
+        self._reading = Reading(self._connections)
+        self._loads = Loads(self._connections)
+        self._clock = clock or SystemClock()
+        self._workflows: Collection[str] = ()
+        self._swept = float("-inf")
+        self._commits: set[asyncio.Task[Answer]] = set()
+
+    def __repr__(self) -> str:
+        return f"<PostgresStorage {self._connections.name!r} schema={self.schema!r} {self._listener!r}>"
+
+    async def open(self) -> None:
+        await self._connections.open()
+        try:
+            await migrate(self._connections, self.schema)
+            await self._listener.open()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Whoever is cut short here leaves nothing running either."""
+        try:
+            await self._announcer.close()
+        finally:
+            for task in self._commits:
+                task.cancel()
+            self._loads.close()
+            self._listener.close()
+            await self._connections.close()
+
+    # --- telling and hearing ----------------------------------------------------------------------------------------
+    def _changed(self) -> None:
+        if self.on_foreign_change is not None:
+            self.on_foreign_change()
+
+    def _tell(self, owners: set[str | None], ended: bool) -> None:
+        channels = [self._listener.free if owner is None else channel_of(owner) for owner in owners]
+        self._announcer.tell([*channels, self._listener.ended] if ended else channels)
+
+    # --- writes -----------------------------------------------------------------------------------------------------
+    def commit(self, batch: Batch, answered: Answered) -> None:
+        task = asyncio.create_task(self._writer.apply(batch), name="romancy-commit")
+        self._commits.add(task)
+        task.add_done_callback(lambda done: self._committed(done, answered))
+
+    def _committed(self, task: asyncio.Task[Answer], answered: Answered) -> None:
+        self._commits.discard(task)
+        if task.cancelled():
+            answered(
+                None, TransientError(f"the database {self._connections.name} was closed; the outcome is not known")
+            )
+        else:
+            error = task.exception()
+            answered(task.result() if error is None else None, error)
+
+    async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
+        self._workflows = workflows
+        await self._owning.register(worker, lease, triggers, workflows)
+
+    def hurry(self) -> None:
+        """Nothing here waits for others."""
+
+    def disown(self, worker: str) -> None:
+        self._listener.drop(worker)
+
+    async def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
+        self._workflows = workflows
+        await self._owning.announce(triggers, workflows)
+
+    async def renew(self, worker: str, lease: int) -> bool:
+        return await self._owning.renew(worker, lease)
+
+    async def release(self, worker: str) -> None:
+        await self._owning.release(worker)
+        self._tell({None}, ended=False)
+
+    async def take_over(self, worker: str, known_dead: Sequence[str] = ()) -> list[str]:
+        """Also sees to the events that a dead process accepted and did not dispatch."""
+        if stopwatch() - self._swept > _SWEEP:
+            self._swept = stopwatch()
+            outcome = await self._writer.dispatcher.sweep(worker, self._workflows, self._clock.now())
+            if outcome is not None:
+                self._tell(outcome.owners - {worker}, ended=False)
+        return await self._owning.take_over(worker, known_dead)
+
+    async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
+        return await self._owning.claim(worker, workflows, limit, due_before)
+
+    async def resume(self, instance: str) -> Status | None:
+        row = await self._reading.instance(instance)
+        if row is not None:
+            await self._connections.do("resume_blocked", id=instance)
+            self._tell({None}, ended=False)
+        return None if row is None else row.status
+
+    async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int:
+        return await self._owning.prune(finished_before, accepted_before, limit)
+
+    # --- reads ------------------------------------------------------------------------------------------------------
+    async def mail(self, worker: str, limit: int) -> Mail:
+        return await self._reading.mail(worker, limit)
+
+    async def due(self, worker: str, before: int, limit: int) -> list[Due]:
+        return await self._reading.due(worker, before, limit)
+
+    async def running(self, worker: str) -> list[str]:
+        return [id for (id,) in await self._connections.ask("running_of_worker", worker=worker)]
+
+    async def worker(self, worker: str) -> WorkerRow | None:
+        rows = await self._connections.ask("worker", worker=worker)
+        return WorkerRow(*rows[0]) if rows else None
+
+    async def misfits(self, instance: str) -> list[tuple[int, str, str]]:
+        return [tuple(row) for row in await self._connections.ask("misfits_of_instance", instance=instance)]
+
+    async def load(self, instance: str) -> Snapshot | None:
+        return await self._loads.load(instance)
+
+    async def instance(self, instance: str) -> InstanceRow | None:
+        return await self._reading.instance(instance)
+
+    async def finished(self, instances: Collection[str]) -> list[InstanceRow]:
+        return await self._reading.finished(instances)
+
+    async def history(self, instance: str) -> list[Entry]:
+        return await self._reading.history(instance)
+
+    async def instances(
+        self,
+        *,
+        status: Collection[Status] = (),
+        workflow: str | None = None,
+        text: str | None = None,
+        started_after: int | None = None,
+        limit: int = 50,
+        cursor: tuple[Any, ...] | None = None,
+    ) -> list[InstanceRow]:
+        return await self._reading.instances(status, workflow, text, started_after, limit, cursor)
+
+    async def waits(
+        self,
+        *,
+        instance: str | None = None,
+        type: str | None = None,
+        limit: int = 50,
+        cursor: tuple[Any, ...] | None = None,
+    ) -> list[StoredWait]:
+        return await self._reading.waits(instance, type, limit, cursor)
+
+    async def events(
+        self,
+        *,
+        type: str | None = None,
+        instance: str | None = None,
+        unmatched: bool = False,
+        limit: int = 50,
+        before: int | None = None,
+    ) -> list[StoredEvent]:
+        return await self._reading.events(type, instance, unmatched, limit, before)

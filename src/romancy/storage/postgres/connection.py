@@ -1,0 +1,160 @@
+"""Connections: a small pool, every statement a transaction of its own, and what the server's errors mean."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from romancy.errors import StorageError
+from romancy.storage.postgres.driver import FAILED, LOST, asyncpg
+from romancy.storage.postgres.statements import Statement, Statements
+from romancy.storage.protocol import RefusedValue, TransientError
+
+MAX_CONNECTIONS = 5
+"""One for the group commit, the others for what follows it and for reads."""
+STATEMENT_TIMEOUT = 30.0
+ACQUIRE_TIMEOUT = 10.0
+_SETTINGS = {"plan_cache_mode": "force_generic_plan", "jit": "off", "application_name": "romancy"}
+"""Our statements are long, and the best plan for them is always the same: planning each anew takes most of the time."""
+_VALUES, _MISTAKES = ("22", "23", "54"), ("0A", "42")
+"""Classes of errors that say something about what was asked, and would say it again; all others are outages."""
+
+
+class Connections:
+    """Runs statements on whichever connection is free."""
+
+    def __init__(self, url: str, statements: Statements) -> None:
+        self._url, self.statements = url, statements
+        self.name = without_password(url)
+        self._pool: Any = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._pool is not None
+
+    async def open(self) -> None:
+        try:
+            try:
+                await self._open(_SETTINGS)
+            except asyncpg.ProtocolViolationError:
+                await self._open({})  # a pooler that takes no settings: slower, but right
+        except (*FAILED, ValueError) as error:
+            await self.close()
+            raise StorageError(f"the database {self.name} can't be opened: {_words(error)}") from error
+
+    async def _open(self, settings: Mapping[str, str]) -> None:
+        self._pool = await asyncpg.create_pool(
+            self._url,
+            min_size=0,
+            max_size=MAX_CONNECTIONS,
+            command_timeout=STATEMENT_TIMEOUT,
+            timeout=ACQUIRE_TIMEOUT,
+            target_session_attrs="read-write",
+            reset=_leave_as_is,
+            statement_cache_size=500,
+            max_cached_statement_lifetime=0,
+            server_settings=dict(settings),
+        )
+        async with self.transaction():
+            pass  # connects, so that a wrong URL is told here
+
+    async def close(self) -> None:
+        """Let go. What is still under way on the server ends there, as after a crash."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            try:
+                await asyncio.wait_for(pool.close(), 2.0)
+            except BaseException as error:
+                pool.terminate()
+                if not isinstance(error, FAILED):
+                    raise
+
+    async def write(self, statement: Statement, given: Mapping[str, Any]) -> list[Any]:
+        """Run once. If the connection is lost the outcome is unknown: TransientError."""
+        pool = self._pool
+        if pool is None:
+            raise TransientError(f"the database {self.name} is not open")
+        values = statement.values(given)
+        try:
+            connection = await pool.acquire(timeout=ACQUIRE_TIMEOUT)
+        except TimeoutError as error:
+            raise TransientError(f"no connection to {self.name} came free in {ACQUIRE_TIMEOUT:g} s") from error
+        except Exception as error:
+            raise self.explain(error) from error
+        try:
+            try:
+                return await connection.fetch(statement.sql, *values)
+            finally:
+                await pool.release(connection)
+        except Exception as error:
+            if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+                await pool.expire_connections()  # this server is not the primary any more: connect anew
+            raise self.explain(error) from error
+
+    async def read(self, statement: Statement, given: Mapping[str, Any]) -> list[Any]:
+        """Run something that may as well run twice: a connection that died while idle is no news to anybody."""
+        try:
+            return await self.write(statement, given)
+        except TransientError as error:
+            if not isinstance(error.__cause__, LOST):
+                raise
+            return await self.write(statement, given)
+
+    async def do(self, name: str, /, **given: Any) -> list[Any]:
+        return await self.write(self.statements.get(name), given)
+
+    async def ask(self, name: str, /, **given: Any) -> list[Any]:
+        return await self.read(self.statements.get(name), given)
+
+    def transaction(self) -> Any:
+        """A connection of one's own, for migrations."""
+        return self._pool.acquire(timeout=ACQUIRE_TIMEOUT)
+
+    def explain(self, error: BaseException) -> StorageError:
+        """Tell an outage (try again) from a value that will never be taken."""
+        if isinstance(error, StorageError):
+            return error
+        code = getattr(error, "sqlstate", None) or ""
+        if isinstance(error, (asyncpg.DataError, UnicodeError, OverflowError)) or code[:2] in _VALUES:
+            return RefusedValue(f"the database can't hold a value: {_words(error)}")
+        if code[:2] in _MISTAKES and not isinstance(error, asyncpg.InvalidCachedStatementError):
+            return StorageError(f"{self.name}: {_words(error)}")
+        # Whatever else it is, the outcome may be unknown; a connection that breaks has many ways to say so.
+        return TransientError(f"{self.name}: {_words(error)}")
+
+
+async def _leave_as_is(connection: Any) -> None:
+    """Statements leave nothing behind in a session, so there is nothing to reset: a round trip saved each time."""
+
+
+def _words(error: BaseException) -> str:
+    """The server's error, with what to do about it where that is known."""
+    code = getattr(error, "sqlstate", None) or ""
+    said = str(error) or type(error).__name__
+    hints = {
+        "22021": "text must not contain the character NUL (\\u0000)",
+        "54000": "a text is too long for the database's index (about 2,600 bytes for ids, types and sources together)",
+        "25006": "it is read-only (a standby?); work goes on when it, or another host of the URL, takes writes",
+        "26000": "a pooler gave a prepared statement to another session; PgBouncer must be 1.21 or newer, with "
+        "max_prepared_statements set",
+        "28P01": "the password is wrong; check the URL",
+        "28000": "this user may not log in; check the URL and pg_hba.conf",
+        "3D000": "there is no such database; create it first",
+        "42501": "this user lacks a privilege; grant it, or migrate as a user who has it",
+        "53100": "its disk is full; work goes on when there is room again",
+        "53300": "it has no connection to spare; raise max_connections, or use a pooler",
+    }
+    if isinstance(error, TimeoutError):
+        return f"no answer within {STATEMENT_TIMEOUT:g} s"
+    return f"{hints[code]} ({said})" if code in hints else said
+
+
+def without_password(url: str) -> str:
+    """A URL that may be shown."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{credentials.partition(':')[0]}:***@{hosts}"))

@@ -1,0 +1,144 @@
+"""An accepted event looks for waits, and starts what it starts. After its commit; repeated by a sweep after a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from romancy.core.history import pack_event
+from romancy.core.instance import EVENT
+from romancy.core.matching import Filter, event_key
+from romancy.core.model import Event
+from romancy.storage.postgres.connection import Connections
+from romancy.storage.postgres.shapes import UNINDEXED, Shapes
+from romancy.storage.protocol import Accept, Batch, Matched, Started
+from romancy.storage.rows import matchable_data, to_event, triggered_id
+
+STALE = 2_000_000
+"""Microseconds after which an event that nobody dispatched is taken to be left behind."""
+
+
+@dataclass(slots=True)
+class Dispatched:
+    """What became of one event."""
+
+    matched: list[Matched] = field(default_factory=list[Matched])
+    started: list[Started] = field(default_factory=list[Started])
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of several events, and who is to hear of it; None among the owners: whoever is free."""
+
+    by_seq: dict[int, Dispatched]
+    owners: set[str | None] = field(default_factory=set["str | None"])
+    mine: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """(instance, wait) of this worker's that may take something."""
+
+
+class Dispatcher:
+    """Finds waits for events."""
+
+    def __init__(self, connections: Connections, shapes: Shapes) -> None:
+        self._connections, self._shapes = connections, shapes
+
+    async def dispatch(self, items: Sequence[tuple[int, Accept]], batch: Batch) -> Outcome:
+        """Index events, leave hints for the waits they may fit, start what they start."""
+        types = sorted({item.event.type for _, item in items})
+        while True:
+            starts = [start for seq, item in items for start in self._starts(seq, item, batch)]
+            given = self._shapes.assumed(types) | _start_columns(starts) | self._keys(items)
+            given |= {"seqs": [seq for seq, _ in items], "kind": EVENT}
+            given |= {"worker": batch.worker, "token": batch.token, "at": batch.at}
+            rows = await self._connections.do("dispatch", **given)
+            if rows[0]["ok"]:
+                return _outcome(rows, dict(items), {start.id: (seq, start) for seq, start in starts}, batch)
+            await self._shapes.refresh(types)  # somebody added a shape or a trigger: compute anew
+
+    def _keys(self, items: Sequence[tuple[int, Accept]]) -> dict[str, Any]:
+        found: list[tuple[int, int, bytes]] = []
+        for seq, item in items:
+            event = item.event
+            shapes = self._shapes.shapes(event.type)
+            data = matchable_data(event.data, event.datacontenttype) if shapes else None
+            for fields, number in shapes.items():
+                key = event_key(fields, event.subject, event.source, data)
+                if key is not None:
+                    found.append((seq, number, key))
+        return _columns(("key_seqs", "key_shapes", "key_keys"), found)
+
+    def _starts(self, seq: int, item: Accept, batch: Batch) -> list[tuple[int, Started]]:
+        """What this event starts, once per event."""
+        event, at = item.event, batch.at
+        if event.target is not None:
+            return []
+        return [
+            (
+                seq,
+                Started(
+                    triggered_id(workflow, event.source, event.id),
+                    workflow,
+                    batch.worker if workflow in batch.workflows else None,
+                    at,
+                    item.payload,
+                    EVENT,
+                    None if timeout is None else at + timeout,
+                ),
+            )
+            for workflow, timeout in self._shapes.triggers(event.type)
+            if workflow not in item.unfit
+        ]
+
+    async def sweep(self, worker: str | None, workflows: Collection[str], now: int) -> Outcome | None:
+        """Dispatch what somebody accepted and did not live to dispatch."""
+        rows = await self._connections.ask("left_undispatched", age=STALE)
+        if not rows:
+            return None
+        items: list[tuple[int, Accept]] = []
+        for *values, unfit in rows:
+            event = to_event(tuple(values))
+            items.append((event.seq, Accept(event, pack_event(event), json.loads(unfit))))
+        return await self.dispatch(items, Batch(worker, workflows, os.urandom(16), now))
+
+
+def _outcome(
+    rows: Sequence[Any], items: dict[int, Accept], starts: dict[str, tuple[int, Started]], batch: Batch
+) -> Outcome:
+    outcome = Outcome({seq: Dispatched() for seq in items})
+    for row in rows:
+        instance = row["instance"]
+        if row["what"] == 1:
+            seq: int = row["seq"]
+            if row["shape"] == UNINDEXED and not accepts(row["spec"], items[seq].event):
+                continue
+            outcome.by_seq[seq].matched.append(Matched(instance, row["op"], row["model"], row["spec"]))
+            if row["owner"] == batch.worker and batch.worker is not None:
+                outcome.mine.append((instance, row["op"]))
+            else:
+                outcome.owners.add(row["owner"])
+        elif row["what"] == 2:
+            seq, start = starts[instance]
+            start.owner = row["owner"] if row["owner"] == batch.worker else None
+            outcome.by_seq[seq].started.append(start)
+            if start.owner is None:
+                outcome.owners.add(None)
+    return outcome
+
+
+def accepts(spec: bytes, event: Event) -> bool:
+    """For a wait whose filter has no index."""
+    narrow = Filter.from_json(json.loads(spec)["filter"])
+    return narrow.accepts(event.subject, event.source, matchable_data(event.data, event.datacontenttype))
+
+
+def _start_columns(starts: Sequence[tuple[int, Started]]) -> dict[str, Any]:
+    names = ("new_seqs", "new_ids", "new_workflows", "new_mine", "new_inputs", "new_deadlines")
+    return _columns(names, [(q, s.id, s.workflow, s.owner is not None, s.input, s.deadline) for q, s in starts])
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    return dict(zip(names, columns, strict=True))

@@ -1,0 +1,183 @@
+"""A batch as columns: which pieces of the group commit it needs, and what goes into them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from romancy.storage.postgres.shapes import Shapes
+from romancy.storage.protocol import STATUS_CODES, Accept, Batch, Commit, Consumption, Start
+from romancy.storage.rows import event_values
+
+_NAMES: dict[str, str] = {
+    "starts": "start_ids start_workflows start_inputs start_kinds start_deadlines start_ats start_mine",
+    "touches": "ids versions ats",
+    "steps": "ids versions ats statuses free outputs errors descriptions",
+    "entries": "entry_instances entry_ns entry_kinds entry_ops entry_ats entry_inputs entry_payloads entry_events",
+    "appended": "added_instances added_ns added_kinds added_ops added_ats added_inputs added_payloads added_events",
+    "consumed": "taken_instances taken_events taken_ops",
+    "marks": "mark_instances mark_types mark_shapes mark_keys mark_models mark_xids mark_seqs",
+    "misfits": "misfit_instances misfit_models misfit_events misfit_ops misfit_errors",
+    "closed": "closed_instances closed_ops",
+    "hints": "hint_instances hint_events",
+    "opened": "wait_instances wait_ops wait_dues wait_fresh wait_sinces wait_models wait_specs wait_locations wait_ats",
+    "keys": "key_types key_shapes key_keys key_instances key_ops",
+    "attempts": "attempt_instances attempt_ops attempt_ns attempt_firsts attempt_dues attempt_errors attempt_progress "
+    "attempt_crashes attempt_started",
+    "attempts_done": "tried_instances tried_ops",
+    "requests_done": "asked_instances asked_ids",
+    "events": "event_sources event_ids event_types event_subjects event_times event_targets event_attrs event_datas "
+    "event_accepted event_expires event_unfit event_senders",
+}
+_COLUMNS = {piece: names.split() for piece, names in _NAMES.items()}
+
+Settled = Callable[[str, Consumption], "int | None"]
+"""The xid of an event an instance took, if every event before it was visible when it was found; else None."""
+
+
+class Columns:
+    """What a batch writes."""
+
+    def __init__(self, batch: Batch, shapes: Shapes, settled: Settled) -> None:
+        self.pieces: list[str] = []
+        self.given: dict[str, Any] = {"worker": batch.worker, "token": batch.token, "at": batch.at}
+        self._shapes, self._settled = shapes, settled
+        self._add("starts", _starts(batch.starts))
+        # Nobody's commits are refused; only a worker may have something to commit.
+        commits = sorted(batch.commits, key=lambda c: c.instance) if batch.worker is not None else []
+        plain = [c for c in commits if c.plain]
+        if plain:
+            self._add_plain(plain)
+        if len(plain) < len(commits):
+            self._add_commits([c for c in commits if not c.plain] if plain else commits)
+        self._add("events", _events(batch, bool(commits)))
+
+    def _add(self, piece: str, rows: Iterable[Sequence[Any]]) -> None:
+        columns = list(zip(*rows, strict=True))
+        if columns:
+            self.pieces.append(piece)
+            self.given.update(zip(_COLUMNS[piece], columns, strict=True))
+
+    def _add_plain(self, commits: list[Commit]) -> None:
+        self._add("appended", _entries(commits))
+        self.given["plain_ids"] = [c.instance for c in commits]
+        self.given["plain_versions"] = [c.version for c in commits]
+        self.given["plain_firsts"] = [c.entries[0].n for c in commits]
+
+    def _add_commits(self, commits: list[Commit]) -> None:
+        if all(c.same_status and c.description is None and not c.release for c in commits):
+            self._add("touches", [(c.instance, c.version, c.at) for c in commits])
+        else:
+            self._add("steps", map(_step, commits))
+        self._add("entries", _entries(commits))
+        if any(c.is_final for c in commits):
+            self.pieces.append("ended")
+        waiting = [c for c in commits if c.closed or c.opened or c.consumed or c.hints or c.misfits or c.looks]
+        if waiting:
+            self._add_waits(waiting)
+        self._add_rest(commits)
+
+    def _add_waits(self, commits: list[Commit]) -> None:
+        self._add("consumed", [(c.instance, t.event, t.wait.op) for c in commits for t in c.consumed])
+        self._add("marks", [mark for c in commits for t in c.consumed for mark in self._mark(c, t)])
+        self._add(
+            "misfits", [(c.instance, m.model, m.event, m.op, _shown(m.error)) for c in commits for m in c.misfits]
+        )
+        self._add("closed", [(c.instance, op) for c in commits for op in c.closed])
+        self._add("hints", [(c.instance, seq) for c in commits for seq in c.hints])
+        self._add("opened", _opened(commits))
+        self._add("keys", [key for c in commits for key in self._keys(c)])
+        unlooked = [c.instance for c in commits if c.looks or any(wait.types for wait in c.opened)]
+        if unlooked:
+            self.pieces.append("unlooked")
+            self.given["unlooked"] = unlooked
+
+    def _keys(self, commit: Commit) -> Iterable[tuple[Any, ...]]:
+        for wait in commit.opened:
+            for event_type in wait.types:
+                shape = self._shapes.number(event_type, wait.filter)
+                yield event_type, shape, wait.filter.key if shape > 0 else b"", commit.instance, wait.op
+
+    def _mark(self, commit: Commit, taken: Consumption) -> Iterable[tuple[Any, ...]]:
+        """Everything this wait could have taken up to here is taken; not for waits with a beginning of their own."""
+        shape = self._shapes.number(taken.type, taken.wait.filter)
+        xid = self._settled(commit.instance, taken)
+        if taken.wait.since is None and shape >= 0 and xid is not None:
+            key = taken.wait.filter.key if shape else b""
+            yield commit.instance, taken.type, shape, key, taken.wait.model, xid, taken.event
+
+    def _add_rest(self, commits: list[Commit]) -> None:
+        self._add(
+            "attempts",
+            [
+                (c.instance, a.op, a.n, a.first_at, a.next_due, a.error, a.progress, a.crashes, a.started)
+                for c in commits
+                for a in c.attempts
+            ],
+        )
+        self._add("attempts_done", [(c.instance, op) for c in commits for op in c.attempts_done])
+        self._add("requests_done", [(c.instance, id) for c in commits for id in c.requests_done])
+
+
+def _starts(starts: Sequence[Start]) -> list[tuple[Any, ...]]:
+    """One row per id: of twins in one batch the first is meant."""
+    first: dict[str, Start] = {}
+    for start in starts:
+        first.setdefault(start.id, start)
+    return [
+        (s.id, s.workflow, s.input, s.input_kind, s.deadline, s.created_at, s.mine)
+        for s in sorted(first.values(), key=lambda s: s.id)
+    ]
+
+
+def entry_values(commit: Commit) -> list[tuple[Any, ...]]:
+    """The entries of a commit as they are stored."""
+    return [(e.n, e.kind, e.op, e.at, e.input, e.payload, e.event) for e in commit.entries]
+
+
+def _entries(commits: list[Commit]) -> list[tuple[Any, ...]]:
+    return [(c.instance, *entry) for c in commits for entry in entry_values(c)]
+
+
+def _step(c: Commit) -> tuple[Any, ...]:
+    free = c.release or c.is_final
+    return (c.instance, c.version, c.at, STATUS_CODES[c.status], free, c.output, c.error, _shown(c.description))
+
+
+def _opened(commits: list[Commit]) -> list[tuple[Any, ...]]:
+    return [
+        (
+            c.instance,
+            w.op,
+            w.due,
+            w.since == "now",
+            w.since if isinstance(w.since, int) else None,
+            w.model,
+            w.spec,
+            w.location,
+            w.created_at,
+        )
+        for c in commits
+        for w in c.opened
+    ]
+
+
+def senders(batch: Batch) -> list[tuple[str | None, Accept]]:
+    """Every event of a batch with the instance that sends it, in order."""
+    sent: list[tuple[str | None, Accept]] = [(c.instance, item) for c in batch.commits for item in c.sent]
+    return sent + [(None, item) for item in batch.accepts]
+
+
+def _events(batch: Batch, commits: bool) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    for sender, item in senders(batch):
+        if sender is None or commits:
+            values = event_values(item.event, batch.token)
+            rows.append((*values[:8], *values[9:], json.dumps(list(item.unfit)), sender))
+    return rows
+
+
+def _shown(text: str | None) -> str | None:
+    """Text for people: the one character PostgreSQL does not take is replaced by its picture."""
+    return text.replace("\0", "␀") if text is not None else None

@@ -1,0 +1,102 @@
+"""Bringing a schema up to date: one transaction under a lock, so that twenty workers may start at once."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from romancy.errors import StorageError
+from romancy.storage.postgres.connection import Connections
+from romancy.storage.postgres.driver import FAILED
+from romancy.storage.sql import migrations
+
+LIBRARY_VERSION = 1
+"""The newest schema this library knows."""
+
+
+async def migrate(connections: Connections, schema: str) -> None:
+    """Bring the schema up to date, or refuse one that only a newer library can use."""
+    try:
+        async with connections.transaction() as connection:
+            await _check_server(connection)
+            if await _is_current(connection, schema):  # then no privilege beyond reading and writing rows is needed
+                return
+            async with connection.transaction():
+                await connection.execute("SET LOCAL statement_timeout = 0")
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", _lock_key(schema), timeout=600)
+                await _migrate(connection, schema)
+    except FAILED as error:
+        raise connections.explain(error) from error
+
+
+async def _check_server(connection: Any) -> None:
+    major = connection.get_server_version().major
+    if major < 14:
+        raise StorageError(f"PostgreSQL {major} is too old; Romancy needs 14 or newer")
+    if await connection.fetchval("SHOW server_encoding") != "UTF8":
+        raise StorageError("the database's encoding is not UTF8; create one with ENCODING 'UTF8'")
+
+
+async def _is_current(connection: Any, schema: str) -> bool:
+    found = await _versions(connection, schema)
+    if found is None:
+        return False
+    version, min_reader = found
+    if min_reader > LIBRARY_VERSION:
+        raise StorageError(
+            f"the schema {schema!r} has version {version} and needs a newer romancy (this one knows version "
+            f"{LIBRARY_VERSION}); upgrade the package"
+        )
+    return version >= max(number for number, _, _ in migrations("postgres"))
+
+
+async def _versions(connection: Any, schema: str) -> tuple[int, int] | None:
+    # Not by to_regclass: a session that waited for the lock may still remember that there was nothing.
+    if "schema_info" not in await _tables(connection, schema):
+        return None
+    row = await connection.fetchrow(f"SELECT version, min_reader FROM {_quoted(schema)}.schema_info")
+    return (row[0], row[1]) if row is not None else None
+
+
+async def _tables(connection: Any, schema: str) -> list[str]:
+    query = "SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE nspname = $1"
+    return [name for (name,) in await connection.fetch(query, schema)]
+
+
+async def _migrate(connection: Any, schema: str) -> None:
+    """Somebody else may have done it while we waited for the lock."""
+    if await _is_current(connection, schema):
+        return
+    found = await _versions(connection, schema)
+    if found is None:
+        await _begin(connection, schema)
+    version, min_reader = found or (0, 0)
+    await connection.execute(f"SET LOCAL search_path TO {_quoted(schema)}")
+    for number, reader, script in migrations("postgres"):
+        if number > version:
+            await connection.execute(script)
+            version, min_reader = number, max(min_reader, reader)
+    await connection.execute("DELETE FROM schema_info")
+    await connection.execute("INSERT INTO schema_info VALUES ($1, $2)", version, min_reader)
+
+
+async def _begin(connection: Any, schema: str) -> None:
+    if await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", schema) is None:
+        await connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
+    tables = await _tables(connection, schema)
+    if tables:
+        raise StorageError(
+            f"the schema {schema!r} holds {tables[0]!r} of another program; give Romancy a schema of its own (schema=)"
+        )
+    await connection.execute(
+        f"CREATE TABLE {_quoted(schema)}.schema_info (version integer NOT NULL, min_reader integer NOT NULL)"
+    )
+
+
+def _quoted(schema: str) -> str:
+    return '"' + schema.replace('"', '""') + '"'
+
+
+def _lock_key(schema: str) -> int:
+    digest = hashlib.blake2b(f"romancy migrates {schema}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

@@ -1,0 +1,128 @@
+"""Workers, leases and claims: who runs what. Each step is one statement."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from romancy.core.clock import Clock, SystemClock, stopwatch
+from romancy.storage.postgres.connection import Connections
+from romancy.storage.postgres.listening import Listener, lock_key
+from romancy.storage.protocol import Claimed, Trigger
+
+_MISSING = 1.0
+"""Seconds the session lock of a worker must be gone before it counts as dead: it may only be connecting anew."""
+_LOCKS_EVERY = 0.5
+
+
+class Owning:
+    """The part of the storage that knows workers."""
+
+    def __init__(self, connections: Connections, listener: Listener, clock: Clock) -> None:
+        self._connections, self._listener = connections, listener
+        self._clock = clock
+        self._missing: dict[str, float] = {}
+        self._held: set[int] = set()
+        self._locks_read = float("-inf")
+
+    def _now(self) -> int | None:
+        """None: the database's clock rules, whatever the workers' clocks say. A clock that a test turns is to rule."""
+        return None if isinstance(self._clock, SystemClock) else self._clock.now()
+
+    # --- leases -----------------------------------------------------------------------------------------------------
+    async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
+        await self.announce(triggers, workflows)
+        session = await self._listener.hold(worker)
+        try:
+            await self._connections.do(
+                "insert_worker",
+                worker=worker,
+                host=socket.gethostname(),
+                lease=lease,
+                session=session,
+                now=self._now(),
+            )
+        except BaseException:
+            self._listener.drop(worker)
+            raise
+
+    async def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
+        """Which events start which workflows, for every process that accepts events."""
+        unique = {(type, workflow): timeout for type, workflow, timeout in triggers}
+        await self._connections.do(
+            "announce",
+            types=[type for type, _ in unique],
+            names=[workflow for _, workflow in unique],
+            timeouts=list(unique.values()),
+            workflows=list(workflows),
+        )
+
+    async def renew(self, worker: str, lease: int) -> bool:
+        session = self._listener.holds(worker)
+        rows = await self._connections.do("renew_worker", worker=worker, lease=lease, session=session, now=self._now())
+        return bool(rows)
+
+    async def release(self, worker: str) -> None:
+        """Hand everything back at once, however much it is: others claim what they need when they need it."""
+        await self._bury({worker: True}, [worker])
+        self._listener.drop(worker)
+
+    # --- the dead ---------------------------------------------------------------------------------------------------
+    async def take_over(self, worker: str, known_dead: Sequence[str]) -> list[str]:
+        """Fence workers whose lease has ended, or whose session is gone: from here on nothing they submit is taken."""
+        others: list[Any] = await self._connections.ask("other_workers", worker=worker, now=self._now())
+        if any(other["has_session"] for other in others):
+            await self._read_locks()
+        lost = [*known_dead, *(other["id"] for other in others if self._is_gone(other))]
+        # Who still holds its session lock is only paused: nothing that it ran is to blame.
+        dead = {o["id"]: lock_key(o["id"]) in self._held for o in others if o["ended"]} | dict.fromkeys(lost, False)
+        if not dead:
+            return []
+        gone = await self._bury(dead, lost)
+        await self._connections.do("delete_spent_orphans")
+        return gone
+
+    async def _bury(self, dead: dict[str, bool], lost: Sequence[str]) -> list[str]:
+        rows = await self._connections.do(
+            "bury", workers=list(dead), clean=list(dead.values()), lost=list(lost), now=self._now()
+        )
+        return [id for (id,) in rows]
+
+    async def _read_locks(self) -> None:
+        if stopwatch() - self._locks_read > _LOCKS_EVERY:
+            rows = await self._connections.ask("session_locks")
+            self._held = {high << 32 | low for high, low in rows}
+            self._locks_read = stopwatch()
+
+    def _is_gone(self, other: Any) -> bool:
+        """Whether the session of a worker has been gone for a while: its process died, and the server noticed."""
+        id: str = other["id"]
+        if not other["has_session"] or lock_key(id) in self._held:
+            self._missing.pop(id, None)
+            return False
+        return stopwatch() - self._missing.setdefault(id, self._locks_read) >= _MISSING
+
+    # --- claims -----------------------------------------------------------------------------------------------------
+    async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
+        """What needs running: running ones, waiting ones with mail or a request, and those whose time comes soon."""
+        given: dict[str, Any] = {"workflows": sorted(workflows), "due": due_before}
+        [(worth_it,)] = await self._connections.ask("is_claimable", **given)
+        if not worth_it:
+            return []
+        share = max(1, limit // max(1, len(workflows)))
+        rows = await self._connections.do("claim", worker=worker, limit=limit, share=share, **given)
+        return [Claimed(*row) for row in rows]
+
+    async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int:
+        """Forget finished instances and old events; returns how many went."""
+        now = self._clock.now()
+        instances = await self._connections.ask("prunable_instances", before=finished_before, limit=limit)
+        if instances:
+            instances = await self._connections.do("prune_instances", ids=[id for (id,) in instances])
+        await self._connections.do("forget_expired_data", at=now)
+        events = await self._connections.ask("prunable_events", before=accepted_before, at=now, limit=limit)
+        if events:
+            events = await self._connections.do("prune_events", seqs=[seq for (seq,) in events])
+        await self._connections.do("delete_spent_orphans")
+        return len(instances) + len(events)

@@ -1,0 +1,117 @@
+"""Shapes: the sets of fields that waits filter by. What this process knows of them, and of which events start what.
+
+An event gets a key for every shape of its type when it is dispatched, which is after its commit; a new shape is stored,
+and then the log is gone through once. So whichever becomes visible second finds the other, and no event lacks a key.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from romancy.core.matching import Filter, event_key
+from romancy.storage.postgres.connection import Connections
+from romancy.storage.protocol import WaitRow
+from romancy.storage.rows import content_type_of, matchable_data
+
+MAX_SHAPES = 16
+"""Sets of filtered fields per event type that get an index; a wait beyond it is found by scanning."""
+UNINDEXED = -1
+_CHUNK = 1000
+_logger = logging.getLogger("romancy")
+
+
+class Shapes:
+    """Shapes and triggers by event type; may be out of date, and `dispatch` says so when they are."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._known: dict[str, dict[str, int]] = {}
+        self._triggers: dict[str, list[tuple[str, int | None]]] = {}
+        self._unready: set[int] = set()
+        self._warned: set[str] = set()
+
+    def number(self, event_type: str, narrow: Filter) -> int:
+        """The number of a filter's shape; 0 for no filter, -1 where it has no index."""
+        if not narrow.fields:
+            return 0
+        return self._known.get(event_type, {}).get(narrow.fields, UNINDEXED)
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+    async def learn(self, waits: Iterable[WaitRow]) -> None:
+        """Before waits are stored: make sure that their shapes are, and that every event has its key."""
+        wanted = {(type, wait.filter.fields) for wait in waits if wait.filter.fields for type in wait.types}
+        missing = {pair for pair in wanted if pair[1] not in self._known.get(pair[0], {})}
+        if missing:
+            await self._refresh_shapes({type for type, _ in missing})
+        for event_type, fields in sorted(missing):
+            await self._learn(event_type, fields)
+
+    async def _learn(self, event_type: str, fields: str) -> None:
+        known = self._known.get(event_type, {})
+        if fields not in known:
+            if len(known) >= MAX_SHAPES:
+                self._warn(event_type)
+                return
+            await self._connections.do("insert_shape", type=event_type, fields=fields)
+            await self._refresh_shapes({event_type})
+        number = self._known[event_type][fields]
+        if number in self._unready:
+            # Whoever created it may have died over this; doing it twice does no harm.
+            await self._index_log(event_type, fields, number)
+            await self._connections.do("shape_is_ready", id=number)
+            self._unready.discard(number)
+
+    def _warn(self, event_type: str) -> None:
+        if event_type not in self._warned:
+            self._warned.add(event_type)
+            _logger.warning("event type %r is filtered in over %d ways; further are slow", event_type, MAX_SHAPES)
+
+    async def _refresh_shapes(self, types: Collection[str]) -> None:
+        rows = await self._connections.ask("shapes_of_types", types=list(types))
+        for event_type in types:
+            self._known[event_type] = {fields: id for type, id, fields, _ in rows if type == event_type}
+        self._unready |= {id for _, id, _, ready in rows if not ready}
+
+    async def _index_log(self, event_type: str, fields: str, number: int) -> None:
+        """A key for every event of the type that is there already; those still to come get theirs when dispatched."""
+        for query in ("untargeted_of_type", "targeted_of_type"):
+            after: dict[str, Any] = {"target": "", "xid": 0, "seq": 0}
+            while rows := await self._connections.ask(query, type=event_type, limit=_CHUNK, **after):
+                keys = [_key_of(fields, row) for row in rows]
+                found = [(key, row["xid"], row["seq"]) for key, row in zip(keys, rows, strict=True) if key is not None]
+                columns = [list(column) for column in zip(*found, strict=True)] or [[], [], []]
+                given = dict(zip(("keys", "xids", "seqs"), columns, strict=True))
+                await self._connections.do("insert_event_keys", shape=number, **given)
+                after = {name: rows[-1][name] for name in after}
+
+    # --- dispatching ------------------------------------------------------------------------------------------------
+    async def refresh(self, types: Collection[str]) -> None:
+        """Read what is known of these event types anew."""
+        rows = await self._connections.ask("known", types=list(types))
+        for event_type in types:
+            mine = [row for row in rows if row["type"] == event_type]
+            self._known[event_type] = {row["fields"]: row["id"] for row in mine if row["id"] is not None}
+            self._triggers[event_type] = [(row["workflow"], row["timeout"]) for row in mine if row["id"] is None]
+
+    def shapes(self, event_type: str) -> dict[str, int]:
+        return self._known.get(event_type, {})
+
+    def triggers(self, event_type: str) -> list[tuple[str, int | None]]:
+        """(workflow, timeout) of what an event of this type starts."""
+        return self._triggers.get(event_type, [])
+
+    def assumed(self, types: Collection[str]) -> dict[str, Any]:
+        """What `dispatch` compares with the truth."""
+        triggers = sorted((type, *trigger) for type in types for trigger in self.triggers(type))
+        return {
+            "types": list(types),
+            "shapes": sorted(number for type in types for number in self.shapes(type).values()),
+            "triggers": [f"{t} {workflow} {-1 if timeout is None else timeout}" for t, workflow, timeout in triggers],
+        }
+
+
+def _key_of(fields: str, row: Any) -> bytes | None:
+    data = matchable_data(row["data"], content_type_of(row["attrs"]))
+    return event_key(fields, row["subject"], row["source"], data)

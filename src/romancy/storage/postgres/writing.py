@@ -1,0 +1,260 @@
+"""One batch: the group commit in one statement, then what may only be done after it, with fresh snapshots.
+
+Everything is keyed (version and token, source and id, token and place), so a batch that is submitted again after an
+outage, with parts of it done or still under way on a connection we lost, is answered as if it were the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from romancy.core.failure import Failure
+from romancy.storage.postgres.connection import Connections
+from romancy.storage.postgres.dispatching import Dispatched, Dispatcher, Outcome
+from romancy.storage.postgres.gathering import Columns, entry_values, senders
+from romancy.storage.postgres.looking import Looker
+from romancy.storage.postgres.shapes import Shapes
+from romancy.storage.protocol import (
+    CANCEL,
+    FIRST_FINAL,
+    STATUS_NAMES,
+    Accept,
+    AcceptAnswer,
+    Answer,
+    Batch,
+    Commit,
+    RefusedValue,
+    Request,
+    RequestAnswer,
+    StartAnswer,
+    TransientError,
+)
+
+Tell = Callable[[set["str | None"], bool], None]
+"""Whom to wake (None: whoever is free), and whether an instance ended."""
+
+
+class BatchWriter:
+    """Applies batches."""
+
+    def __init__(self, connections: Connections, tell: Tell) -> None:
+        self._connections, self._tell = connections, tell
+        self.shapes = Shapes(connections)
+        self.looker = Looker(connections)
+        self.dispatcher = Dispatcher(connections, self.shapes)
+
+    async def apply(self, batch: Batch) -> Answer:
+        answer = Answer()
+        row = await self._write(batch)
+        answer.fenced = batch.worker is not None and row is not None and not row["alive"]
+        if batch.starts:
+            answer.starts = await self._answer_starts(batch, row, answer.fenced)
+        if batch.commits:
+            answer.commits = await self._answer_commits(batch, row)
+        looks: dict[tuple[str, str | None], None] = dict.fromkeys(batch.looks)
+        outcome = await self._accept(batch, row, answer)
+        looks.update(dict.fromkeys(outcome.mine))
+        if batch.requests:
+            answer.requests = await self._request(batch, outcome.owners)
+        _looks_of_commits(batch, answer, looks)
+        if looks and batch.worker is not None and not answer.fenced:
+            alive, answer.offers = await self._looker_look(looks, batch)
+            answer.fenced = not alive
+        self._announce(batch, answer, outcome.owners)
+        return answer
+
+    async def _looker_look(self, looks: dict[tuple[str, str | None], None], batch: Batch) -> tuple[bool, Any]:
+        assert batch.worker is not None
+        return await self.looker.look(looks, batch.worker, batch.at)
+
+    async def _write(self, batch: Batch) -> Any:
+        """The group commit. None: there is nothing to write."""
+        if len({commit.instance for commit in batch.commits}) < len(batch.commits):
+            raise RefusedValue("two commits of one instance can't share a batch")  # it is taken apart, in order
+        await self.shapes.learn(wait for commit in batch.commits for wait in commit.opened)
+        columns = Columns(batch, self.shapes, self.looker.settled)
+        if not columns.pieces and (batch.looks or batch.worker is None):
+            return None
+        [row] = await self._connections.write(self._connections.statements.write(columns.pieces), columns.given)
+        return row
+
+    # --- starts and commits -----------------------------------------------------------------------------------------
+    async def _answer_starts(self, batch: Batch, row: Any, fenced: bool) -> list[StartAnswer]:
+        created: set[str] = set(row["started"] or ())
+        answers: list[StartAnswer | None] = []
+        for start in batch.starts:
+            new = start.id in created
+            created.discard(start.id)  # its twin in the same batch comes too late
+            answers.append(StartAnswer(True, owned=start.mine and not fenced) if new else None)
+        if None in answers:
+            await self._resolve_starts(batch, answers, fenced)
+        return [answer for answer in answers if answer is not None]
+
+    async def _resolve_starts(self, batch: Batch, answers: list[StartAnswer | None], fenced: bool) -> None:
+        """Ids that were taken: by this very batch, submitted before, or by somebody else."""
+        rows = await self._connections.do(
+            "resolve_starts",
+            ids=[s.id for s in batch.starts],
+            workflows=[s.workflow for s in batch.starts],
+            inputs=[s.input for s in batch.starts],
+            token=batch.token,
+        )
+        existing = {row["n"] - 1: row for row in rows}
+        seen = {start.id for start, answer in zip(batch.starts, answers, strict=True) if answer is not None}
+        for n, start in enumerate(batch.starts):
+            if answers[n] is not None:
+                continue
+            if n not in existing:
+                raise TransientError(f"the instance {start.id!r} that had the id was removed just now")
+            if existing[n]["ours"] and start.id not in seen:
+                answers[n] = StartAnswer(True, owned=start.mine and not fenced)
+            else:
+                answers[n] = StartAnswer(False, existing[n]["same"], existing[n]["workflow"])
+            seen.add(start.id)
+
+    async def _answer_commits(self, batch: Batch, row: Any) -> list[bool]:
+        plain = [commit for commit in batch.commits if commit.plain]
+        applied = await self._appended(plain, batch, row) if plain else set[str]()
+        if len(plain) < len(batch.commits):
+            applied |= set(row["applied"] or ()) if row is not None and batch.worker is not None else set()
+        refused = [c.instance for c in batch.commits if c.instance not in applied and not c.plain]
+        if refused:
+            # Those that carry our token were applied by an earlier submission of this same batch.
+            rows = await self._connections.do("resolve_commits", ids=refused, token=batch.token)
+            applied |= {id for (id,) in rows}
+        return [commit.instance in applied for commit in batch.commits]
+
+    async def _appended(self, plain: list[Commit], batch: Batch, row: Any) -> set[str]:
+        """Plain commits whose entries are stored, by this submission or an earlier one."""
+        added: list[str] = (row["appended"] or []) if row is not None and batch.worker is not None else []
+        if len(added) == sum(len(commit.entries) for commit in plain):
+            return set(added)
+        rows = await self._connections.do(
+            "resolve_entries",
+            ids=[c.instance for c in plain],
+            firsts=[c.entries[0].n for c in plain],
+            lasts=[c.entries[-1].n for c in plain],
+        )
+        stored: dict[str, list[tuple[Any, ...]]] = {}
+        for instance, *entry in rows:
+            stored.setdefault(instance, []).append(tuple(entry))
+        return {c.instance for c in plain if stored.get(c.instance) == entry_values(c)}
+
+    # --- events -----------------------------------------------------------------------------------------------------
+    async def _accept(self, batch: Batch, row: Any, answer: Answer) -> Outcome:
+        applied = {c.instance for c, ok in zip(batch.commits, answer.commits, strict=True) if ok}
+        items = [(sender, item) for sender, item in senders(batch) if sender is None or sender in applied]
+        if not items:
+            return Outcome({})
+        answers = await self._numbers([item for _, item in items], batch, row)
+        fresh = [(a.seq, item) for a, (_, item) in zip(answers, items, strict=True) if not a.duplicate]
+        alive = [(seq, item) for seq, item in fresh if not _is_expired(item, batch.at)]
+        outcome = await self.dispatcher.dispatch(alive, batch) if alive else Outcome({})
+        for accepted, (sender, _) in zip(answers, items, strict=True):
+            done = Dispatched() if accepted.duplicate else outcome.by_seq.get(accepted.seq, Dispatched())
+            accepted.matched, accepted.started = done.matched, done.started
+            (answer.accepts if sender is None else answer.sent).append(accepted)
+        return outcome
+
+    async def _numbers(self, items: Sequence[Accept], batch: Batch, row: Any) -> list[AcceptAnswer]:
+        """The number of every event, and whether it was there before."""
+        new: dict[tuple[str, str], int] = {}
+        if row is not None and "seqs" in row and row["seqs"]:  # pyright: ignore[reportUnnecessaryContains]
+            new = dict(zip(zip(row["sources"], row["ids"], strict=True), row["seqs"], strict=True))
+        keys = [(item.event.source, item.event.id) for item in items]
+        known = {key: (seq, True) for key, seq in new.items()}
+        missing = [key for key in keys if key not in new]
+        if missing:
+            rows = await self._connections.do(
+                "resolve_events", sources=[s for s, _ in missing], ids=[id for _, id in missing], token=batch.token
+            )
+            known |= {(source, id): (seq, ours) for source, id, seq, ours in rows}
+        answers: list[AcceptAnswer] = []
+        for key in keys:
+            if key not in known:
+                raise TransientError(f"the event {key[1]!r} that was there was removed just now")
+            seq, ours = known[key]
+            known[key] = seq, False  # a twin in the same batch is a duplicate
+            answers.append(AcceptAnswer(seq, not ours, [], []))
+        return answers
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+    async def _request(self, batch: Batch, owners: set[str | None]) -> list[RequestAnswer]:
+        """Stored first, then looked whether it can be met at once: whoever claims the instance meanwhile finds it."""
+        requests = list(batch.requests)
+        instances = [_findable(request.instance) for request in requests]
+        await self._connections.do(
+            "insert_requests",
+            instances=instances,
+            kinds=[r.kind for r in requests],
+            payloads=[r.payload for r in requests],
+            ats=[r.at for r in requests],
+            token=batch.token,
+        )
+        cancels = [r for r in requests if r.kind == CANCEL]
+        await self._connections.do(
+            "cancel_at_once",
+            instances=[_findable(r.instance) for r in cancels],
+            ats=[r.at for r in cancels],
+            errors=[_reason(r) for r in cancels],
+        )
+        rows = await self._connections.do("request_answers", instances=instances, token=batch.token)
+        found = {row["n"] - 1: row for row in rows}
+        answers = [_request_answer(found.get(n)) for n in range(len(requests))]
+        owners |= {answer.owner for answer in answers if answer.id}
+        return answers
+
+    # --- telling others ---------------------------------------------------------------------------------------------
+    def _announce(self, batch: Batch, answer: Answer, owners: set[str | None]) -> None:
+        if any(s.created and not s.owned for s in answer.starts):
+            owners.add(None)
+        ended = False
+        for commit, applied in zip(batch.commits, answer.commits, strict=True):
+            if applied and commit.is_final:
+                ended = True
+            elif applied and commit.release:
+                ended = True  # blocked: whoever waits for it wants to know
+                owners.add(None)
+        ended = ended or any(r.status == "cancelled" for r in answer.requests)
+        owners.discard(batch.worker if batch.worker is not None else "")
+        if owners or ended:
+            self._tell(owners, ended)
+
+
+def _looks_of_commits(batch: Batch, answer: Answer, looks: dict[tuple[str, str | None], None]) -> None:
+    for commit, applied in zip(batch.commits, answer.commits, strict=True):
+        if not applied:
+            continue
+        groups: set[tuple[bytes, str]] = set()
+        for wait in commit.opened:
+            group = (wait.spec, wait.model)
+            if not wait.types or (wait.since is None and group in groups):
+                continue  # one look serves all that are alike: taking one event leads to the next
+            if wait.since is None:
+                groups.add(group)
+            looks[commit.instance, wait.op] = None
+        for op in commit.looks:
+            looks[commit.instance, op] = None
+
+
+def _is_expired(item: Accept, now: int) -> bool:
+    return item.event.expires_at is not None and item.event.expires_at <= now
+
+
+def _findable(instance: str) -> str:
+    """An id somebody asks for may be anything; what can't be stored can't be found."""
+    return "" if "\0" in instance else instance
+
+
+def _reason(request: Request) -> bytes:
+    return Failure("CancelledError", request.payload.decode() or "cancelled").encode()
+
+
+def _request_answer(row: Any) -> RequestAnswer:
+    if row is None:
+        return RequestAnswer(None, None)
+    status = STATUS_NAMES.get(row["status"], "blocked")
+    if row["status"] >= FIRST_FINAL:
+        return RequestAnswer(status, None)
+    return RequestAnswer(status, row["owner"], row["id"] or 0)

@@ -1,0 +1,370 @@
+-- What the PostgreSQL backend writes, and what follows a write; the rest is in postgres_owning.sql. "romancy." stands for
+-- the schema, ":name" for a parameter, "{name}" for another block.
+-- Each statement is a transaction of its own (autocommit, READ COMMITTED): no lock is ever held while a client thinks.
+--
+-- Write, commit, look. Whoever writes a wait or an event looks for the other kind after its own commit, with the fresh
+-- snapshot of a later statement. Let Cw and Ce be the moments a wait and an event become visible, Lw > Cw and Le > Ce
+-- their looks: if Cw < Ce, Le sees the wait, else Lw sees the event. A lock inside the writing statement would not do:
+-- its snapshot is older than the lock. A crash between commit and look is covered by `undispatched` (a sweep repeats
+-- it) and `unlooked` (whoever claims the instance looks). If both see it, the owner deduplicates by `consumed`.
+--
+-- Only the owner updates an instance, deletes its waits, writes its history and marks what it consumed; all others only
+-- add events, deliveries and requests. A commit holds KEY SHARE on its worker's row; taking over deletes that row, so it
+-- waits for commits under way, and later ones find no row. Claiming comes in a later statement, which sees all of them.
+
+-- === the group commit: one statement, composed of the pieces a batch needs ===
+
+-- name: write_fence
+fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE)
+-- name: write_starts
+started AS (INSERT INTO romancy.instances
+  (id, workflow, status, owner, token, birth, born, input, input_kind, deadline, created_at, updated_at)
+  SELECT x.id, x.workflow, 1, CASE WHEN x.mine THEN (SELECT id FROM fence) END, :token::bytea, :token,
+    pg_current_snapshot(), x.input, x.kind, x.deadline, x.at, x.at
+  FROM unnest(:start_ids::text[], :start_workflows::text[], :start_inputs::bytea[], :start_kinds::smallint[],
+    :start_deadlines::bigint[], :start_ats::bigint[], :start_mine::boolean[])
+    AS x(id, workflow, input, kind, deadline, at, mine)
+  ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id)
+-- The planner must not think that many of a big table are wanted, and read it from end to end: OFFSET 0 keeps the look-up
+-- by id apart, and what is asked of the row outside makes few of many. The update asks it again: it may wait for a lock.
+-- name: write_touches
+meant AS MATERIALIZED (SELECT x.*
+  FROM unnest(:ids::text[], :versions::bigint[], :ats::bigint[]) AS x(id, version, at), fence,
+    LATERAL (SELECT version, owner, status FROM romancy.instances i WHERE i.id = x.id OFFSET 0) i
+  WHERE i.version = x.version AND i.owner = fence.id AND i.status < 9),
+applied AS (UPDATE romancy.instances i SET version = i.version + 1, token = :token::bytea, updated_at = x.at
+  FROM meant x, fence
+  WHERE i.id = x.id AND i.version = x.version AND i.owner IS NOT DISTINCT FROM fence.id AND i.status < 9
+  RETURNING i.id)
+-- name: write_steps
+meant AS MATERIALIZED (SELECT x.*
+  FROM unnest(:ids::text[], :versions::bigint[], :ats::bigint[], :statuses::smallint[], :free::boolean[],
+    :outputs::bytea[], :errors::bytea[], :descriptions::text[])
+    AS x(id, version, at, status, free, output, error, description), fence,
+    LATERAL (SELECT version, owner, status FROM romancy.instances i WHERE i.id = x.id OFFSET 0) i
+  WHERE i.version = x.version AND i.owner = fence.id AND i.status < 9),
+applied AS (UPDATE romancy.instances i SET version = i.version + 1, token = :token::bytea, status = x.status,
+    owner = CASE WHEN x.free THEN NULL ELSE i.owner END, updated_at = x.at,
+    finished_at = CASE WHEN x.status >= 10 THEN x.at END, output = x.output, error = x.error,
+    description = coalesce(x.description, i.description)
+  FROM meant x, fence
+  WHERE i.id = x.id AND i.version = x.version AND i.owner IS NOT DISTINCT FROM fence.id AND i.status < 9
+  RETURNING i.id, x.status >= 10 AS ended)
+-- name: write_entries
+entries AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, payload, event)
+  SELECT x.* FROM unnest(:entry_instances::text[], :entry_ns::bigint[], :entry_kinds::smallint[], :entry_ops::text[],
+    :entry_ats::bigint[], :entry_inputs::bytea[], :entry_payloads::bytea[], :entry_events::bigint[])
+    AS x(instance, n, kind, op, at, input, payload, event)
+  WHERE x.instance IN (SELECT id FROM applied))
+-- Plain commits leave the instance's row alone: that no entry from the first on is there, and that nobody takes the
+-- instance from a worker whose row is locked, makes this a compare-and-set. Only the same batch, submitted before and
+-- still under way on a connection that was lost, can add the same entries meanwhile: hence ON CONFLICT. Other entries in
+-- their place must never be: then the whole statement fails, by making a number of the words that say so.
+-- name: write_appended
+added AS MATERIALIZED (SELECT x.* FROM unnest(:added_instances::text[], :added_ns::bigint[], :added_kinds::smallint[],
+    :added_ops::text[], :added_ats::bigint[], :added_inputs::bytea[], :added_payloads::bytea[], :added_events::bigint[])
+    AS x(instance, n, kind, op, at, input, payload, event)),
+mine AS MATERIALIZED (SELECT x.id, x.first, i.is_new
+  FROM unnest(:plain_ids::text[], :plain_versions::bigint[], :plain_firsts::bigint[]) AS x(id, version, first), fence,
+    LATERAL (SELECT version, owner, status,
+      NOT EXISTS (SELECT 1 FROM romancy.history h WHERE h.instance = x.id AND h.n >= x.first) AS is_new
+      FROM romancy.instances i WHERE i.id = x.id OFFSET 0) i
+  WHERE i.version = x.version AND i.owner = fence.id AND i.status < 9),
+strange AS MATERIALIZED (SELECT m.id FROM mine m CROSS JOIN LATERAL (SELECT * FROM romancy.history h
+    WHERE h.instance = m.id AND h.n >= m.first OFFSET 0) h
+  WHERE NOT m.is_new AND NOT EXISTS (SELECT 1 FROM added a WHERE a.instance = h.instance AND a.n = h.n
+    AND (a.kind, a.op, a.at) = (h.kind, h.op, h.at) AND a.input IS NOT DISTINCT FROM h.input
+    AND a.payload IS NOT DISTINCT FROM h.payload AND a.event IS NOT DISTINCT FROM h.event) LIMIT 1),
+appended AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, payload, event)
+  SELECT * FROM added WHERE instance IN (SELECT id FROM mine WHERE is_new) ON CONFLICT DO NOTHING RETURNING instance)
+-- name: write_ended
+ended_deliveries AS (DELETE FROM romancy.deliveries WHERE instance IN (SELECT id FROM applied WHERE ended)),
+ended_requests AS (DELETE FROM romancy.requests WHERE instance IN (SELECT id FROM applied WHERE ended)),
+ended_unlooked AS (DELETE FROM romancy.unlooked WHERE instance IN (SELECT id FROM applied WHERE ended))
+-- name: write_consumed
+consumed AS (INSERT INTO romancy.consumed (instance, event, op)
+  SELECT x.* FROM unnest(:taken_instances::text[], :taken_events::bigint[], :taken_ops::text[]) AS x(instance, event, op)
+  WHERE x.instance IN (SELECT id FROM applied))
+-- name: write_marks
+marks AS (INSERT INTO romancy.marks (instance, type, shape, key, model, xid, seq)
+  SELECT DISTINCT ON (x.instance, x.type, x.shape, x.key, x.model)
+    x.instance, x.type, x.shape, x.key, x.model, x.xid::text::xid8, x.seq
+  FROM unnest(:mark_instances::text[], :mark_types::text[], :mark_shapes::integer[], :mark_keys::bytea[],
+    :mark_models::text[], :mark_xids::bigint[], :mark_seqs::bigint[]) AS x(instance, type, shape, key, model, xid, seq)
+  WHERE x.instance IN (SELECT id FROM applied)
+  ORDER BY x.instance, x.type, x.shape, x.key, x.model, x.xid DESC, x.seq DESC
+  ON CONFLICT (instance, type, shape, key, model) DO UPDATE SET xid = excluded.xid, seq = excluded.seq)
+-- name: write_misfits
+misfits AS (INSERT INTO romancy.misfits (instance, model, event, op, error)
+  SELECT x.* FROM unnest(:misfit_instances::text[], :misfit_models::text[], :misfit_events::bigint[],
+    :misfit_ops::text[], :misfit_errors::text[]) AS x(instance, model, event, op, error)
+  WHERE x.instance IN (SELECT id FROM applied) ON CONFLICT DO NOTHING)
+-- name: write_closed
+closed AS (DELETE FROM romancy.waits w USING unnest(:closed_instances::text[], :closed_ops::text[]) AS x(instance, op)
+  WHERE w.instance = x.instance AND w.op = x.op AND x.instance IN (SELECT id FROM applied)),
+closed_keys AS (DELETE FROM romancy.wait_keys k
+  USING unnest(:closed_instances::text[], :closed_ops::text[]) AS x(instance, op)
+  WHERE k.instance = x.instance AND k.op = x.op AND x.instance IN (SELECT id FROM applied))
+-- name: write_hints
+hints AS (DELETE FROM romancy.deliveries d
+  USING unnest(:hint_instances::text[], :hint_events::bigint[]) AS x(instance, event)
+  WHERE d.instance = x.instance AND d.event = x.event AND x.instance IN (SELECT id FROM applied))
+-- name: write_opened
+opened AS (INSERT INTO romancy.waits (instance, op, due_at, born, since, model, spec, location, created_at)
+  SELECT x.instance, x.op, x.due, CASE WHEN x.fresh THEN pg_current_snapshot() END, x.since, x.model, x.spec,
+    x.location, x.at
+  FROM unnest(:wait_instances::text[], :wait_ops::text[], :wait_dues::bigint[], :wait_fresh::boolean[],
+    :wait_sinces::bigint[], :wait_models::text[], :wait_specs::bytea[], :wait_locations::text[], :wait_ats::bigint[])
+    AS x(instance, op, due, fresh, since, model, spec, location, at)
+  WHERE x.instance IN (SELECT id FROM applied) ON CONFLICT DO NOTHING)
+-- name: write_keys
+opened_keys AS (INSERT INTO romancy.wait_keys (type, shape, key, instance, op)
+  SELECT x.* FROM unnest(:key_types::text[], :key_shapes::integer[], :key_keys::bytea[], :key_instances::text[],
+    :key_ops::text[]) AS x(type, shape, key, instance, op)
+  WHERE x.instance IN (SELECT id FROM applied) ON CONFLICT DO NOTHING)
+-- name: write_unlooked
+unlooked AS (INSERT INTO romancy.unlooked (instance) SELECT x.id FROM unnest(:unlooked::text[]) AS x(id)
+  WHERE x.id IN (SELECT id FROM applied) ON CONFLICT DO NOTHING)
+-- name: write_attempts
+attempts AS (INSERT INTO romancy.attempts (instance, op, n, first_at, next_due, error, progress, crashes, started)
+  SELECT x.* FROM unnest(:attempt_instances::text[], :attempt_ops::text[], :attempt_ns::integer[],
+    :attempt_firsts::bigint[], :attempt_dues::bigint[], :attempt_errors::bytea[], :attempt_progress::bytea[],
+    :attempt_crashes::integer[], :attempt_started::boolean[])
+    AS x(instance, op, n, first_at, next_due, error, progress, crashes, started)
+  WHERE x.instance IN (SELECT id FROM applied)
+  ON CONFLICT (instance, op) DO UPDATE SET n = excluded.n, next_due = excluded.next_due, error = excluded.error,
+    progress = excluded.progress, crashes = excluded.crashes, started = excluded.started)
+-- name: write_attempts_done
+attempts_done AS (DELETE FROM romancy.attempts a
+  USING unnest(:tried_instances::text[], :tried_ops::text[]) AS x(instance, op)
+  WHERE a.instance = x.instance AND a.op = x.op AND x.instance IN (SELECT id FROM applied))
+-- name: write_requests_done
+requests_done AS (DELETE FROM romancy.requests r
+  USING unnest(:asked_instances::text[], :asked_ids::bigint[]) AS x(instance, id)
+  WHERE r.id = x.id AND x.instance IN (SELECT id FROM applied))
+-- Numbers are drawn in the order of the batch; rows go in by (source, id), so that two batches can't lock each other out.
+-- name: write_events
+numbered AS MATERIALIZED (SELECT nextval('romancy.event_numbers') AS seq, x.*
+  FROM unnest(:event_sources::text[], :event_ids::text[], :event_types::text[], :event_subjects::text[],
+    :event_times::bigint[], :event_targets::text[], :event_attrs::bytea[], :event_datas::bytea[],
+    :event_accepted::bigint[], :event_expires::bigint[], :event_unfit::text[], :event_senders::text[])
+    AS x(source, id, type, subject, time, target, attrs, data, accepted_at, expires_at, unfit, sender)),
+accepted AS (INSERT INTO romancy.events
+  (seq, source, id, type, subject, time, target, attrs, data, token, accepted_at, expires_at)
+  SELECT seq, source, id, type, subject, time, target, attrs, data, :token::bytea, accepted_at, expires_at FROM numbered
+  {senders} ORDER BY source, id, seq ON CONFLICT (source, id) DO NOTHING RETURNING source, id, seq),
+undispatched AS (INSERT INTO romancy.undispatched (event, seen, unfit, at)
+  SELECT seq, pg_current_snapshot(), n.unfit, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+  FROM accepted JOIN numbered n USING (seq) WHERE n.expires_at IS NULL OR n.expires_at > :at::bigint)
+
+-- name: resolve_commits
+SELECT id FROM romancy.instances WHERE id = ANY(:ids::text[]) AND token = :token::bytea
+-- name: resolve_entries
+SELECT h.instance, h.n, h.kind, h.op, h.at, h.input, h.payload, h.event
+FROM unnest(:ids::text[], :firsts::bigint[], :lasts::bigint[]) AS x(id, first, last)
+CROSS JOIN LATERAL (SELECT * FROM romancy.history h WHERE h.instance = x.id AND h.n BETWEEN x.first AND x.last OFFSET 0) h
+ORDER BY h.instance, h.n
+-- name: resolve_starts
+SELECT x.n, i.workflow, i.workflow = x.workflow AND i.input = x.input AS same, i.birth = :token::bytea AS ours
+FROM unnest(:ids::text[], :workflows::text[], :inputs::bytea[]) WITH ORDINALITY AS x(id, workflow, input, n)
+CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE i.id = x.id OFFSET 0) i
+-- name: resolve_events
+SELECT e.source, e.id, e.seq, e.token = :token::bytea AS ours
+FROM unnest(:sources::text[], :ids::text[]) AS x(source, id)
+CROSS JOIN LATERAL (SELECT * FROM romancy.events e WHERE e.source = x.source AND e.id = x.id OFFSET 0) e
+
+-- === an event looks for waits ===
+
+-- name: known
+SELECT type, id, fields, NULL::text AS workflow, NULL::bigint AS timeout FROM romancy.shapes WHERE type = ANY(:types::text[])
+UNION ALL SELECT type, NULL, NULL, workflow, timeout FROM romancy.triggers WHERE type = ANY(:types)
+-- Does nothing unless shapes and triggers are what the keys and starts were computed by. Need not be flushed to disk at
+-- once: what is lost in a crash of the server is still undispatched.
+-- name: dispatch
+WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
+fresh AS MATERIALIZED (SELECT
+  (SELECT coalesce(array_agg(id ORDER BY id), '{}') FROM romancy.shapes WHERE type = ANY(:types::text[]))
+    = :shapes::integer[]
+  AND (SELECT coalesce(array_agg(type || ' ' || workflow || ' ' || coalesce(timeout, -1) ORDER BY type, workflow), '{}')
+    FROM romancy.triggers WHERE type = ANY(:types)) = :triggers::text[] AS ok,
+  set_config('synchronous_commit', 'off', true) AS unhurried),
+e AS MATERIALIZED (SELECT e.seq, e.xid, e.type, e.target, u.seen FROM fresh, romancy.events e
+  LEFT JOIN romancy.undispatched u ON u.event = e.seq WHERE fresh.ok AND e.seq = ANY(:seqs::bigint[])),
+k AS MATERIALIZED (
+  SELECT e.seq, e.xid, e.type, e.target, s.shape, ''::bytea AS key FROM e, (VALUES (0), (-1)) AS s(shape)
+  UNION ALL SELECT e.seq, e.xid, e.type, e.target, x.shape, x.key
+  FROM unnest(:key_seqs::bigint[], :key_shapes::integer[], :key_keys::bytea[]) AS x(seq, shape, key) JOIN e USING (seq)),
+indexed AS (INSERT INTO romancy.event_keys (shape, key, xid, seq) SELECT shape, key, xid, seq FROM k WHERE shape > 0
+  ON CONFLICT DO NOTHING),
+found AS (
+  SELECT k.seq, k.shape, y.instance, y.op FROM k CROSS JOIN LATERAL (SELECT instance, op FROM romancy.wait_keys y
+    WHERE y.type = k.type AND y.shape = k.shape AND y.key = k.key OFFSET 0) y WHERE k.target IS NULL
+  UNION ALL SELECT k.seq, k.shape, y.instance, y.op FROM k CROSS JOIN LATERAL (SELECT instance, op FROM romancy.wait_keys y
+    WHERE y.type = k.type AND y.shape = k.shape AND y.key = k.key AND y.instance = k.target OFFSET 0) y
+    WHERE k.target IS NOT NULL),
+matched AS MATERIALIZED (
+  SELECT f.seq, f.shape, f.instance, min(f.op) AS op, w.model, w.spec
+  FROM found f CROSS JOIN LATERAL (SELECT * FROM romancy.waits w WHERE w.instance = f.instance AND w.op = f.op OFFSET 0) w
+  GROUP BY f.seq, f.shape, f.instance, w.model, w.spec,
+    CASE WHEN w.born IS NULL AND w.since IS NULL THEN '' ELSE f.op END),
+delivered AS (INSERT INTO romancy.deliveries (instance, event) SELECT DISTINCT instance, seq FROM matched
+  ORDER BY instance, seq ON CONFLICT DO NOTHING),
+started AS (INSERT INTO romancy.instances (id, workflow, status, owner, token, birth, born, trigger_xid, trigger_seq,
+    input, input_kind, deadline, created_at, updated_at)
+  SELECT x.id, x.workflow, 1, CASE WHEN x.mine THEN (SELECT id FROM fence) END, :token::bytea, :token,
+    coalesce(e.seen, pg_current_snapshot()), e.xid, e.seq, x.input, :kind::smallint, x.deadline, :at::bigint, :at
+  FROM unnest(:new_seqs::bigint[], :new_ids::text[], :new_workflows::text[], :new_mine::boolean[], :new_inputs::bytea[],
+    :new_deadlines::bigint[]) AS x(seq, id, workflow, mine, input, deadline) JOIN e USING (seq)
+  ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id, owner),
+dispatched AS (DELETE FROM romancy.undispatched u USING e WHERE u.event = e.seq)
+SELECT fresh.ok, r.* FROM fresh LEFT JOIN (
+  SELECT 1 AS what, m.seq, m.shape, m.instance, m.op, m.model, m.spec,
+    CASE WHEN o.id IS NULL THEN i.owner END AS owner
+  FROM matched m LEFT JOIN LATERAL (SELECT owner FROM romancy.instances i WHERE i.id = m.instance OFFSET 0) i ON true
+  LEFT JOIN romancy.orphans o ON o.id = i.owner
+  UNION ALL SELECT 2, NULL, NULL, id, NULL, NULL, NULL, owner FROM started
+  UNION ALL SELECT 2, NULL, NULL, id, NULL, NULL, NULL, owner FROM romancy.instances, fresh
+    WHERE fresh.ok AND id = ANY(:new_ids) AND birth = :token
+) r ON true
+-- name: left_undispatched
+SELECT e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at, u.unfit
+FROM romancy.undispatched u JOIN romancy.events e ON e.seq = u.event
+WHERE u.at < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - :age::bigint ORDER BY u.event LIMIT 500
+
+-- name: insert_shape
+INSERT INTO romancy.shapes (type, fields) VALUES (:type::text, :fields::text) ON CONFLICT DO NOTHING
+-- name: shapes_of_types
+SELECT type, id, fields, ready FROM romancy.shapes WHERE type = ANY(:types::text[])
+-- name: shape_is_ready
+UPDATE romancy.shapes SET ready = true WHERE id = :id::integer AND NOT ready
+-- name: untargeted_of_type
+SELECT '' AS target, xid::text::bigint AS xid, seq, subject, source, data, attrs FROM romancy.events
+WHERE type = :type::text AND target IS NULL AND (xid, seq) > (:xid::bigint::text::xid8, :seq::bigint)
+ORDER BY target, xid, seq LIMIT :limit::integer
+-- name: targeted_of_type
+SELECT target, xid::text::bigint AS xid, seq, subject, source, data, attrs FROM romancy.events
+WHERE type = :type::text AND (target, xid, seq) > (:target::text, :xid::bigint::text::xid8, :seq::bigint)
+ORDER BY target, xid, seq LIMIT :limit::integer
+-- name: insert_event_keys
+INSERT INTO romancy.event_keys (shape, key, xid, seq) SELECT :shape::integer, x.key, x.xid::text::xid8, x.seq
+FROM unnest(:keys::bytea[], :xids::bigint[], :seqs::bigint[]) AS x(key, xid, seq)
+WHERE EXISTS (SELECT 1 FROM romancy.events e WHERE e.seq = x.seq) ON CONFLICT DO NOTHING
+
+-- === a wait looks for events ===
+
+-- ORDER BY target, though it is the same for all: else the planner does not see that the index is in order.
+-- Filtered waits also hear of `pending` events, whose keys are not written yet: the caller judges them by their data.
+-- name: look
+WITH alive AS MATERIALIZED (SELECT EXISTS (SELECT 1 FROM romancy.workers WHERE id = :worker::text) AS yes,
+  set_config('synchronous_commit', 'off', true) AS unhurried),
+asked AS MATERIALIZED (SELECT x.instance, x.op, i.born, i.trigger_xid, i.trigger_seq
+  FROM alive, unnest(:instances::text[], :ops::text[]) AS x(instance, op),
+    LATERAL (SELECT * FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
+  WHERE alive.yes AND i.owner IS NOT DISTINCT FROM :worker AND i.status < 9),
+grouped AS MATERIALIZED (SELECT a.instance, min(w.op) AS op
+  FROM asked a CROSS JOIN LATERAL (SELECT * FROM romancy.waits w
+    WHERE w.instance = a.instance AND w.spec <> '' AND w.op = coalesce(a.op, w.op) OFFSET 0) w
+  GROUP BY a.instance, a.op, w.model, w.spec, CASE WHEN w.born IS NULL AND w.since IS NULL THEN '' ELSE w.op END),
+k AS MATERIALIZED (SELECT DISTINCT ON (g.instance, g.op, y.type, y.shape, y.key)
+    g.instance, g.op, w.model, w.spec, w.since, coalesce(w.born, a.born) AS born, a.trigger_xid, a.trigger_seq,
+    y.type, y.shape, y.key, w.born IS NULL AND w.since IS NULL AS reaches_back,
+    CASE WHEN w.since IS NOT NULL THEN '0'::xid8
+      ELSE greatest(pg_snapshot_xmin(coalesce(w.born, a.born)), m.xid) END AS floor_xid,
+    CASE WHEN w.since IS NULL AND m.xid >= pg_snapshot_xmin(coalesce(w.born, a.born)) THEN m.seq ELSE 0 END AS floor_seq
+  FROM grouped g JOIN asked a ON a.instance = g.instance
+  CROSS JOIN LATERAL (SELECT * FROM romancy.waits w WHERE w.instance = g.instance AND w.op = g.op OFFSET 0) w
+  CROSS JOIN LATERAL (SELECT * FROM romancy.wait_keys y WHERE y.instance = g.instance AND y.op = g.op OFFSET 0) y
+  LEFT JOIN LATERAL (SELECT * FROM romancy.marks m WHERE m.instance = g.instance AND m.type = y.type
+    AND m.shape = y.shape AND m.key = y.key AND m.model = w.model OFFSET 0) m ON true),
+found AS MATERIALIZED (SELECT DISTINCT ON (k.instance, k.op) k.instance, k.op, k.model, k.spec, k.reaches_back,
+    c.xid, c.seq
+  FROM k CROSS JOIN LATERAL (
+    (SELECT e.xid, e.seq FROM romancy.events e
+     WHERE k.shape = 0 AND e.type = k.type AND e.target IS NULL AND (e.xid, e.seq) > (k.floor_xid, k.floor_seq) AND {free}
+     ORDER BY e.target, e.xid, e.seq LIMIT 1)
+    UNION ALL
+    (SELECT e.xid, e.seq FROM romancy.events e
+     WHERE k.shape = 0 AND e.type = k.type AND e.target = k.instance AND (e.xid, e.seq) > (k.floor_xid, k.floor_seq)
+       AND {free} ORDER BY e.target, e.xid, e.seq LIMIT 1)
+    UNION ALL
+    (SELECT y.xid, y.seq FROM romancy.event_keys y CROSS JOIN LATERAL (SELECT 1 FROM romancy.events e
+       WHERE e.seq = y.seq AND (e.target IS NULL OR e.target = k.instance) AND {free} OFFSET 0) e
+     WHERE k.shape > 0 AND y.shape = k.shape AND y.key = k.key AND (y.xid, y.seq) > (k.floor_xid, k.floor_seq)
+     ORDER BY y.xid, y.seq LIMIT 1)
+  ) c ORDER BY k.instance, k.op, c.xid, c.seq),
+pending AS MATERIALIZED (SELECT k.instance, k.op, array_agg(u.event) AS events
+  FROM k CROSS JOIN LATERAL (SELECT u.event FROM romancy.undispatched u CROSS JOIN LATERAL (
+      SELECT 1 FROM romancy.events e WHERE e.seq = u.event AND e.type = k.type
+        AND (e.target IS NULL OR e.target = k.instance) AND {free} OFFSET 0) e OFFSET 0) u
+  WHERE k.shape > 0 GROUP BY k.instance, k.op),
+scans AS MATERIALIZED (SELECT k.instance, k.op, array_agg(k.type) AS types FROM k WHERE k.shape < 0
+  GROUP BY k.instance, k.op),
+hinted AS (INSERT INTO romancy.deliveries (instance, event) SELECT DISTINCT instance, seq FROM found
+  ORDER BY instance, seq ON CONFLICT DO NOTHING),
+looked AS (DELETE FROM romancy.unlooked l USING asked a WHERE l.instance = a.instance
+  AND NOT EXISTS (SELECT 1 FROM pending p WHERE p.instance = a.instance)
+  AND NOT EXISTS (SELECT 1 FROM scans s WHERE s.instance = a.instance))
+SELECT alive.yes, r.* FROM alive LEFT JOIN (
+  SELECT k.instance, k.op, k.model, k.spec, k.reaches_back, f.xid::text::bigint AS xid,
+    f.xid < pg_snapshot_xmin(pg_current_snapshot()) AS settled, p.events AS pending, s.types AS scans,
+    e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at
+  FROM (SELECT DISTINCT instance, op, model, spec, reaches_back FROM k) k
+  LEFT JOIN found f ON f.instance = k.instance AND f.op = k.op
+  LEFT JOIN LATERAL (SELECT * FROM romancy.events e WHERE e.seq = f.seq OFFSET 0) e ON true
+  LEFT JOIN pending p ON p.instance = k.instance AND p.op = k.op
+  LEFT JOIN scans s ON s.instance = k.instance AND s.op = k.op
+  WHERE f.seq IS NOT NULL OR p.events IS NOT NULL OR s.types IS NOT NULL) r ON true
+-- Whether a wait k may still take an event e, besides type, filter, target and place.
+-- name: free
+(k.since <= e.accepted_at OR k.since IS NULL AND NOT pg_visible_in_snapshot(e.xid, k.born)
+    AND (k.trigger_seq IS NULL OR e.seq > k.trigger_seq OR e.xid <> k.trigger_xid))
+  AND (e.expires_at IS NULL OR e.expires_at > :at::bigint)
+  AND NOT EXISTS (SELECT 1 FROM romancy.consumed c WHERE c.instance = k.instance AND c.event = e.seq)
+  AND NOT EXISTS (SELECT 1 FROM romancy.misfits f WHERE f.instance = k.instance AND f.model = k.model AND f.event = e.seq)
+-- name: look_scan
+SELECT e.xid::text::bigint AS xid, e.seq, e.subject, e.source, e.data, e.attrs
+FROM romancy.instances i JOIN LATERAL (SELECT w.model, w.since, coalesce(w.born, i.born) AS born, i.trigger_xid,
+    i.trigger_seq, w.instance FROM romancy.waits w WHERE w.instance = i.id AND w.op = :op::text OFFSET 0) k ON true
+CROSS JOIN LATERAL (SELECT * FROM romancy.events e WHERE e.type = :type::text
+  AND (e.target IS NULL OR e.target = k.instance) AND (e.xid, e.seq) > (:xid::bigint::text::xid8, :seq::bigint) AND {free}
+  ORDER BY e.xid, e.seq LIMIT 200) e
+WHERE i.id = :instance::text ORDER BY e.xid, e.seq
+-- name: events
+SELECT xid::text::bigint AS xid, seq, source, id, type, subject, time, target, attrs, data, accepted_at, expires_at
+FROM romancy.events WHERE seq = ANY(:seqs::bigint[])
+-- name: hint
+WITH hinted AS (INSERT INTO romancy.deliveries (instance, event)
+  SELECT x.instance, x.event FROM unnest(:found_instances::text[], :found_events::bigint[]) AS x(instance, event)
+  ON CONFLICT DO NOTHING)
+DELETE FROM romancy.unlooked WHERE instance = ANY(:instances::text[])
+
+-- === requests ===
+
+-- name: insert_requests
+INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
+SELECT x.instance, x.kind, x.payload, x.at, :token::bytea, x.n
+FROM unnest(:instances::text[], :kinds::smallint[], :payloads::bytea[], :ats::bigint[]) WITH ORDINALITY
+  AS x(instance, kind, payload, at, n)
+CROSS JOIN LATERAL (SELECT status FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
+WHERE i.status < 10 ORDER BY x.n ON CONFLICT (token, n) DO NOTHING
+-- A blocked instance has no code that could clean up; one nobody ever ran has nothing to clean up.
+-- name: cancel_at_once
+WITH cancelled AS (UPDATE romancy.instances i SET status = 12, owner = NULL, version = version + 1, finished_at = x.at,
+    updated_at = x.at, error = x.error
+  FROM unnest(:instances::text[], :ats::bigint[], :errors::bytea[]) AS x(instance, at, error)
+  WHERE i.id = ANY(:instances) AND i.id = x.instance AND (i.status = 9 OR i.status = 1 AND i.owner IS NULL AND i.version = 0) RETURNING i.id),
+d AS (DELETE FROM romancy.deliveries WHERE instance IN (SELECT id FROM cancelled)),
+r AS (DELETE FROM romancy.requests WHERE instance IN (SELECT id FROM cancelled)),
+a AS (DELETE FROM romancy.attempts WHERE instance IN (SELECT id FROM cancelled)),
+u AS (DELETE FROM romancy.unlooked WHERE instance IN (SELECT id FROM cancelled)),
+k AS (DELETE FROM romancy.wait_keys WHERE instance IN (SELECT id FROM cancelled)),
+w AS (DELETE FROM romancy.waits WHERE instance IN (SELECT id FROM cancelled))
+SELECT id FROM cancelled
+-- name: request_answers
+SELECT x.n, i.status, CASE WHEN o.id IS NULL THEN i.owner END AS owner, r.id
+FROM unnest(:instances::text[]) WITH ORDINALITY AS x(instance, n)
+CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
+LEFT JOIN romancy.requests r ON r.token = :token::bytea AND r.n = x.n LEFT JOIN romancy.orphans o ON o.id = i.owner
+-- name: resume_blocked
+UPDATE romancy.instances SET status = 1, owner = NULL, version = version + 1, error = NULL
+WHERE id = :id::text AND status = 9

@@ -1,0 +1,190 @@
+-- Workers, claims, pruning and reads of the PostgreSQL backend; see the head of postgres.sql.
+
+-- === workers and claims; :now is null but in tests: then the database's clock rules ===
+
+-- name: announce
+WITH wanted AS MATERIALIZED (SELECT * FROM unnest(:types::text[], :names::text[], :timeouts::bigint[])
+    AS x(type, workflow, timeout)),
+gone AS (DELETE FROM romancy.triggers t WHERE t.workflow = ANY(:workflows::text[])
+  AND NOT EXISTS (SELECT 1 FROM wanted w WHERE w.type = t.type AND w.workflow = t.workflow))
+INSERT INTO romancy.triggers (type, workflow, timeout) SELECT type, workflow, timeout FROM wanted ORDER BY 1, 2
+ON CONFLICT (type, workflow) DO UPDATE SET timeout = excluded.timeout
+WHERE triggers.timeout IS DISTINCT FROM excluded.timeout
+-- name: insert_worker
+INSERT INTO romancy.workers (id, host, until, started_at, has_session)
+SELECT :worker::text, :host::text, now + :lease::bigint, now, :session::boolean FROM {now}
+-- name: renew_worker
+UPDATE romancy.workers SET until = now + :lease::bigint, has_session = :session::boolean FROM {now}
+WHERE id = :worker::text RETURNING id
+-- name: other_workers
+SELECT id, until < now AS ended, has_session FROM romancy.workers, {now} WHERE id <> :worker::text
+-- name: session_locks
+SELECT classid::bigint AS high, objid::bigint AS low FROM pg_locks
+WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+-- Its instances are looked at in a later statement: this one waits for commits under way, and can't see them.
+-- name: bury
+WITH gone AS (DELETE FROM romancy.workers w USING unnest(:workers::text[], :clean::boolean[]) AS x(id, clean), {now}
+  WHERE w.id = x.id AND (w.until < now OR w.id = ANY(:lost::text[])) RETURNING w.id, x.clean, now)
+INSERT INTO romancy.orphans (id, at, clean) SELECT id, now, clean FROM gone ON CONFLICT DO NOTHING RETURNING id
+-- name: delete_spent_orphans
+DELETE FROM romancy.orphans o WHERE NOT EXISTS (SELECT 1 FROM romancy.instances i WHERE i.owner = o.id AND i.status < 9)
+-- name: now
+(SELECT coalesce(:now::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS clock
+
+-- Reads only, so that a sweep that finds nothing writes nothing. ORDER BY makes it go by the index, also when the
+-- planner believes that there is plenty and any row will do.
+-- name: is_claimable
+SELECT EXISTS (SELECT 1 FROM unnest(:workflows::text[]) AS w(name) CROSS JOIN LATERAL
+    (SELECT 1 FROM romancy.instances i WHERE i.owner IS NULL AND i.status = 1 AND i.workflow = w.name
+     ORDER BY i.id LIMIT 1) i)
+  OR EXISTS (SELECT 1 FROM romancy.orphans o CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
+      WHERE i.owner = o.id AND i.status = 1 AND i.workflow = ANY(:workflows) ORDER BY i.id LIMIT 1) i)
+  OR EXISTS (SELECT 1 FROM romancy.deliveries d CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
+      WHERE i.id = d.instance AND {claimable} OFFSET 0) i)
+  OR EXISTS (SELECT 1 FROM romancy.unlooked d CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
+      WHERE i.id = d.instance AND {claimable} OFFSET 0) i)
+  OR EXISTS (SELECT 1 FROM romancy.requests d CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
+      WHERE i.id = d.instance AND {claimable} OFFSET 0) i)
+  OR (EXISTS (SELECT 1 FROM romancy.orphans)
+      OR EXISTS (SELECT 1 FROM unnest(:workflows) AS w(name) CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
+        WHERE i.owner IS NULL AND i.status < 9 AND i.workflow = w.name
+        ORDER BY i.status, i.id LIMIT 1) i))
+    AND (SELECT true FROM (SELECT instance FROM romancy.waits WHERE due_at <= :due::bigint ORDER BY due_at) d
+      CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i WHERE i.id = d.instance AND {claimable} OFFSET 0) i
+      LIMIT 1) IS NOT NULL
+-- name: claimable
+i.status < 9 AND i.workflow = ANY(:workflows::text[])
+  AND (i.owner IS NULL OR EXISTS (SELECT 1 FROM romancy.orphans o WHERE o.id = i.owner))
+-- Others may be at it too: what they have locked is passed over. Running ones go by workflow, each its share.
+-- name: claim
+WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
+asked AS MATERIALIZED (SELECT i.id FROM (SELECT DISTINCT instance FROM romancy.requests) d CROSS JOIN LATERAL
+  (SELECT i.id FROM romancy.instances i WHERE i.id = d.instance AND {claimable} FOR NO KEY UPDATE SKIP LOCKED) i
+  LIMIT :limit::integer),
+mailed AS MATERIALIZED (SELECT i.id FROM (SELECT DISTINCT instance FROM romancy.deliveries) d CROSS JOIN LATERAL
+  (SELECT i.id FROM romancy.instances i WHERE i.id = d.instance AND {claimable} FOR NO KEY UPDATE SKIP LOCKED) i
+  LIMIT :limit),
+unlooked AS MATERIALIZED (SELECT i.id FROM romancy.unlooked d CROSS JOIN LATERAL
+  (SELECT i.id FROM romancy.instances i WHERE i.id = d.instance AND {claimable} FOR NO KEY UPDATE SKIP LOCKED) i
+  LIMIT :limit),
+free AS MATERIALIZED (SELECT i.id FROM unnest(:workflows::text[]) AS w(name) CROSS JOIN LATERAL
+  (SELECT i.id FROM romancy.instances i WHERE i.owner IS NULL AND i.status = 1 AND i.workflow = w.name
+   ORDER BY i.id LIMIT :share::integer FOR NO KEY UPDATE SKIP LOCKED) i),
+orphaned AS MATERIALIZED (SELECT i.id FROM romancy.orphans o CROSS JOIN LATERAL
+  (SELECT i.id FROM romancy.instances i WHERE i.owner = o.id AND i.status = 1 AND i.workflow = ANY(:workflows)
+   ORDER BY i.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED) i LIMIT :limit),
+due AS MATERIALIZED (SELECT i.id FROM (SELECT instance, due_at FROM romancy.waits WHERE due_at <= :due::bigint
+    ORDER BY due_at) d CROSS JOIN LATERAL
+  (SELECT i.id FROM romancy.instances i WHERE i.id = d.instance AND {claimable} FOR NO KEY UPDATE SKIP LOCKED) i
+  LIMIT :limit),
+wanted AS MATERIALIZED (SELECT id, min(turn) AS turn FROM (
+    SELECT id, 1 AS turn FROM asked UNION ALL SELECT id, 2 FROM mailed UNION ALL SELECT id, 2 FROM unlooked
+    UNION ALL SELECT id, 3 FROM free UNION ALL SELECT id, 4 FROM orphaned UNION ALL SELECT id, 5 FROM due) x
+  GROUP BY id ORDER BY min(turn) LIMIT :limit),
+before AS MATERIALIZED (SELECT i.id, i.owner IS NOT NULL AND NOT coalesce(o.clean, false) AS crashed, w.turn = 5 AS waits
+  FROM wanted w JOIN romancy.instances i ON i.id = w.id LEFT JOIN romancy.orphans o ON o.id = i.owner),
+taken AS (UPDATE romancy.instances i SET owner = fence.id, version = i.version + 1 FROM before b, fence
+  WHERE i.id = b.id RETURNING i.id)
+SELECT b.id, b.crashed, b.waits FROM before b JOIN taken t ON t.id = b.id
+
+-- name: prunable_instances
+SELECT id FROM romancy.instances WHERE finished_at < :before::bigint ORDER BY finished_at LIMIT :limit::integer
+-- name: prune_instances
+WITH h AS (DELETE FROM romancy.history WHERE instance = ANY(:ids::text[])),
+c AS (DELETE FROM romancy.consumed WHERE instance = ANY(:ids)),
+m AS (DELETE FROM romancy.marks WHERE instance = ANY(:ids)),
+f AS (DELETE FROM romancy.misfits WHERE instance = ANY(:ids)),
+a AS (DELETE FROM romancy.attempts WHERE instance = ANY(:ids)),
+w AS (DELETE FROM romancy.waits WHERE instance = ANY(:ids)),
+k AS (DELETE FROM romancy.wait_keys WHERE instance = ANY(:ids)),
+d AS (DELETE FROM romancy.deliveries WHERE instance = ANY(:ids)),
+r AS (DELETE FROM romancy.requests WHERE instance = ANY(:ids)),
+u AS (DELETE FROM romancy.unlooked WHERE instance = ANY(:ids))
+DELETE FROM romancy.instances i WHERE i.id = ANY(:ids) RETURNING i.id
+-- name: forget_expired_data
+UPDATE romancy.events e SET data = NULL WHERE expires_at < :at::bigint AND data IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq)
+  AND NOT EXISTS (SELECT 1 FROM romancy.undispatched u WHERE u.event = e.seq)
+-- name: prunable_events
+SELECT seq FROM romancy.events e WHERE accepted_at < :before::bigint
+  AND (expires_at IS NULL OR expires_at < :at::bigint)
+  AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq)
+  AND NOT EXISTS (SELECT 1 FROM romancy.undispatched u WHERE u.event = e.seq)
+ORDER BY accepted_at LIMIT :limit::integer
+-- name: prune_events
+WITH gone AS (DELETE FROM romancy.events e WHERE e.seq = ANY(:seqs::bigint[])
+  AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq) RETURNING e.seq),
+k AS (DELETE FROM romancy.event_keys WHERE seq IN (SELECT seq FROM gone)),
+c AS (DELETE FROM romancy.consumed WHERE event IN (SELECT seq FROM gone))
+SELECT seq FROM gone
+
+-- === reads ===
+
+-- name: mail_deliveries
+SELECT d.instance, d.event FROM romancy.deliveries d CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
+  WHERE i.id = d.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i ORDER BY d.event LIMIT :limit::integer
+-- name: mail_requests
+SELECT r.id, r.instance, r.kind, r.payload FROM romancy.requests r CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
+  WHERE i.id = r.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i ORDER BY r.id LIMIT :limit::integer
+-- name: due_waits
+SELECT w.due_at, w.instance, w.op FROM romancy.waits w CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
+  WHERE i.id = w.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i
+WHERE w.due_at <= :before::bigint ORDER BY w.due_at LIMIT :limit::integer
+-- name: running_of_worker
+SELECT id FROM romancy.instances WHERE owner = :worker::text AND status = 1
+-- name: worker
+SELECT id, host, until, started_at FROM romancy.workers WHERE id = :worker::text
+-- name: misfits_of_instance
+SELECT event, op, error FROM romancy.misfits WHERE instance = :instance::text ORDER BY event LIMIT 100
+
+-- name: instance
+SELECT id, workflow, status, owner, version, input, input_kind, output, error, deadline, description, created_at,
+  updated_at, finished_at FROM romancy.instances WHERE id = :id::text
+-- name: finished_instances
+SELECT id, workflow, status, owner, version, input, input_kind, output, error, deadline, description, created_at,
+  updated_at, finished_at FROM romancy.instances WHERE id = ANY(:ids::text[]) AND status >= 9
+-- name: instances
+SELECT id, workflow, status, owner, version, input, input_kind, output, error, deadline, description, created_at,
+  updated_at, finished_at FROM romancy.instances {where} ORDER BY created_at DESC, id DESC LIMIT :limit::integer
+-- name: history
+SELECT n, kind, op, at, input, payload, event FROM romancy.history WHERE instance = :instance::text ORDER BY n
+-- Everything of some instances in one snapshot; what the columns hold depends on `part`.
+-- name: load
+SELECT 1 AS part, instance, n AS a, kind::bigint AS b, at AS c, event AS d, op AS text, input AS x, payload AS y,
+  NULL::integer AS e, NULL::boolean AS f FROM romancy.history WHERE instance = ANY(:ids::text[])
+UNION ALL SELECT 2, instance, due_at, NULL, NULL, NULL, op, NULL, NULL, NULL, NULL FROM romancy.waits
+  WHERE instance = ANY(:ids)
+UNION ALL SELECT 3, instance, n, first_at, next_due, NULL, op, error, progress, crashes, started FROM romancy.attempts
+  WHERE instance = ANY(:ids)
+UNION ALL SELECT 4, instance, id, kind, NULL, NULL, NULL, payload, NULL, NULL, NULL FROM romancy.requests
+  WHERE instance = ANY(:ids)
+UNION ALL SELECT 5, instance, event, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM romancy.deliveries
+  WHERE instance = ANY(:ids)
+UNION ALL SELECT 0, id, version, created_at, updated_at, finished_at, workflow, input, output, status, NULL
+  FROM romancy.instances WHERE id = ANY(:ids)
+UNION ALL SELECT 6, id, deadline, input_kind, NULL, NULL, owner, error, NULL, NULL, NULL
+  FROM romancy.instances WHERE id = ANY(:ids)
+UNION ALL SELECT 7, id, NULL, NULL, NULL, NULL, description, NULL, NULL, NULL, NULL
+  FROM romancy.instances WHERE id = ANY(:ids) AND description IS NOT NULL
+ORDER BY part, instance, a, text
+-- name: waits
+SELECT instance, workflow, op, kind, spec, created_at, due_at, location, error FROM (
+  (SELECT w.instance, i.workflow, w.op, CASE WHEN w.spec = '' THEN 'timer' ELSE 'event' END AS kind, w.spec,
+    w.created_at, w.due_at, w.location, NULL::bytea AS error
+  FROM romancy.waits w JOIN romancy.instances i ON i.id = w.instance {waits}
+  ORDER BY w.instance, w.op LIMIT :limit::integer)
+  UNION ALL
+  (SELECT a.instance, i.workflow, a.op, 'retry', ''::bytea, a.first_at, a.next_due, '', a.error
+  FROM romancy.attempts a JOIN romancy.instances i ON i.id = a.instance {attempts}
+  ORDER BY a.instance, a.op LIMIT :limit)
+) x ORDER BY instance, op LIMIT :limit
+-- name: listed_events
+SELECT e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at
+FROM romancy.events e {where} ORDER BY e.seq DESC LIMIT :limit::integer
+-- name: receivers
+SELECT x.seq, c.instance, c.op FROM unnest(:seqs::bigint[]) AS x(seq) CROSS JOIN LATERAL
+  (SELECT instance, op FROM romancy.consumed WHERE event = x.seq ORDER BY instance LIMIT 100) c
+-- name: notify
+SELECT set_config('synchronous_commit', 'off', true), pg_notify(x.channel, :sender::text)
+FROM unnest(:channels::text[]) AS x(channel)

@@ -1,0 +1,147 @@
+"""Hearing of others at once: NOTIFY, and session locks as signs of life. Without them, everything still works."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from romancy.core.clock import SystemClock
+from romancy.storage.postgres import owning
+from romancy.storage.protocol import CANCEL, Commit, Request
+from tests.postgres.conftest import Place
+from tests.storage.conftest import Database
+
+
+def heard(db: Database) -> asyncio.Event:
+    event = asyncio.Event()
+    db.storage.on_foreign_change = event.set
+    return event
+
+
+async def within(event: asyncio.Event, seconds: float = 5.0) -> None:
+    async with asyncio.timeout(seconds):
+        await event.wait()
+
+
+async def started(a: Database, b: Database) -> None:
+    await a.start("free")
+
+
+async def delivered(a: Database, b: Database) -> None:
+    await a.send("go")
+
+
+async def asked(a: Database, b: Database) -> None:
+    await a.commit(requests=[Request("of b", CANCEL, b"", a.now)])
+
+
+async def ended(a: Database, b: Database) -> None:
+    await a.step("of a", "a", 0, status="completed")
+
+
+async def released(a: Database, b: Database) -> None:
+    await a.storage.release("a")
+
+
+async def let_go(a: Database, b: Database) -> None:
+    await a.commit("a", commits=[Commit("of a", 0, "running", a.now, release=True)])
+
+
+@pytest.mark.parametrize("what", [started, delivered, asked, ended, released, let_go])
+async def test_others_are_told_and_oneself_is_not(place: Place, what: Callable[..., Any]) -> None:
+    a, b = await place.worker("a"), await place.worker("b")
+    await a.start("of a", "a")
+    await b.waiting("of b", "b")
+    await asyncio.sleep(0.05)  # what came before is told by now
+    mine, theirs = heard(a), heard(b)
+    await what(a, b)
+    await within(theirs)
+    await asyncio.sleep(0.02)
+    assert not mine.is_set(), "a process that hears itself never rests"
+
+
+async def test_who_is_not_concerned_is_left_in_peace(place: Place) -> None:
+    a, b, c = [await place.worker(name) for name in "abc"]
+    await b.waiting("of b", "b")
+    await asyncio.sleep(0.05)
+    concerned, other = heard(b), heard(c)
+    await a.send("go")
+    await within(concerned)
+    await asyncio.sleep(0.02)
+    assert not other.is_set()
+
+
+async def test_a_lost_connection_is_made_anew(place: Place) -> None:
+    a, b = await place.worker("a"), await place.worker("b")
+    await b.waiting("of b", "b")
+    theirs = heard(b)
+    raw = await place.raw()
+    pid = b.storage._listener._connection.get_server_pid()  # type: ignore[attr-defined]
+    await raw.execute("SELECT pg_terminate_backend($1)", pid)
+    await within(theirs)  # it may have missed something
+    assert b.storage._listener.holds("b")  # type: ignore[attr-defined]
+    theirs.clear()
+    await a.send("go")
+    await within(theirs)
+
+
+async def test_without_notices_everything_is_found_by_looking(place: Place) -> None:
+    a, b = await place.worker("a", listen=False), await place.worker("b", listen=False)
+    await b.waiting("of b", "b")
+    seq = (await a.send("go")).seq
+    assert (await b.storage.mail("b", 10)).deliveries == [("of b", seq)]
+
+
+# --- signs of life ---------------------------------------------------------------------------------------------------
+async def test_a_worker_whose_process_died_is_taken_over_long_before_its_lease_ends(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owning, "_MISSING", 0.1)
+    monkeypatch.setattr(owning, "_LOCKS_EVERY", 0.0)
+    dead, heir = await place.worker("dead"), await place.worker("heir")
+    await dead.start("a", "dead")
+    assert await heir.storage.take_over("heir") == [], "it lives"
+    await dead.storage.close()
+    async with asyncio.timeout(5):
+        while not (gone := await heir.storage.take_over("heir")):  # noqa: ASYNC110 - the dead tell nobody
+            await asyncio.sleep(0.02)
+    assert gone == ["dead"]
+    assert (await heir.claim("heir"))["a"].crashed
+
+
+async def test_a_worker_that_is_connecting_anew_is_left_alone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owning, "_LOCKS_EVERY", 0.0)
+    a, b = await place.worker("a"), await place.worker("b")
+    raw, theirs = await place.raw(), heard(a)
+    pid = a.storage._listener._connection.get_server_pid()  # type: ignore[attr-defined]
+    await raw.execute("SELECT pg_terminate_backend($1)", pid)
+    assert await b.storage.take_over("b") == []
+    await within(theirs)
+    await asyncio.sleep(1.1)
+    assert await b.storage.take_over("b") == []
+
+
+async def test_a_paused_worker_is_taken_over_without_blame(place: Place) -> None:
+    """Its session is still there, only its lease has ended."""
+    paused, heir = await place.worker("paused"), await place.worker("heir")
+    await paused.start("a", "paused")
+    place.clock.turn_to(place.clock.now() + 10**9)
+    await heir.storage.renew("heir", 10**7)
+    assert await heir.storage.take_over("heir") == ["paused"]
+    assert not (await heir.claim("heir"))["a"].crashed
+
+
+async def test_leases_go_by_the_clock_of_the_database(place: Place) -> None:
+    """Two workers whose own clocks are hours apart do not take each other for dead."""
+
+    class Off(SystemClock):
+        def now(self) -> int:
+            return super().now() + 5 * 3600 * 10**6
+
+    right = await place.worker("right", clock=SystemClock())
+    wrong = await place.worker("wrong", clock=Off())
+    assert await wrong.storage.take_over("wrong") == []
+    assert await right.storage.take_over("right") == []
