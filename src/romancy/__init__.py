@@ -1,6 +1,7 @@
 """Romancy: durable workflows on your own database. Plain `async def` functions that wait, sleep and survive crashes."""
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 from romancy.api.activity import Activity, activity
 from romancy.api.context import ActivityContext, Context, WorkflowContext, current_context
@@ -11,6 +12,7 @@ from romancy.app import App
 from romancy.core.model import Duration, ReceivedEvent, Scalar, Status
 from romancy.core.retry import NO_RETRY, RetryPolicy
 from romancy.errors import (
+    AccessDenied,
     ActivityError,
     ActivityTimeout,
     AppNotRunning,
@@ -23,8 +25,10 @@ from romancy.errors import (
     NotStorable,
     Overloaded,
     RomancyError,
+    ServerUnreachable,
     StorageError,
     TerminalError,
+    UnexpectedAnswer,
     UnknownWorkflow,
     WaitTimeout,
     WorkflowBlocked,
@@ -55,7 +59,11 @@ from romancy.hooks import (
     WorkflowInfo,
     WorkflowStartedInfo,
 )
+from romancy.options import HTTPOptions
 from romancy.records import EventRecord, HistoryEntry, Instance, Page, Receipt, Wait
+
+if TYPE_CHECKING:
+    from romancy.client import Client, RemoteHandle
 
 try:
     __version__ = version("romancy")
@@ -64,6 +72,7 @@ except PackageNotFoundError:  # a source tree that was never installed
 
 __all__ = [
     "NO_RETRY",
+    "AccessDenied",
     "Activity",
     "ActivityCompletedInfo",
     "ActivityContext",
@@ -74,11 +83,13 @@ __all__ = [
     "ActivityTimeout",
     "App",
     "AppNotRunning",
+    "Client",
     "Context",
     "Duration",
     "EventReceivedInfo",
     "EventRecord",
     "EventSentInfo",
+    "HTTPOptions",
     "HistoryEntry",
     "HooksBase",
     "IOInWorkflow",
@@ -93,16 +104,19 @@ __all__ = [
     "Page",
     "Receipt",
     "ReceivedEvent",
+    "RemoteHandle",
     "ReplayCompletedInfo",
     "ReplayStartedInfo",
     "RetryPolicy",
     "RomancyError",
     "Scalar",
+    "ServerUnreachable",
     "Status",
     "StorageError",
     "TerminalError",
     "TimerFiredInfo",
     "TimerStartedInfo",
+    "UnexpectedAnswer",
     "UnknownWorkflow",
     "Wait",
     "WaitCompletedInfo",
@@ -131,3 +145,12 @@ __all__ = [
     "wait_event",
     "workflow",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The client is loaded when it is first asked for: who runs workflows need not load the web."""
+    if name not in ("Client", "RemoteHandle"):
+        raise AttributeError(f"module 'romancy' has no attribute {name!r}")
+    from romancy import client
+
+    return getattr(client, name)

@@ -147,3 +147,20 @@ class Overloaded(RomancyError):
 
 class AppNotRunning(RomancyError):
     """The app is not started; use `async with app:` around the call."""
+
+
+class ServerUnreachable(RomancyError, ConnectionError):
+    """The server can't be reached; is it running, and is the address right?"""
+
+
+class AccessDenied(RomancyError, PermissionError):
+    """The server wants a token that allows this: give token=..., or set ROMANCY_TOKEN."""
+
+    def __init__(self, message: str | None = None, *, status: int = 401) -> None:
+        super().__init__(message)
+        self.status = status
+        """401: no valid token; 403: a token that does not allow this."""
+
+
+class UnexpectedAnswer(RomancyError):
+    """What answered is not a Romancy server, or something went wrong inside it."""

@@ -74,7 +74,7 @@ def test_send_prints_the_receipt(romancy, answered) -> None:
 @pytest.mark.usefixtures("database")
 def test_send_promises_nothing_where_the_model_is_unknown(romancy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("romancy.core.operations.MODELS", {})
-    monkeypatch.setattr("romancy.cli.acting.MODELS", {})  # as in a process of its own
+    monkeypatch.setattr("romancy.cli.on_database.MODELS", {})  # as in a process of its own
     told = romancy("send", "payment.completed", '{"order": {"id": "ORD-1"}, "amount": "x"}', "--id", "e1").stdout
     assert told == "accepted: 1 instance waits for such an event (id e1)\n"
     told = romancy("send", "turned", "--id", "e2").stdout  # a wait without a model takes anything

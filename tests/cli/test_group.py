@@ -78,6 +78,6 @@ def test_a_fault_of_ours_is_one_line_too(refused, monkeypatch: pytest.MonkeyPatc
     def fault(*args: Any) -> None:
         raise KeyError("oops")
 
-    monkeypatch.setattr("romancy.cli.reading.on_existing", fault)
+    monkeypatch.setattr("romancy.cli.where.check_exists", fault)
     monkeypatch.delenv("ROMANCY_DEBUG", raising=False)
     assert "something unexpected went wrong: KeyError: 'oops' (ROMANCY_DEBUG=1" in refused("list", code=1)

@@ -6,12 +6,15 @@ import json
 import re
 import sqlite3
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from romancy import WorkflowContext, wait_event, workflow
 from romancy.options import HTTPOptions
 from tests.http.conftest import JSON, Live, assert_error
 
@@ -323,3 +326,15 @@ def test_methods_that_are_not_there(live: Live) -> None:
         answer = live.client.delete(path)
         assert_error(answer, 405)
         assert answer.headers["allow"] == allowed
+
+
+def test_a_filter_with_an_exact_number_is_shown(serve: Callable[..., Live]) -> None:
+    @workflow
+    async def priced(ctx: WorkflowContext) -> None:
+        await wait_event(ctx, "priced", where={"price": Decimal("1.50"), "n": 3})  # type: ignore[dict-item]
+
+    live = serve(workflows=[priced])
+    live.start("priced", id="one")
+    live.until("one", "waiting_for_event")
+    [wait] = live.client.get("/api/waits").json()["items"]
+    assert wait["where"] == {"price": "1.5", "n": 3}

@@ -1,34 +1,30 @@
-"""`start`, `send`, `cancel`, `resume`: what acts on a database from outside."""
+"""`start`, `send`, `cancel`, `resume`: what acts on instances from outside."""
 
 from __future__ import annotations
 
 import json
 import sys
 import uuid
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import click
 
 from romancy.api.workflow import Workflow
-from romancy.app import App, to_receipt
 from romancy.cli.arguments import TakesWords, by_annotation
 from romancy.cli.arguments import as_json as read_json
-from romancy.cli.database import database_option, file_of, on, on_existing, refuse_memory
 from romancy.cli.failing import Refused
-from romancy.cli.loading import find_workflow, module_option, register
+from romancy.cli.loading import find_workflow, module_option
+from romancy.cli.place import Place
 from romancy.cli.screen import json_option, note, print_json
+from romancy.cli.where import Where, place_options
 from romancy.cli.words import plural
 from romancy.core.matching import parse_json
 from romancy.core.model import FINAL
-from romancy.core.operations import MODELS
 from romancy.core.outgoing import make_event
-from romancy.engine.delivery import Accepted
 from romancy.errors import InvalidEvent
-from romancy.handle import WorkflowHandle
 from romancy.records import Instance, Receipt
-from romancy.storage.protocol import Matched
+from romancy.verbs import Handle
 
 
 @click.command(cls=TakesWords)
@@ -36,48 +32,30 @@ from romancy.storage.protocol import Matched
 @click.argument("words", nargs=-1, metavar="[ARG]...")
 @click.option("--id", "instance_id", help="The instance's id; the same id and input again start nothing new.")
 @module_option
-@database_option
+@place_options
 @json_option
 def start(
-    name: str, words: tuple[str, ...], instance_id: str | None, modules: tuple[str, ...], database: str, as_json: bool
+    name: str, words: tuple[str, ...], instance_id: str | None, modules: tuple[str, ...], where: Where, as_json: bool
 ) -> None:
     """Start a workflow by name; a worker that has it runs it.
 
     With --module each ARG is read by the annotation of its parameter, at once. Without, it is JSON, else plain text,
     and checked by the worker. `name=ARG` names the parameter.
     """
-    refuse_memory(database)
-    app = App(database, worker=False)
     wf: Workflow[..., Any] | str = find_workflow(modules, name) if modules else name
-    if isinstance(wf, Workflow):
-        args, kwargs = by_annotation(wf, words)
-        register(app, wf)
-    else:
-        args, kwargs = read_json(words)
-    file = file_of(database)
-    fresh = file is not None and not file.exists()
+    args, kwargs = by_annotation(wf, words) if isinstance(wf, Workflow) else read_json(words)
 
-    async def work(app: App) -> tuple[WorkflowHandle[Any], bool]:
-        if isinstance(wf, Workflow):
-            return await app.start_workflow(wf.options(instance_id=instance_id), *args, **kwargs), True
-        known = await _has_run(app, wf)
-        return await app.start_workflow(wf, *args, instance_id=instance_id, **kwargs), known
+    async def work(place: Place) -> tuple[Handle[Any], bool]:
+        known = not isinstance(wf, str) or await place.has_run(wf)
+        return await place.start(wf, instance_id, args, kwargs), known
 
-    handle, known = on(app, work)
-    if fresh:
-        note(f"made the database {database!r}")
+    handle, known = where.do(work, make=True)
     if not known:
         note(f"no worker has run a workflow named {name!r} here yet; is it spelled right, and does one have it?")
     if as_json:
         print_json({"instance_id": handle.instance_id, "created": handle.created})
     else:
         click.echo(f"{handle.instance_id}{'' if handle.created else ' (it was there already)'}")
-
-
-async def _has_run(app: App, name: str) -> bool:
-    """Whether any of the newest instances of this name was ever taken up by a worker."""
-    rows = await app.engine.storage.instances(workflow=name, limit=50)
-    return any(row.owner is not None or row.status != "running" for row in rows)
 
 
 @click.command()
@@ -87,7 +65,7 @@ async def _has_run(app: App, name: str) -> bool:
 @click.option("--id", "event_id", help="The event's id; the same source and id again is a duplicate.")
 @click.option("--subject", help="What it is about.")
 @click.option("--to", metavar="INSTANCE", help="Only this instance may receive it.")
-@database_option
+@place_options
 @json_option
 def send(
     type: str,
@@ -96,7 +74,7 @@ def send(
     event_id: str | None,
     subject: str | None,
     to: str | None,
-    database: str,
+    where: Where,
     as_json: bool,
 ) -> None:
     """Send an event. JSON is its data; `-` reads it from standard input.
@@ -110,28 +88,11 @@ def send(
     event = make_event(type, source, raw, subject=subject, id=id, to=to)
     event = event if raw is None else replace(event, datacontenttype="application/json")
 
-    async def work(app: App) -> Accepted:
-        return await app.engine.accept(event)
-
-    accepted = on_existing(database, work)
-    answer = accepted.answer
-    receipt = to_receipt(accepted)
+    sent = where.do(lambda place: place.send(event))
     if as_json:
-        print_json({"id": id, **asdict(receipt)})
+        print_json({"id": id, **asdict(sent.receipt)})
     else:
-        click.echo(f"{receipt_line(receipt, _unjudged(answer.matched, type))} (id {id})")
-
-
-def _unjudged(matched: Sequence[Matched], type: str) -> int:
-    """How many instances wait with a model that is not known here, so that only their worker can judge the data."""
-    known: set[str] = set()
-    for wait in matched:
-        keys = wait.model.split(",")
-        types: list[str] = json.loads(wait.spec)["types"]
-        key = keys[0] if len(keys) == 1 else keys[types.index(type)]
-        if not key or key in MODELS:
-            known.add(wait.instance)
-    return len({wait.instance for wait in matched} - known)
+        click.echo(f"{receipt_line(sent.receipt, sent.unjudged)} (id {id})")
 
 
 def _json(text: str) -> bytes:
@@ -163,17 +124,17 @@ def receipt_line(receipt: Receipt, unjudged: int = 0) -> str:
 @click.command()
 @click.argument("id")
 @click.option("--reason", help="Why; it is recorded and shown.")
-@database_option
-def cancel(id: str, reason: str | None, database: str) -> None:
+@place_options
+def cancel(id: str, reason: str | None, where: Where) -> None:
     """Cancel an instance; its code may clean up first."""
 
-    async def work(app: App) -> tuple[Instance, Instance]:
-        before = await app.get_instance(id)
+    async def work(place: Place) -> tuple[Instance, Instance]:
+        before = await place.verbs.get_instance(id)
         if before.status not in FINAL:
-            await app.cancel_workflow(id, reason=reason)
-        return before, await app.get_instance(id)
+            await place.verbs.cancel_workflow(id, reason=reason)
+        return before, await place.verbs.get_instance(id)
 
-    before, after = on_existing(database, work)
+    before, after = where.do(work)
     if before.status in FINAL:
         click.echo(f"instance {id!r} is {before.status} already; there is nothing to cancel")
     elif after.status == "cancelled":
@@ -184,16 +145,16 @@ def cancel(id: str, reason: str | None, database: str) -> None:
 
 @click.command()
 @click.argument("id")
-@database_option
-def resume(id: str, database: str) -> None:
+@place_options
+def resume(id: str, where: Where) -> None:
     """Try a blocked instance again, after its code was mended."""
 
-    async def work(app: App) -> Instance:
-        before = await app.get_instance(id)
-        await app.resume_workflow(id)
+    async def work(place: Place) -> Instance:
+        before = await place.verbs.get_instance(id)
+        await place.verbs.resume_workflow(id)
         return before
 
-    before = on_existing(database, work)
+    before = where.do(work)
     if before.status == "blocked":
         click.echo(f"instance {id!r} will be tried again by a worker that has workflow {before.workflow!r}")
     else:

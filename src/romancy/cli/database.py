@@ -25,12 +25,6 @@ database_option = click.option(
 )
 
 
-def on_existing(database: str, work: Callable[[App], Awaitable[T]]) -> T:
-    """Do something with a database that must be there; no worker runs."""
-    check_exists(database)
-    return on(App(database, worker=False), work)
-
-
 def on(app: App, work: Callable[[App], Awaitable[T]]) -> T:
     """Start the app, do something, stop it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from romancy.errors import (
+    AccessDenied,
     InstanceNotFound,
     InvalidEvent,
     InvalidInput,
@@ -47,6 +48,8 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, WorkflowBlocked):
         id = error.instance_id
         return f"instance {id!r} is blocked: {error.reason}; `romancy why {id}` says what to do", 1
+    if isinstance(error, AccessDenied) and error.status == 401:
+        return f"{str(error).partition(';')[0]}; set ROMANCY_TOKEN, or name the file that holds it with --token-file", 1
     if isinstance(error, RomancyError):
         return str(error), 2 if isinstance(error, (InvalidInput, InvalidEvent)) else 1
     if isinstance(error, OSError):

@@ -95,7 +95,8 @@ def _show_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> 
 def main(ctx: click.Context) -> None:
     """Durable workflows: run them, look at them, act on them.
 
-    Most commands work on a database: --database/-d, else $ROMANCY_DATABASE, else ./romancy.db.
+    Most commands work on a database: --database/-d, else $ROMANCY_DATABASE, else ./romancy.db. Those that look or act
+    can ask a server instead: --url, or $ROMANCY_URL.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

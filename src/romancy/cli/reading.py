@@ -9,10 +9,10 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from romancy.app import App
-from romancy.cli.database import database_option, on_existing
 from romancy.cli.failing import Refused
+from romancy.cli.place import Place
 from romancy.cli.screen import Screen, json_option, note, print_json
+from romancy.cli.where import Where, place_options
 from romancy.cli.words import clean, error_line, one_line, place, value, wanted, when
 from romancy.core.clock import SystemClock
 from romancy.core.matching import Filter
@@ -41,7 +41,7 @@ cursor_option = click.option("--cursor", help="Go on where the page before ended
 @click.option("--text", "-t", help="Only those with this text in their id, input or error.")
 @limit_option
 @cursor_option
-@database_option
+@place_options
 @json_option
 def list_(
     status: tuple[str, ...],
@@ -49,17 +49,13 @@ def list_(
     text: str | None,
     limit: int,
     cursor: str | None,
-    database: str,
+    where: Where,
     as_json: bool,
 ) -> None:
     """List instances, newest first."""
     wanted_status = cast("tuple[Status, ...]", status)
-    page = on_existing(
-        database,
-        lambda app: _paged(
-            app.list_instances(status=wanted_status, workflow=workflow, text=text, limit=limit, cursor=cursor)
-        ),
-    )
+    filters: dict[str, Any] = {"workflow": workflow, "text": text, "limit": limit, "cursor": cursor}
+    page = where.do(lambda place: _paged(place.verbs.list_instances(status=wanted_status, **filters)))
     if as_json:
         print_json({"items": [_instance(item) for item in page.items], "cursor": page.cursor})
         return
@@ -85,11 +81,11 @@ def list_(
 @click.option("--type", "-t", help="Only waits for this event type.")
 @limit_option
 @cursor_option
-@database_option
+@place_options
 @json_option
-def waits(type: str | None, limit: int, cursor: str | None, database: str, as_json: bool) -> None:
+def waits(type: str | None, limit: int, cursor: str | None, where: Where, as_json: bool) -> None:
     """List everything that is waited for."""
-    page = on_existing(database, lambda app: _paged(app.list_waits(type=type, limit=limit, cursor=cursor)))
+    page = where.do(lambda place: _paged(place.verbs.list_waits(type=type, limit=limit, cursor=cursor)))
     if as_json:
         print_json({"items": page.items, "cursor": page.cursor})
         return
@@ -100,15 +96,15 @@ def waits(type: str | None, limit: int, cursor: str | None, database: str, as_js
 
 @click.command()
 @click.argument("id")
-@database_option
+@place_options
 @json_option
-def show(id: str, database: str, as_json: bool) -> None:
+def show(id: str, where: Where, as_json: bool) -> None:
     """Show one instance with its waits and history."""
 
-    async def work(app: App) -> tuple[Instance, list[HistoryEntry]]:
-        return await app.get_instance(id), await app.get_history(id)
+    async def work(place: Place) -> tuple[Instance, list[HistoryEntry]]:
+        return await place.verbs.get_instance(id), await place.verbs.get_history(id)
 
-    instance, history = on_existing(database, work)
+    instance, history = where.do(work)
     if as_json:
         entries = [_entry(entry) for entry in history]
         print_json({**_instance(instance), "waits": instance.waits, "history": entries})

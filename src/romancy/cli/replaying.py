@@ -5,17 +5,16 @@ from __future__ import annotations
 import click
 
 from romancy.api.workflow import Workflow
-from romancy.app import App
-from romancy.cli.database import database_option, on_existing
 from romancy.cli.loading import find_workflow, module_option
 from romancy.cli.reading import present
 from romancy.cli.screen import Screen
+from romancy.cli.where import Where, place_options
 from romancy.cli.words import clean, plural, value, wanted, when
 from romancy.core.history import Entry, showable
 from romancy.core.instance import Instance
 from romancy.core.model import FINAL, from_us
 from romancy.core.operations import EventWait, Operation, Timer
-from romancy.errors import InstanceNotFound, InvalidInput, NonDeterminismError, NotStorable
+from romancy.errors import InvalidInput, NonDeterminismError, NotStorable
 from romancy.records import to_wait
 from romancy.storage.protocol import InstanceRow, StoredWait
 
@@ -23,8 +22,8 @@ from romancy.storage.protocol import InstanceRow, StoredWait
 @click.command()
 @click.argument("id")
 @module_option
-@database_option
-def replay(id: str, modules: tuple[str, ...], database: str) -> None:
+@place_options
+def replay(id: str, modules: tuple[str, ...], where: Where) -> None:
     """Run an instance's history through today's code.
 
     Nothing is done and nothing is stored. Ends with 1, showing both sides, if the code no longer follows the history.
@@ -32,13 +31,7 @@ def replay(id: str, modules: tuple[str, ...], database: str) -> None:
     if not modules:
         raise click.UsageError("Missing option '--module': where today's code is", click.get_current_context())
 
-    async def work(app: App) -> tuple[InstanceRow, list[Entry]]:
-        row = await app.engine.storage.instance(id)
-        if row is None:
-            raise InstanceNotFound(instance_id=id)
-        return row, await app.engine.storage.history(id)
-
-    row, history = on_existing(database, work)
+    row, history = where.do(lambda place: place.stored(id))
     wf = find_workflow(modules, row.workflow)
     try:
         outcome = follow(wf, row, history)

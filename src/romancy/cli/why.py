@@ -2,52 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 import click
 
-from romancy.app import App
-from romancy.cli.database import database_option, on_existing
-from romancy.cli.nearness import Reason, reasons
+from romancy.cli.nearness import Reason
+from romancy.cli.place import Inside, Standing
 from romancy.cli.reading import present
 from romancy.cli.screen import Screen, json_option, print_json
-from romancy.cli.words import clean, one_line, place, plural, relative, wanted, when
+from romancy.cli.where import Where, place_options
+from romancy.cli.words import clean, error_line, one_line, place, plural, relative, wanted, when
 from romancy.core.failure import Failure
-from romancy.core.history import Entry, Kind
 from romancy.core.model import FINAL, from_us
-from romancy.errors import InstanceNotFound
-from romancy.storage.protocol import CANCEL, Attempt, InstanceRow, Snapshot, WorkerRow
+from romancy.records import HistoryEntry, Instance
+from romancy.storage.protocol import Attempt
 
 
 @click.command()
 @click.argument("id")
-@database_option
+@place_options
 @json_option
-def why(id: str, database: str, as_json: bool) -> None:
+def why(id: str, where: Where, as_json: bool) -> None:
     """Say what an instance waits for, and which events came near."""
-
-    async def work(app: App) -> tuple[Snapshot, WorkerRow | None, list[Reason]]:
-        storage = app.engine.storage
-        snapshot = await storage.load(id)
-        if snapshot is None:
-            raise InstanceNotFound(instance_id=id)
-        owner = snapshot.row.owner
-        return snapshot, await storage.worker(owner) if owner else None, await reasons(app, snapshot)
-
-    snapshot, worker, found = on_existing(database, work)
-    row, now = snapshot.row, present()
-    said = [*_standing(snapshot, worker, now), *_pending(snapshot, worker, now)]
+    standing = where.do(lambda place: place.standing(id))
+    instance, inside, now = standing.instance, standing.inside, present()
+    said = [*_how(standing, now), *_pending(instance, inside, now)]
     if as_json:
-        head = {"instance_id": row.id, "workflow": row.workflow, "status": row.status, "worker": row.owner}
-        until = from_us(worker.until) if worker else None
-        waits = [_wait(reason, now) for reason in found]
-        print_json({**head, "lease_until": until, "says": said, "waits": waits})
+        head = {"instance_id": instance.instance_id, "workflow": instance.workflow, "status": instance.status}
+        until = from_us(inside.worker.until) if inside and inside.worker else None
+        waits = [_wait(reason, now) for reason in standing.reasons]
+        runner = {"worker": inside.owner if inside else None, "lease_until": until}
+        print_json({**head, **runner, "says": said, "waits": waits})
         return
     screen = Screen()
-    screen.facts({"instance": clean(row.id), "workflow": clean(row.workflow), "status": row.status})
+    names = {"instance": clean(instance.instance_id), "workflow": clean(instance.workflow)}
+    screen.facts({**names, "status": instance.status})
     for line in said:
         screen.say(line)
-    for reason in found:
+    for reason in standing.reasons:
         _show(screen, reason, now)
 
 
@@ -79,62 +73,63 @@ def _wait(reason: Reason, now: datetime) -> dict[str, object]:
     return {**vars(wait), "seconds_left": left, "near": reason.near}
 
 
-def _standing(snapshot: Snapshot, worker: WorkerRow | None, now: datetime) -> list[str]:
+def _how(standing: Standing, now: datetime) -> list[str]:
     """How it stands, and what to do about it if anything."""
-    row = snapshot.row
-    if row.status in FINAL:
-        ended = when(from_us(row.finished_at or row.updated_at), now)
-        return [f"it waits for nothing: it {_ENDED[row.status]} {ended}", *_failure(row.error, row.id)]
-    if row.status == "blocked":
+    instance, inside = standing.instance, standing.inside
+    id = clean(instance.instance_id)
+    if instance.status in FINAL:
+        ended = f"it waits for nothing: it {_ENDED[instance.status]} {when(instance.finished_at, now)}"
+        return [ended.rstrip(), *_failure(instance)]
+    if instance.status == "blocked":
         return [
             "it is blocked: its code can't go on from its history",
-            *(f"  {clean(line)}" for line in _message(row.error).split("\n")),
-            f"mend the code, try it with `romancy replay {clean(row.id)} --module MODULE`, "
-            f"then `romancy resume {clean(row.id)}` (or `romancy cancel {clean(row.id)}`)",
+            *(f"  {clean(line)}" for line in _message(instance.error).split("\n")),
+            f"mend the code, try it with `romancy replay {id} --module MODULE`, "
+            f"then `romancy resume {id}` (or `romancy cancel {id}`)",
         ]
-    if row.status in ("waiting_for_event", "waiting_for_timer"):
+    if instance.status in ("waiting_for_event", "waiting_for_timer"):
         return []
-    said = [_runner(row, worker, now), _last(snapshot.history, from_us(row.created_at), now)]
-    if worker is not None and not snapshot.attempts:
+    last = _last(standing.last, instance.started_at, now)
+    if inside is None:
+        return ["a server does not tell which worker runs it; with -d on its database there is more to say", last]
+    said = [_runner(instance, inside, now), last]
+    if inside.worker is not None and not inside.attempts:
         said.append("it runs its code, or activities in their first attempt: those are recorded when they end")
-    return [*said, *(_attempt(attempt, worker is not None, now) for attempt in snapshot.attempts)]
+    return [*said, *(_attempt(attempt, inside.worker is not None, now) for attempt in inside.attempts)]
 
 
 _ENDED = {"completed": "completed", "failed": "failed", "cancelled": "was cancelled"}
 
 
-def _runner(row: InstanceRow, worker: WorkerRow | None, now: datetime) -> str:
+def _runner(instance: Instance, inside: Inside, now: datetime) -> str:
     """Who runs it, and whether that worker is alive."""
-    hint = f"that has workflow {clean(row.workflow)!r}: romancy worker MODULE"
-    runs = "runs" if row.status == "running" else "holds"
-    if row.owner is None:
+    hint = f"that has workflow {clean(instance.workflow)!r}: romancy worker MODULE"
+    runs = "runs" if instance.status == "running" else "holds"
+    if inside.owner is None:
         return f"no worker {runs} it; start one {hint}"
-    if worker is None:
-        return f"worker {row.owner}, which {'ran' if runs == 'runs' else 'held'} it, is gone; start one {hint}"
-    until = from_us(worker.until)
-    who = f"worker {row.owner} on {clean(worker.host)} {runs} it"
+    if inside.worker is None:
+        return f"worker {inside.owner}, which {'ran' if runs == 'runs' else 'held'} it, is gone; start one {hint}"
+    until = from_us(inside.worker.until)
+    who = f"worker {inside.owner} on {clean(inside.worker.host)} {runs} it"
     if until <= now:
         return f"{who}, but its lease ran out {relative(until, now)}: it is gone or hangs; another takes over, {hint}"
     return f"{who} and is alive: its lease lasts until {when(until, now)}"
 
 
-def _message(error: bytes | None) -> str:
-    return Failure.decode(error).message if error else "no reason is recorded"
+def _message(error: Mapping[str, Any] | None) -> str:
+    return error["message"] if error else "no reason is recorded"
 
 
-def _failure(error: bytes | None, id: str) -> list[str]:
-    if error is None:
+def _failure(instance: Instance) -> list[str]:
+    if instance.error is None:
         return []
-    failure = Failure.decode(error)
-    return [clean(f"{failure.error_type}: {failure.message}"), f"`romancy show {clean(id)}` has the traceback"]
+    return [error_line(instance.error), f"`romancy show {clean(instance.instance_id)}` has the traceback"]
 
 
-def _last(history: list[Entry], started: datetime, now: datetime) -> str:
-    if not history:
+def _last(entry: HistoryEntry | None, started: datetime, now: datetime) -> str:
+    if entry is None:
         return f"nothing is recorded yet; it was started {relative(started, now)}"
-    entry = history[-1]
-    kind = Kind(entry.kind).name.lower() if entry.kind in set(Kind) else f"kind {entry.kind}"
-    return f"last recorded: {kind} {clean(entry.op)}".rstrip() + f", {relative(from_us(entry.at), now)}"
+    return f"last recorded: {entry.kind} {clean(entry.operation)}".rstrip() + f", {relative(entry.at, now)}"
 
 
 def _attempt(attempt: Attempt, alive: bool, now: datetime) -> str:
@@ -142,7 +137,7 @@ def _attempt(attempt: Attempt, alive: bool, now: datetime) -> str:
     failed = ""
     if attempt.n:
         times = "once" if attempt.n == 1 else f"{attempt.n} times"
-        failed = f"failed {times} ({one_line(_message(attempt.error), 300)})"
+        failed = f"failed {times} ({one_line(_said(attempt), 300)})"
     if attempt.crashes:
         died = f"{plural(attempt.crashes, 'worker')} died while it ran"
         failed = f"{failed}, and {died}" if failed else died
@@ -156,12 +151,18 @@ def _attempt(attempt: Attempt, alive: bool, now: datetime) -> str:
     return f"activity {clean(attempt.op)}: {'; '.join(filter(None, (failed, next_one)))}"
 
 
-def _pending(snapshot: Snapshot, worker: WorkerRow | None, now: datetime) -> list[str]:
+def _said(attempt: Attempt) -> str:
+    return Failure.decode(attempt.error).message if attempt.error else "no reason is recorded"
+
+
+def _pending(instance: Instance, inside: Inside | None, now: datetime) -> list[str]:
     """What others left for it that nobody has seen to."""
-    row, said, n = snapshot.row, list[str](), len(snapshot.deliveries)
-    if any(kind == CANCEL for _, kind, _ in snapshot.requests):
+    if inside is None:
+        return []
+    said, n = list[str](), inside.deliveries
+    if inside.is_cancelling:
         said.append("it was asked to stop; no worker has seen to that yet")
     if n:
         have, them = ("has", "it") if n == 1 else ("have", "them")
         said.append(f"{plural(n, 'event')} that may fit {have} come; no worker has looked at {them} yet")
-    return [*said, _runner(row, worker, now)] if said and row.status != "running" else said
+    return [*said, _runner(instance, inside, now)] if said and instance.status != "running" else said

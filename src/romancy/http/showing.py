@@ -20,6 +20,11 @@ def _time(moment: datetime | None) -> str | None:
     return None if moment is None else time_text(moment)
 
 
+def _plain(value: object) -> Any:
+    """A filter may hold numbers that JSON in Python has no type for; they are shown as they are written."""
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
 def wait_item(wait: Wait) -> schemas.WaitItem:
     return {
         "instance_id": wait.instance_id,
@@ -27,7 +32,7 @@ def wait_item(wait: Wait) -> schemas.WaitItem:
         "wait_id": wait.wait_id,
         "kind": wait.kind,
         "types": list(wait.types),
-        "where": dict(wait.where),
+        "where": {path: _plain(value) for path, value in wait.where.items()},
         "subject": wait.subject,
         "source": wait.source,
         "since": time_text(wait.since),

@@ -135,7 +135,7 @@ class Binder(ast.NodeVisitor):
 
     def visit_arg(self, node: ast.arg) -> None:
         annotation = node.annotation
-        app = is_ours(self.scope.resolve(annotation), "App")
+        app = is_ours(self.scope.resolve(annotation), "App", "Client")
         self.scope.bind(node.arg, "romancy.App()" if app else None)
         held = annotation.value if isinstance(annotation, ast.Subscript) else annotation
         if self.scope.resolve(held) in ("builtins.set", "builtins.frozenset"):

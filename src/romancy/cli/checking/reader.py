@@ -132,7 +132,7 @@ class Reader(ast.NodeVisitor):
             self.report(node, "app", f"{ast.unparse(func)}() is refused", instead)
 
     def _is_app(self, node: ast.expr, held: Binding, method: str) -> bool:
-        if isinstance(held, str) and is_ours(held.removesuffix("()"), "App"):
+        if isinstance(held, str) and is_ours(held.removesuffix("()"), "App", "Client"):
             return held.endswith("()")
         last = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
         return last == "app" and method in APP_METHODS

@@ -1,0 +1,96 @@
+"""`--database`, `--url`, `--token-file`: which place a command works on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from romancy.app import App
+from romancy.cli.database import check_exists, database_option, file_of, on, refuse_memory
+from romancy.cli.failing import Refused
+from romancy.cli.on_database import OnDatabase
+from romancy.cli.place import Place
+from romancy.cli.screen import note
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Where:
+    """A database or, if there is a URL, a server."""
+
+    database: str
+    url: str | None = None
+    token: str | None = field(default=None, repr=False)
+
+    def do(self, work: Callable[[Place], Awaitable[T]], *, make: bool = False) -> T:
+        """Do something there. A database must be there already, unless it may be made."""
+        if self.url is not None:
+            return asyncio.run(self._on_server(self.url, work))
+        (refuse_memory if make else check_exists)(self.database)
+        file = file_of(self.database)
+        is_new = file is not None and not file.exists()
+        answer = on(App(self.database, worker=False), lambda app: work(OnDatabase(app)))
+        if is_new:
+            note(f"made the database {self.database!r}")
+        return answer
+
+    async def _on_server(self, url: str, work: Callable[[Place], Awaitable[T]]) -> T:
+        from romancy.cli.on_server import OnServer  # only here: httpx takes its time to import
+        from romancy.client import Client
+
+        try:
+            client = Client(url, token=self.token, retry_for=0)  # who sits there can try again, and is told why
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        async with client:
+            return await work(OnServer(client))
+
+
+def place_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say where; the command gets a `Where` of them."""
+
+    @wraps(command)
+    def with_place(*args: Any, database: str, url: str | None, token_file: str | None, **kwargs: Any) -> None:
+        command(*args, where=_where(database, url, token_file), **kwargs)
+
+    token_option = click.option(
+        "--token-file", metavar="FILE", help="Where the server's token is written; else $ROMANCY_TOKEN."
+    )
+    url_option = click.option(
+        "--url", envvar="ROMANCY_URL", metavar="URL", help="A server instead of a database; else $ROMANCY_URL."
+    )
+    return database_option(url_option(token_option(with_place)))
+
+
+def _where(database: str, url: str | None, token_file: str | None) -> Where:
+    """What is typed counts more than the environment, and there a server more than a database."""
+    ctx = click.get_current_context()
+    typed = {name for name in ("database", "url") if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if len(typed) == 2:
+        raise click.UsageError("Give --url or --database, not both", ctx)
+    if not url or "database" in typed:
+        if token_file is not None:
+            raise click.UsageError("--token-file goes with --url", ctx)
+        return Where(database)
+    return Where(database, url, _read_token(token_file))
+
+
+def _read_token(file: str | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise Refused(f"the token can't be read from {file!r}: {why}") from None
+    if not token:
+        raise Refused(f"there is no token in {file!r}; it is empty")
+    return token

@@ -1,0 +1,213 @@
+"""What a server says, as the records and errors of the app."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar, cast
+
+from romancy.core.history import is_json
+from romancy.core.model import Event, to_us
+from romancy.core.timestamps import parse_time
+from romancy.errors import (
+    AccessDenied,
+    AppNotRunning,
+    InstanceExists,
+    InstanceNotFound,
+    InvalidEvent,
+    InvalidInput,
+    NotStorable,
+    Overloaded,
+    RomancyError,
+    ServerUnreachable,
+    StorageError,
+    UnexpectedAnswer,
+    UnknownWorkflow,
+)
+from romancy.http.cloudevents import InvalidBatch
+from romancy.records import EventRecord, HistoryEntry, Instance, Page, Receipt, Wait
+
+T = TypeVar("T")
+_SAME: Mapping[str, type[RomancyError]] = {
+    kind.__name__: kind
+    for kind in (AppNotRunning, InvalidEvent, InvalidInput, NotStorable, Overloaded, StorageError, UnknownWorkflow)
+}
+_BY_STATUS: Mapping[int, type[RomancyError]] = {429: Overloaded, 503: StorageError}
+_INVALID = frozenset({400, 413, 431})
+
+
+@dataclass(frozen=True)
+class About:
+    """What a request is about, for the errors it may end in."""
+
+    instance_id: str = ""
+    event_id: str = ""
+    events: int = 0
+    """How many events it brings."""
+
+    def __str__(self) -> str:
+        if self.event_id:
+            return f" (event {self.event_id!r})"
+        return f" (instance {self.instance_id!r})" if self.instance_id else ""
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+def to_error(url: str, status: int, content: object, about: About, *, with_token: bool) -> RomancyError:
+    """The error of the app that an answer stands for."""
+    found = cast("dict[str, Any]", content) if isinstance(content, dict) else dict[str, Any]()
+    text, kind = found.get("error"), found.get("error_type")
+    is_ours = isinstance(text, str) and isinstance(kind, str)
+    if status in (401, 403):
+        return _denied(url, status, str(text) if is_ours else "", with_token)
+    if not is_ours:
+        return _foreign(url, status)
+    if kind == "InstanceNotFound":
+        return InstanceNotFound(instance_id=about.instance_id)
+    if kind == "InstanceExists":
+        return InstanceExists(str(text), instance_id=about.instance_id)
+    if kind == "InvalidBatch":
+        failures = [(int(failure["index"]), str(failure["error"])) for failure in found.get("failures", ())]
+        return InvalidBatch(failures, about.events)
+    if known := _SAME.get(str(kind)) or _BY_STATUS.get(status):
+        return known(str(text))
+    if status in _INVALID:
+        return (InvalidEvent if about.events else InvalidInput)(str(text))
+    return UnexpectedAnswer(f"the server at {url} answered {status} ({kind}): {text}{about}")
+
+
+def _denied(url: str, status: int, text: str, with_token: bool) -> AccessDenied:
+    if status == 401:
+        said = "does not accept this token" if with_token else "wants a token"
+        return AccessDenied(f"the server at {url} {said}; give token=..., or set ROMANCY_TOKEN", status=401)
+    return AccessDenied(f"the server at {url} does not allow this: {text or 'it answered 403'}", status=403)
+
+
+def _foreign(url: str, status: int) -> RomancyError:
+    """An answer that no Romancy server gives: a proxy's, or another program's."""
+    if status == 429:
+        return Overloaded(f"what answers at {url} says that too many requests come (429); try again later")
+    if status in (502, 503, 504):
+        return ServerUnreachable(f"the server at {url} can't be reached: what stands before it answered {status}")
+    return not_romancy(url, f"it answered {status}")
+
+
+def not_romancy(url: str, why: str) -> UnexpectedAnswer:
+    return UnexpectedAnswer(
+        f"what answers at {url} is not a Romancy server, or not at this path: {why}; is the address right?"
+    )
+
+
+def read(url: str, content: object, reader: Callable[[Any], T]) -> T:
+    """A record made of an answer."""
+    try:
+        return reader(content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise not_romancy(url, f"its answer can't be understood ({type(error).__name__}: {error})") from error
+
+
+# --- records --------------------------------------------------------------------------------------------------------
+def to_receipt(item: Mapping[str, Any] | None) -> Receipt:
+    """None: the server was told to give no receipts."""
+    if item is None:
+        return Receipt()
+    counts = (int(item["delivered"]), int(item["started"]), int(item["mismatched"]))
+    return Receipt("accepted", bool(item["duplicate"]), *counts)
+
+
+def to_ending(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How an instance stands: what a handle needs of it."""
+    return {name: item[name] for name in ("status", "output", "error")}
+
+
+def to_page(item: Callable[[Any], T]) -> Callable[[Mapping[str, Any]], Page[T]]:
+    return lambda page: Page([item(found) for found in page["items"]], page["cursor"])
+
+
+def to_instance(item: Mapping[str, Any]) -> Instance:
+    return Instance(
+        instance_id=item["instance_id"],
+        workflow=item["workflow"],
+        status=item["status"],
+        input=item["input"],
+        output=item["output"],
+        error=item["error"],
+        started_at=_time(item["started_at"]),
+        finished_at=_maybe_time(item["finished_at"]),
+        waits=list(map(to_wait, item["waits"])) if "waits" in item else (),
+        description=item["description"],
+    )
+
+
+def to_wait(item: Mapping[str, Any]) -> Wait:
+    return Wait(
+        instance_id=item["instance_id"],
+        wait_id=item["wait_id"],
+        kind=item["kind"],
+        types=tuple(item["types"]),
+        where=item["where"],
+        since=_time(item["since"]),
+        due_at=_maybe_time(item["due_at"]),
+        location=item["location"],
+        subject=item["subject"],
+        source=item["source"],
+        error=item["error"],
+        workflow=item["workflow"],
+    )
+
+
+def to_entry(item: Mapping[str, Any]) -> HistoryEntry:
+    return HistoryEntry(
+        n=item["n"],
+        kind=item["kind"],
+        operation=item["operation"],
+        at=_time(item["at"]),
+        input=item["input"],
+        result=item["result"],
+        error=item["error"],
+        event=item["event"],
+    )
+
+
+def to_event_record(item: Mapping[str, Any]) -> EventRecord:
+    accepted_at = _time(item["accepted_at"])
+    extensions: Mapping[str, Any] = item["extensions"]
+    expiry = extensions.get("expirytime")
+    event = Event(
+        id=item["id"],
+        source=item["source"],
+        type=item["type"],
+        data=_data(item),
+        subject=item["subject"],
+        time=None if item["time"] is None else to_us(_time(item["time"])),
+        datacontenttype=item["datacontenttype"],
+        dataschema=item["dataschema"],
+        extensions=dict(extensions) or None,
+        target=item["to"],
+        accepted_at=to_us(accepted_at),
+        expires_at=None if expiry is None else parse_time("expirytime", expiry),
+    )
+    receivers = tuple((receiver["instance_id"], receiver["wait_id"]) for receiver in item["received_by"])
+    return EventRecord(event, accepted_at, receivers)
+
+
+def _data(item: Mapping[str, Any]) -> bytes | None:
+    """The bytes of an event's data. The spelling of JSON is the server's, and its null is no data."""
+    if item["data_base64"] is not None:
+        return base64.b64decode(item["data_base64"])
+    data = item["data"]
+    if data is None:
+        return None
+    if is_json(item["datacontenttype"]):
+        return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    return str(data).encode()
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _maybe_time(text: str | None) -> datetime | None:
+    return None if text is None else _time(text)

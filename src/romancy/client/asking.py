@@ -1,0 +1,74 @@
+"""What goes out: where to, and a workflow's arguments as JSON."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any, cast
+from urllib.parse import quote, urlsplit
+
+from romancy.api.workflow import Workflow
+from romancy.core.ids import check_lookup, is_text
+from romancy.errors import InstanceNotFound, InvalidInput
+
+
+def check_url(url: str) -> str:
+    """The address of a server, perhaps with the path an app is mounted at."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is not the address of a server; write it as http://localhost:8001")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError(f"the address of {parts.hostname!r} holds a user or password; give token=... instead")
+    if parts.query or parts.fragment:
+        raise ValueError(f"{url!r} is more than the address of a server; leave out what follows the path")
+    return url.rstrip("/")
+
+
+def check_token(token: str | None) -> str | None:
+    if token is not None and (not token.isprintable() or " " in token):
+        raise ValueError("a token is a secret of printable characters without spaces; this one holds others")
+    return token
+
+
+def looked_up(instance_id: str) -> str:
+    """An instance's id as part of a path."""
+    check_lookup(instance_id)
+    if not instance_id:
+        raise InstanceNotFound(instance_id=instance_id)
+    return quoted(instance_id)
+
+
+def quoted(part: str) -> str:
+    """One segment of a path, whatever it holds; as they are, one dot or two would mean a folder."""
+    return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")
+
+
+def start_of(wf: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name of a workflow, and its arguments as JSON."""
+    if isinstance(wf, Workflow):
+        return _encoded(cast("Workflow[..., Any]", wf), args, kwargs)
+    if not isinstance(wf, str):
+        raise TypeError(f"start_workflow takes a workflow or its name, not {wf!r}; is @workflow missing?")
+    if not (wf and is_text(wf)):
+        raise InvalidInput(f"a workflow's name must be a text that is not empty, got {wf!r}")
+    content = {"args": list(args), "kwargs": kwargs}
+    try:
+        json.dumps(content, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"workflow {wf!r} is given by its name, so its arguments must be plain JSON: {error}; "
+            "give the workflow itself to have them written by its annotations"
+        ) from None
+    return wf, content
+
+
+def _encoded(wf: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    if wf.timeout != wf.definition.timeout:
+        raise InvalidInput(
+            f"workflow {wf.name!r}: a server can't be told options(timeout=...); set it in @workflow(timeout=...)"
+        )
+    signature = wf.definition.signature
+    values: dict[str, Any] = json.loads(signature.encode(signature.bind(args, kwargs)))
+    _, *parameters = inspect.signature(wf.fn).parameters.values()
+    bound = inspect.BoundArguments(inspect.Signature(parameters), cast("Any", values))
+    return wf.name, {"args": list(bound.args), "kwargs": bound.kwargs}

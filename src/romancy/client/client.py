@@ -1,0 +1,275 @@
+"""The client: an app's verbs, spoken to a server."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, TypeVarTuple, cast, overload
+
+from romancy.api.context import WorkflowContext
+from romancy.api.workflow import Workflow
+from romancy.client import answers
+from romancy.client.answers import About
+from romancy.client.asking import check_token, check_url, looked_up, quoted, start_of
+from romancy.client.events import new_event
+from romancy.client.handle import RemoteHandle
+from romancy.core.clock import SystemClock
+from romancy.core.ids import check_id, check_lookup, is_text, new_id
+from romancy.core.instance import current
+from romancy.core.model import SECOND, Attribute, Duration, Event, Status, duration_us, to_us
+from romancy.errors import InvalidInput, IOInWorkflow
+from romancy.http.cloudevents import batched, structured
+from romancy.records import EventRecord, HistoryEntry, Instance, Page, Receipt, Wait, check_limit
+
+if TYPE_CHECKING:
+    import httpx
+
+    from romancy.client.wire import Call, Reply
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+T = TypeVar("T")
+_JSON = (b"content-type", b"application/json")
+
+
+class Client:
+    """A server's workflows, from anywhere: the verbs of `App`, with the same answers and errors.
+
+    >>> async with Client("http://localhost:8001") as client:
+    ...     handle = await client.start_workflow("payment", "ORD-1")
+    ...     await client.send_event("payment.completed", "bank", {"order": "ORD-1"})
+    ...     print(await handle.result(timeout=10))
+
+    `url` defaults to the environment's ROMANCY_URL, else http://localhost:8001, `token` to ROMANCY_TOKEN. What fails
+    for reasons that may pass (no connection, 429, 503) is tried again for `retry_for` seconds, 0: never. Nothing is
+    done twice by that. One attempt takes at most `timeout`. `transport` is httpx's, for TLS or proxies of your own.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        retry_for: Duration = 30.0,
+        timeout: Duration = 20.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        from romancy.client.wire import Call, Wire  # here, because who only runs workflows need not load httpx
+
+        self.url = check_url(url or os.environ.get("ROMANCY_URL") or "http://localhost:8001")
+        secret = check_token(token or os.environ.get("ROMANCY_TOKEN") or None)
+        patience, limit = duration_us(retry_for, "retry_for") / SECOND, duration_us(timeout, "timeout") / SECOND
+        if not limit:
+            raise ValueError("timeout must be more than nothing")
+        self._call = Call
+        self._wire = Wire(self.url, secret, patience, limit, transport)
+
+    def __repr__(self) -> str:
+        return f"<Client {self.url}>"
+
+    async def close(self) -> None:
+        """Close the connections; `async with` does it for you."""
+        await self._wire.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        await self.close()
+
+    async def _ask(self, call: Call, retry_for: float | None = None) -> Reply:
+        if isinstance(current.get(None), WorkflowContext):
+            raise IOInWorkflow(
+                "client.* was called inside a workflow, where it would happen again on every replay; "
+                "use send_event(ctx, ...), or do it in an activity"
+            )
+        return await self._wire.ask(call, retry_for)
+
+    async def _get(
+        self, path: str, reader: Callable[[Any], T], id: str = "", query: Mapping[str, Any] | None = None
+    ) -> T:
+        reply = await self._ask(self._call("GET", path, About(id), query or {}))
+        return answers.read(self.url, reply.content, reader)
+
+    async def _post(self, path: str, content: Mapping[str, Any], id: str, accepts: Collection[int] = ()) -> Reply:
+        body = json.dumps(content).encode()
+        return await self._ask(self._call("POST", path, About(id), {}, body, [_JSON], accepts))
+
+    # --- starting ---------------------------------------------------------------------------------------------------
+    @overload
+    async def start_workflow(
+        self,
+        wf: Callable[[WorkflowContext, *Ts], Coroutine[Any, Any, R]],
+        /,
+        *args: *Ts,
+        instance_id: str | None,
+    ) -> RemoteHandle[R]: ...
+    @overload
+    async def start_workflow(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RemoteHandle[R]: ...
+    @overload
+    async def start_workflow(
+        self, wf: str, /, *args: Any, instance_id: str | None = None, **kwargs: Any
+    ) -> RemoteHandle[Any]: ...
+    async def start_workflow(self, wf: Any, /, *args: Any, instance_id: str | None = None, **kwargs: Any) -> Any:
+        """Start an instance; returns when it is stored. The same id, workflow and input again: the existing one.
+
+        Given by name, a workflow takes plain JSON; given itself, what its annotations say, and so does its result.
+        """
+        known = cast("Workflow[..., Any]", wf) if isinstance(wf, Workflow) else None
+        if known is not None and instance_id is None:
+            instance_id = known.instance_id
+        id = check_id(instance_id) if instance_id is not None else new_id(SystemClock().now())
+        name, content = start_of(wf, args, kwargs)
+        path = f"/api/workflows/{quoted(name)}/start"
+        reply = await self._post(path, {**content, "instance_id": id}, id)
+        # An id that was made here is nobody else's: if it was there already, an earlier attempt had come through.
+        created = reply.status == 201 or instance_id is None
+        return RemoteHandle[Any](self, id, known.definition.signature.result if known else None, created)
+
+    @overload
+    def handle(self, instance_id: str, wf: Workflow[..., R], /) -> RemoteHandle[R]: ...
+    @overload
+    def handle(self, instance_id: str, /) -> RemoteHandle[Any]: ...
+    def handle(self, instance_id: str, wf: Workflow[..., Any] | None = None, /) -> RemoteHandle[Any]:
+        """A handle on an instance started earlier, by whomever."""
+        return RemoteHandle(self, instance_id, wf.definition.signature.result if wf else None)
+
+    async def ask_result(self, instance_id: str, seconds: float, retry_for: float | None) -> Mapping[str, Any]:
+        """How an instance stands once it has ended, or so many seconds later; handles ask this."""
+        call = self._call(
+            "GET",
+            f"/api/instances/{looked_up(instance_id)}/result",
+            About(instance_id),
+            {"timeout": round(seconds, 3)},
+            lasts=seconds,
+        )
+        return answers.read(self.url, (await self._ask(call, retry_for)).content, answers.to_ending)
+
+    # --- events, cancel, resume -------------------------------------------------------------------------------------
+    async def send_event(
+        self,
+        type: str,
+        source: str,
+        data: object = None,
+        *,
+        subject: str | None = None,
+        id: str | None = None,
+        to: str | None = None,
+        extensions: Mapping[str, Attribute] | None = None,
+        time: datetime | None = None,
+        dataschema: str | None = None,
+    ) -> Receipt:
+        """Send an event; returns when it is stored for good. The same `(source, id)` again is a duplicate."""
+        return await self.send(
+            new_event(
+                type,
+                source,
+                data,
+                subject=subject,
+                id=id,
+                to=to,
+                extensions=extensions,
+                time=time,
+                dataschema=dataschema,
+            )
+        )
+
+    event = staticmethod(new_event)
+    """Makes an event for `send` and `send_events`, of the arguments of `send_event`."""
+
+    async def send(self, event: Event) -> Receipt:
+        """Send an event made by `client.event(...)`."""
+        headers, body = structured(event)
+        about = About(event_id=event.id, events=1)
+        reply = await self._ask(self._call("POST", "/", about, {}, body, headers))
+        return answers.read(self.url, reply.content, answers.to_receipt)
+
+    async def send_events(self, events: Sequence[Event]) -> list[Receipt]:
+        """Send several at once: all are stored, or none. A server takes 1000, and 1 MiB, unless told otherwise."""
+        if not events:
+            return []
+        headers, body = batched(events)
+        about = About(event_id=events[0].id, events=len(events))
+        reply = await self._ask(self._call("POST", "/", about, {}, body, headers))
+        if reply.content is None:
+            return [Receipt() for _ in events]
+        return answers.read(self.url, reply.content, lambda batch: [answers.to_receipt(r) for r in batch["events"]])
+
+    async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> None:
+        """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up. Finished already: nothing."""
+        path = f"/cancel/{looked_up(instance_id)}"
+        if not isinstance(reason, str | None) or not is_text(reason or ""):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"the reason for cancelling {instance_id!r} must be a text, got {reason!r}")
+        await self._post(path, {"reason": reason}, instance_id, accepts=(409,))
+
+    async def resume_workflow(self, instance_id: str) -> None:
+        """Try a blocked instance again, after its code was mended. Not blocked: nothing."""
+        path = f"/api/instances/{looked_up(instance_id)}/resume"
+        await self._ask(self._call("POST", path, About(instance_id), accepts=(409,)))
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+    async def get_instance(self, instance_id: str) -> Instance:
+        """One instance with what it waits for."""
+        return await self._get(f"/api/instances/{looked_up(instance_id)}", answers.to_instance, instance_id)
+
+    async def list_instances(
+        self,
+        *,
+        status: Status | Collection[Status] = (),
+        workflow: str | None = None,
+        text: str | None = None,
+        started_after: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Instance]:
+        """Instances, newest first."""
+        if started_after is not None:
+            to_us(started_after)  # refuses what has no time zone
+        query = {
+            "status": [status] if isinstance(status, str) else list(status),
+            "workflow": workflow,
+            "text": text,
+            "started_after": None if started_after is None else started_after.isoformat(),
+            "limit": check_limit(limit),
+            "cursor": cursor,
+        }
+        return await self._get("/api/instances", answers.to_page(answers.to_instance), query=query)
+
+    async def list_waits(
+        self, *, instance_id: str | None = None, type: str | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page[Wait]:
+        """What instances wait for, by instance."""
+        if instance_id is not None:
+            check_lookup(instance_id)
+        reader = answers.to_page(answers.to_wait)
+        query = {"instance_id": instance_id, "type": type, "limit": check_limit(limit), "cursor": cursor}
+        return await self._get("/api/waits", reader, query=query)
+
+    async def list_events(
+        self,
+        *,
+        type: str | None = None,
+        instance_id: str | None = None,
+        unmatched: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[EventRecord]:
+        """The event log, newest first, with who received each."""
+        query = {"type": type, "instance_id": instance_id, "unmatched": "true" if unmatched else None}
+        query |= {"limit": check_limit(limit), "cursor": cursor}
+        return await self._get("/api/events", answers.to_page(answers.to_event_record), query=query)
+
+    async def get_history(self, instance_id: str) -> list[HistoryEntry]:
+        """Everything recorded of an instance, in order; the first entry is its start."""
+        path = f"/api/instances/{looked_up(instance_id)}/history"
+        return await self._get(path, lambda found: [answers.to_entry(e) for e in found["entries"]], instance_id)
+
+    async def list_workflows(self) -> list[str]:
+        """The names of the workflows the server itself has; other workers may have more."""
+        return await self._get("/api/workflows", lambda found: [str(item["name"]) for item in found["items"]])

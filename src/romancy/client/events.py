@@ -1,0 +1,37 @@
+"""Events on their way out. An event gets its id here, once: however often it is sent, it is the same event."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from romancy.core.model import Attribute, Event, to_us
+from romancy.core.outgoing import make_event
+from romancy.errors import InvalidEvent
+
+
+def new_event(
+    type: str,
+    source: str,
+    data: object = None,
+    *,
+    subject: str | None = None,
+    id: str | None = None,
+    to: str | None = None,
+    extensions: Mapping[str, Attribute] | None = None,
+    time: datetime | None = None,
+    dataschema: str | None = None,
+) -> Event:
+    """A checked event, ready to be sent; raises `InvalidEvent` that says what is wrong."""
+    event = make_event(
+        type, source, data, subject=subject, id=id if id is not None else uuid.uuid4().hex, to=to, ext=extensions
+    )
+    if time is None and dataschema is None:
+        return event
+    try:
+        moment = None if time is None else to_us(time)
+    except ValueError as error:
+        raise InvalidEvent(f"an event's time can't be this: {error}") from None
+    return replace(event, time=moment, dataschema=dataschema)

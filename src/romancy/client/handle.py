@@ -1,0 +1,82 @@
+"""A handle on one instance on a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from romancy.core.clock import stopwatch
+from romancy.core.codec import Codec
+from romancy.core.model import SECOND, Duration, Status, duration_us
+from romancy.errors import RomancyError, WorkflowBlocked, WorkflowCancelled, WorkflowFailed
+
+if TYPE_CHECKING:
+    from romancy.client.client import Client
+
+R_co = TypeVar("R_co", covariant=True)
+_PLAIN = Codec(Any, "the result")
+_ONCE = 20.0
+"""Seconds a server is asked to wait for the end before it is asked again."""
+_BREATH = 0.5
+"""Seconds between two such questions at least: a server that is stopping does not wait."""
+
+
+class RemoteHandle(Generic[R_co]):
+    """What `client.start_workflow` returns. `created` is false if the instance was there already."""
+
+    def __init__(self, client: Client, instance_id: str, result: Codec | None = None, created: bool = False) -> None:
+        self.instance_id = instance_id
+        self.created = created
+        self._client = client
+        self._codec = result or _PLAIN
+
+    def __repr__(self) -> str:
+        return f"<RemoteHandle {self.instance_id!r} at {self._client.url}>"
+
+    async def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait for the end: the workflow's return value, or `WorkflowFailed`, `WorkflowCancelled`, `WorkflowBlocked`.
+
+        `TimeoutError` after `timeout`; the instance goes on. A server that is away for a while is waited for as long
+        as `retry_for` says.
+        """
+        seconds = None if timeout is None else duration_us(timeout, "timeout") / SECOND
+        begun = stopwatch()
+        while True:
+            asked = stopwatch() - begun
+            left = None if seconds is None else max(0.0, seconds - asked)
+            found = await self._client.ask_result(self.instance_id, _ONCE if left is None else min(_ONCE, left), left)
+            if found["status"] in _ENDS:
+                return self._ending(found)
+            passed = stopwatch() - begun
+            if seconds is not None and passed >= seconds:
+                raise TimeoutError(f"instance {self.instance_id!r} has not ended within {seconds:g} s; it goes on")
+            await asyncio.sleep(max(0.0, min(asked + _BREATH, seconds or math.inf) - passed))
+
+    def _ending(self, found: Mapping[str, Any]) -> R_co:
+        if found["status"] == "completed":
+            return self._codec.decode(json.dumps(found["output"]).encode())
+        raise _failure(self.instance_id, found["status"], found["error"] or {})
+
+    async def status(self) -> Status:
+        """How it stands now."""
+        return (await self._client.get_instance(self.instance_id)).status
+
+    async def cancel(self, reason: str | None = None) -> None:
+        """Ask it to stop; its code sees `asyncio.CancelledError` and may clean up."""
+        await self._client.cancel_workflow(self.instance_id, reason=reason)
+
+
+_ENDS = frozenset({"completed", "failed", "cancelled", "blocked"})
+
+
+def _failure(id: str, status: str, error: Mapping[str, Any]) -> RomancyError:
+    message = str(error.get("message", ""))
+    if status == "cancelled":
+        return WorkflowCancelled(instance_id=id, reason=None if message == "cancelled" else message)
+    if status == "blocked":
+        return WorkflowBlocked(instance_id=id, reason=message)
+    kind, traceback = str(error.get("type", "")), str(error.get("traceback", ""))
+    return WorkflowFailed(message, instance_id=id, error_type=kind, traceback=traceback)

@@ -1,0 +1,16 @@
+"""The same app for code that does not await: Flask, Django, threads, scripts. Every verb blocks.
+
+>>> from romancy.sync import App
+>>> with App("workflow.db", workflows=[payment]) as app:
+...     handle = app.start_workflow(payment, "ORD-1", instance_id="order-1")
+...     app.send_event("payment.completed.ORD-1", "bank", {"status": "success"})
+...     print(handle.result(timeout=10))
+
+The engine runs on an event loop in a thread of its own. Workflows are `async def` as ever; activities may be both.
+"""
+
+from romancy.sync.app import App
+from romancy.sync.blocking import WorkflowHandle
+from romancy.sync.client import Client
+
+__all__ = ["App", "Client", "WorkflowHandle"]

@@ -1,0 +1,233 @@
+"""What blocks until the event loop in another thread has done it: the verbs, once, for apps and clients alike."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from datetime import datetime
+from typing import Any, Generic, ParamSpec, TypeVar, TypeVarTuple, overload
+
+from romancy.api.context import WorkflowContext
+from romancy.api.workflow import Workflow
+from romancy.core.model import Attribute, Duration, Status
+from romancy.errors import AppNotRunning, RomancyError
+from romancy.records import EventRecord, HistoryEntry, Instance, Page, Receipt, Wait
+from romancy.verbs import Handle, Verbs
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
+Ts = TypeVarTuple("Ts")
+
+
+class Background:
+    """An event loop in a thread of its own, and the way to have something done there; `whose` is app or client."""
+
+    def __init__(self, whose: str) -> None:
+        self._whose = whose
+        self._loop = asyncio.new_event_loop()
+        self._process = os.getpid()
+        self._door = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="romancy", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            self._loop.close()
+
+    def check(self) -> None:
+        """Refuse what could never be answered."""
+        if threading.current_thread() is self._thread:
+            raise RomancyError(
+                f"romancy.sync.{self._whose.title()} was called on its own event loop, where it would wait for itself: "
+                "in a workflow use ctx, in an `async def` activity use send_event(ctx, ...), or make the activity a "
+                "plain `def`"
+            )
+        if os.getpid() != self._process:
+            raise AppNotRunning(
+                f"the {self._whose} was started before this process was forked; start it after the fork"
+            )
+
+    def do(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a coroutine over there and wait for it; giving up the wait (Ctrl-C) cancels it."""
+        self.check()
+        with self._door:  # what comes in before the door closes is run or cancelled, never forgotten
+            if self._closed:
+                raise AppNotRunning(self._stopped)
+            future = asyncio.run_coroutine_threadsafe(work(*args, **kwargs), self._loop)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise AppNotRunning(self._stopped) from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        with self._door:
+            self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    @property
+    def _stopped(self) -> str:
+        return f"the {self._whose} was stopped meanwhile; use `with {self._whose}:` around the call"
+
+
+class WorkflowHandle(Generic[R_co]):
+    """What `start_workflow` returns. `created` is false if the instance was there already."""
+
+    def __init__(self, owner: Blocking, handle: Handle[R_co]) -> None:
+        self.instance_id = handle.instance_id
+        self.created = handle.created
+        self._owner, self._handle = owner, handle
+
+    def __repr__(self) -> str:
+        return f"<WorkflowHandle {self.instance_id!r}>"
+
+    def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait for the end: the workflow's return value, or `WorkflowFailed`, `WorkflowCancelled`, `WorkflowBlocked`.
+
+        `TimeoutError` after `timeout`; the instance goes on.
+        """
+        return self._owner.background.do(self._handle.result, timeout)
+
+    def status(self) -> Status:
+        """How it stands now."""
+        return self._owner.background.do(self._handle.status)
+
+    def cancel(self, reason: str | None = None) -> None:
+        """Ask it to stop; its code sees `asyncio.CancelledError` and may clean up."""
+        self._owner.background.do(self._handle.cancel, reason)
+
+
+class Blocking(ABC):
+    """The verbs of an app or a client, for code that blocks."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        self._verbs = verbs
+
+    @property
+    @abstractmethod
+    def background(self) -> Background:
+        """The machinery; not for everyday use."""
+
+    # --- starting ----------------------------------------------------------------------------------------------------
+    @overload
+    def start_workflow(
+        self,
+        wf: Callable[[WorkflowContext, *Ts], Coroutine[Any, Any, R]],
+        /,
+        *args: *Ts,
+        instance_id: str | None,
+    ) -> WorkflowHandle[R]: ...
+    @overload
+    def start_workflow(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]: ...
+    @overload
+    def start_workflow(
+        self, wf: str, /, *args: Any, instance_id: str | None = None, **kwargs: Any
+    ) -> WorkflowHandle[Any]: ...
+    def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Start an instance; returns when it is stored. The same id, workflow and input again: the existing one."""
+        start: Callable[..., Coroutine[Any, Any, Handle[Any]]] = self._verbs.start_workflow
+        return WorkflowHandle[Any](self, self.background.do(start, wf, *args, **kwargs))
+
+    @overload
+    def handle(self, instance_id: str, wf: Workflow[..., R], /) -> WorkflowHandle[R]: ...
+    @overload
+    def handle(self, instance_id: str, /) -> WorkflowHandle[Any]: ...
+    def handle(self, instance_id: str, wf: Workflow[..., Any] | None = None, /) -> WorkflowHandle[Any]:
+        """A handle on an instance started earlier, perhaps by another process."""
+        return WorkflowHandle(self, self._verbs.handle(instance_id, wf) if wf else self._verbs.handle(instance_id))
+
+    # --- events, cancel, resume --------------------------------------------------------------------------------------
+    def send_event(
+        self,
+        type: str,
+        source: str,
+        data: object = None,
+        *,
+        subject: str | None = None,
+        id: str | None = None,
+        to: str | None = None,
+        extensions: Mapping[str, Attribute] | None = None,
+    ) -> Receipt:
+        """Send an event; returns when it is stored for good. The same `(source, id)` again is a duplicate."""
+        send = self._verbs.send_event
+        return self.background.do(send, type, source, data, subject=subject, id=id, to=to, extensions=extensions)
+
+    def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> None:
+        """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up. Finished already: nothing."""
+        self.background.do(self._verbs.cancel_workflow, instance_id, reason=reason)
+
+    def resume_workflow(self, instance_id: str) -> None:
+        """Try a blocked instance again, after its code was mended. Not blocked: nothing."""
+        self.background.do(self._verbs.resume_workflow, instance_id)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+    def get_instance(self, instance_id: str) -> Instance:
+        """One instance with what it waits for."""
+        return self.background.do(self._verbs.get_instance, instance_id)
+
+    def list_instances(
+        self,
+        *,
+        status: Status | Collection[Status] = (),
+        workflow: str | None = None,
+        text: str | None = None,
+        started_after: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Instance]:
+        """Instances, newest first."""
+        return self.background.do(
+            self._verbs.list_instances,
+            status=status,
+            workflow=workflow,
+            text=text,
+            started_after=started_after,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    def list_waits(
+        self, *, instance_id: str | None = None, type: str | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page[Wait]:
+        """What instances wait for, by instance."""
+        return self.background.do(
+            self._verbs.list_waits, instance_id=instance_id, type=type, limit=limit, cursor=cursor
+        )
+
+    def list_events(
+        self,
+        *,
+        type: str | None = None,
+        instance_id: str | None = None,
+        unmatched: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[EventRecord]:
+        """The event log, newest first, with who received each."""
+        read = self._verbs.list_events
+        return self.background.do(
+            read, type=type, instance_id=instance_id, unmatched=unmatched, limit=limit, cursor=cursor
+        )
+
+    def get_history(self, instance_id: str) -> list[HistoryEntry]:
+        """Everything recorded of an instance, in order; the first entry is its start."""
+        return self.background.do(self._verbs.get_history, instance_id)

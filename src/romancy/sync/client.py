@@ -1,0 +1,105 @@
+"""The same client for code that does not await; import it as `romancy.sync.Client`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from romancy.client import Client as AsyncClient
+from romancy.core.model import Attribute, Duration, Event
+from romancy.errors import AppNotRunning
+from romancy.records import Receipt
+from romancy.sync.blocking import Background, Blocking
+
+if TYPE_CHECKING:
+    import httpx
+
+
+class Client(Blocking):
+    """A server's workflows, for code that blocks. Safe to use from any number of threads.
+
+    The arguments are those of `romancy.Client`. Its thread starts with the first call, so it may be made before a fork,
+    but not used before one.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        retry_for: Duration = 30.0,
+        timeout: Duration = 20.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._client = AsyncClient(url, token=token, retry_for=retry_for, timeout=timeout, transport=transport)
+        super().__init__(self._client)
+        self._background: Background | None = None
+        self._life, self._closed = threading.Lock(), False
+
+    def __repr__(self) -> str:
+        return f"<sync {self._client!r}>"
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self._client.url
+
+    @property
+    def background(self) -> Background:
+        """The machinery; not for everyday use."""
+        with self._life:
+            if self._closed:
+                raise AppNotRunning("the client is closed; use it inside `with Client(...) as client:`")
+            if self._background is None:
+                self._background = Background("client")
+            return self._background
+
+    def close(self) -> None:
+        """Close the connections and end the thread; `with` does it for you."""
+        with self._life:
+            background, self._background, self._closed = self._background, None, True
+        if background is None:
+            return
+        try:
+            background.do(self._client.close)
+        finally:
+            background.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()
+
+    def send_event(
+        self,
+        type: str,
+        source: str,
+        data: object = None,
+        *,
+        subject: str | None = None,
+        id: str | None = None,
+        to: str | None = None,
+        extensions: Mapping[str, Attribute] | None = None,
+        time: datetime | None = None,
+        dataschema: str | None = None,
+    ) -> Receipt:
+        """Send an event; returns when it is stored for good. The same `(source, id)` again is a duplicate."""
+        attributes = {"subject": subject, "id": id, "to": to, "dataschema": dataschema}
+        return self.send(self.event(type, source, data, **attributes, extensions=extensions, time=time))
+
+    event = staticmethod(AsyncClient.event)
+    """Makes an event for `send` and `send_events`, of the arguments of `send_event`."""
+
+    def send(self, event: Event) -> Receipt:
+        """Send an event made by `client.event(...)`."""
+        return self.background.do(self._client.send, event)
+
+    def send_events(self, events: Sequence[Event]) -> list[Receipt]:
+        """Send several at once: all are stored, or none."""
+        return self.background.do(self._client.send_events, events)

@@ -1,0 +1,79 @@
+"""What can be asked of an app, on whichever side of a network it is: `App` and `Client` have these verbs.
+
+Who works with either of them (the blocking classes, the command line) is written against this, and never asks which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Coroutine, Mapping
+from datetime import datetime
+from typing import Any, Protocol, TypeVar, overload
+
+from romancy.api.workflow import Workflow
+from romancy.core.model import Attribute, Duration, Status
+from romancy.records import EventRecord, HistoryEntry, Instance, Page, Receipt, Wait
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Handle(Protocol[R_co]):
+    """One instance: ask how it stands, wait for its result, cancel it."""
+
+    instance_id: str
+    created: bool
+
+    async def result(self, timeout: Duration | None = None) -> R_co: ...
+    async def status(self) -> Status: ...
+    async def cancel(self, reason: str | None = None) -> None: ...
+
+
+class Verbs(Protocol):
+    """Start, send, cancel, resume; read."""
+
+    def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[Any]]: ...
+    @overload
+    def handle(self, instance_id: str, wf: Workflow[..., Any], /) -> Handle[Any]: ...
+    @overload
+    def handle(self, instance_id: str, /) -> Handle[Any]: ...
+
+    async def send_event(
+        self,
+        type: str,
+        source: str,
+        data: object = None,
+        *,
+        subject: str | None = None,
+        id: str | None = None,
+        to: str | None = None,
+        extensions: Mapping[str, Attribute] | None = None,
+    ) -> Receipt: ...
+
+    async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> None: ...
+    async def resume_workflow(self, instance_id: str) -> None: ...
+    async def get_instance(self, instance_id: str) -> Instance: ...
+    async def get_history(self, instance_id: str) -> list[HistoryEntry]: ...
+
+    async def list_instances(
+        self,
+        *,
+        status: Status | Collection[Status] = (),
+        workflow: str | None = None,
+        text: str | None = None,
+        started_after: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Instance]: ...
+
+    async def list_waits(
+        self, *, instance_id: str | None = None, type: str | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page[Wait]: ...
+
+    async def list_events(
+        self,
+        *,
+        type: str | None = None,
+        instance_id: str | None = None,
+        unmatched: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[EventRecord]: ...
