@@ -338,3 +338,35 @@ def test_a_filter_with_an_exact_number_is_shown(serve: Callable[..., Live]) -> N
     live.until("one", "waiting_for_event")
     [wait] = live.client.get("/api/waits").json()["items"]
     assert wait["where"] == {"price": "1.5", "n": 3}
+
+
+def test_a_page_ends_when_it_has_grown_large(live: Live) -> None:
+    """However many items were asked for: a page must neither fill the memory nor hold up everybody else."""
+    for n in range(12):
+        assert live.send(f"e{n}", "big", "x" * 900_000).status_code == 202
+    pages: list[list[str]] = []
+    cursor = None
+    while True:
+        answer = live.client.get("/api/events", params={"limit": 1000, **({"cursor": cursor} if cursor else {})})
+        assert len(answer.content) < 15_000_000
+        pages.append([item["id"] for item in answer.json()["items"]])
+        cursor = answer.json()["cursor"]
+        if cursor is None:
+            break
+    assert len(pages) > 1
+    assert [id for page in pages for id in page] == [f"e{n}" for n in reversed(range(12))]
+
+
+def test_many_small_items_come_in_one_page(live: Live) -> None:
+    for n in range(70):
+        live.send(f"e{n}", "small", n)
+    page = get(live, "/api/events", limit=60)
+    assert [item["id"] for item in page["items"]] == [f"e{n}" for n in range(69, 9, -1)]
+    assert [item["id"] for item in get(live, "/api/events", cursor=page["cursor"])["items"]] == [
+        f"e{n}" for n in range(9, -1, -1)
+    ]
+
+
+def test_a_number_that_is_too_large_is_refused(live: Live) -> None:
+    answer = live.client.post("/api/workflows/pay/start", content=b'{"args":[1e400]}', headers=JSON)
+    assert "1e400" in assert_error(answer, 400)["error"]

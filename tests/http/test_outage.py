@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
@@ -103,7 +104,25 @@ def test_an_unexpected_error_is_logged_and_not_told(serve: Any, monkeypatch: pyt
     assert live.send().status_code == 202
 
 
+HALF = (
+    b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/cloudevents+json\r\ncontent-length: 99\r\n\r\n{"
+)
+
+
 def test_too_many_requests_at_once(serve: Any) -> None:
+    live = serve(http=HTTPOptions(max_requests=2))
+    with ExitStack() as stack:
+        for _ in range(2):
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", live.port)))
+            slow.sendall(HALF)
+        eventually(lambda: live.face.active == 2, 20)
+        assert_error(live.send(), 503, "Overloaded")
+        assert live.client.get("/health/ready").status_code == 200, "whoever watches the process is let in"
+    eventually(lambda: live.face.active == 0, 20, "those who hung up")
+    assert live.send().status_code == 202
+
+
+def test_who_waits_for_a_result_takes_nobodys_place(serve: Any) -> None:
     live = serve(http=HTTPOptions(max_requests=2))
     live.start("nap", id="n")
     found: list[httpx.Response] = []
@@ -114,14 +133,31 @@ def test_too_many_requests_at_once(serve: Any) -> None:
     waiting = [threading.Thread(target=wait) for _ in range(2)]
     for thread in waiting:
         thread.start()
-    eventually(lambda: live.face.active == 2, 20)
-    assert_error(live.send(), 503, "Overloaded")
-    assert live.client.get("/health/ready").status_code == 200, "whoever watches the process is let in"
-    live.client.get("/health/live")
+    eventually(lambda: live.face.waiting == 2, 20)
+    assert live.send().status_code == 202
+    assert_error(live.client.get("/api/instances/n/result", params={"timeout": 30}), 503, "Overloaded")
     live.drain()
     for thread in waiting:
         thread.join(20)
     assert [answer.json()["status"] for answer in found] == ["waiting_for_timer"] * 2, "waiting ends when it stops"
+
+
+def test_who_hangs_up_does_not_go_on_waiting(live: Live) -> None:
+    live.start("nap", id="n")
+    with socket.create_connection(("127.0.0.1", live.port)) as connection:
+        connection.sendall(b"GET /api/instances/n/result?timeout=60 HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        eventually(lambda: live.face.waiting == 1, 20)
+    eventually(lambda: live.face.waiting == 0, 5, "the one that hung up")
+
+
+def test_a_write_that_ends_in_a_refusal_ends_the_outage_too(serve: Any) -> None:
+    live = serve(http=SHORT)
+    live.start("pay", "one", id="p")
+    with locked(live):
+        body = {"args": ["another"], "instance_id": "p"}
+        assert_error(live.client.post("/api/workflows/pay/start", json=body), 503)
+        assert_error(live.client.get("/health/ready"), 503)
+    eventually(lambda: live.client.get("/health/ready").status_code == 200, 10, "the database answers again")
 
 
 def test_while_it_stops_nothing_new_is_begun(live: Live) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import resource
 import socket
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -123,3 +126,68 @@ def test_requests_one_after_the_other_on_one_connection(limited: Live) -> None:
 
 def test_the_faster_parser_is_used_where_it_is() -> None:
     assert issubclass(patient(LIMITS), HttpToolsProtocol)
+
+
+# --- requests that offer another protocol, and what comes after a request ---------------------------------------------
+OFFER = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
+BODY = json.dumps(event("up", data={"amount": 5})).encode()
+UPGRADE = HEAD + OFFER + b"content-length: %d\r\n\r\n" % len(BODY)
+LIVE = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize("pieces", [[UPGRADE + BODY], [UPGRADE, BODY], [UPGRADE + BODY[:10], BODY[10:]]])
+def test_an_offer_to_speak_http_2_changes_nothing(limited: Live, pieces: list[bytes]) -> None:
+    """Every Java client makes it; the body is the event's all the same, and what follows is the next request."""
+    with socket.create_connection(("127.0.0.1", limited.port), timeout=20) as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+            time.sleep(0.05)
+        connection.sendall(LIVE)
+        answers = read_all(connection)
+    assert answers.startswith(b"HTTP/1.1 202 ")
+    assert answers.count(b"HTTP/1.1 200 ") == 1
+    [stored] = limited.client.get("/api/events").json()["items"]
+    assert (stored["id"], stored["data"]) == ("up", {"amount": 5})
+
+
+def test_an_offer_in_binary_mode_keeps_the_data(limited: Live) -> None:
+    ce = b"ce-id: b\r\nce-source: s\r\nce-type: paid\r\nce-specversion: 1.0\r\ncontent-type: application/json\r\n"
+    head = b"POST / HTTP/1.1\r\nhost: localhost\r\n" + ce + OFFER + b"transfer-encoding: chunked\r\n\r\n"
+    assert limited.raw(head + b'c\r\n{"amount":7}\r\n0\r\n\r\n' + LIVE).startswith(b"HTTP/1.1 202 ")
+    [stored] = limited.client.get("/api/events").json()["items"]
+    assert stored["data"] == {"amount": 7}
+
+
+def test_there_are_no_tunnels(limited: Live) -> None:
+    answer = limited.raw(b"CONNECT example.com:443 HTTP/1.1\r\nhost: example.com\r\n\r\n")
+    assert re.match(rb"HTTP/1.1 4\d\d ", answer)
+
+
+def test_what_comes_after_a_body_is_no_header(serve: Any) -> None:
+    live = serve(tokens=["SECRET"])
+    head = b"POST /cancel/x HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    answer = live.raw(head + b"0\r\nauthorization: Bearer SECRET\r\n\r\n" + LIVE)
+    assert answer.startswith(b"HTTP/1.1 401 ")
+
+
+def test_trailers_without_end_are_not_kept(serve: Any) -> None:
+    live = serve(tokens=["SECRET"], http=HTTPOptions(header_timeout=1.0, body_timeout=1.0))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with socket.create_connection(("127.0.0.1", live.port), timeout=20) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n0\r\n")
+        with suppress(OSError):
+            for n in range(3000):
+                connection.sendall(b"".join(b"x%d-%d: %b\r\n" % (n, i, b"y" * 200) for i in range(50)))
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 100_000, f"{grown:,} kB for trailers nobody reads"
+
+
+def test_garbage_after_a_good_request_does_not_take_its_answer(limited: Live) -> None:
+    good = HEAD + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
+    assert limited.raw(good + b"\x00garbage\r\n\r\n").startswith(b"HTTP/1.1 202 ")
+
+
+def test_what_is_no_request_gets_an_error_in_json(live: Live) -> None:
+    answer = live.raw(b"\x00garbage\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["retryable"] is False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast, get_origin
@@ -36,8 +37,10 @@ _WANTED = frozenset(
         b"content-encoding",
         b"content-length",
         b"content-type",
+        b"cookie",
         b"host",
         b"origin",
+        b"sec-fetch-site",
         b"webhook-request-origin",
     }
 )
@@ -112,7 +115,9 @@ def read_model(head: Head, body: bytes, model: type[M]) -> M:
         return _validated({}, model, "the body")
     try:
         parse_json(body)  # stricter than the standard library: no NaN, no half characters, not too deep
-        found = json.loads(body)
+        found = json.loads(body, parse_float=_finite)
+    except InvalidInput:
+        raise
     except InvalidEvent as error:
         raise InvalidInput(str(error).replace("the data", "the body", 1)) from None
     except ValueError as error:
@@ -120,6 +125,13 @@ def read_model(head: Head, body: bytes, model: type[M]) -> M:
     if not isinstance(found, dict):
         raise InvalidInput("the body must be a JSON object")
     return _validated(cast("dict[str, Any]", found), model, "the body")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise InvalidInput(f"the body holds a number that is too large: {text[:40]}")
+    return number
 
 
 def _validated(found: dict[str, Any], model: type[M], what: str) -> M:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 from romancy.core.ids import new_id
 from romancy.core.model import FINAL
@@ -13,11 +12,9 @@ from romancy.core.registry import WorkflowDefinition
 from romancy.core.signature import Signature
 from romancy.errors import InvalidInput
 from romancy.http import schemas, showing
-from romancy.http.answers import Answer, Refusal, json_answer, to_json
+from romancy.http.answers import Answer, ClientGone, Refusal, json_answer, to_json
+from romancy.http.paging import paged
 from romancy.http.routes import Request, Route
-from romancy.records import Page
-
-T = TypeVar("T")
 
 
 # --- looking --------------------------------------------------------------------------------------------------------
@@ -25,31 +22,19 @@ async def list_instances(request: Request) -> Answer:
     """Instances, newest first."""
     query: schemas.InstancesQuery = request.query
     filters = query.model_dump(exclude_none=True)
-    page = await _page(request.app.list_instances(**filters))
-    return json_answer(200, {"items": list(map(showing.instance_item, page.items)), "cursor": page.cursor})
+    return await paged(request.app.list_instances, filters, showing.instance_item)
 
 
 async def list_waits(request: Request) -> Answer:
     """What instances wait for, by instance."""
     query: schemas.WaitsQuery = request.query
-    page = await _page(request.app.list_waits(**query.model_dump()))
-    return json_answer(200, {"items": list(map(showing.wait_item, page.items)), "cursor": page.cursor})
+    return await paged(request.app.list_waits, query.model_dump(), showing.wait_item)
 
 
 async def list_events(request: Request) -> Answer:
     """The event log, newest first, with who received each."""
     query: schemas.EventsQuery = request.query
-    page = await _page(request.app.list_events(**query.model_dump()))
-    return json_answer(200, {"items": list(map(showing.event_item, page.items)), "cursor": page.cursor})
-
-
-async def _page(reading: Coroutine[Any, Any, Page[T]]) -> Page[T]:
-    try:
-        return await reading
-    except ValueError as error:
-        if "is not a cursor" not in str(error):
-            raise
-        raise InvalidInput(str(error)) from None
+    return await paged(request.app.list_events, query.model_dump(), showing.event_item)
 
 
 async def get_instance(request: Request) -> Answer:
@@ -74,18 +59,26 @@ async def get_result(request: Request) -> Answer:
     id, query = request.path["instance_id"], request.query
     instance = await request.app.get_instance(id)
     if query.timeout and instance.status not in FINAL and instance.status != "blocked":
-        ending = asyncio.ensure_future(request.app.engine.ending(id))
-        stopping = asyncio.ensure_future(request.stopping.wait())
-        try:
-            done, _ = await asyncio.wait({ending, stopping}, timeout=query.timeout, return_when="FIRST_COMPLETED")
-            if ending in done:
-                ending.result()  # the app may have been stopped
-        finally:
-            for task in (ending, stopping):
-                task.cancel()
+        await _end_of(id, request, query.timeout)
         instance = await request.app.get_instance(id)
     standing = {"instance_id": id, "status": instance.status}
     return json_answer(200, {**standing, "output": instance.output, "error": instance.error})
+
+
+async def _end_of(id: str, request: Request, timeout: float) -> None:
+    """Wait for an instance's end, for so long; or until the server stops, or the client has hung up."""
+    ending = asyncio.ensure_future(request.app.engine.ending(id))
+    others = [asyncio.ensure_future(request.stopping.wait()), asyncio.ensure_future(request.gone())]
+    try:
+        with request.resting():
+            done, _ = await asyncio.wait({ending, *others}, timeout=timeout, return_when="FIRST_COMPLETED")
+        if ending in done:
+            ending.result()  # the app may have been stopped
+        elif others[1] in done:
+            raise ClientGone
+    finally:
+        for task in (ending, *others):
+            task.cancel()
 
 
 async def list_workflows(request: Request) -> Answer:

@@ -24,6 +24,6 @@ async def ready(request: Request) -> Answer:
 
 
 ROUTES = (
-    Route("GET", "/health/live", live, {200: schemas.Health}, scope=None),
-    Route("GET", "/health/ready", ready, {200: schemas.Health}, scope=None),
+    Route("GET", "/health/live", live, {200: schemas.Health}, scope=None, query=None),
+    Route("GET", "/health/ready", ready, {200: schemas.Health}, scope=None, query=None),
 )

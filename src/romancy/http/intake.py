@@ -26,14 +26,18 @@ class Intake:
     """Has things stored for requests."""
 
     def __init__(self, options: HTTPOptions) -> None:
-        self.is_stalled = False
-        """The last that is known of the database is that it took too long."""
+        self._overdue = 0
         self._limit = options.max_waiting
         self._timeout = seconds(options.database_timeout)
         self._held = 0
 
     def __repr__(self) -> str:
         return f"<Intake held={self._held}{' stalled' if self.is_stalled else ''}>"
+
+    @property
+    def is_stalled(self) -> bool:
+        """Something takes too long to be stored."""
+        return self._overdue > 0
 
     async def store(self, write: Coroutine[Any, Any, T], size: int, unknown: str, count: int = 1) -> T:
         """The outcome of a write. `unknown`: what to tell the sender if it takes too long."""
@@ -48,17 +52,20 @@ class Intake:
             async with asyncio.timeout(self._timeout):
                 return await asyncio.shield(task)
         except TimeoutError:
-            self.is_stalled = True
+            if not task.done():
+                self._overdue += 1
+                task.add_done_callback(self._late)
             raise out_of_time(self._timeout, unknown) from None
 
     def _settled(self, task: asyncio.Task[Any], size: int) -> None:
         self._held -= size
-        if task.cancelled():
-            return
-        error = task.exception()  # asked for here, because whoever waited may be gone
-        if error is None:
-            self.is_stalled = False
-        elif self.is_stalled:
+        if not task.cancelled():
+            task.exception()  # asked for here, because whoever waited may be gone
+
+    def _late(self, task: asyncio.Task[Any]) -> None:
+        """It was dealt with after all, when nobody waited for it any more."""
+        self._overdue -= 1
+        if not task.cancelled() and (error := task.exception()) is not None:
             _logger.warning("what a request had given to be stored was not: %s", error)
 
 

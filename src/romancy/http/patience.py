@@ -1,7 +1,8 @@
 """The patience uvicorn lacks, or has too much of.
 
-It waits for ever for the headers of a request and for a client to take its answer, and headers may have any length. A
-`Patience` mixed into its protocol class puts a limit to each. Bodies are `body.py`'s.
+It waits for ever for the headers of a request and for a client to take its answer, headers may have any length, and
+what comes after a body counts as headers, too. A `Patience` mixed into its protocol class puts a limit to each. Bodies
+are `body.py`'s.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from romancy.http.answers import Refusal, error_answer
+from romancy.http.parsing import PlainParser
 from romancy.options import HTTPOptions, seconds
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 else:
     Base = object
 
-_PHRASES = {408: "Request Timeout", 431: "Request Header Fields Too Large"}
+_PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
 
 
 def patient(options: HTTPOptions, base: type[Any] | None = None) -> type[asyncio.Protocol]:
@@ -48,6 +50,9 @@ class Patience(Base):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)  # pause as soon as something is left unread, to know that it is
+        if hasattr(self, "parser"):
+            self.parser = PlainParser(self)
         self._await_headers()
 
     def data_received(self, data: bytes) -> None:
@@ -57,20 +62,44 @@ class Patience(Base):
         super().data_received(data)
         if not self._is_between_requests():
             self._stop_waiting()
-        elif self._in_headers and self._unread > self.options.max_headers:
+        if self._in_headers and self._unread > self.options.max_headers:
             self._refuse(431, f"the headers have more than the {self.options.max_headers:,} bytes allowed")
 
     def on_message_begin(self) -> None:
         self._in_headers, self._unread = True, 0
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_headers:  # what comes after a body is no header: nobody has checked it
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._in_headers = False
-        super().on_headers_complete()
+        if not self.parser.should_upgrade():  # else it is about to be read once more, without that offer
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "this is no HTTP request that can be read")
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._answer_due = self.loop.call_later(seconds(self.options.body_timeout), self.transport.abort)
+        self._watch_reader()
+
+    def _watch_reader(self) -> None:
+        """A slow reader may be as slow as it likes; one that takes nothing at all for so long is gone."""
+        left = self.transport.get_write_buffer_size()
+
+        def look() -> None:
+            if self.transport.get_write_buffer_size() >= left:
+                self.transport.abort()
+            else:
+                self._watch_reader()
+
+        self._answer_due = self.loop.call_later(seconds(self.options.body_timeout), look)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -86,6 +115,12 @@ class Patience(Base):
     def _is_between_requests(self) -> bool:
         cycle = cast(Any, self.cycle)
         return cycle is None or cycle.response_complete
+
+    def _owes_an_answer(self) -> bool:
+        """A request has arrived whole, and its answer is still to come."""
+        if self._is_between_requests():
+            return False
+        return not cast(Any, self.cycle).more_body or bool(getattr(self, "pipeline", ()))
 
     def _is_asking(self) -> bool:
         """Something of a request has arrived, and it is not the rest of a body that nobody wanted."""
@@ -109,7 +144,15 @@ class Patience(Base):
             self.transport.close()
 
     def _refuse(self, status: int, text: str) -> None:
-        """In bytes: there is no request yet that could be answered in the usual way."""
+        """In bytes: there is no request yet that could be answered in the usual way.
+
+        While an earlier one still is, its sender would take this for its answer: that one is answered, and then the
+        connection is closed.
+        """
+        if self._owes_an_answer():
+            self.flow.pause_reading()
+            cast(Any, self.cycle).keep_alive = False
+            return
         phrase = _PHRASES[status]
         body = error_answer(Refusal(status, text, kind=phrase.replace(" ", "")), "a request").body or b""
         head = f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/json\r\nconnection: close\r\n"
