@@ -146,7 +146,7 @@ class Overloaded(RomancyError):
 
 
 class AppNotRunning(RomancyError):
-    """The app is not started; use `async with app:` around the call."""
+    """The app is not started; use `async with app:` around the call (mounted: `FastAPI(lifespan=app.lifespan)`)."""
 
 
 class ServerUnreachable(RomancyError, ConnectionError):

@@ -86,16 +86,21 @@ class Token:
 def read_tokens(entries: Iterable[str]) -> tuple[Token, ...]:
     """`SECRET` allows everything, `events:SECRET` or `events,read:SECRET` only that.
 
-    What stands before a colon counts as scopes only if each of its words is one: `abc:def` is a secret with a colon.
+    What stands before the first colon is always scopes: a slip there must not make a token that may everything.
     """
     return tuple(map(_read_token, (entries,) if isinstance(entries, str) else entries))
 
 
 def _read_token(entry: str) -> Token:
     before, colon, secret = entry.partition(":")
-    words = [word.strip() for word in before.split(",")]
-    if not colon or not all(word in SCOPES for word in words):
-        words, secret = list(SCOPES), entry
+    words = [word.strip() for word in before.split(",")] if colon else list(SCOPES)
+    if not colon:
+        secret = entry
+    elif not all(word in SCOPES for word in words):
+        raise ValueError(
+            f"a token has scopes before its colon, and there are only {', '.join(SCOPES)}; "
+            f'for a secret with a colon in it write "{",".join(SCOPES)}:SECRET"'
+        )
     if not secret or not secret.isprintable() or " " in secret:
         raise ValueError(
             "a token is a secret of printable characters without spaces, optionally with scopes before it "

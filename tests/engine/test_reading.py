@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from romancy import InstanceNotFound, WorkflowContext, sleep, wait_event, workflow
+from romancy import InstanceNotFound, ReceivedEvent, WorkflowContext, sleep, wait_event, workflow
 from romancy.testing import Environment
 
 
@@ -147,3 +147,21 @@ async def test_the_unknown_and_the_impossible(env: Environment) -> None:
         for listing in (env.app.list_instances, env.app.list_waits, env.app.list_events):
             with pytest.raises(ValueError, match="cursor"):
                 await listing(cursor=cursor)
+
+
+@workflow(on_event="placed")
+async def placed(ctx: WorkflowContext, event: ReceivedEvent[Any]) -> Any:
+    return event.data
+
+
+async def test_an_event_that_starts_a_workflow_is_received_by_it(env: Environment) -> None:
+    env.app.register(placed)
+    await env.settle()
+    assert (await env.send_event("placed", "test", 1, id="started-one")).started == 1
+    await env.send_event("other", "test", 2, id="nobody")
+    [instance] = (await env.app.list_instances()).items
+    [nobody, started] = (await env.app.list_events()).items
+    assert started.received_by == ((instance.instance_id, "(start)"),)
+    assert nobody.received_by == ()
+    assert [r.event.id for r in (await env.app.list_events(unmatched=True)).items] == ["nobody"]
+    assert [r.event.id for r in (await env.app.list_events(instance_id=instance.instance_id)).items] == ["started-one"]

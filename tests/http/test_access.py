@@ -13,7 +13,7 @@ from romancy.http.asgi import Face
 from romancy.options import HTTPOptions
 from tests.http.conftest import CE, Live, assert_error, event
 
-TOKENS = ["all", "events:deliver", "read:look", "control:act", "events,read:both", "not:a-scope"]
+TOKENS = ["all", "events:deliver", "read:look", "control:act", "events,read:both", "events,read,control:not:a-scope"]
 SECRETS = {"events": "deliver", "read": "look", "control": "act"}
 ROUTES = [(route.method, route.path, route.scope) for route in Face(App(":memory:")).routes]
 GUARDED = [route for route in ROUTES if route[2] is not None]
@@ -128,6 +128,13 @@ def test_tokens_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tokens_that_are_none(wrong: str) -> None:
     with pytest.raises(ValueError, match="a token is a secret"):
         App(":memory:", tokens=[wrong])
+
+
+@pytest.mark.parametrize("slip", ["evnts:BANK", "events,raed:BANK", ":BANK", "Events:BANK"])
+def test_a_slip_in_the_scopes_does_not_make_a_token_that_may_everything(slip: str) -> None:
+    with pytest.raises(ValueError, match="there are only events, read, control") as told:
+        App(":memory:", tokens=[slip])
+    assert "BANK" not in str(told.value)
 
 
 def test_a_token_is_never_shown() -> None:

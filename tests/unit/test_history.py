@@ -37,6 +37,11 @@ def test_an_integer_longer_than_python_reads_is_exact_all_the_same() -> None:
     assert data["n"] == Decimal("9" * 5000)
 
 
+@pytest.mark.parametrize("text", ["1e400", "-2.5E+999", "9" * 400 + ".5"])
+def test_a_number_no_float_can_hold_is_not_infinite(text: str) -> None:
+    assert plain_data(Event("1", "s", "t", text.encode(), datacontenttype="application/json")) == Decimal(text)
+
+
 def test_json_that_is_none_is_an_error() -> None:
     with pytest.raises(ValueError, match="Expecting"):
         plain_data(Event("1", "s", "t", b"{", datacontenttype="application/json"))

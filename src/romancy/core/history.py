@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 from romancy.core.model import Event, ReceivedEvent, from_us
 
 _CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
+_HUGE = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
 _LONG = 4000
 """Digits: Python refuses to read integers much longer."""
 
@@ -97,9 +99,19 @@ def plain_data(event: Event) -> Any:
 
 def _from_json(raw: bytes) -> Any:
     try:
-        return json.loads(raw)
+        return json.loads(raw, parse_float=_float) if _HUGE.search(raw) else json.loads(raw)
     except ValueError:  # perhaps only an integer longer than Python likes to read
-        return json.loads(raw, parse_int=lambda digits: int(digits) if len(digits) < _LONG else Decimal(digits))
+        return json.loads(raw, parse_int=_integer, parse_float=_float)
+
+
+def _integer(text: str) -> int | Decimal:
+    return int(text) if len(text) < _LONG else Decimal(text)
+
+
+def _float(text: str) -> float | Decimal:
+    """What no float can hold stays exact; it would be infinite."""
+    number = float(text)
+    return Decimal(text) if math.isinf(number) else number
 
 
 def received(event: Event, data: Any) -> ReceivedEvent[Any]:

@@ -69,7 +69,7 @@ class Delivery:
         events["delivered"] += accepted.delivered
         events["mismatched"] += accepted.mismatched
         events["started"] += len(answer.started)
-        if not (accepted.delivered or answer.started):
+        if not (accepted.delivered or accepted.mismatched or answer.started):
             events["unmatched"] += 1
 
 

@@ -86,7 +86,16 @@ def to_attempt(row: tuple[Any, ...]) -> Attempt:
     return Attempt(*rest, started=bool(started))
 
 
+STARTED_BY = "(start)"
+"""Stands for the wait, where an event was received by the instance that it started."""
+
+
 def triggered_id(workflow: str, source: str, event_id: str) -> str:
     """The id of the instance an event starts: the same for the same event, so it starts once."""
     parts = "".join(f"{len(part)}:{part}" for part in (workflow, source, event_id))
     return f"{workflow}-{hashlib.blake2b(parts.encode(), digest_size=12).hexdigest()}"
+
+
+def shown(text: str | None) -> str | None:
+    """Text for people: the one character PostgreSQL does not take is replaced by its picture."""
+    return text.replace("\0", "␀") if text is not None else None

@@ -25,7 +25,7 @@ R = TypeVar("R")
 class App(Blocking):
     """Your workflows on your database, for code that blocks. Safe to use from any number of threads.
 
-    The arguments are those of `romancy.App`, but for those of the web: this app is not one for ASGI servers. Start it in
+    The arguments are those of `romancy.App`, but for those of the web: it is none for ASGI servers. Start it in
     the process that uses it: threads don't survive a fork. A program that ends without `stop()` is to the others one
     that crashed: nothing is lost, they take over.
     """

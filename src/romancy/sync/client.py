@@ -96,6 +96,10 @@ class Client(Blocking):
     event = staticmethod(AsyncClient.event)
     """Makes an event for `send` and `send_events`, of the arguments of `send_event`."""
 
+    def list_workflows(self) -> list[str]:
+        """The names of the workflows the server has registered."""
+        return self.background.do(self._client.list_workflows)
+
     def send(self, event: Event) -> Receipt:
         """Send an event made by `client.event(...)`."""
         return self.background.do(self._client.send, event)

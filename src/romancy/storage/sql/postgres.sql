@@ -216,6 +216,8 @@ started AS (INSERT INTO romancy.instances (id, workflow, status, owner, token, b
   FROM unnest(:new_seqs::bigint[], :new_ids::text[], :new_workflows::text[], :new_mine::boolean[], :new_inputs::bytea[],
     :new_deadlines::bigint[]) AS x(seq, id, workflow, mine, input, deadline) JOIN e USING (seq)
   ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id, owner),
+begun AS (INSERT INTO romancy.consumed (instance, event, op) SELECT s.id, x.seq, '(start)' FROM started s
+  JOIN unnest(:new_seqs::bigint[], :new_ids::text[]) AS x(seq, id) USING (id) ON CONFLICT DO NOTHING),
 dispatched AS (DELETE FROM romancy.undispatched u USING e WHERE u.event = e.seq)
 SELECT fresh.ok, r.* FROM fresh LEFT JOIN (
   SELECT 1 AS what, m.seq, m.shape, m.instance, m.op, m.model, m.spec,
@@ -270,7 +272,10 @@ k AS MATERIALIZED (SELECT DISTINCT ON (g.instance, g.op, y.type, y.shape, y.key)
     y.type, y.shape, y.key, w.born IS NULL AND w.since IS NULL AS reaches_back,
     CASE WHEN w.since IS NOT NULL THEN '0'::xid8
       ELSE greatest(pg_snapshot_xmin(coalesce(w.born, a.born)), m.xid) END AS floor_xid,
-    CASE WHEN w.since IS NULL AND m.xid >= pg_snapshot_xmin(coalesce(w.born, a.born)) THEN m.seq ELSE 0 END AS floor_seq
+    CASE WHEN w.since IS NULL THEN greatest(
+      CASE WHEN m.xid >= pg_snapshot_xmin(coalesce(w.born, a.born)) THEN m.seq ELSE 0 END,
+      CASE WHEN a.trigger_xid = greatest(pg_snapshot_xmin(coalesce(w.born, a.born)), m.xid) THEN a.trigger_seq END)
+      ELSE 0 END AS floor_seq
   FROM grouped g JOIN asked a ON a.instance = g.instance
   CROSS JOIN LATERAL (SELECT * FROM romancy.waits w WHERE w.instance = g.instance AND w.op = g.op OFFSET 0) w
   CROSS JOIN LATERAL (SELECT * FROM romancy.wait_keys y WHERE y.instance = g.instance AND y.op = g.op OFFSET 0) y
@@ -368,3 +373,80 @@ LEFT JOIN romancy.requests r ON r.token = :token::bytea AND r.n = x.n LEFT JOIN 
 -- name: resume_blocked
 UPDATE romancy.instances SET status = 1, owner = NULL, version = version + 1, error = NULL
 WHERE id = :id::text AND status = 9
+
+-- The catalog: what people look at. Long values are cut short here, so that they are never sent. What is counted has an
+-- order, although it counts for nothing: without one the planner hopes to find enough by reading the table from its start.
+-- name: count_statuses
+SELECT x.code, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances WHERE status = x.code
+  ORDER BY created_at LIMIT :cap::integer) y) AS n
+FROM unnest(:codes::smallint[]) AS x(code)
+-- name: search
+SELECT id, workflow, status, CASE WHEN length(error) <= 65536 THEN error END, description, created_at, finished_at
+FROM romancy.instances {where} ORDER BY created_at DESC, id DESC LIMIT :limit::integer
+-- name: search_bound
+SELECT created_at, id FROM romancy.instances {where} ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET :skip::integer
+-- name: summaries
+SELECT i.id, i.workflow, i.status, CASE WHEN length(i.error) <= 65536 THEN i.error END, i.description, i.created_at,
+  i.finished_at FROM unnest(:ids::text[]) WITH ORDINALITY AS x(id, n) JOIN romancy.instances i ON i.id = x.id ORDER BY x.n
+-- name: few_waits
+SELECT w.* FROM unnest(:ids::text[]) WITH ORDINALITY AS x(id, n) CROSS JOIN LATERAL (
+  (SELECT w.instance, i.workflow, w.op, CASE WHEN w.spec = '' THEN 'timer' ELSE 'event' END, w.spec, w.created_at,
+    w.due_at, w.location, NULL::bytea FROM romancy.waits w JOIN romancy.instances i ON i.id = w.instance
+  WHERE w.instance = x.id LIMIT :each::integer)
+  UNION ALL
+  (SELECT a.instance, i.workflow, a.op, 'retry', ''::bytea, a.first_at, a.next_due, '', a.error
+  FROM romancy.attempts a JOIN romancy.instances i ON i.id = a.instance
+  WHERE a.instance = x.id AND a.next_due IS NOT NULL LIMIT :each)
+) w ORDER BY x.n
+-- name: whole
+SELECT i.id, workflow, status, owner, version,
+  CASE WHEN length(input) <= 65536 THEN input ELSE substring(input FROM 1 FOR 4096) END, input_kind,
+  CASE WHEN length(output) <= 65536 THEN output ELSE substring(output FROM 1 FOR 4096) END, error, deadline,
+  description, created_at, updated_at, finished_at, length(input), coalesce(length(output), 0),
+  (SELECT coalesce(max(n), 0) FROM romancy.history WHERE instance = i.id)
+FROM romancy.instances i WHERE i.id = ANY(:ids::text[])
+-- name: shown_entries
+SELECT n, kind, op, at, CASE WHEN length(input) <= 65536 THEN input ELSE substring(input FROM 1 FOR 4096) END,
+  CASE WHEN length(payload) <= 65536 THEN payload ELSE substring(payload FROM 1 FOR 4096) END, event,
+  coalesce(length(input), 0), coalesce(length(payload), 0)
+FROM romancy.history WHERE instance = :instance::text AND n > :after::integer ORDER BY n LIMIT :limit::integer
+-- From one type to the next by the index: there may be a million waits for each.
+-- name: wait_types
+WITH RECURSIVE t(type, n) AS (
+  (SELECT type, 1 FROM romancy.wait_keys WHERE type > :after::text ORDER BY type LIMIT 1)
+  UNION ALL
+  SELECT (SELECT k.type FROM romancy.wait_keys k WHERE k.type > t.type ORDER BY k.type LIMIT 1), n + 1
+  FROM t WHERE t.type IS NOT NULL AND n < :limit::integer
+)
+SELECT type, (SELECT count(*) FROM (SELECT 1 FROM romancy.wait_keys k WHERE k.type = t.type
+  ORDER BY k.shape, k.key LIMIT :cap::integer) y) AS n
+FROM t WHERE type IS NOT NULL ORDER BY type
+-- name: waits_for_type
+SELECT k.shape, k.key, w.instance, i.workflow, w.op, 'event', w.spec, w.created_at, w.due_at, w.location, NULL::bytea
+FROM romancy.wait_keys k JOIN romancy.waits w ON w.instance = k.instance AND w.op = k.op
+  JOIN romancy.instances i ON i.id = k.instance
+WHERE k.type = :type::text AND (k.shape, k.key, k.instance, k.op) > (:shape::integer, :key::bytea, :instance::text, :op::text)
+ORDER BY k.shape, k.key, k.instance, k.op LIMIT :limit::integer
+-- name: coming
+SELECT * FROM (
+  (SELECT w.instance, i.workflow, w.op, CASE WHEN w.spec = '' THEN 'timer' ELSE 'event' END, w.spec, w.created_at,
+    w.due_at AS due, w.location, NULL::bytea FROM romancy.waits w JOIN romancy.instances i ON i.id = w.instance
+  WHERE w.due_at > :after::bigint AND w.due_at <= :before::bigint ORDER BY w.due_at LIMIT :limit::integer)
+  UNION ALL
+  (SELECT a.instance, i.workflow, a.op, 'retry', ''::bytea, a.first_at, a.next_due, '', a.error
+  FROM romancy.attempts a JOIN romancy.instances i ON i.id = a.instance
+  WHERE a.next_due > :after AND a.next_due <= :before ORDER BY a.next_due LIMIT :limit)
+) x ORDER BY due LIMIT :limit
+-- name: shown_events
+SELECT e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs,
+  CASE WHEN length(e.data) <= 65536 THEN e.data ELSE substring(e.data FROM 1 FOR 4096) END, e.accepted_at, e.expires_at,
+  coalesce(length(e.data), 0) FROM romancy.events e {where} {order} LIMIT :limit::integer
+-- name: events_bound
+SELECT seq FROM romancy.events WHERE seq < :before::bigint ORDER BY seq DESC LIMIT 1 OFFSET :skip::integer
+-- name: triggers_of_types
+SELECT type, workflow FROM romancy.triggers WHERE type = ANY(:types::text[]) ORDER BY type, workflow
+-- name: rates
+SELECT (SELECT count(*) FROM (SELECT 1 FROM romancy.instances WHERE created_at > :since::bigint
+  ORDER BY created_at LIMIT :cap::integer) x),
+  (SELECT count(*) FROM (SELECT 1 FROM romancy.instances WHERE finished_at > :since ORDER BY finished_at LIMIT :cap) x),
+  (SELECT count(*) FROM (SELECT 1 FROM romancy.events WHERE accepted_at > :since ORDER BY accepted_at LIMIT :cap) x)

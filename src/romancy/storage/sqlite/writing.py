@@ -29,7 +29,7 @@ from romancy.storage.protocol import (
     Started,
     WaitRow,
 )
-from romancy.storage.rows import event_values, triggered_id
+from romancy.storage.rows import STARTED_BY, event_values, triggered_id
 from romancy.storage.sqlite.looking import SQL, Looker
 
 
@@ -270,7 +270,10 @@ class BatchWriter:
             deadline = None if timeout is None else batch.at + timeout
             start = Start(instance, workflow, item.payload, EVENT, batch.at, deadline)
             owner = batch.worker if workflow in batch.workflows and not fenced else None
-            if self._insert_instance(start, owner, batch.token, seq) or self._was_born(instance, batch):
+            is_new = self._insert_instance(start, owner, batch.token, seq)
+            if is_new:
+                self._run(SQL["insert_consumed"], (instance, seq, STARTED_BY))
+            if is_new or self._was_born(instance, batch):
                 started.append(Started(instance, workflow, owner, batch.at, item.payload, EVENT, deadline))
         return started
 
