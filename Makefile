@@ -36,8 +36,20 @@ setup: $(STAMP) ## Create or refresh .venv (with uv when present, else venv and 
 demo: $(STAMP) ## See Romancy at work (ARGS=--once: run through and exit)
 	@$(BIN)/romancy demo $(ARGS)
 
-test: $(STAMP) ## Run the tests (ARGS="-k name")
+test: $(STAMP) .browser ## Run the tests (ARGS="-k name")
 	@$(BIN)/python -m pytest $(ARGS)
+
+# The viewer is tested in a real browser: Debian's, installed if that may be done here.
+.PHONY: .browser
+.browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+		echo 'Installing chromium for the browser tests ...'; \
+		export DEBIAN_FRONTEND=noninteractive; \
+		apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1 \
+			|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1; \
+	fi; \
+	command -v chromium >/dev/null 2>&1 || echo 'No chromium: the browser tests are skipped (apt-get install chromium).'
 
 check: $(STAMP) ## Check format, lint, types and layers
 	@$(BIN)/ruff format --check . || { echo 'Run `make format`.' >&2; exit 1; }

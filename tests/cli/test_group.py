@@ -12,13 +12,16 @@ import pytest
 from romancy import __version__
 from romancy.cli.group import SECTIONS, main
 
-COMMANDS = "demo run worker serve check list show why waits replay start send cancel resume".split()
+COMMANDS = (
+    "demo run worker serve check list show why waits replay viewer top start send cancel resume migrate copy".split()
+)
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
 def test_help_lists_every_command_by_what_it_is_for(romancy, words: list[str]) -> None:
     text = romancy(*words).stdout
-    assert [title for title in ("Run:", "Look:", "Act:") if f"\n{title}\n" in text] == ["Run:", "Look:", "Act:"]
+    titles = ["Run:", "Look:", "Act:", "Move:"]
+    assert [title for title in titles if f"\n{title}\n" in text] == titles
     for name in COMMANDS:
         assert f"\n  {name} " in text
     assert "..." not in text.partition("Run:")[2]

@@ -11,9 +11,9 @@ from unittest.mock import patch
 
 from romancy import App, RetryPolicy, Workflow
 from romancy.core.model import FOREVER_US, SECOND, Duration, duration_us
-from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import Environment, ManualClock
 from tests.crash.faults import Fault, MortalStorage
+from tests.crash.ground import Ground, SQLiteGround
 
 T = TypeVar("T")
 BEGINNING = 1_800_000_000 * SECOND
@@ -21,6 +21,8 @@ LEFTOVERS = ("waits", "wait_keys", "deliveries", "requests", "attempts")
 _HANGS = 10.0
 """Real seconds after which a step that still goes on counts as hanging."""
 RETRY = RetryPolicy(max_attempts=4, initial=1, jitter=0)
+ground: Ground = SQLiteGround()
+"""The fixture of the same name puts another here."""
 
 
 class Stage:
@@ -55,7 +57,7 @@ class Stage:
         await self._play(all_at_once)
 
     async def read(self, query: str) -> list[tuple[Any, ...]]:
-        return await self.storage.inner._read(lambda c: c.execute(query).fetchall())  # type: ignore[attr-defined]
+        return await ground.read(query)
 
     async def _play(self, step: Callable[[], Awaitable[T]]) -> T:
         while True:
@@ -93,6 +95,7 @@ class Stage:
         await app.start()
         me = app.engine.worker_id or ""
         await app.engine.storage.take_over(me, [id for (id,) in dead if id != me])
+        await ground.dust_settled()  # what a dead process had sent off may still come in; a sweep finds it
         app.engine.kick()
         await self.env.settle()
 
@@ -126,10 +129,9 @@ def _message(error: bytes | None) -> object:
 
 @asynccontextmanager
 async def stage(workflows: Sequence[Workflow[..., Any]], *faults: Fault) -> AsyncGenerator[Stage, None]:
-    """A fresh database in memory, and an app on it that the faults will kill."""
+    """A fresh database, and an app on it that the faults will kill."""
     clock = ManualClock(BEGINNING)
-    inner = SQLiteStorage(":memory:", clock=clock)
-    await inner.open()
+    inner = await ground.lay(clock)
     app = App(":memory:", workflows=workflows, grace=0.1, retry=RETRY)
     app.clock, app.timer_window = clock, FOREVER_US
     storage = app.storage = MortalStorage(inner, faults)
@@ -141,4 +143,4 @@ async def stage(workflows: Sequence[Workflow[..., Any]], *faults: Fault) -> Asyn
             yield play
     finally:
         await app.crash()
-        await inner.close()
+        await ground.clear()

@@ -11,6 +11,8 @@ from romancy import ActivityContext, WorkflowContext, activity, sleep, workflow
 from romancy.testing import Environment, environment
 from tests.crash.faults import MortalStorage
 
+pytestmark = pytest.mark.usefixtures("ground")
+
 
 @activity
 async def gate(ctx: ActivityContext) -> int:

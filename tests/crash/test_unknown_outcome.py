@@ -29,9 +29,12 @@ from romancy import (
 from romancy.storage.protocol import Answered, Batch, RefusedValue, TransientError
 from romancy.testing import Environment, environment
 from tests.crash.faults import MortalStorage
+from tests.crash.ground import Ground
 from tests.crash.scenarios import SCENARIOS, Scenario
 from tests.crash.stage import stage
-from tests.crash.test_every_commit_point import play
+from tests.crash.test_every_commit_point import THOROUGH, play
+
+pytestmark = pytest.mark.usefixtures("ground")
 
 
 class Unsure(MortalStorage):
@@ -86,7 +89,9 @@ HOW = {
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
-async def test_nothing_doubles(scenario: Scenario, how: str) -> None:
+async def test_nothing_doubles(scenario: Scenario, how: str, ground: Ground) -> None:
+    if not ground.is_quick and not THOROUGH and how != "every other batch got through":
+        pytest.skip("played in full with ROMANCY_TEST_THOROUGH=1")
     expected = await play(scenario)
     async with stage(scenario.workflows) as it:
         app = it.env.app
@@ -126,11 +131,7 @@ async def unsure_environment() -> AsyncGenerator[Environment, None]:
         env.app.storage = inner
 
 
-async def rows(env: Environment, query: str) -> list[tuple[Any, ...]]:
-    return await env.app.storage.inner._read(lambda c: c.execute(query).fetchall())  # type: ignore[union-attr]
-
-
-async def test_the_callers_answers_are_those_of_the_first_time() -> None:
+async def test_the_callers_answers_are_those_of_the_first_time(ground: Ground) -> None:
     async with unsure_environment() as env:
         handle = await env.start(one_event.options(instance_id="a"), 1)
         assert handle.created
@@ -145,8 +146,8 @@ async def test_the_callers_answers_are_those_of_the_first_time() -> None:
         receipt = await env.send_event("placed", "test", 7, id="p")
         assert (receipt.duplicate, receipt.started) == (False, 1)
         assert (await env.send_event("placed", "test", 7, id="p")).started == 0
-        assert await rows(env, "SELECT count(*) FROM instances WHERE workflow = 'placed'") == [(1,)]
-        assert await rows(env, "SELECT count(*) FROM events") == [(2,)]
+        assert await ground.read("SELECT count(*) FROM instances WHERE workflow = 'placed'") == [(1,)]
+        assert await ground.read("SELECT count(*) FROM events") == [(2,)]
 
 
 async def test_twins_in_one_unsure_batch_are_told_apart() -> None:
@@ -159,14 +160,14 @@ async def test_twins_in_one_unsure_batch_are_told_apart() -> None:
         assert [getattr(h, "created", type(h)) for h in handles] == [True, False, InstanceExists]
 
 
-async def test_a_cancel_is_recorded_once() -> None:
+async def test_a_cancel_is_recorded_once(ground: Ground) -> None:
     async with unsure_environment() as env:
         await env.start(sleeps.options(instance_id="a"))
         await env.cancel("a", "enough")
         assert (await env.app.get_instance("a")).status == "cancelled"
         kinds = [entry.kind for entry in await env.app.get_history("a")]
         assert kinds == ["started", "cancel_requested"]
-        assert await rows(env, "SELECT * FROM requests") == []
+        assert await ground.read("SELECT * FROM requests") == []
 
 
 # --- what the database refuses ---------------------------------------------------------------------------------------
@@ -258,7 +259,7 @@ async def odd(ctx: WorkflowContext, text: str) -> str:
     return await say(ctx, text)
 
 
-async def test_what_sqlite_really_refuses_blocks_only_the_culprit() -> None:
+async def test_what_the_database_really_refuses_blocks_only_the_culprit() -> None:
     async with environment(workflows=[odd]) as env:
         texts = ["a", "lone surrogate", "b"]
         handles = await asyncio.gather(*(env.app.start_workflow(odd, text) for text in texts))

@@ -18,6 +18,8 @@ SMALL = {"workers", "orphans", "shapes", "triggers", "deliveries", "requests", "
 PARTS = {"free", "now", "claimable", "session_locks"}
 LISTS = {"instances": {"where": "WHERE status = ANY(:s::smallint[])"}, "waits": {"waits": "", "attempts": ""}}
 LISTS["listed_events"] = {"where": "WHERE e.seq < :before::bigint"}
+LISTS["search"] = LISTS["search_bound"] = LISTS["instances"]
+LISTS["shown_events"] = {"where": "WHERE e.seq < :before::bigint", "order": "ORDER BY e.seq DESC"}
 BATCHES = [
     ["starts"],
     ["touches", "entries"],

@@ -27,6 +27,13 @@ class Accepted:
     fits: bool
     target: str | None
     at: int
+    transaction: int
+    before: int
+    """The highest seq of the steps before."""
+
+    def follows(self, other: Accepted) -> bool:
+        """Whether it was accepted after the other one. Transactions of one step may have been under way together."""
+        return other.seq < self.seq and (other.transaction == self.transaction or other.seq <= self.before)
 
 
 @dataclass
@@ -457,7 +464,7 @@ class Run:
         assert seq not in self.consumed, f"{self.id}: event {seq} a second time"
         event = self._event(seq)
         assert wait.takes(event) is not False, f"{self.id}: {wait.op} must not take {event}"
-        older = [e for e in self.world.events if e.seq < seq and wait.takes(e) is True]
+        older = [e for e in self.world.events if event.follows(e) and wait.takes(e) is True]
         assert not older, f"{self.id}: {wait.op} took {event} before {older}"
         self.consumed.add(seq)
 

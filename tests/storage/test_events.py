@@ -440,3 +440,11 @@ async def test_instances_are_listed_newest_first_in_pages(db: Database) -> None:
     assert {row.id for row in await db.storage.instances(workflow="wf")} == {"i1", "i3", "i5"}
     assert [row.id for row in await db.storage.instances(text="i4")] == ["i4"]
     assert await db.storage.instances(status=["completed"]) == []
+
+
+async def test_an_event_without_data_is_found_by_the_first_wait_that_filters_its_type(db: Database) -> None:
+    """A shape that nobody used before is back-filled from all events of the type, not only from those with data."""
+    await db.start("a", "me")
+    seq = (await db.send(subject="S")).seq
+    await db.step("a", "me", 0, opened=[db.wait(filter=Filter.build(subject="S"))])
+    assert await db.look("a", "me") == [("w", seq)]

@@ -26,12 +26,18 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "why": ("why:why", "Say what an instance waits for, and which events came near."),
         "waits": ("reading:waits", "List everything that is waited for."),
         "replay": ("replaying:replay", "Run an instance's history through today's code."),
+        "viewer": ("viewing:viewer", "Serve the viewer alone: a web page on a database, without a worker."),
+        "top": ("viewing:top", "Watch what runs, what is waited for and what falls due next."),
     },
     "Act": {
         "start": ("acting:start", "Start a workflow by name; a worker that has it runs it."),
         "send": ("acting:send", "Send an event."),
         "cancel": ("acting:cancel", "Cancel an instance; its code may clean up first."),
         "resume": ("acting:resume", "Try a blocked instance again, after its code was mended."),
+    },
+    "Move": {
+        "migrate": ("moving:migrate", "Bring the schema of a database up to date."),
+        "copy": ("moving:copy", "Move a SQLite database to PostgreSQL, with all that waits in it."),
     },
 }
 """By what they are for: each command with where it is (below this package), and the first line of its help."""

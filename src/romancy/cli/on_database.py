@@ -9,16 +9,15 @@ from typing import Any
 from romancy.api.workflow import Workflow
 from romancy.app import App, to_receipt
 from romancy.cli.loading import register
-from romancy.cli.nearness import Case, reasons
 from romancy.cli.place import Inside, Sent, Standing
 from romancy.core.history import Entry
-from romancy.core.matching import NO_FILTER, Filter
 from romancy.core.model import Event
 from romancy.core.operations import MODELS
 from romancy.errors import InstanceNotFound
 from romancy.handle import WorkflowHandle
+from romancy.nearness import Case, filter_of, reasons
 from romancy.records import to_history, to_instance, to_wait
-from romancy.storage.protocol import CANCEL, InstanceRow, Matched, Snapshot, StoredWait
+from romancy.storage.protocol import CANCEL, InstanceRow, Matched, Snapshot
 
 
 class OnDatabase:
@@ -56,7 +55,7 @@ class OnDatabase:
         return Standing(
             to_instance(row, [to_wait(wait) for wait in waits]),
             to_history(snapshot.history[-1]) if snapshot.history else None,
-            await reasons(self._app, case, [(to_wait(wait), _filter(wait)) for wait in waits]),
+            await reasons(self._app, case, [(to_wait(wait), filter_of(wait)) for wait in waits]),
             await self._inside(snapshot),
         )
 
@@ -71,11 +70,6 @@ class OnDatabase:
         if row is None:
             raise InstanceNotFound(instance_id=id)
         return row, await self._app.engine.storage.history(id)
-
-
-def _filter(wait: StoredWait) -> Filter:
-    spec: dict[str, Any] = json.loads(wait.spec) if wait.spec else {}
-    return Filter.from_json(spec["filter"]) if "filter" in spec else NO_FILTER
 
 
 def _unjudged(matched: Sequence[Matched], type: str) -> int:

@@ -7,13 +7,13 @@ from typing import Any
 
 from romancy.api.workflow import Workflow
 from romancy.cli.failing import Refused
-from romancy.cli.nearness import Case, reasons
 from romancy.cli.place import Sent, Standing
 from romancy.client import Client, RemoteHandle
 from romancy.core.clock import SystemClock
 from romancy.core.history import Entry
 from romancy.core.matching import Filter
 from romancy.core.model import Event, to_us
+from romancy.nearness import Case, reasons
 from romancy.records import Wait
 from romancy.storage.protocol import InstanceRow
 

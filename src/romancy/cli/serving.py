@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Collection
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from romancy.cli.failing import Failed, Refused
 from romancy.cli.loading import app_of, load, register
 from romancy.cli.logs import log_to_stderr
 from romancy.cli.reloading import reload_on_change
+from romancy.options import SCOPES
 
 
 @click.command()
@@ -41,14 +43,10 @@ def serve(target: str, host: str, port: int, insecure: bool, grace: float | None
         raise click.exceptions.Exit(reload_on_change())
     log_to_stderr(logging.INFO)
     app = _load(target, database)
-    if not app.tokens and not insecure and not _is_loopback(host):
-        raise Refused(
-            f"without tokens anybody who reaches {host} could act on the workflows; give the App tokens=[...] or set "
-            "ROMANCY_TOKENS, or say --insecure"
-        )
+    check_guarded(app, host, insecure)
     if grace is not None:
         app.grace = grace
-    _serve(app, host, port)
+    run_server(app, host, port)
 
 
 def _load(target: str, database: str) -> App:
@@ -67,7 +65,17 @@ def _load(target: str, database: str) -> App:
     return app
 
 
-def _serve(app: App, host: str, port: int) -> None:
+def check_guarded(app: App, host: str, insecure: bool) -> None:
+    """Beyond this machine an app without tokens is open to everybody: that has to be said."""
+    if not app.tokens and not insecure and not _is_loopback(host):
+        raise Refused(
+            f"without tokens anybody who reaches {host} could act on the workflows; give the App tokens=[...] or set "
+            "ROMANCY_TOKENS, or say --insecure"
+        )
+
+
+def run_server(app: App, host: str, port: int, allows: Collection[str] = SCOPES) -> None:
+    """Serve until a signal comes. `allows`: the scopes that are of any use, whatever a token says."""
     from romancy.http import server  # only here: uvicorn takes its time to import
 
     try:
@@ -76,7 +84,7 @@ def _serve(app: App, host: str, port: int) -> None:
         why = error.strerror or error
         raise Failed(f"can't listen on {host}:{port}: {why}; choose another --port or --host") from None
     with bound:
-        server.run(server.serve(app, bound, lambda: _announce(app, bound)))
+        server.run(server.serve(app, bound, lambda: _announce(app, bound), allows))
 
 
 def _announce(app: App, bound: socket.socket) -> None:

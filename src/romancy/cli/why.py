@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from romancy.cli.nearness import Reason
 from romancy.cli.place import Inside, Standing
 from romancy.cli.reading import present
 from romancy.cli.screen import Screen, json_option, print_json
@@ -16,6 +15,7 @@ from romancy.cli.where import Where, place_options
 from romancy.cli.words import clean, error_line, one_line, place, plural, relative, wanted, when
 from romancy.core.failure import Failure
 from romancy.core.model import FINAL, from_us
+from romancy.nearness import Reason
 from romancy.records import HistoryEntry, Instance
 from romancy.storage.protocol import Attempt
 

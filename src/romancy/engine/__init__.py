@@ -20,6 +20,7 @@ means somebody else wrote to the instance: it is dropped from memory and read ag
     activities.py   attempts in tasks and threads, retries, timeouts
     suspects.py     activities that were running when their worker died
     timers.py       the heap of what falls due
+    balancing.py    a fair share for every worker
     metrics.py      what is counted
     feed.py         who changed, for whoever watches
     engine.py       lease, sweep, retention; what the app calls

@@ -17,6 +17,7 @@ from typing import Any
 from romancy.core.clock import Clock, stopwatch
 from romancy.engine.feed import Feed
 from romancy.engine.metrics import Metrics
+from romancy.engine.outage import Outage
 from romancy.errors import AppNotRunning
 from romancy.storage.protocol import (
     Accept,
@@ -54,6 +55,7 @@ class Committer:
         self.on_answer: Callable[[Answer], None] = lambda answer: None
         self.on_fenced: Callable[[str | None], None] = lambda worker: None
         self.feed = Feed()
+        self.outage = Outage()
         self._storage, self._clock, self._workflows, self._metrics = storage, clock, workflows, metrics
         self._submitted = 0.0
         self._queue: deque[tuple[str, Any, Any]] = deque()
@@ -64,7 +66,7 @@ class Committer:
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._outage = 0.0
+        self._pause = 0.0
         self._salt, self._batches = os.urandom(8), 0
 
     def __repr__(self) -> str:
@@ -185,9 +187,9 @@ class Committer:
         if isinstance(error, TransientError):
             self._retry(batch, items, error)
             return
-        if self._outage:
-            _logger.warning("the database is back; work goes on")
-            self._outage = 0.0
+        if self._pause:
+            self.outage.over("commit")
+            self._pause = 0.0
         if answer is None:
             # Unexpected errors are taken like refused values: whatever it is, trying again at once would not mend it.
             self._bisect(
@@ -203,14 +205,13 @@ class Committer:
 
     def _retry(self, batch: Batch, items: list[tuple[str, Any, Any]], error: BaseException | None) -> None:
         """An outage. Whether the batch got through is unknown: it goes out again as it was; nothing overtakes it."""
-        if not self._outage:
-            _logger.error("the database can't be written (%s); work pauses until it can", error)
-        self._outage = min(max(self._outage * 2, 0.05), 2.0)
+        self.outage.noticed("commit", error)
+        self._pause = min(max(self._pause * 2, 0.05), 2.0)
         if self._closed:
             self._fail(items, error or AppNotRunning())
             self._over()
         else:
-            asyncio.get_running_loop().call_later(self._outage, self._submit, batch, items)
+            asyncio.get_running_loop().call_later(self._pause, self._submit, batch, items)
 
     def _bisect(self, items: list[tuple[str, Any, Any]], error: RefusedValue) -> None:
         """Only the item that holds what the database refuses may suffer."""

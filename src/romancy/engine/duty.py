@@ -6,14 +6,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from romancy.engine.outage import Outage
+from romancy.storage.protocol import TransientError
+
 _logger = logging.getLogger("romancy")
 
 
 class Duty:
     """Repeats `round` until stopped; `kick` ends its rest."""
 
-    def __init__(self, name: str, round: Callable[[], Awaitable[float]]) -> None:
-        self._name, self._round = name, round
+    def __init__(self, name: str, round: Callable[[], Awaitable[float]], outage: Outage) -> None:
+        self._name, self._round, self._outage = name, round, outage
         self._kicked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._working = False
@@ -47,6 +50,10 @@ class Duty:
             try:
                 rest = await self._round()
                 self._failing = False
+                self._outage.over(self._name)
+            except TransientError as error:
+                self._outage.noticed(self._name, error)
+                rest = 1.0
             except Exception as error:
                 if not self._failing:
                     _logger.warning("%s: %s; trying again every second", self._name, error)

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from romancy import hooks as h
-from romancy.core.clock import Clock
+from romancy.core.clock import Clock, stopwatch
 from romancy.core.failure import Failure
 from romancy.core.model import SECOND, Event, from_us
 from romancy.core.registry import Registry
 from romancy.core.retry import RetryPolicy
 from romancy.engine.activities import Activities, Attempting
+from romancy.engine.balancing import Balancing
 from romancy.engine.committer import Committer
 from romancy.engine.delivery import Accepted, Delivery
 from romancy.engine.duty import Duty
@@ -32,7 +33,9 @@ _logger = logging.getLogger("romancy")
 CLAIM = 500
 """Instances claimed at a time."""
 NOTICE = 0.003
-"""Seconds to gather before looking at what another process wrote."""
+"""Seconds to gather before looking at what another process wrote, when it writes all the time."""
+BUSY = 0.02
+"""Notices that come this soon after one another are such a time."""
 STRAYS = 15 * SECOND
 """How often to look for instances that got lost between database and memory."""
 SWEEP = 1.0
@@ -90,13 +93,15 @@ class Engine:
         self.committer.on_fenced = self._fenced
         self.scheduler.residents.on_work = self._claim_more
         self.feed = self.committer.feed
-        self._sweep = Duty("sweep", self._sweep_round)
-        self._renewal = Duty("lease", self._renew_round)
-        self._pruning = Duty("retention", self._prune_round)
+        self.balancing = Balancing(storage, clock, self.scheduler, lambda: registry.names, self._adopted)
+        self._sweep = Duty("sweep", self._sweep_round, self.committer.outage)
+        self._renewal = Duty("lease", self._renew_round, self.committer.outage)
+        self._pruning = Duty("retention", self._prune_round, self.committer.outage)
+        self._balance = Duty("balance", self.balancing.round, self.committer.outage)
         self._refreshing: set[asyncio.Future[None]] = set()
         self.loop = asyncio.get_running_loop()
         self._running = False
-        self._noticed = False
+        self._noticed, self._noticed_at = False, float("-inf")
         self._strays_at = 0
         self._suspects: set[str] = set()
 
@@ -112,6 +117,7 @@ class Engine:
             self.scheduler.watchdog.start()
             self._renewal.start()
             self._pruning.start()
+            self._balance.start()
             self._refresh_timers()
         self._sweep.start()
 
@@ -138,7 +144,7 @@ class Engine:
 
     async def _stop(self) -> None:
         self._running = False
-        for duty in (self._sweep, self._pruning):
+        for duty in (self._sweep, self._pruning, self._balance):
             await duty.stop()
         self.timers.stop()
         await self.activities.stop(self._grace)
@@ -166,7 +172,7 @@ class Engine:
     async def crash(self) -> None:
         """For tests: stop as if killed. Nothing is finished, stored or released."""
         self._running = False
-        for duty in (self._sweep, self._pruning, self._renewal):
+        for duty in (self._sweep, self._pruning, self._balance, self._renewal):
             await duty.stop()
         self.timers.stop()
         self.committer.abandon()
@@ -253,14 +259,15 @@ class Engine:
 
     # --- duties -----------------------------------------------------------------------------------------------------
     def _foreign_change(self) -> None:
-        """Another process wrote. Under load it does so all the time: gather a little before looking."""
+        """Another process wrote: look at once. Under load it does so all the time: then gather a little in between."""
         self.feed.elsewhere()
         if self._running and not self._noticed:
             self._noticed = True
-            asyncio.get_running_loop().call_later(NOTICE, self._noticing)
+            busy = stopwatch() - self._noticed_at < BUSY
+            asyncio.get_running_loop().call_later(NOTICE if busy else 0, self._noticing)
 
     def _noticing(self) -> None:
-        self._noticed = False
+        self._noticed, self._noticed_at = False, stopwatch()
         self._sweep.kick()
 
     def _claim_more(self) -> None:
@@ -284,7 +291,7 @@ class Engine:
     async def _claim(self, worker: str) -> None:
         timers = False
         while self.scheduler.residents.has_room:
-            due_before = self.clock.now() + self.timers.window
+            due_before = self.clock.now() + self.balancing.look_ahead(self.timers.window)
             claimed = await self.storage.claim(worker, self.registry.names, CLAIM, due_before)
             for instance in claimed:
                 if instance.waits:
@@ -297,6 +304,11 @@ class Engine:
             self.scheduler.residents.want_room()
         if timers:
             self._refresh_timers()
+
+    def _adopted(self) -> None:
+        """Instances that wait are this worker's now: their timers are to be kept, and their mail to be read."""
+        self._refresh_timers()
+        self._sweep.kick()
 
     async def _gather_strays(self, worker: str) -> None:
         """What is ours and running but not in memory, because an answer was lost: rare, so looked for rarely."""
@@ -355,11 +367,12 @@ class Engine:
         self.timers.extend(horizon)
         try:
             found = await self.storage.due(worker, horizon, LIMIT)
-        except Exception as error:
-            _logger.warning("timers can't be read (%s); trying again", error)
+        except StorageError as error:
+            self.committer.outage.noticed("timers", error)
             await asyncio.sleep(1)
             self._refresh_timers()
             return
+        self.committer.outage.over("timers")
         for timer in found:
             self.timers.add(timer.due, timer.instance, timer.op)
         if len(found) == LIMIT:

@@ -72,13 +72,14 @@ class Loader:
         task.add_done_callback(self._loads.discard)
 
     async def _load(self, instance: str, crashed: bool) -> None:
-        pause = 0.1
+        pause, outage = 0.1, self._scheduler.committer.outage
         while True:
             try:
                 snapshot = await self._storage.load(instance)
+                outage.over(f"load {instance}")
                 break
             except TransientError as error:
-                _logger.warning("instance %r can't be read (%s); trying again in %g s", instance, error, pause)
+                outage.noticed(f"load {instance}", error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 30.0)
             except Exception as error:

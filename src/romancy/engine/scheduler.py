@@ -173,7 +173,7 @@ class Scheduler:
         if refusal is not None:
             self.block(resident, refusal)
         elif not applied:
-            self._refused(resident)
+            self.reload(resident)
         else:
             if not commit.plain:
                 self._record(step)
@@ -286,7 +286,7 @@ class Scheduler:
                 error=problem,
             )
 
-    def _refused(self, resident: Resident) -> None:
+    def reload(self, resident: Resident) -> None:
         """Somebody else wrote to the instance: forget what we think of it, and read it again if it is still ours."""
         inputs = [i for i in resident.inbox if not isinstance(i, AttemptChanged)]
         self.drop(resident)

@@ -15,6 +15,7 @@ way in: `ingress` reads the body (`body`, within limits), has `cloudevents` make
     answers.py   what goes out; which error is which status
     routes.py    what a route is, and how a path finds it
     control.py   the routes that look and act
+    stream.py    `GET /api/stream`, what changes as it changes
     health.py    the routes for whoever watches the process
     schemas.py   what goes in and out of routes
     showing.py   the app's records as they go out

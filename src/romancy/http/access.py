@@ -5,30 +5,38 @@ on this machine can reach it too, on behalf of any web page. Two things give suc
 something names the page's origin: an `Origin` that is not the `Host` asked for is refused. And a page whose own name
 was made to point to 127.0.0.1 ("DNS rebinding") asks by that name: on a loopback address only names of this machine are
 answered, and those in `HTTPOptions(allowed_hosts=...)`. With tokens neither is needed: the page does not know one.
+
+The viewer's visitors bring their token in a cookie, which a browser may send along for other pages too. So a cookie
+counts for what changes something only if the browser says that a page of ours asks. (What is only read, no other page
+gets to see.)
 """
 
 from __future__ import annotations
 
+import base64
 import hmac
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from romancy.http.answers import Header, Refusal, Scope
 from romancy.http.body import Head
-from romancy.options import HTTPOptions, Token, digest
+from romancy.options import SCOPES, HTTPOptions, Token, digest
 
 PRIVATE: Header = (b"cache-control", b"private")
 """On what was asked with the token in the URL: no cache in between may keep it."""
+COOKIE = "romancy"
 _CHALLENGE: Header = (b"www-authenticate", b"Bearer")
+_SAFE = ("GET", "HEAD", "OPTIONS")
 
 
 class Access:
     """Lets requests in, or raises why not."""
 
-    def __init__(self, tokens: Sequence[Token], options: HTTPOptions) -> None:
+    def __init__(self, tokens: Sequence[Token], options: HTTPOptions, allows: Collection[str] = SCOPES) -> None:
         self.is_open = not tokens
+        self._allows = frozenset(allows)
         self._tokens = tokens
         self._hosts = frozenset(host.lower() for host in options.allowed_hosts)
 
@@ -40,17 +48,34 @@ class Access:
         found = _taken_out(scope) if b"access_token=" in scope.get("query_string", b"") else None
         if self.is_open:
             self._check_browser(head, scope)
-            return ()
-        presented = _bearer(head)
-        if presented is None and in_query:
-            presented = found
-        self._check_token(presented, wanted)
-        return () if found is None else (PRIVATE,)
+        else:
+            presented = _bearer(head)
+            if presented is None and in_query:
+                presented = found
+            if presented is None and (presented := from_cookie(head)) is not None:
+                _check_own_page(head, scope)
+            self._check_token(presented, wanted)
+        if wanted is not None and wanted not in self._allows:
+            raise Refusal(
+                403, "this server only shows; `romancy viewer --allow-actions` lets you act", kind="Forbidden"
+            )
+        return () if found is None or self.is_open else (PRIVATE,)
+
+    def scopes(self, head: Head, scope: Scope) -> frozenset[str]:
+        """What a visitor may do here; nothing, if it is not known who it is."""
+        presented = _bearer(head) or from_cookie(head)
+        if self.is_open:
+            return self._allows
+        found = [] if presented is None else self._fitting(presented)
+        return frozenset(name for token in found for name in token.scopes) & self._allows
+
+    def _fitting(self, presented: bytes) -> list[Token]:
+        offered = digest(presented)
+        # Every token is compared, whichever fits: how long it takes says nothing.
+        return [token for token in self._tokens if hmac.compare_digest(token.digest, offered)]
 
     def _check_token(self, presented: bytes | None, wanted: str | None) -> None:
-        offered = digest(presented or b"")
-        # Every token is compared, whichever fits: how long it takes says nothing.
-        fitting = [token for token in self._tokens if hmac.compare_digest(token.digest, offered)]
+        fitting = self._fitting(presented or b"")
         if presented is None or not fitting:
             text = "this needs a valid token: send it as 'Authorization: Bearer TOKEN'"
             raise Refusal(401, text, kind="Unauthorized", headers=[_CHALLENGE])
@@ -59,7 +84,7 @@ class Access:
 
     def _check_browser(self, head: Head, scope: Scope) -> None:
         host, origin = head.get(b"host"), head.get(b"origin")
-        if origin is not None and not self._is_same(origin, host):
+        if origin is not None and not _is_same(origin, host):
             raise _foreign("another site's page can't use this (its Origin is not the Host asked for)")
         if host is None or "*" in self._hosts or not _is_loopback((scope.get("server") or ("",))[0]):
             return
@@ -70,8 +95,39 @@ class Access:
                 "name it in HTTPOptions(allowed_hosts=[...])"
             )
 
-    def _is_same(self, origin: bytes, host: bytes | None) -> bool:
-        return host is not None and origin.partition(b"://")[2].lower() == host.lower()
+
+def is_own_page(head: Head) -> bool:
+    """Whether the browser vouches that a page of ours asks."""
+    site, origin = head.get(b"sec-fetch-site"), head.get(b"origin")
+    if origin is not None and not _is_same(origin, head.get(b"host")):
+        return False
+    return site == b"same-origin" if site is not None else origin is not None
+
+
+def _check_own_page(head: Head, scope: Scope) -> None:
+    if scope["method"] not in _SAFE and not is_own_page(head):
+        raise _foreign("another site's page can't act with your session; a program sends its token as a header")
+
+
+def to_cookie(token: str) -> str:
+    """A token as a cookie can hold it."""
+    return base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
+
+
+def from_cookie(head: Head) -> bytes | None:
+    """The token a visitor logged in with."""
+    for pair in (head.get(b"cookie") or b"").replace(b",", b";").split(b";"):
+        name, _, value = pair.strip().partition(b"=")
+        if name == COOKIE.encode() and value:
+            try:
+                return base64.b64decode(value + b"=" * (-len(value) % 4), altchars=b"-_", validate=True)
+            except ValueError:
+                return None
+    return None
+
+
+def _is_same(origin: bytes, host: bytes | None) -> bool:
+    return host is not None and origin.partition(b"://")[2].lower() == host.lower()
 
 
 def _foreign(text: str) -> Refusal:
@@ -103,6 +159,7 @@ def _host_name(host: bytes) -> str:
 @lru_cache(1024)
 def _is_loopback(name: str) -> bool:
     try:
-        return ip_address(name).is_loopback
+        address = ip_address(name)
     except ValueError:
         return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback

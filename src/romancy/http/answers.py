@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -38,11 +38,12 @@ _LONGEST = 2000
 
 @dataclass(slots=True)
 class Answer:
-    """A status, headers and a body; None is no body at all."""
+    """A status, headers and a body; None is no body at all. A body that goes on and on comes in `parts`."""
 
     status: int
     body: bytes | None = None
     headers: Sequence[Header] = ()
+    parts: AsyncGenerator[bytes] | None = None
 
 
 class Refusal(RomancyError):
@@ -132,8 +133,22 @@ def _refused(
 
 
 async def send_answer(send: Send, answer: Answer, *, without_body: bool = False) -> None:
+    if answer.parts is not None and not without_body:
+        await _send_parts(send, answer, answer.parts)
+        return
     headers, body = list(answer.headers), answer.body
     if answer.status != 204:
         headers.append((b"content-length", b"%d" % len(body or b"")))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if without_body or body is None else body})
+
+
+async def _send_parts(send: Send, answer: Answer, parts: AsyncGenerator[bytes]) -> None:
+    await send({"type": "http.response.start", "status": answer.status, "headers": list(answer.headers)})
+    try:
+        async for part in parts:
+            if part:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+    finally:
+        await parts.aclose()
+    await send({"type": "http.response.body", "body": b""})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -30,27 +31,34 @@ from romancy.http.intake import Intake, out_of_time
 from romancy.http.openapi import describe
 from romancy.http.routes import Request, Route, Router, path_of
 from romancy.http.schemas import Described
-from romancy.options import seconds
+from romancy.http.stream import Hub
+from romancy.options import SCOPES, seconds
+from romancy.viewer.routes import ROUTES as VIEWER
 
 _logger = logging.getLogger("romancy")
+_TOLD = (400, 408, 413, 415, 422, 429, 431)
+"""Refusals worth a line in the log: somebody who is let in sends what can't be taken, and will ask why."""
 _CLOSE: Header = (b"connection", b"close")
 
 
 class Face:
-    """An app as an ASGI application."""
+    """An app as an ASGI application. `allows`: the scopes that are of any use here, whatever a token says."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, allows: Collection[str] = SCOPES) -> None:
         self._app, self._options = app, app.http
         self._intake = Intake(app.http)
-        self._access = Access(app.tokens, app.http)
+        self._access = Access(app.tokens, app.http, allows)
         self._stopping = asyncio.Event()
         self.active = 0
         """Requests under way."""
+        self.waiting = 0
+        """Requests that only wait for somebody's result."""
         self._database_timeout = seconds(app.http.database_timeout)
         self._body_timeout = seconds(app.http.body_timeout)
         own = Route("GET", "/openapi.json", self.describe_api, {200: Described})
         self.routes = (Ingress(app.http).route, webhook.ROUTE, *control.ROUTES, *health.ROUTES, metrics.ROUTE, own)
-        self._router = Router(self.routes)
+        # Neither pages nor streams are anything OpenAPI could describe.
+        self._router = Router((*self.routes, Hub().route, *VIEWER))
         self._described: Answer | None = None
 
     def __repr__(self) -> str:
@@ -81,13 +89,16 @@ class Face:
         except ClientGone:
             return
         except Exception as error:
-            answer = error_answer(error, f"{method} {scope['path']}")
+            answer = error_answer(error, f"{method} {scope['path']!r}")
         except asyncio.CancelledError:
             if not self.is_stopping:
                 raise
             answer = error_answer(_stopping(), method)  # the server's patience is over; the client should know
         finally:
             self.active -= 1
+        if answer.status in _TOLD:
+            said = (answer.body or b"")[:500]
+            _logger.info("%s %r was answered %d: %r", method, scope["path"][:200], answer.status, said)
         await send_answer(send, answer, without_body=method == "HEAD")
 
     async def _respond(self, method: str, path: str, scope: Scope, receive: Receive) -> Answer:
@@ -101,11 +112,22 @@ class Face:
         except Refusal:
             self._access.check(head, scope, None, in_query=in_query)  # what exists is nobody's business without a token
             raise
+        request = Request(self._app, self._intake, self._stopping, scope, head, receive, params, resting=self._resting)
+        if route.on_error is None:
+            return await self._admit(route, request, in_query=in_query)
+        try:
+            request.scopes = self._access.scopes(head, scope)
+            return await self._admit(route, request, in_query=in_query)
+        except ClientGone:
+            raise
+        except Exception as error:
+            return route.on_error(request, error)
+
+    async def _admit(self, route: Route, request: Request, *, in_query: bool) -> Answer:
         extra: Sequence[Header] = ()
         if route.scope is not None:
-            extra = self._access.check(head, scope, route.scope, in_query=in_query)
+            extra = self._access.check(request.head, request.scope, route.scope, in_query=in_query)
             self._check_room()
-        request = Request(self._app, self._intake, self._stopping, scope, head, receive, params)
         answer = await self._handle(route, request)
         if extra:
             answer.headers = (*answer.headers, *extra)
@@ -116,6 +138,19 @@ class Face:
             raise _stopping()
         if self.active > self._options.max_requests:
             raise Refusal(503, "too many requests at once; try again in a moment", kind="Overloaded")
+
+    @contextmanager
+    def _resting(self) -> Generator[None]:
+        """Whoever only waits takes no place from those who bring something; but there are limits to that, too."""
+        if self.waiting >= self._options.max_requests:
+            raise Refusal(503, "too many wait for results already; try again in a moment", kind="Overloaded")
+        self.active -= 1
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.active += 1
+            self.waiting -= 1
 
     async def _handle(self, route: Route, request: Request) -> Answer:
         if route.contents:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -45,9 +46,19 @@ class Request:
     query: Any = None
     body: Any = None
     size: int = 0
+    resting: Callable[[], AbstractContextManager[None]] = nullcontext
+    """While it only waits it takes nobody's place."""
+    scopes: frozenset[str] = frozenset()
+    """What the visitor may do."""
+
+    async def gone(self) -> None:
+        """Returns when the client has hung up."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
 
 
 Handler = Callable[[Request], Awaitable[Answer]]
+OnError = Callable[[Request, Exception], Answer]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +81,8 @@ class Route:
     """Bodies the handler reads by itself, by their content types."""
     patience: float | None = None
     """Seconds it may take; None: as long as the database may."""
+    on_error: OnError | None = None
+    """What is answered instead of JSON when it does not work, and when the visitor may not: pages are for people."""
 
     @property
     def summary(self) -> str:

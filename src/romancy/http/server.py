@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ import uvicorn
 from romancy.app import App
 from romancy.http.asgi import Face
 from romancy.http.patience import patient
+from romancy.options import SCOPES
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -43,10 +44,12 @@ def listen(host: str, port: int) -> socket.socket:
     return bound
 
 
-async def serve(app: App, bound: socket.socket, on_started: Callable[[], None]) -> None:
+async def serve(
+    app: App, bound: socket.socket, on_started: Callable[[], None], allows: Collection[str] = SCOPES
+) -> None:
     """Start the app and answer requests until a signal comes; a second one is not waited for."""
     async with app:
-        face = Face(app)
+        face = Face(app, allows)
         server = Server(face, app, on_started)
         loop = asyncio.get_running_loop()
 

@@ -30,6 +30,8 @@ STATUS_CODES: Mapping[Status, int] = {
 }
 STATUS_NAMES: Mapping[int, Status] = {code: name for name, code in STATUS_CODES.items()}
 BLOCKED, FIRST_FINAL = 9, 10
+MOST_COUNTED = 50_000
+"""Instances of one worker are not counted beyond this: more is much."""
 
 CANCEL, RESUME = 1, 2
 """Kinds of requests."""
@@ -279,6 +281,26 @@ class Claimed:
 
 
 @dataclass(slots=True)
+class Shares:
+    """How many unfinished instances each worker owns that holds its lease; empty where there is only one.
+
+    `free`: how many that only wait nobody owns. Neither is counted beyond a limit.
+    """
+
+    owned: dict[str, int]
+    free: int
+
+
+@dataclass(slots=True)
+class Idle:
+    """An instance of this worker's that only waits."""
+
+    id: str
+    version: int
+    status: Status
+
+
+@dataclass(slots=True)
 class Mail:
     """What others left for this worker's instances."""
 
@@ -394,12 +416,24 @@ class Storage(Protocol):
     async def release(self, worker: str) -> None: ...
     async def take_over(self, worker: str, known_dead: Sequence[str] = ()) -> list[str]: ...
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]: ...
+    async def adopt(self, worker: str, workflows: Collection[str], limit: int) -> int:
+        """Own instances of these workflows that only wait and that nobody owns; returns how many."""
+        ...
+
     async def resume(self, instance: str) -> Status | None: ...
     async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int: ...
 
     async def mail(self, worker: str, limit: int) -> Mail: ...
     async def due(self, worker: str, before: int, limit: int) -> list[Due]: ...
     async def running(self, worker: str) -> list[str]: ...
+    async def shares(self, workflows: Collection[str], limit: int) -> Shares:
+        """Who owns how many; up to `limit` of these workflows that are free."""
+        ...
+
+    async def idle(self, worker: str, due_after: int, limit: int) -> list[Idle]:
+        """What this worker could let go of: it only waits, has no mail, and nothing of it falls due before then."""
+        ...
+
     async def worker(self, worker: str) -> WorkerRow | None: ...
     async def misfits(self, instance: str) -> list[tuple[int, str, str]]: ...
     async def load(self, instance: str) -> Snapshot | None: ...

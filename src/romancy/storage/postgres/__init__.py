@@ -9,6 +9,7 @@ from typing import Any
 from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.history import Entry
 from romancy.core.model import Status
+from romancy.storage.postgres.catalog import PostgresCatalog
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.listening import Announcer, Listener, channel_of
 from romancy.storage.postgres.migrating import migrate
@@ -22,8 +23,10 @@ from romancy.storage.protocol import (
     Batch,
     Claimed,
     Due,
+    Idle,
     InstanceRow,
     Mail,
+    Shares,
     Snapshot,
     StoredEvent,
     StoredWait,
@@ -67,6 +70,7 @@ class PostgresStorage:
         self._writer = BatchWriter(self._connections, self._tell)
         self._owning = Owning(self._connections, self._listener, clock or SystemClock())
         self._reading = Reading(self._connections)
+        self.catalog = PostgresCatalog(self._connections)
         self._loads = Loads(self._connections)
         self._clock = clock or SystemClock()
         self._workflows: Collection[str] = ()
@@ -154,6 +158,9 @@ class PostgresStorage:
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
         return await self._owning.claim(worker, workflows, limit, due_before)
 
+    async def adopt(self, worker: str, workflows: Collection[str], limit: int) -> int:
+        return await self._owning.adopt(worker, workflows, limit)
+
     async def resume(self, instance: str) -> Status | None:
         row = await self._reading.instance(instance)
         if row is not None:
@@ -173,6 +180,12 @@ class PostgresStorage:
 
     async def running(self, worker: str) -> list[str]:
         return [id for (id,) in await self._connections.ask("running_of_worker", worker=worker)]
+
+    async def shares(self, workflows: Collection[str], limit: int) -> Shares:
+        return await self._owning.shares(workflows, limit)
+
+    async def idle(self, worker: str, due_after: int, limit: int) -> list[Idle]:
+        return await self._owning.idle(worker, due_after, limit)
 
     async def worker(self, worker: str) -> WorkerRow | None:
         rows = await self._connections.ask("worker", worker=worker)

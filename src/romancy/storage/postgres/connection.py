@@ -146,6 +146,10 @@ def _words(error: BaseException) -> str:
         "53100": "its disk is full; work goes on when there is room again",
         "53300": "it has no connection to spare; raise max_connections, or use a pooler",
     }
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return "none of its hosts takes writes (standbys, or read-only); work goes on when one does"
+    if isinstance(error, asyncpg.InternalClientError):
+        return "the connection was lost"
     if isinstance(error, TimeoutError):
         return f"no answer within {STATEMENT_TIMEOUT:g} s"
     return f"{hints[code]} ({said})" if code in hints else said

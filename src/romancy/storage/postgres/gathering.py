@@ -8,7 +8,7 @@ from typing import Any
 
 from romancy.storage.postgres.shapes import Shapes
 from romancy.storage.protocol import STATUS_CODES, Accept, Batch, Commit, Consumption, Start
-from romancy.storage.rows import event_values
+from romancy.storage.rows import event_values, shown
 
 _NAMES: dict[str, str] = {
     "starts": "start_ids start_workflows start_inputs start_kinds start_deadlines start_ats start_mine",
@@ -81,9 +81,7 @@ class Columns:
     def _add_waits(self, commits: list[Commit]) -> None:
         self._add("consumed", [(c.instance, t.event, t.wait.op) for c in commits for t in c.consumed])
         self._add("marks", [mark for c in commits for t in c.consumed for mark in self._mark(c, t)])
-        self._add(
-            "misfits", [(c.instance, m.model, m.event, m.op, _shown(m.error)) for c in commits for m in c.misfits]
-        )
+        self._add("misfits", [(c.instance, m.model, m.event, m.op, shown(m.error)) for c in commits for m in c.misfits])
         self._add("closed", [(c.instance, op) for c in commits for op in c.closed])
         self._add("hints", [(c.instance, seq) for c in commits for seq in c.hints])
         self._add("opened", _opened(commits))
@@ -142,7 +140,7 @@ def _entries(commits: list[Commit]) -> list[tuple[Any, ...]]:
 
 def _step(c: Commit) -> tuple[Any, ...]:
     free = c.release or c.is_final
-    return (c.instance, c.version, c.at, STATUS_CODES[c.status], free, c.output, c.error, _shown(c.description))
+    return (c.instance, c.version, c.at, STATUS_CODES[c.status], free, c.output, c.error, shown(c.description))
 
 
 def _opened(commits: list[Commit]) -> list[tuple[Any, ...]]:
@@ -176,8 +174,3 @@ def _events(batch: Batch, commits: bool) -> list[tuple[Any, ...]]:
             values = event_values(item.event, batch.token)
             rows.append((*values[:8], *values[9:], json.dumps(list(item.unfit)), sender))
     return rows
-
-
-def _shown(text: str | None) -> str | None:
-    """Text for people: the one character PostgreSQL does not take is replaced by its picture."""
-    return text.replace("\0", "␀") if text is not None else None

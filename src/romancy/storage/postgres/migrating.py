@@ -22,9 +22,27 @@ async def migrate(connections: Connections, schema: str) -> None:
             if await _is_current(connection, schema):  # then no privilege beyond reading and writing rows is needed
                 return
             async with connection.transaction():
-                await connection.execute("SET LOCAL statement_timeout = 0")
-                await connection.execute("SELECT pg_advisory_xact_lock($1)", _lock_key(schema), timeout=600)
-                await _migrate(connection, schema)
+                await bring_up_to_date(connection, schema)
+    except FAILED as error:
+        raise connections.explain(error) from error
+
+
+async def bring_up_to_date(connection: Any, schema: str) -> None:
+    """The same within a transaction that the caller began: nobody else sees it before that ends."""
+    await _check_server(connection)
+    await connection.execute("SET LOCAL statement_timeout = 0")
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", _lock_key(schema), timeout=600)
+    await _migrate(connection, schema)
+
+
+async def version(connections: Connections, schema: str) -> int:
+    """The version of the schema, 0 where there is none; refuses one that only a newer library can use."""
+    try:
+        async with connections.transaction() as connection:
+            await _check_server(connection)
+            await _is_current(connection, schema)
+            found = await _versions(connection, schema)
+            return found[0] if found is not None else 0
     except FAILED as error:
         raise connections.explain(error) from error
 

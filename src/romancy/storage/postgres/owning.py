@@ -9,7 +9,7 @@ from typing import Any
 from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.listening import Listener, lock_key
-from romancy.storage.protocol import Claimed, Trigger
+from romancy.storage.protocol import MOST_COUNTED, STATUS_NAMES, Claimed, Idle, Shares, Trigger
 
 _MISSING = 1.0
 """Seconds the session lock of a worker must be gone before it counts as dead: it may only be connecting anew."""
@@ -113,6 +113,20 @@ class Owning:
         share = max(1, limit // max(1, len(workflows)))
         rows = await self._connections.do("claim", worker=worker, limit=limit, share=share, **given)
         return [Claimed(*row) for row in rows]
+
+    # --- balancing --------------------------------------------------------------------------------------------------
+    async def shares(self, workflows: Collection[str], limit: int) -> Shares:
+        given = {"workflows": list(workflows), "limit": limit, "most": MOST_COUNTED, "now": self._now()}
+        counts: dict[str | None, int] = dict(map(tuple, await self._connections.ask("shares", **given)))
+        return Shares({id: n for id, n in counts.items() if id is not None}, counts[None])
+
+    async def idle(self, worker: str, due_after: int, limit: int) -> list[Idle]:
+        rows = await self._connections.ask("idle_of_worker", worker=worker, due=due_after, limit=limit)
+        return [Idle(id, version, STATUS_NAMES[status]) for id, version, status in rows]
+
+    async def adopt(self, worker: str, workflows: Collection[str], limit: int) -> int:
+        """Own instances that only wait and that nobody owns."""
+        return len(await self._connections.do("adopt", worker=worker, workflows=list(workflows), limit=limit))
 
     async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int:
         """Forget finished instances and old events; returns how many went."""

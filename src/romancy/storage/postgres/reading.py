@@ -99,9 +99,10 @@ class Reading:
         self._connections = connections
 
     async def mail(self, worker: str, limit: int) -> Mail:
-        deliveries = await self._connections.ask("mail_deliveries", worker=worker, limit=limit)
-        requests = await self._connections.ask("mail_requests", worker=worker, limit=limit)
-        return Mail([tuple(row) for row in deliveries], [tuple(row) for row in requests])
+        rows = await self._connections.ask("mail", worker=worker, limit=limit)
+        deliveries = [(instance, event) for instance, event, kind, _ in rows if kind is None]
+        requests = [(id, instance, kind, payload) for instance, id, kind, payload in rows if kind is not None]
+        return Mail(deliveries, requests)
 
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:
         rows = await self._connections.ask("due_waits", worker=worker, before=before, limit=limit)

@@ -88,6 +88,35 @@ taken AS (UPDATE romancy.instances i SET owner = fence.id, version = i.version +
   WHERE i.id = b.id RETURNING i.id)
 SELECT b.id, b.crashed, b.waits FROM before b JOIN taken t ON t.id = b.id
 
+-- === balancing: who owns how many, who may leave, who is free; statuses 2 and 3 are of instances that only wait ===
+
+-- name: shares
+SELECT w.id, o.n FROM romancy.workers w CROSS JOIN {now} CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
+    SELECT 1 FROM romancy.instances i WHERE i.owner = w.id AND i.status < 9 ORDER BY i.status, i.id
+    LIMIT :most::integer) x) o
+WHERE w.until >= now AND (SELECT count(*) FROM romancy.workers) > 1
+UNION ALL SELECT NULL, count(*) FROM (SELECT 1 FROM unnest(:workflows::text[]) AS w(name) CROSS JOIN LATERAL
+    (SELECT 1 FROM romancy.instances i WHERE i.owner IS NULL AND i.status < 9 AND i.status IN (2, 3)
+       AND i.workflow = w.name ORDER BY i.status, i.id LIMIT :limit::integer) i
+  WHERE (SELECT count(*) FROM romancy.workers) > 1 LIMIT :limit) free
+-- name: idle_of_worker
+SELECT i.id, i.version, i.status FROM romancy.instances i
+WHERE i.owner = :worker::text AND i.status < 9 AND i.status IN (2, 3)
+  AND NOT EXISTS (SELECT 1 FROM romancy.waits w WHERE w.instance = i.id AND w.due_at <= :due::bigint OFFSET 0)
+  AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.instance = i.id OFFSET 0)
+  AND NOT EXISTS (SELECT 1 FROM romancy.requests r WHERE r.instance = i.id OFFSET 0)
+  AND NOT EXISTS (SELECT 1 FROM romancy.unlooked l WHERE l.instance = i.id OFFSET 0)
+ORDER BY i.status, i.id LIMIT :limit::integer
+-- Those that have not looked for events are claimed in the ordinary way, by which they look.
+-- name: adopt
+WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
+free AS MATERIALIZED (SELECT i.id FROM unnest(:workflows::text[]) AS w(name) CROSS JOIN LATERAL
+  (SELECT i.id FROM romancy.instances i WHERE i.owner IS NULL AND i.status < 9 AND i.status IN (2, 3)
+     AND i.workflow = w.name AND NOT EXISTS (SELECT 1 FROM romancy.unlooked l WHERE l.instance = i.id OFFSET 0)
+   ORDER BY i.status, i.id LIMIT :limit::integer FOR NO KEY UPDATE OF i SKIP LOCKED) i LIMIT :limit)
+UPDATE romancy.instances i SET owner = fence.id, version = i.version + 1 FROM free f, fence WHERE i.id = f.id
+RETURNING i.id
+
 -- name: prunable_instances
 SELECT id FROM romancy.instances WHERE finished_at < :before::bigint ORDER BY finished_at LIMIT :limit::integer
 -- name: prune_instances
@@ -121,12 +150,17 @@ SELECT seq FROM gone
 
 -- === reads ===
 
--- name: mail_deliveries
-SELECT d.instance, d.event FROM romancy.deliveries d CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
-  WHERE i.id = d.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i ORDER BY d.event LIMIT :limit::integer
--- name: mail_requests
-SELECT r.id, r.instance, r.kind, r.payload FROM romancy.requests r CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
-  WHERE i.id = r.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i ORDER BY r.id LIMIT :limit::integer
+-- Deliveries have no payload; both in one go, because somebody waits for them.
+-- name: mail
+(SELECT d.instance, d.event AS number, NULL::smallint AS kind, NULL::bytea AS payload FROM romancy.deliveries d
+  CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
+    WHERE i.id = d.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i
+  ORDER BY d.event LIMIT :limit::integer)
+UNION ALL
+(SELECT r.instance, r.id, r.kind, r.payload FROM romancy.requests r
+  CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
+    WHERE i.id = r.instance AND i.owner = :worker AND i.status < 9 OFFSET 0) i
+  ORDER BY r.id LIMIT :limit)
 -- name: due_waits
 SELECT w.due_at, w.instance, w.op FROM romancy.waits w CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
   WHERE i.id = w.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i

@@ -76,7 +76,7 @@ SELECT id, fields FROM shapes WHERE type = ?
 -- name: insert_shape
 INSERT INTO shapes (type, fields) VALUES (?, ?)
 -- name: events_of_type
-SELECT seq, subject, source, data, attrs FROM events WHERE type = ? AND data IS NOT NULL
+SELECT seq, subject, source, data, attrs FROM events WHERE type = ?
 -- name: insert_event_key
 INSERT INTO event_keys (shape, key, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
 -- Waits of one instance that are alike and reach back to its beginning are one row: what one takes leads to the next.
@@ -183,6 +183,18 @@ WHERE i.status < 9 AND (i.owner IS NULL OR i.owner IN (SELECT id FROM orphans))
 SELECT DISTINCT i.id, i.owner FROM waits w CROSS JOIN instances i ON i.id = w.instance
 WHERE w.due_at <= ? AND i.status < 9 AND (i.owner IS NULL OR i.owner IN (SELECT id FROM orphans))
   AND i.workflow IN (SELECT value FROM json_each(?)) ORDER BY w.due_at LIMIT ?
+
+-- Balancing: who owns how many, who may leave, who is free. Two statuses are those of instances that only wait.
+-- name: shares
+SELECT w.id, (SELECT count(*) FROM (SELECT 1 FROM instances i WHERE i.owner = w.id AND i.status < 9 LIMIT ?))
+FROM workers w WHERE w.until >= ? AND (SELECT count(*) FROM workers) > 1
+-- name: free_waiting
+SELECT id FROM instances WHERE owner IS NULL AND status < 9 AND status IN (2, 3) AND workflow = ? LIMIT ?
+-- name: idle_of_worker
+SELECT id, version, status FROM instances i WHERE owner = ? AND status < 9 AND status IN (2, 3)
+  AND NOT EXISTS (SELECT 1 FROM waits w WHERE w.instance = i.id AND w.due_at <= ?)
+  AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.instance = i.id)
+  AND NOT EXISTS (SELECT 1 FROM requests r WHERE r.instance = i.id) LIMIT ?
 
 -- name: mail_deliveries
 SELECT d.instance, d.event FROM deliveries d CROSS JOIN instances i ON i.id = d.instance

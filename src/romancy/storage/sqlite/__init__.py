@@ -17,8 +17,10 @@ from romancy.storage.protocol import (
     Batch,
     Claimed,
     Due,
+    Idle,
     InstanceRow,
     Mail,
+    Shares,
     Snapshot,
     StoredEvent,
     StoredWait,
@@ -118,7 +120,7 @@ class SQLiteStorage:
             return await self._read(job)
         async with self._opening:
             thread = self._looker or await self._thread("romancy-looker")
-            if self._reader is None:  # closed meanwhile: nobody else would end the thread
+            if self._reader is None:  # pyright: ignore[reportUnnecessaryComparison] - closed meanwhile: nobody else would end the thread
                 thread.stop()
                 raise StorageError(f"the database {self.path!r} is not open")
             self._looker = thread
@@ -186,6 +188,9 @@ class SQLiteStorage:
         wanted = await self._read(lambda c: owning.claimable(c, workflows, limit, due_before))
         return await self._write(lambda c: owning.claim(c, worker, wanted)) if wanted else []
 
+    async def adopt(self, worker: str, workflows: Collection[str], limit: int) -> int:
+        return await self._write(lambda c: owning.adopt(c, worker, workflows, limit))
+
     async def resume(self, instance: str) -> Status | None:
         def resume(c: sqlite3.Connection) -> Status | None:
             row = reading.instance(c, instance)
@@ -209,6 +214,12 @@ class SQLiteStorage:
     async def running(self, worker: str) -> list[str]:
         return await self._read(lambda c: [id for (id,) in c.execute(SQL["running_of_worker"], (worker,))])
 
+    async def shares(self, workflows: Collection[str], limit: int) -> Shares:
+        return await self._read(lambda c: owning.shares(c, workflows, self._clock.now(), limit))
+
+    async def idle(self, worker: str, due_after: int, limit: int) -> list[Idle]:
+        return await self._read(lambda c: owning.idle(c, worker, due_after, limit))
+
     async def worker(self, worker: str) -> WorkerRow | None:
         row = await self._read(lambda c: c.execute(SQL["worker"], (worker,)).fetchone())
         return None if row is None else WorkerRow(*row)
@@ -226,7 +237,7 @@ class SQLiteStorage:
         return await self._read(lambda c: reading.finished(c, instances))
 
     async def history(self, instance: str) -> list[Entry]:
-        return await self._read(lambda c: reading.history(c, instance))
+        return await self._look(lambda c: reading.history(c, instance))
 
     async def instances(
         self,
@@ -238,7 +249,7 @@ class SQLiteStorage:
         limit: int = 50,
         cursor: tuple[Any, ...] | None = None,
     ) -> list[InstanceRow]:
-        return await self._read(lambda c: reading.instances(c, status, workflow, text, started_after, limit, cursor))
+        return await self._look(lambda c: reading.instances(c, status, workflow, text, started_after, limit, cursor))
 
     async def waits(
         self,
@@ -248,7 +259,7 @@ class SQLiteStorage:
         limit: int = 50,
         cursor: tuple[Any, ...] | None = None,
     ) -> list[StoredWait]:
-        return await self._read(lambda c: reading.waits(c, instance, type, limit, cursor))
+        return await self._look(lambda c: reading.waits(c, instance, type, limit, cursor))
 
     async def events(
         self,
@@ -259,4 +270,4 @@ class SQLiteStorage:
         limit: int = 50,
         before: int | None = None,
     ) -> list[StoredEvent]:
-        return await self._read(lambda c: reading.events(c, type, instance, unmatched, limit, before))
+        return await self._look(lambda c: reading.events(c, type, instance, unmatched, limit, before))

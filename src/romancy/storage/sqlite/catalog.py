@@ -18,6 +18,7 @@ from romancy.storage.catalog import (
     Summary,
     WaitPosition,
     Whole,
+    merged,
 )
 from romancy.storage.protocol import STATUS_CODES, STATUS_NAMES, StoredWait
 from romancy.storage.rows import to_event, to_instance
@@ -130,56 +131,50 @@ def _summary(row: tuple[Any, ...]) -> Summary:
 
 # --- searching ------------------------------------------------------------------------------------------------------
 def _search(c: sqlite3.Connection, search: Search, limit: int, cursor: Position | None, scan: int) -> Found:
-    """Each status by itself, because an index is in order within a status only; then the newest of all."""
-    if len(search.status) <= 1:
-        return _search_one(c, search, next(iter(search.status), None), limit, cursor, scan)
-    found = [_search_one(c, search, status, limit, cursor, scan) for status in search.status]
-    reached = max((each.reached for each in found if each.reached is not None), default=None)
-    rows = sorted((row for each in found for row in each.rows), key=lambda row: (row.created_at, row.id), reverse=True)
-    sure = [row for row in rows if reached is None or (row.created_at, row.id) >= reached]
-    return Found(sure[:limit], reached if len(sure) < limit else None)
+    each = [_search_one(c, search, status, limit, cursor, scan) for status in search.status or (None,)]
+    return merged(each, limit)
 
 
 def _search_one(
     c: sqlite3.Connection, search: Search, status: Status | None, limit: int, cursor: Position | None, scan: int
 ) -> Found:
     index = "instances_created" if status is None else "instances_status"
-    where, values = _range(search, status, cursor)
     order = "ORDER BY created_at DESC, id DESC LIMIT"
     reached: Position | None = None
     if not search.is_indexed:
-        query = (
-            f"SELECT created_at, id FROM instances INDEXED BY {index} WHERE {' AND '.join(where)} {order} 1 OFFSET ?"
-        )
+        where, values = _range(search, status, cursor)
+        query = f"SELECT created_at, id FROM instances INDEXED BY {index} WHERE {where} {order} 1 OFFSET ?"
         reached = c.execute(query, (*values, scan - 1)).fetchone()
-    if reached is not None:
-        where.append("(created_at, id) >= (?, ?)")
-        values += reached
+    where, values = _range(search, status, cursor, reached)
     if search.workflow is not None:
-        where.append("workflow = ?")
+        where += " AND workflow = ?"
         values.append(search.workflow)
     if search.text:
-        where.append("(instr(id, ?) OR instr(CAST(input AS TEXT), ?) OR instr(CAST(error AS TEXT), ?))")
+        where += " AND (instr(id, ?) OR instr(CAST(input AS TEXT), ?) OR instr(CAST(error AS TEXT), ?))"
         values += [search.text] * 3
-    query = f"{_SUMMARY} INDEXED BY {index} WHERE {' AND '.join(where)} {order} ?"
+    query = f"{_SUMMARY} INDEXED BY {index} WHERE {where} {order} ?"
     rows = [_summary(row) for row in c.execute(query, (*values, limit))]
     return Found(rows, reached if len(rows) < limit else None)
 
 
-def _range(search: Search, status: Status | None, cursor: Position | None) -> tuple[list[str], list[Any]]:
-    """What the index narrows by."""
-    parts: list[tuple[str, tuple[Any, ...]]] = [("created_at >= ?", (-(2**63),))]
+def _range(
+    search: Search, status: Status | None, cursor: Position | None, reached: Position | None = None
+) -> tuple[str, list[Any]]:
+    """What the index narrows by: one bound on either side, the nearest. SQLite would take any, and go on to the end.
+
+    The exact conditions are held back from the index by a plus sign.
+    """
+    lows = [p[0] for p in (search.above, reached) if p is not None] + [search.started_after or -(2**63)]
+    highs = [2**63 - 1 if bound is None else bound for bound in (search.started_before, cursor and cursor[0])]
+    parts: list[tuple[str, tuple[Any, ...]]] = [("created_at >= ? AND created_at <= ?", (max(lows), min(highs)))]
     if status is not None:
         parts.append(("status = ?", (STATUS_CODES[status],)))
     if search.started_after is not None:
-        parts.append(("created_at > ?", (search.started_after,)))
-    if search.started_before is not None:
-        parts.append(("created_at <= ?", (search.started_before,)))
-    if search.above is not None:
-        parts.append(("(created_at, id) > (?, ?)", search.above))
-    if cursor is not None:
-        parts.append(("(created_at, id) < (?, ?)", cursor))
-    return [text for text, _ in parts], [value for _, values in parts for value in values]
+        parts.append(("+created_at > ?", (search.started_after,)))
+    for sign, position in ((">", search.above), (">=", reached), ("<", cursor)):
+        if position is not None:
+            parts.append((f"(+created_at, id) {sign} (?, ?)", position))
+    return " AND ".join(text for text, _ in parts), [value for _, values in parts for value in values]
 
 
 # --- events ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from romancy.storage.protocol import Claimed, Trigger
+from romancy.storage.protocol import MOST_COUNTED, STATUS_NAMES, Claimed, Idle, Shares, Trigger
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.looking import SQL
 
@@ -84,6 +84,26 @@ def claim(c: sqlite3.Connection, worker: str, wanted: list[Claimed]) -> list[Cla
     if c.execute(SQL["fence"], (worker,)).fetchone() is None:
         return []
     return [item for item in wanted if c.execute(SQL["claim"], (worker, item.id)).rowcount == 1]
+
+
+def shares(c: sqlite3.Connection, workflows: Collection[str], now: int, limit: int) -> Shares:
+    owned: dict[str, int] = dict(c.execute(SQL["shares"], (MOST_COUNTED, now)).fetchall())
+    return Shares(owned, len(_free(c, workflows, limit)) if owned else 0)
+
+
+def _free(c: sqlite3.Connection, workflows: Collection[str], limit: int) -> list[str]:
+    found = [id for name in workflows for (id,) in c.execute(SQL["free_waiting"], (name, limit))]
+    return found[:limit]
+
+
+def idle(c: sqlite3.Connection, worker: str, due_after: int, limit: int) -> list[Idle]:
+    rows = c.execute(SQL["idle_of_worker"], (worker, due_after, limit))
+    return [Idle(id, version, STATUS_NAMES[status]) for id, version, status in rows]
+
+
+def adopt(c: sqlite3.Connection, worker: str, workflows: Collection[str], limit: int) -> int:
+    """Own instances that only wait and that nobody owns."""
+    return len(claim(c, worker, [Claimed(id, False, True) for id in _free(c, workflows, limit)]))
 
 
 def _rows(c: sqlite3.Connection, query: str, values: tuple[Any, ...]) -> list[tuple[str, str | None]]:

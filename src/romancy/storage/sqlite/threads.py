@@ -55,9 +55,13 @@ class ConnectionThread(threading.Thread):
         self.start()
 
     def call(self, job: Callable[[sqlite3.Connection], T], *, write: bool = False) -> asyncio.Future[T]:
-        """Run a job; with `write`, inside a transaction of its own."""
+        """Run a job; with `write`, inside a transaction of its own. One nobody waits for any more is not begun."""
         future: asyncio.Future[T] = self._loop.create_future()
-        self.submit(job, write, partial(_settle, future))
+
+        def wanted(connection: sqlite3.Connection) -> T | None:
+            return None if future.cancelled() else job(connection)
+
+        self.submit(job if write else wanted, write, partial(_settle, future))
         return future
 
     def submit(self, job: Job, write: bool, done: Done) -> None:

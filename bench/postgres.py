@@ -1,0 +1,162 @@
+"""How fast several processes are on one PostgreSQL: `python -m bench.postgres [--quick]`.
+
+Uses the server that ROMANCY_TEST_POSTGRES names, else one of its own; fsync and synchronous_commit as they come (on).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from romancy import ActivityContext, App, HooksBase, WorkflowContext, activity, wait_event, workflow
+from romancy.hooks import WorkflowCompletedInfo
+from tests import pg_server
+
+QUICK = "--quick" in sys.argv
+ROOT = Path(__file__).parents[1]
+
+
+@activity
+async def noop(ctx: ActivityContext, x: int) -> int:
+    return x
+
+
+@workflow
+async def one_step(ctx: WorkflowContext, x: int) -> int:
+    return await noop(ctx, x)
+
+
+@workflow
+async def many_steps(ctx: WorkflowContext, n: int) -> int:
+    for i in range(n):
+        await noop(ctx, i)
+    return n
+
+
+@workflow
+async def waiter(ctx: WorkflowContext, key: int) -> None:
+    await wait_event(ctx, "go", where={"key": key})
+
+
+class Tell(HooksBase):
+    """One line for each waiter that ended, after its commit."""
+
+    def on_workflow_completed(self, info: WorkflowCompletedInfo) -> None:
+        if info.workflow == "waiter":
+            print(info.instance_id, time.time(), flush=True)
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+async def work(url: str, schema: str, hooks: bool) -> None:
+    """A worker, until its input ends."""
+    async with App(url, schema=schema, workflows=[one_step, many_steps, waiter], hooks=[Tell()] if hooks else []):
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+@asynccontextmanager
+async def workers(count: int, schema: str, hooks: bool = False) -> AsyncIterator[list[asyncio.subprocess.Process]]:
+    processes = [
+        await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "bench.postgres",
+            "work",
+            pg_server.url(),
+            schema,
+            "hooks" if hooks else "",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        for _ in range(count)
+    ]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert await process.stdout.readline() == b"ready\n"
+        yield processes
+    finally:
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.close()
+            await process.wait()
+
+
+# --- measurements ----------------------------------------------------------------------------------------------------
+async def all_done(schema: str, count: int) -> None:
+    import asyncpg
+
+    spy = await asyncpg.connect(pg_server.url())
+    while await spy.fetchval(f"SELECT count(*) FROM {schema}.instances WHERE status >= 10") < count:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    await spy.close()
+
+
+async def alone(schema: str, count: int) -> float:
+    """One process that starts its own workflows: workflows per second."""
+    async with App(pg_server.url(), schema=schema, workflows=[one_step]) as app:
+        begin = time.perf_counter()
+        handles = await asyncio.gather(*(app.start_workflow(one_step, n) for n in range(count)))
+        await asyncio.gather(*(handle.result() for handle in handles))
+        return count / (time.perf_counter() - begin)
+
+
+async def throughput(schema: str, count: int, processes: int, steps: int) -> float:
+    """Workflows are there already; then so many workers come. Activities per second until all have ended."""
+    async with App(pg_server.url(), schema=schema, worker=False) as client:
+        name = "one_step" if steps == 1 else "many_steps"
+        await asyncio.gather(*(client.start_workflow(name, steps) for _ in range(count)))
+        begin = time.perf_counter()
+        async with workers(processes, schema):
+            begin = max(begin, time.perf_counter() - 0.05)  # from when they are ready, as far as one can tell
+            await all_done(schema, count)
+            return count * steps / (time.perf_counter() - begin)
+
+
+async def latency(schema: str, count: int) -> list[float]:
+    """Milliseconds from an event accepted here to its workflow finished, with its commit, in another process."""
+    late: list[float] = []
+    async with workers(1, schema, hooks=True) as [process], App(pg_server.url(), schema=schema, worker=False) as client:
+        for n in range(count):
+            await client.start_workflow("waiter", n, instance_id=f"w{n}")
+        while len((await client.list_waits(limit=1000)).items) < min(count, 1000):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+        for n in range(count):
+            await client.send_event("go", "bench", {"key": n})
+            accepted = time.time()
+            assert process.stdout is not None
+            _, at = (await process.stdout.readline()).split()
+            late.append((float(at) - accepted) * 1000)
+            await asyncio.sleep(0.005)
+    return sorted(late)
+
+
+async def main() -> None:
+    count = 1000 if QUICK else 5000
+    async with pg_server.schema() as schema:
+        late = await latency(schema, 100 if QUICK else 500)
+    p99 = late[int(len(late) * 0.99)]
+    print(f"event accepted here, finished there: p50 {statistics.median(late):.1f} ms, p99 {p99:.1f} ms")
+    async with pg_server.schema() as schema:
+        print(f"one process, one-activity workflows: {await alone(schema, count):,.0f}/s")
+    for steps, many in ((1, count), (100, 50)):
+        for processes in (1, 2):
+            async with pg_server.schema() as schema:
+                rate = await throughput(schema, many, processes, steps)
+            print(f"{processes} worker(s), {many} workflows of {steps} activities: {rate:,.0f} activities/s")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["work"]:
+        asyncio.run(work(sys.argv[2], sys.argv[3], sys.argv[4] == "hooks"))
+    else:
+        os.environ.setdefault("ROMANCY_TEST_POSTGRES", pg_server.url())
+        asyncio.run(main())

@@ -1,0 +1,145 @@
+"""`GET /api/stream`: what changed, as server-sent events, at most three times a second however much happens.
+
+A message is `{"changed": [ids] | null, "started": n, "events": n, "counts": {...}, "now": ms}`; null: look at
+everything. A client that falls behind gets one such message for all it missed. Nobody listening costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+from romancy.core.clock import stopwatch
+from romancy.engine.feed import Changes, Watcher
+from romancy.errors import StorageError
+from romancy.http.answers import Answer, Refusal, to_json
+from romancy.http.routes import Request, Route
+
+CAP = 10_001
+"""Up to here instances are counted; a count of so many means "more than 10,000"."""
+MOST = 100
+"""Streams at a time."""
+_PAUSE, _SHARE = 0.35, 20
+"""Seconds between messages at least; and counting may take one part in so many of the time."""
+_LOOK, _BEAT = 2.0, 15.0
+"""Seconds between looks for what nobody announced, and between signs of life on a quiet stream."""
+_HEADERS = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class Stream:
+    """One listener: the message it has not been sent yet."""
+
+    def __init__(self) -> None:
+        self._pending: dict[str, Any] | None = None
+        self._ready = asyncio.Event()
+        self.is_over = False
+
+    def put(self, message: dict[str, Any]) -> None:
+        """Nothing is queued: who has not taken the message before looks at everything."""
+        self._pending = message if self._pending is None else {**message, "changed": None}
+        self._ready.set()
+
+    def end(self) -> None:
+        self.is_over = True
+        self._ready.set()
+
+    async def next(self) -> bytes:
+        """A message, or a sign of life."""
+        try:
+            async with asyncio.timeout(_BEAT):
+                await self._ready.wait()
+        except TimeoutError:
+            return b": \n\n"
+        self._ready.clear()
+        message, self._pending = self._pending, None
+        return b"" if message is None else b"data: " + to_json(message) + b"\n\n"
+
+
+class Hub:
+    """Watches the engine while somebody listens, and tells all listeners the same."""
+
+    def __init__(self) -> None:
+        self._streams: set[Stream] = set()
+        self._task: asyncio.Task[None] | None = None
+        self.route = Route("GET", "/api/stream", self.listen, {200: str})
+
+    def __repr__(self) -> str:
+        return f"<Hub streams={len(self._streams)}>"
+
+    async def listen(self, request: Request) -> Answer:
+        """What changes, as it changes: server-sent events."""
+        if len(self._streams) >= MOST:
+            raise Refusal(503, f"{MOST} others listen already; close some of the viewer's pages", kind="Overloaded")
+        request.app.engine  # noqa: B018 - not running is said at once, not in the stream
+        return Answer(200, None, _HEADERS, self._parts(request))
+
+    async def _parts(self, request: Request) -> AsyncGenerator[bytes]:
+        stream = Stream()
+        self._streams.add(stream)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(request), name="romancy-stream")
+        endings = [asyncio.ensure_future(request.gone()), asyncio.ensure_future(request.stopping.wait())]
+        for ending in endings:
+            ending.add_done_callback(lambda _: stream.end())
+        try:
+            yield b"retry: 2000\n\n"
+            while not stream.is_over:
+                yield await stream.next()
+        finally:
+            self._streams.discard(stream)
+            for ending in endings:
+                ending.cancel()
+
+    async def _run(self, request: Request) -> None:
+        """One after the other: something changed, count, tell everybody, rest."""
+        engine = request.app.engine
+        watcher = engine.feed.watch()
+        counts: dict[Any, int] = {}
+        try:
+            while self._streams and request.app.is_running and request.app.engine is engine:
+                await _changed(watcher)
+                changes, before, begun = watcher.take(), counts, stopwatch()
+                counts = await _counted(engine.storage.catalog.counts, before)
+                if _is_news(changes) or counts != before:
+                    self._tell(changes, counts, engine.clock.now())
+                await asyncio.sleep(max(_PAUSE, (stopwatch() - begun) * _SHARE))
+        finally:
+            engine.feed.leave(watcher)
+            for stream in self._streams:
+                stream.end()
+
+    def _tell(self, changes: Changes, counts: dict[Any, int], now: int) -> None:
+        vague = changes.is_vague or not changes.instances
+        message = {
+            "changed": None if vague else sorted(changes.instances),
+            "started": changes.started,
+            "events": changes.accepted,
+            "counts": counts,
+            "now": now // 1000,
+        }
+        for stream in self._streams:
+            stream.put(message)
+
+
+def _is_news(changes: Changes) -> bool:
+    return bool(changes.instances or changes.accepted or changes.is_vague)
+
+
+async def _changed(watcher: Watcher) -> None:
+    try:
+        async with asyncio.timeout(_LOOK):
+            await watcher.changed.wait()
+    except TimeoutError:
+        pass  # not every database tells what others wrote: the counts show it
+
+
+async def _counted(count: Callable[[int], Awaitable[dict[Any, int]]], before: dict[Any, int]) -> dict[Any, int]:
+    try:
+        return await count(CAP)
+    except StorageError:  # an outage is told by others; what was counted last still stands
+        return before

@@ -1,0 +1,230 @@
+"""Why a wait was not met: the events that came near it; and for an event nobody took, the waits it came near."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from difflib import SequenceMatcher
+from typing import Any, Protocol
+
+from romancy.core.history import is_json
+from romancy.core.matching import NO_FILTER, Filter, parse_json
+from romancy.core.model import Event, from_us, to_us
+from romancy.errors import InvalidEvent
+from romancy.records import EventRecord, Page, Wait, to_wait
+from romancy.storage.catalog import WHOLE, Catalog, ShownEvent
+from romancy.storage.protocol import StoredWait
+
+_SHOWN, _LOG, _ALIKE = 3, 50, 0.75
+"""Near ones shown, events looked at per type, and how much alike two types must be to be near."""
+_TYPES, _WAITS = 200, 20
+"""Types, and waits of each, that an event is held against."""
+
+
+Misfits = Mapping[tuple[int, str], str]
+"""By event and wait, what the model had against the data."""
+
+
+class Log(Protocol):
+    """Where events are looked up: an app, a client, a catalog."""
+
+    async def list_events(
+        self,
+        *,
+        type: str | None = None,
+        instance_id: str | None = None,
+        unmatched: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[EventRecord]: ...
+
+
+@dataclass(frozen=True)
+class NearEvent:
+    """An event of the log that a wait did not take, and why not."""
+
+    id: str
+    source: str
+    type: str
+    subject: str | None
+    accepted_at: datetime
+    reasons: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One wait of an instance, with the events that came near."""
+
+    wait: Wait
+    near: Sequence[NearEvent] = field(default=())
+
+
+@dataclass(frozen=True)
+class NearWait:
+    """A wait that did not take an event, and why not."""
+
+    wait: Wait
+    reasons: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An instance as events are judged against it.
+
+    `misfits` and `deliveries` (events that no worker has looked at yet) are None where they can't be known.
+    """
+
+    id: str
+    created_at: int
+    now: int
+    misfits: Misfits | None = None
+    deliveries: Collection[int] | None = None
+
+
+async def reasons(log: Log, case: Case, waits: Sequence[tuple[Wait, Filter]]) -> list[Reason]:
+    """Everything an instance waits for."""
+    return [Reason(wait, await _near(log, case, wait, narrow)) for wait, narrow in waits]
+
+
+async def _near(log: Log, case: Case, wait: Wait, narrow: Filter) -> list[NearEvent]:
+    types = list(wait.types)
+    if not types:
+        return []
+    judged: list[tuple[int, bool, NearEvent]] = []
+    for record in [record for type in types for record in await _log(log, type=type)]:
+        wrong = _wrong(record, narrow, case)
+        said = wrong or [_subtle(record.event, case, wait)]
+        judged.append((len(wrong), False, _near_event(record, said)))
+    for record in await _alike(log, types):
+        wrong = _wrong(record, narrow, case)
+        said = [f"its type is not {_closest(record.event.type, types)!r}", *wrong]
+        judged.append((len(wrong), True, _near_event(record, said)))
+    return [event for _, _, event in sorted(judged, key=lambda found: found[:2])[:_SHOWN]]
+
+
+async def _log(log: Log, *, type: str | None = None, unmatched: bool = False) -> Sequence[EventRecord]:
+    return (await log.list_events(type=type, unmatched=unmatched, limit=_LOG)).items
+
+
+async def _alike(log: Log, types: list[str]) -> list[EventRecord]:
+    """Events nobody took whose type looks like a slip of the pen."""
+    recent = [record for record in await _log(log, unmatched=True) if record.event.type not in types]
+    return [r for r in recent if _likeness(r.event.type, _closest(r.event.type, types)) >= _ALIKE]
+
+
+def _closest(type: str, types: list[str]) -> str:
+    return max(types, key=lambda wanted: _likeness(type, wanted))
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one[:500], other[:500], autojunk=False).ratio()
+
+
+def _near_event(record: EventRecord, said: Sequence[str]) -> NearEvent:
+    event = record.event
+    return NearEvent(event.id, event.source, event.type, event.subject, record.accepted_at, said)
+
+
+def _wrong(record: EventRecord, narrow: Filter, case: Case) -> list[str]:
+    """What a wait has against an event, besides its type and what the model says."""
+    event = record.event
+    took = next((op for instance, op in record.received_by if instance == case.id), None)
+    if took is not None:
+        return [f"this instance took it already, for {took!r}"]
+    said = narrow.nearest(event.subject, event.source, _data(event))
+    if event.target is not None and event.target != case.id:
+        said.append(f"it was sent to {event.target!r} only")
+    if event.expires_at is not None and event.expires_at <= case.now:
+        said.append(f"it expired at {from_us(event.expires_at).isoformat()}")
+    return said
+
+
+def _subtle(event: Event, case: Case, wait: Wait) -> str:
+    """It has all the wait asks for, so it is a matter of time or of the model."""
+    misfits = case.misfits or {}
+    of_others = (error for (seq, _), error in misfits.items() if seq == event.seq)  # waits alike are judged as one
+    problem = misfits.get((event.seq, wait.wait_id)) or next(of_others, None)
+    if problem is not None:
+        return f"its data {problem[3:]}" if problem.startswith("it ") else f"its data does not fit the model: {problem}"
+    if event.seq in (case.deliveries or ()):
+        return "it fits so far; no worker has looked at it yet"
+    if event.accepted_at < case.created_at:
+        return "it came before the instance was started"
+    if event.accepted_at < to_us(wait.since):
+        return "it came before this wait (since='now'), or its data does not fit the model"
+    if case.deliveries is None:
+        return "no worker has looked at it yet, or its data does not fit the model; the worker's log says why"
+    return "its data does not fit the model; the worker's log says why"
+
+
+def _data(event: Event) -> Any:
+    if event.data is None or not (event.datacontenttype is None or is_json(event.datacontenttype)):
+        return event.data
+    try:
+        return parse_json(event.data)
+    except InvalidEvent:
+        return event.data
+
+
+# --- for an event: the nearest waits --------------------------------------------------------------------------------
+class Nearest:
+    """Holds events against what is waited for; asks the database once for each type, however many events there are."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._types: list[str] | None = None
+        self._waits: dict[str, list[StoredWait]] = {}
+
+    async def waits(self, shown: ShownEvent) -> list[NearWait]:
+        """The waits that come nearest to taking this event, with which part did not match."""
+        event = shown.event
+        judged: list[tuple[int, NearWait]] = []
+        for type in [event.type, *await self._alike(event.type)]:
+            slip = [] if type == event.type else [f"it waits for {type!r}, not {event.type!r}"]
+            for stored in await self._of_type(type):
+                said = slip + self._against(shown, stored)
+                judged.append((len(said), NearWait(to_wait(stored), said or [_late(event, stored)])))
+        return [near for _, near in sorted(judged, key=lambda found: found[0])[:_SHOWN]]
+
+    def _against(self, shown: ShownEvent, stored: StoredWait) -> list[str]:
+        event = shown.event
+        said = _unlike(shown, filter_of(stored))
+        if event.target is not None and event.target != stored.instance:
+            said.append(f"the event was sent to {event.target!r} only")
+        return said
+
+    async def _of_type(self, type: str) -> list[StoredWait]:
+        if type not in self._waits:
+            self._waits[type] = [wait for _, wait in await self._catalog.waits_for(type, _WAITS, None)]
+        return self._waits[type]
+
+    async def _alike(self, type: str) -> list[str]:
+        if self._types is None:
+            self._types = [name for name, _ in await self._catalog.wait_types("", _TYPES, 1)]
+        return [other for other in self._types if other != type and _likeness(type, other) >= _ALIKE]
+
+
+def _late(event: Event, stored: StoredWait) -> str:
+    """All it asks for is there: a matter of time or of the model."""
+    if event.accepted_at < stored.created_at:
+        return "all parts match, but it came before the instance was started, or before a wait with since='now'"
+    return "all parts match, but the data does not fit the model; the instance's page says why"
+
+
+def filter_of(stored: StoredWait) -> Filter:
+    """What a stored wait narrows by. Of one whose description is damaged nothing is known; `to_wait` says so."""
+    try:
+        spec: dict[str, Any] = json.loads(stored.spec) if stored.spec else {}
+        return Filter.from_json(spec["filter"]) if "filter" in spec else NO_FILTER
+    except (ValueError, KeyError, TypeError):
+        return NO_FILTER
+
+
+def _unlike(shown: ShownEvent, narrow: Filter) -> list[str]:
+    event = shown.event
+    if shown.size <= WHOLE or not narrow.where:
+        return narrow.nearest(event.subject, event.source, _data(event))
+    outside = Filter.build(narrow.subject, narrow.source).nearest(event.subject, event.source, None)
+    return [*outside, f"its data ({shown.size:,} bytes) is too long to be compared here"]

@@ -1,0 +1,293 @@
+"""What pages read: the database's catalog in the words of people. The only way from the viewer to the app."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from romancy.app import App
+from romancy.core.failure import Failure
+from romancy.core.model import SECOND, Status, from_us
+from romancy.core.registry import WorkflowDefinition
+from romancy.errors import InstanceNotFound
+from romancy.nearness import Case, Nearest, NearWait, Reason, filter_of, reasons
+from romancy.records import (
+    EventRecord,
+    HistoryEntry,
+    Instance,
+    Page,
+    Wait,
+    read_cursor,
+    to_history,
+    to_instance,
+    to_wait,
+    write_cursor,
+)
+from romancy.storage.catalog import WHOLE, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
+from romancy.storage.rows import triggered_id
+from romancy.viewer import replaying
+from romancy.viewer.spans import Timeline, bars_of, draw
+
+CAP = 10_001
+"""Up to here things are counted."""
+SCAN = 50_000
+"""Rows that a search looks at before it stops and says so."""
+PAGE, ENTRIES, WAITS = 50, 500, 200
+_ROW_WAITS = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """An instance in a list, with a few of its waits."""
+
+    id: str
+    workflow: str
+    status: Status
+    description: str | None
+    error: Mapping[str, Any] | None
+    started_at: datetime
+    finished_at: datetime | None
+    waits: Sequence[Wait]
+    position: str
+    """Where it stands in the list."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A page of instances. `searched_to`: the search stopped there, and goes on from the cursor."""
+
+    items: Sequence[Row]
+    cursor: str | None
+    searched_to: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Detail:
+    """One instance, with all that its page shows."""
+
+    instance: Instance
+    whole: Whole
+    reasons: Sequence[Reason]
+    history: Sequence[tuple[HistoryEntry, ShownEntry]]
+    after: int
+    timeline: Timeline
+
+
+@dataclass(frozen=True)
+class Group:
+    """What is waited for: a type, how often, and some of the waits."""
+
+    type: str
+    count: int
+    waits: Sequence[Wait]
+
+
+@dataclass(frozen=True)
+class EventLine:
+    """An event in a list: who took it, whom it started, and for one nobody took the waits it came near."""
+
+    shown: ShownEvent
+    started: Sequence[str]
+    near: Sequence[NearWait] = ()
+
+    @property
+    def accepted_at(self) -> datetime:
+        return from_us(self.shown.event.accepted_at)
+
+
+@dataclass(frozen=True)
+class Events:
+    items: Sequence[EventLine]
+    cursor: str | None
+    is_partial: bool = False
+    """The search stopped, and goes on from the cursor."""
+
+
+class Catalog:
+    """Reads for people. Nothing in here changes anything."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._storage = app.engine.storage
+        self._stored = self._storage.catalog
+
+    @property
+    def now(self) -> datetime:
+        return from_us(self._app.clock.now())
+
+    @property
+    def workflows(self) -> Mapping[str, WorkflowDefinition]:
+        """Those this process has."""
+        return self._app.workflows
+
+    async def counts(self) -> dict[Status, int]:
+        return await self._stored.counts(CAP)
+
+    async def rates(self, seconds: float) -> Rates:
+        return await self._stored.rates(self._app.clock.now() - int(seconds * SECOND), CAP)
+
+    # --- instances --------------------------------------------------------------------------------------------------
+    async def instances(self, search: Search, cursor: str | None) -> Rows:
+        position = read_cursor(cursor, int, str)
+        scan = SCAN // max(1, len(search.status))
+        found = await self._stored.search(search, PAGE + 1, position and (position[0], position[1]), scan)
+        kept = found.rows[:PAGE]
+        items = await self._rows(kept)
+        if len(found.rows) > PAGE:
+            return Rows(items, write_cursor((kept[-1].created_at, kept[-1].id)))
+        reached = found.reached
+        return Rows(items, write_cursor(reached), None if reached is None else from_us(reached[0]))
+
+    async def newer(self, search: Search) -> int:
+        """How many there are by now above the first row of a page, up to a page."""
+        return len((await self._stored.search(search, PAGE, None, SCAN)).rows)
+
+    async def rows(self, ids: Collection[str]) -> Sequence[Row]:
+        return await self._rows(await self._stored.summaries(ids))
+
+    async def _rows(self, found: Sequence[Summary]) -> Sequence[Row]:
+        open_ids = [row.id for row in found if row.finished_at is None]
+        waits: dict[str, list[Wait]] = {}
+        for stored in await self._stored.waits_of(open_ids, _ROW_WAITS) if open_ids else ():
+            waits.setdefault(stored.instance, []).append(to_wait(stored))
+        return [_row(row, waits.get(row.id, ())) for row in found]
+
+    async def instance(self, id: str, after: int | None) -> Detail:
+        """One instance; `after`: the entries of its history after this one, else the newest."""
+        whole = await self._stored.whole(id)
+        if whole is None:
+            raise InstanceNotFound(instance_id=id)
+        row = whole.row
+        start = max(0, whole.length - ENTRIES) if after is None else after
+        entries = await self._stored.entries(id, start, ENTRIES)
+        found = await self._reasons(whole)
+        waits = [reason.wait for reason in found]
+        opened = await self._openings(whole, entries, start)
+        bars = bars_of(entries, waits, opened, from_us(row.created_at))
+        until = self.now if row.finished_at is None else from_us(row.finished_at)
+        timeline = draw(bars, from_us(row.created_at), until)
+        history = [(to_history(shown.entry), shown) for shown in entries]
+        return Detail(to_instance(row, waits), whole, found, history, start, timeline)
+
+    async def _reasons(self, whole: Whole) -> list[Reason]:
+        row = whole.row
+        if row.finished_at is not None:
+            return []
+        stored = await self._storage.waits(instance=row.id, limit=WAITS)
+        misfits = {(event, op): error for event, op, error in await self._storage.misfits(row.id)}
+        case = Case(row.id, row.created_at, self._app.clock.now(), misfits)
+        found = await reasons(self, case, [(to_wait(wait), filter_of(wait)) for wait in stored])
+        if row.status != "running" or whole.input_size > 1_000_000:
+            return found
+        listed = {wait.op for wait in stored}
+        running = [wait for wait in (await self._app.get_instance(row.id)).waits if wait.wait_id not in listed]
+        return found + [Reason(wait) for wait in running]
+
+    async def _openings(self, whole: Whole, entries: Sequence[ShownEntry], start: int) -> Any:
+        definition = self.workflows.get(whole.row.workflow)
+        is_whole = start == 0 and len(entries) == whole.length and all(shown.is_whole for shown in entries)
+        if definition is None or not is_whole or whole.input_size > 65536 or len(entries) > replaying.MOST:
+            return None
+        return await replaying.openings(definition, whole.row, [shown.entry for shown in entries])
+
+    # --- waits ------------------------------------------------------------------------------------------------------
+    async def groups(self, after: str, limit: int, each: int) -> list[Group]:
+        """What is waited for, by type."""
+        types = await self._stored.wait_types(after, limit, CAP)
+        return [Group(type, n, [wait for _, wait in await self._waits_for(type, each, None)]) for type, n in types]
+
+    async def waits_for(self, type: str, cursor: str | None) -> tuple[Sequence[Wait], str | None]:
+        """Everybody who waits for a type."""
+        found = await self._waits_for(type, PAGE + 1, read_cursor(cursor, int, str, str, str))
+        more = write_cursor(found[PAGE - 1][0]) if len(found) > PAGE else None
+        return [wait for _, wait in found[:PAGE]], more
+
+    async def _waits_for(self, type: str, limit: int, after: Any) -> list[tuple[Any, Wait]]:
+        return [(place, to_wait(stored)) for place, stored in await self._stored.waits_for(type, limit, after)]
+
+    async def coming(self, seconds: float, limit: int) -> Sequence[Wait]:
+        """What falls due within so many seconds, soonest first."""
+        now = self._app.clock.now()
+        found = await self._stored.coming(now - 3600 * SECOND, now + int(seconds * SECOND), limit)
+        return [to_wait(stored) for stored in found]
+
+    # --- events -----------------------------------------------------------------------------------------------------
+    async def events(
+        self,
+        *,
+        type: str | None = None,
+        instance: str | None = None,
+        unmatched: bool = False,
+        cursor: str | None = None,
+    ) -> Events:
+        before = read_cursor(cursor, int)
+        found, reached = await self._stored.events(
+            type=type,
+            instance=instance,
+            unmatched=unmatched,
+            limit=PAGE + 1,
+            before=before[0] if before else None,
+            scan=SCAN,
+        )
+        more = found[PAGE - 1].event.seq if len(found) > PAGE else reached
+        lines = await self._lines(found[:PAGE])
+        if unmatched:
+            nearest = Nearest(self._stored)
+            lines = [EventLine(e.shown, (), await nearest.waits(e.shown)) for e in lines if not e.started]
+        return Events(lines, None if more is None else write_cursor((more,)), len(found) <= PAGE and more is not None)
+
+    async def event(self, source: str, id: str) -> EventLine | None:
+        shown = await self._stored.event(source, id)
+        if shown is None:
+            return None
+        [line] = await self._lines([shown])
+        near = () if shown.receivers or line.started else await Nearest(self._stored).waits(shown)
+        return EventLine(shown, line.started, near)
+
+    async def _lines(self, found: Sequence[ShownEvent]) -> list[EventLine]:
+        """Whom an event started follows from its source and id."""
+        triggers = await self._stored.triggers({shown.event.type for shown in found})
+        ids = {
+            (shown.event.seq, triggered_id(workflow, shown.event.source, shown.event.id))
+            for shown in found
+            for workflow in triggers[shown.event.type]
+        }
+        there = {row.id for row in await self._stored.summaries({id for _, id in ids})} if ids else set[str]()
+        by_event: dict[int, list[str]] = {}
+        for seq, id in sorted(ids):
+            if id in there:
+                by_event.setdefault(seq, []).append(id)
+        return [EventLine(shown, by_event.get(shown.event.seq, ())) for shown in found]
+
+    async def list_events(
+        self,
+        *,
+        type: str | None = None,
+        instance_id: str | None = None,
+        unmatched: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[EventRecord]:
+        """The log, as judging what came near a wait wants it."""
+        found, _ = await self._stored.events(
+            type=type, instance=instance_id, unmatched=unmatched, limit=limit, before=None, scan=SCAN
+        )
+        short = [shown for shown in found if shown.size <= WHOLE]  # what was cut short can't be judged
+        return Page([EventRecord(s.event, from_us(s.event.accepted_at), tuple(s.receivers)) for s in short], None)
+
+
+def _row(row: Summary, waits: Sequence[Wait]) -> Row:
+    failure = None if row.error is None else Failure.decode(row.error)
+    return Row(
+        id=row.id,
+        workflow=row.workflow,
+        status=row.status,
+        description=row.description,
+        error=None if failure is None else {"type": failure.error_type, "message": failure.message},
+        started_at=from_us(row.created_at),
+        finished_at=None if row.finished_at is None else from_us(row.finished_at),
+        waits=waits,
+        position=write_cursor((row.created_at, row.id)) or "",
+    )

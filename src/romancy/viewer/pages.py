@@ -1,0 +1,236 @@
+"""What is on each page that looks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlencode
+
+from pydantic import BaseModel, Field
+
+from romancy.core.model import Status, to_us
+from romancy.errors import InvalidInput
+from romancy.http.answers import Answer, Refusal, error_answer, json_answer
+from romancy.http.routes import Request
+from romancy.records import Wait, read_cursor
+from romancy.storage.catalog import WHOLE, Search
+from romancy.storage.protocol import STATUS_CODES
+from romancy.viewer.catalog import CAP, ENTRIES, SCAN, Catalog
+from romancy.viewer.forms import source_of
+from romancy.viewer.rendering import page
+from romancy.viewer.session import to_login
+
+T = TypeVar("T")
+_WITHIN = {
+    "15m": timedelta(minutes=15),
+    "1h": timedelta(hours=1),
+    "24h": timedelta(days=1),
+    "7d": timedelta(days=7),
+    "30d": timedelta(days=30),
+}
+_SPANS = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
+_GROUPS, _EACH, _TIMERS = 30, 5, 400
+
+
+class Query(BaseModel, extra="ignore"):
+    """What an address may ask for; a page does not mind what else there is."""
+
+    cursor: str | None = None
+
+
+class InstancesQuery(Query):
+    status: list[Status] = []
+    workflow: str = ""
+    text: str = ""
+    within: Literal["", "15m", "1h", "24h", "7d", "30d"] = ""
+    after: str = ""
+    before: str = ""
+    top: str | None = None
+
+    def link(self, **changes: Any) -> str:
+        """This page's address with something changed."""
+        kept = self.model_dump(exclude={"cursor", "top"}) | changes
+        return urlencode({name: value for name, value in kept.items() if value}, doseq=True)
+
+
+class RowsQuery(Query):
+    id: list[str] = Field([], max_length=100)
+
+
+class InstanceQuery(Query):
+    after: int | None = Field(None, ge=0)
+
+
+class WaitingQuery(Query):
+    after: str = ""
+    span: Literal["hour", "day", "week"] = "hour"
+
+
+class WaitsQuery(Query):
+    type: str
+
+
+class EventsQuery(Query):
+    type: str = ""
+    instance: str = ""
+    show: Literal["all", "unmatched"] = "all"
+
+
+class EventQuery(Query):
+    source: str
+    id: str
+
+
+# --- instances ------------------------------------------------------------------------------------------------------
+async def instances(request: Request) -> Answer:
+    """Instances, newest first."""
+    query: InstancesQuery = request.query
+    catalog = Catalog(request.app)
+    rows = await _asked(catalog.instances(_search(query, catalog.now), query.cursor))
+    about: dict[str, Any] = {"counts": await catalog.counts(), "cap": CAP, "now": catalog.now, "scan": SCAN}
+    names = sorted({*catalog.workflows, *(row.workflow for row in rows.items)})
+    return page(request, "instances.html", rows=rows, query=query, workflows=names, statuses=STATUS_CODES, **about)
+
+
+async def rows(request: Request) -> Answer:
+    """Some rows of that page again, as they are now."""
+    catalog = Catalog(request.app)
+    found = await catalog.rows(request.query.id)
+    return page(request, "rows.html", rows=found, now=catalog.now)
+
+
+async def newer(request: Request) -> Answer:
+    """How many rows there would be above those of a page."""
+    query: InstancesQuery = request.query
+    catalog = Catalog(request.app)
+    top = read_cursor(query.top, int, str) if query.top else None
+    found = await catalog.newer(_search(query, catalog.now, top and (top[0], top[1])))
+    return json_answer(200, {"newer": found})
+
+
+def _search(query: InstancesQuery, now: datetime, above: tuple[int, str] | None = None) -> Search:
+    after = now - _WITHIN[query.within] if query.within else _moment(query.after, "after")
+    before = _moment(query.before, "before")
+    return Search(
+        status=query.status,
+        workflow=query.workflow or None,
+        text=query.text or None,
+        started_after=None if after is None else to_us(after),
+        started_before=None if before is None else to_us(before),
+        above=above,
+    )
+
+
+def _moment(text: str, name: str) -> datetime | None:
+    """What a form's date and time says; in UTC unless it says otherwise."""
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(f"{name!r} must be a date and time such as 2026-01-31T09:30, not {text[:50]!r}") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+async def _asked(reading: Any) -> Any:
+    try:
+        return await reading
+    except ValueError as error:
+        if "is not a cursor" not in str(error):
+            raise
+        raise InvalidInput(str(error)) from None
+
+
+async def instance(request: Request) -> Answer:
+    """One instance: how it stands, what it waits for, all that happened."""
+    catalog = Catalog(request.app)
+    detail = await catalog.instance(request.path["instance_id"], request.query.after)
+    definition = catalog.workflows.get(detail.instance.workflow)
+    locations = [wait.location for wait in detail.instance.waits]
+    source = source_of(definition, locations) if definition else None
+    numbers: dict[str, Any] = {"limit": ENTRIES, "whole": WHOLE, "now": catalog.now}
+    return page(request, "instance.html", detail=detail, instance=detail.instance, source=source, **numbers)
+
+
+# --- waits ----------------------------------------------------------------------------------------------------------
+async def waiting(request: Request) -> Answer:
+    """Who waits for what, and what falls due next."""
+    query: WaitingQuery = request.query
+    catalog = Catalog(request.app)
+    groups = await catalog.groups(query.after, _GROUPS + 1, _EACH)
+    due = await catalog.coming(_SPANS[query.span], _TIMERS)
+    about: dict[str, Any] = {"counts": await catalog.counts(), "cap": CAP, "now": catalog.now}
+    more = groups[_GROUPS - 1].type if len(groups) > _GROUPS else None
+    return page(
+        request,
+        "waiting.html",
+        groups=groups[:_GROUPS],
+        more=more,
+        query=query,
+        due=_placed(due, catalog.now, _SPANS[query.span]),
+        timers=[wait for wait in due if wait.kind != "event"][:20],
+        is_cut=len(due) == _TIMERS,
+        span_seconds=_SPANS[query.span],
+        **about,
+    )
+
+
+def _placed(due: Sequence[Wait], now: datetime, whole: float) -> list[tuple[float, int, Wait]]:
+    """Each in its place on the line, percent; those that would lie on one another are one, with a count."""
+    places: dict[int, tuple[float, int, Wait]] = {}
+    for wait in due:
+        assert wait.due_at is not None
+        x = min(100.0, max(0.0, 100 * (wait.due_at - now).total_seconds() / whole))
+        known = places.get(round(x))
+        places[round(x)] = (round(x, 2), 1, wait) if known is None else (known[0], known[1] + 1, known[2])
+    return list(places.values())
+
+
+async def waits(request: Request) -> Answer:
+    """Everybody who waits for one type of event."""
+    catalog = Catalog(request.app)
+    found, more = await _asked(catalog.waits_for(request.query.type, request.query.cursor))
+    return page(request, "waits.html", waits=found, cursor=more, type=request.query.type, now=catalog.now)
+
+
+# --- events ---------------------------------------------------------------------------------------------------------
+async def events(request: Request) -> Answer:
+    """The event log, newest first."""
+    query: EventsQuery = request.query
+    catalog = Catalog(request.app)
+    found = await _asked(
+        catalog.events(
+            type=query.type or None,
+            instance=query.instance or None,
+            unmatched=query.show == "unmatched",
+            cursor=query.cursor,
+        )
+    )
+    return page(request, "events.html", events=found, query=query, now=catalog.now, scan=SCAN)
+
+
+async def event(request: Request) -> Answer:
+    """One event, with who took it."""
+    catalog = Catalog(request.app)
+    line = await catalog.event(request.query.source, request.query.id)
+    if line is None:
+        text = f"no event has the source {request.query.source!r} and the id {request.query.id!r}; it may be too old"
+        raise Refusal(404, text, kind="NotFound")
+    return page(request, "event.html", line=line, whole=WHOLE, now=catalog.now)
+
+
+# --- when it does not work ------------------------------------------------------------------------------------------
+async def nothing(request: Request) -> Answer:
+    """For addresses that lead nowhere."""
+    raise Refusal(404, "there is no such page", kind="NotFound")
+
+
+def failed(request: Request, error: Exception) -> Answer:
+    """An error as a page; who is not logged in is asked to."""
+    if isinstance(error, Refusal) and error.status == 401:
+        return to_login(request)
+    answer = error_answer(error, f"{request.scope['method']} {request.scope['path']}")
+    known = answer.status < 500 or answer.status == 503
+    said = str(error) if known else "something unexpected went wrong; the log of the server has the details"
+    return page(request, "error.html", answer.status, code=answer.status, said=said[:2000])

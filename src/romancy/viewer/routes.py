@@ -1,0 +1,46 @@
+"""Which page is where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from romancy.http.answers import Answer
+from romancy.http.routes import Request, Route
+from romancy.viewer import acting, pages, session
+from romancy.viewer.rendering import redirect, static
+
+
+async def front(request: Request) -> Answer:
+    """The viewer without its slash."""
+    return redirect(request, "/viewer/")
+
+
+def _page(path: str, handler: Any, query: Any = None, scope: str | None = "read") -> Route:
+    return Route("GET", path, handler, {200: str}, query=query, scope=scope, on_error=pages.failed)
+
+
+def _form(path: str, handler: Any) -> Route:
+    made = _page(path, handler, scope=None)
+    return replace(made, method="POST", contents={"application/x-www-form-urlencoded": str})
+
+
+ROUTES = (
+    _page("/viewer", front, scope=None),
+    _page("/viewer/", pages.instances, pages.InstancesQuery),
+    _page("/viewer/rows", pages.rows, pages.RowsQuery),
+    _page("/viewer/newer", pages.newer, pages.InstancesQuery),
+    _page("/viewer/instances/{instance_id}", pages.instance, pages.InstanceQuery),
+    _page("/viewer/waiting", pages.waiting, pages.WaitingQuery),
+    _page("/viewer/waits", pages.waits, pages.WaitsQuery),
+    _page("/viewer/events", pages.events, pages.EventsQuery),
+    _page("/viewer/event", pages.event, pages.EventQuery),
+    _page("/viewer/workflows", acting.workflows),
+    _page("/viewer/start/{name}", acting.start),
+    _page("/viewer/send", acting.send, acting.SendQuery),
+    _page("/viewer/login", session.login_form, scope=None),
+    _form("/viewer/login", session.log_in),
+    _form("/viewer/logout", session.log_out),
+    _page("/viewer/static/{version}/{name}", static, scope=None),
+    _page("/viewer/{path}", pages.nothing),
+)

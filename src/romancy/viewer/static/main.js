@@ -1,0 +1,19 @@
+// Every page begins here.
+import * as actions from "./actions.js";
+import * as clock from "./clock.js";
+import * as keys from "./keys.js";
+import * as live from "./live.js";
+import * as timeline from "./timeline.js";
+
+document.getElementById("theme").addEventListener("click", () => {
+  const page = document.documentElement;
+  const dark = page.dataset.theme ? page.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  page.dataset.theme = dark ? "light" : "dark";
+  try {
+    localStorage.setItem("romancy-theme", page.dataset.theme);
+  } catch {
+    // No storage: it holds until the next page.
+  }
+});
+
+for (const part of [clock, keys, actions, timeline, live]) part.begin();

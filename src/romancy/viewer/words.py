@@ -1,0 +1,107 @@
+"""Times and values as people read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from romancy.core.matching import Filter
+from romancy.records import Wait
+
+_UNITS = ((60, 1, "s"), (3600, 60, "min"), (172_800, 3600, "h"), (63_072_000, 86_400, "d"))
+_YEAR = 31_536_000
+_FINER = {"min": (1, "s"), "h": (60, "min"), "d": (3600, "h")}
+_NEVER = datetime.max.replace(tzinfo=UTC)
+SHOWN = 300
+"""Characters of a value in a table."""
+
+
+def span(seconds: float) -> str:
+    """A length of time: `850 ms`, `12 s`, `4 min 10 s`."""
+    if seconds < 1:
+        return f"{max(0, round(seconds * 1000))} ms"
+    unit, name = next(((unit, name) for limit, unit, name in _UNITS if seconds < limit), (_YEAR, "y"))
+    words = f"{int(seconds // unit)} {name}"
+    if name not in _FINER:
+        return words
+    small, small_name = _FINER[name]
+    rest = int(seconds % unit // small)
+    return f"{words} {rest} {small_name}" if rest else words
+
+
+def stamp(moment: datetime) -> str:
+    """For machines."""
+    return "" if moment == _NEVER else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def absolute(moment: datetime) -> str:
+    return "never" if moment == _NEVER else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def pretty(value: Any) -> str:
+    """A stored value, to be read: text as it is, everything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
+
+
+def brief(value: Any, limit: int = SHOWN) -> str:
+    """A value on one line."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    line = " ".join(text[: limit * 4].split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def error_line(error: Mapping[str, Any] | None) -> str:
+    return "" if error is None else f"{error['type']}: {error['message']}"
+
+
+def narrowing(wait: Wait) -> list[str]:
+    """What a wait asks of an event besides its type: `order.id = 7`."""
+    parts = [f"{path} = {json.dumps(want, ensure_ascii=False, default=str)}" for path, want in wait.where.items()]
+    return parts + [f"{name} = {want!r}" for name, want in (("subject", wait.subject), ("source", wait.source)) if want]
+
+
+def waited_for(stored: Any) -> str:
+    """What an entry of the history says was waited for, as it was written in the code."""
+    try:
+        narrow = Filter.from_json(stored.get("filter", {}))
+        types = ", ".join(stored["types"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return pretty(stored)  # written by another version: as it is
+    where = [f"{'.'.join(map(str, path))} = {json.dumps(value, default=str)}" for path, value in narrow.where]
+    where += [f"{name} = {want!r}" for name, want in (("subject", narrow.subject), ("source", narrow.source)) if want]
+    return "\n".join([types, *where])
+
+
+def cut(text: str, limit: int) -> str:
+    """A long text without its end; its lines stay lines."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def place(location: str) -> str:
+    """`shop.py:12 in order` of a whole path."""
+    path, colon, rest = location.rpartition(":")
+    return f"{path.replace(chr(92), '/').rpartition('/')[2]}{colon}{rest}"
+
+
+def count(n: int, cap: int) -> str:
+    return f"{cap - 1:,}+" if n >= cap else f"{n:,}"
+
+
+def url_part(text: str) -> str:
+    """Anything as one part of a path."""
+    return quote(text, safe="")
+
+
+STATUS_WORDS: Mapping[str, str] = {
+    "running": "running",
+    "waiting_for_event": "waiting for event",
+    "waiting_for_timer": "waiting for timer",
+    "compensating": "compensating",
+    "blocked": "blocked",
+    "completed": "completed",
+    "failed": "failed",
+    "cancelled": "cancelled",
+}

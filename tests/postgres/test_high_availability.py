@@ -1,0 +1,87 @@
+"""A primary and a synchronous standby: the primary dies under load, the standby takes its place, nothing is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+import asyncpg
+import pytest
+
+from romancy import App, StorageError
+from tests.postgres.servers import Breakable, Standby, settings
+from tests.postgres.test_trouble import steps
+
+JOBS = 250
+
+
+@pytest.fixture
+def primary() -> Iterator[Breakable]:
+    server = Breakable()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def standby(primary: Breakable) -> Iterator[Standby]:
+    standby = primary.standby()
+    yield standby
+    standby.remove()
+
+
+async def test_a_standby_takes_over_with_everything_that_was_acknowledged(
+    primary: Breakable, standby: Standby, caplog: pytest.LogCaptureFixture
+) -> None:
+    raw = await asyncpg.connect(primary.url)
+    await settings(raw, synchronous_standby_names="'standby'")
+    async with asyncio.timeout(10):
+        while await raw.fetchval("SELECT sync_state FROM pg_stat_replication") != "sync":  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    await raw.close()
+    # The standby comes first: whoever connects must see for themselves who takes writes.
+    url = f"postgresql://postgres@/postgres?host={standby.folder},{primary.folder}"
+    started: set[str] = set()
+    sent: set[str] = set()
+
+    async def one(app: App, n: int) -> int:
+        await asyncio.sleep(n * 0.006)
+        handle = await app.start_workflow(steps, n, instance_id=f"i{n}")
+        started.add(handle.instance_id)
+        receipt = await app.send_event("go", "test", {"n": n, "plus": 1}, id=f"e{n}")
+        assert not receipt.duplicate, f"e{n} was sent once"
+        sent.add(f"e{n}")
+        return await handle.result(60)
+
+    with caplog.at_level(logging.WARNING, "romancy"):
+        async with App(url, workflows=[steps]) as app:
+            loading = asyncio.gather(*(one(app, n) for n in range(JOBS)))
+            await asyncio.sleep(0.6)
+            await asyncio.to_thread(primary.kill)
+            acknowledged = set(started), set(sent)
+            assert 20 < len(acknowledged[1]) < JOBS - 20, "the primary did not die in the middle"
+            await asyncio.to_thread(standby.promote)
+            await check_acknowledged(standby, *acknowledged)
+            assert await loading == [4 * n + 1 for n in range(JOBS)]
+            assert {i.status for i in (await app.list_instances(limit=1000)).items} == {"completed"}
+    raw = await asyncpg.connect(f"postgresql://postgres@/postgres?host={standby.folder}")
+    assert await raw.fetchval("SELECT count(*) FROM romancy.consumed") == JOBS
+    assert await raw.fetchval("SELECT count(*) FROM romancy.history") == 3 * JOBS
+    await raw.close()
+    assert caplog.text.count("can't be written") == 1, "an outage is told once"
+    assert caplog.text.count("the database is back") == 1
+
+
+async def check_acknowledged(standby: Standby, started: set[str], sent: set[str]) -> None:
+    """Seen from the new primary, before anybody could repeat anything."""
+    raw = await asyncpg.connect(f"postgresql://postgres@/postgres?host={standby.folder}")
+    assert started <= {id for (id,) in await raw.fetch("SELECT id FROM romancy.instances")}
+    assert sent <= {id for (id,) in await raw.fetch("SELECT id FROM romancy.events")}
+    await raw.close()
+
+
+async def test_only_standbys_is_told_at_once(primary: Breakable, standby: Standby) -> None:
+    async with App(primary.url, workflows=[steps]):
+        pass
+    with pytest.raises(StorageError, match="none of its hosts takes writes"):
+        await App(f"postgresql://postgres@/postgres?host={standby.folder}", workflows=[steps]).start()

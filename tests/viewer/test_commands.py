@@ -1,0 +1,137 @@
+"""`romancy viewer` and `romancy top`: real processes, as people start them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from romancy import App
+from tests.helpers import eventually
+from tests.viewer.conftest import WORKFLOWS
+from tests.viewer.test_catalog import until
+
+ROMANCY = [sys.executable, "-m", "romancy"]
+ENV = {name: value for name, value in os.environ.items() if not name.startswith("ROMANCY_")}
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    path = str(tmp_path / "shop.db")
+
+    async def stock() -> None:
+        async with App(path, workflows=WORKFLOWS) as app:
+            await app.start_workflow("approval", "ada", instance_id="a")
+            await app.start_workflow("reminder", instance_id="nap")
+            await until(app, "nap", "waiting_for_timer")
+
+    asyncio.run(stock())
+    return path
+
+
+@contextmanager
+def viewing(*words: str, **env: str) -> Iterator[httpx.Client]:
+    command = [*ROMANCY, "viewer", "--port", "0", *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENV | env)
+    assert process.stderr is not None
+    try:
+        url = None
+        while url is None:
+            line = process.stderr.readline()
+            assert line, "it did not start"
+            url = re.search(r"serves (http://\S+)", line)
+        with httpx.Client(base_url=url[1], timeout=20) as client:
+            yield client
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_the_viewer_alone_only_shows(database: str) -> None:
+    with viewing("-d", database) as client:
+        page = client.get("/viewer/")
+        assert page.status_code == 200
+        assert "nap" in page.text
+        assert " disabled" in client.get("/viewer/instances/nap").text
+        assert client.post("/cancel/nap", json={}).status_code == 403
+        assert client.get("/api/instances/nap").json()["status"] == "waiting_for_timer"
+
+
+def test_the_viewer_alone_acts_if_told_so(database: str) -> None:
+    with viewing("-d", database, "--allow-actions", "-m", "tests.viewer.conftest") as client:
+        assert client.post("/cancel/nap", json={}).status_code == 200
+        assert "Sleeps." in client.get("/viewer/workflows").text
+        assert "waits here" in client.get("/viewer/instances/a").text
+
+
+def test_the_viewer_alone_asks_for_the_tokens_of_the_environment(database: str) -> None:
+    with viewing("-d", database, ROMANCY_TOKENS="read:secret") as client:
+        assert client.get("/viewer/").status_code == 303
+        assert client.get("/viewer/", headers={"authorization": "Bearer secret"}).status_code == 200
+
+
+def test_the_viewer_makes_no_database(tmp_path: Path) -> None:
+    for name in ("viewer", "top"):
+        done = subprocess.run([*ROMANCY, name, "-d", str(tmp_path / "no.db")], capture_output=True, text=True, env=ENV)
+        assert done.returncode == 2
+        assert "there is no database" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_top_once_and_as_json(database: str) -> None:
+    done = subprocess.run(
+        [*ROMANCY, "top", "--once", "-d", database], capture_output=True, text=True, env=ENV, check=True
+    )
+    assert "1 waiting for event" in done.stdout
+    assert re.search(r"approved +1 +a", done.stdout)
+    assert re.search(r"in 29 min \d+ s +timer +sleep:1 +nap", done.stdout)
+    said = subprocess.run(
+        [*ROMANCY, "top", "--json", "-d", database], capture_output=True, text=True, env=ENV, check=True
+    )
+    found = json.loads(said.stdout)
+    assert found["counts"]["waiting_for_timer"] == 1
+    assert found["waited_for"] == [{"type": "approved", "count": 1}]
+    assert [wait["instance_id"] for wait in found["falls_due"]] == ["nap"]
+
+
+@pytest.mark.parametrize("key", [b"q", b"\x03"])
+def test_top_on_a_terminal_ends_with_q_or_ctrl_c(database: str, key: bytes) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(sys.executable, [*ROMANCY, "top", "-d", database], ENV | {"TERM": "xterm", "COLUMNS": "100"})
+    shown = b""
+
+    def read() -> bool:
+        nonlocal shown
+        shown += os.read(terminal, 65536)
+        return b"approved" in shown and b"nap" in shown
+
+    eventually(read, 20)
+    os.write(terminal, key)
+    status = eventually(lambda: _ended(pid, terminal), 10)
+    assert os.waitstatus_to_exitcode(status[0]) in (0, 130)
+    os.close(terminal)
+
+
+def _ended(pid: int, terminal: int) -> list[int]:
+    try:
+        os.set_blocking(terminal, False)
+        os.read(terminal, 65536)
+    except OSError:
+        pass
+    done, status = os.waitpid(pid, os.WNOHANG)
+    return [status] if done else []

@@ -1,0 +1,127 @@
+"""Contrast in both themes, narrow screens, and what a page weighs; screenshots to look at."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from romancy.core.model import Status
+from romancy.viewer.words import STATUS_WORDS, span
+from tests.http.conftest import Live
+from tests.viewer.conftest import shot, visiting
+from tests.viewer.test_pages import stock
+
+CSS = (files("romancy.viewer") / "static" / "viewer.css").read_text()
+TEXT = [("text", "bg"), ("text", "panel"), ("text", "hover"), ("dim", "bg"), ("dim", "panel"), ("dim", "hover")]
+TEXT += [("link", "bg"), ("link", "panel"), ("link", "hover"), ("on-primary", "primary"), ("on-danger", "danger")]
+TEXT += [("danger", "bg"), ("mark-text", "mark"), ("failed", "bg"), ("failed", "hover"), ("completed", "bg")]
+TEXT += [("compensating", "bg"), ("compensating", "hover"), ("bg", "text")]
+TEXT += [(name, f"{name}-bg") for name in ("running", "waiting", "timer", "compensating", "blocked", "completed")]
+TEXT += [("failed", "failed-bg"), ("cancelled", "cancelled-bg")]
+SHAPES = [("focus", "bg"), ("focus", "panel"), ("strong-line", "bg"), ("waiting", "rail"), ("running", "bg")]
+SHAPES += [("timer", "bg"), ("blocked", "bg"), ("cancelled", "bg"), ("primary", "panel")]
+
+
+def themes() -> list[dict[str, str]]:
+    light, media, dark = (
+        dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
+        for block in re.findall(
+            r":root(?:\[data-theme=\"dark\"\]|:not\(\[data-theme=\"light\"\]\))? \{(.*?)\}", CSS, re.DOTALL
+        )
+    )
+    assert media == dark, "the dark theme is the same, chosen or by the system"
+    assert set(light) == set(dark)
+    return [light, dark]
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(one: str, other: str) -> float:
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("theme", themes(), ids=["light", "dark"])
+def test_contrast_is_enough_for_text_and_shapes(theme: dict[str, str]) -> None:
+    poor = [(f, b) for f, b in TEXT if contrast(theme[f], theme[b]) < 4.5]
+    poor += [(f, b) for f, b in SHAPES if contrast(theme[f], theme[b]) < 3]
+    assert poor == []
+
+
+def test_every_status_has_words() -> None:
+    assert set(STATUS_WORDS) == set(Status.__args__)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 ms"), (0.85, "850 ms"), (1, "1 s"), (59.9, "59 s"), (250, "4 min 10 s"), (3600, "1 h"), (172_800, "2 d")],
+)
+def test_spans_in_words(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+PAGES = {
+    "instances": "/viewer/",
+    "instance": "/viewer/instances/order-1",
+    "waiting": "/viewer/waiting",
+    "events": "/viewer/events",
+    "unmatched": "/viewer/events?show=unmatched",
+    "workflows": "/viewer/workflows",
+    "start": "/viewer/start/buy",
+    "send": "/viewer/send",
+}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1600])
+def test_no_page_scrolls_sideways(live: Live, browser: Browser, width: int, scheme: str) -> None:
+    stock(live)
+    live.send("wrong", "payment.completed", data={"order": {"id": "ORD-9"}})
+    for look in visiting(browser, live, color_scheme=scheme):
+        look.set_viewport_size({"width": width, "height": 800})
+        for name, path in PAGES.items():
+            look.goto(path)
+            expect(look.locator("#live")).to_have_class(re.compile("on"))
+            shot(look, f"{name}-{scheme}-{width}")
+            wide = look.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width, f"{name} is {wide} wide"
+
+
+def test_the_theme_can_be_chosen_and_stays(live: Live, look: Page) -> None:
+    look.goto("/viewer/")
+    back = "getComputedStyle(document.body).backgroundColor"
+    before = look.evaluate(back)
+    look.locator("#theme").click()
+    after = look.evaluate(back)
+    assert before != after
+    look.goto("/viewer/waiting")
+    assert look.evaluate(back) == after
+
+
+def test_focus_is_seen(live: Live, look: Page) -> None:
+    stock(live)
+    look.goto("/viewer/")
+    for _ in range(12):
+        look.keyboard.press("Tab")
+        style = look.evaluate(
+            "(e => [getComputedStyle(e).outlineStyle, getComputedStyle(e).outlineWidth])(document.activeElement)"
+        )
+        assert style[0] == "solid"
+        assert style[1] == "2px"
+
+
+def test_times_tick_without_moving_anything(live: Live, look: Page) -> None:
+    live.start("payment", "ORD-1", id="order-1")
+    look.goto("/viewer/")
+    cell = look.locator('tr[data-key="order-1"] .left time')
+    before = cell.inner_text()
+    box = look.locator('tr[data-key="order-1"]').bounding_box()
+    expect(cell).not_to_have_text(before)
+    assert look.locator('tr[data-key="order-1"]').bounding_box() == box

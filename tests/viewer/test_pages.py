@@ -1,0 +1,211 @@
+"""A visitor clicks through every page, and what changes on the server changes under their eyes."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, expect
+
+from tests.http.conftest import Live
+from tests.viewer.conftest import shot
+
+
+def stock(live: Live) -> None:
+    live.start("payment", "ORD-1", id="order-1")
+    live.start("payment", "ORD-2", 600, id="order-2")
+    live.start("approval", "ada", id="approval-1")
+    live.start("reminder", id="nap-1")
+    live.start("branches", id="branches-1")
+    live.start("fails", id="failed-1")
+    live.start("echo", {"hello": ["world", 1, True, None]}, id="echo-1")
+    for id, status in (("order-1", "waiting_for_event"), ("failed-1", "failed"), ("branches-1", "completed")):
+        live.until(id, status)
+
+
+def row(page: Page, id: str):
+    return page.locator(f'tr[data-key="{id}"]')
+
+
+def test_instances_with_status_wait_and_time_left(live: Live, look: Page) -> None:
+    stock(live)
+    look.goto("/viewer/")
+    expect(row(look, "order-1")).to_contain_text("waiting for event")
+    expect(row(look, "order-1")).to_contain_text("payment.completed")
+    expect(row(look, "order-1")).to_contain_text('order.id = "ORD-1"')
+    expect(row(look, "order-1")).to_contain_text("min")
+    expect(row(look, "approval-1")).to_contain_text("no timeout")
+    expect(row(look, "failed-1")).to_contain_text("RuntimeError: no way")
+    expect(look.locator('[data-count="failed"]')).to_have_text("1")
+    shot(look, "instances-light")
+
+
+def test_a_workflow_goes_from_waiting_to_completed_without_reload(live: Live, look: Page) -> None:
+    stock(live)
+    look.goto("/viewer/")
+    expect(look.locator("#live")).to_have_text("live")
+    look.evaluate("window.untouched = true")
+    look.locator('tr[data-key="order-1"]').evaluate("element => { element.mine = true }")
+    live.send("e1", "payment.completed", data={"order": {"id": "ORD-1"}})
+    expect(row(look, "order-1").locator(".badge")).to_have_text("completed")
+    expect(look.locator('[data-count="completed"]')).to_have_text("3")
+    assert look.evaluate("window.untouched"), "the page was not loaded again"
+    assert row(look, "order-1").evaluate("element => element.mine"), "the row is the same one"
+
+
+def test_new_instances_are_announced_and_nothing_jumps(live: Live, look: Page) -> None:
+    stock(live)
+    look.goto("/viewer/")
+    expect(look.locator("#live")).to_have_text("live")
+    before = look.locator("tbody tr").first.get_attribute("data-key")
+    live.start("echo", id="new-1")
+    live.start("echo", id="new-2")
+    expect(look.locator("#newer")).to_have_text("2 new")
+    assert look.locator("tbody tr").first.get_attribute("data-key") == before
+    look.locator("#newer").click()
+    expect(look.locator("tbody tr").first).to_have_attribute("data-key", "new-2")
+
+
+def test_the_filter_is_in_the_address(live: Live, look: Page) -> None:
+    stock(live)
+    look.goto("/viewer/")
+    look.locator(".counts a.failed").click()
+    expect(look.locator("tbody tr")).to_have_count(1)
+    assert "status=failed" in look.url
+    look.goto("/viewer/")
+    look.keyboard.press("/")
+    look.keyboard.type("ORD-2")
+    look.keyboard.press("Enter")
+    expect(look.locator("tbody tr")).to_have_count(1)
+    expect(row(look, "order-2")).to_be_visible()
+    look.goto("/viewer/?workflow=payment&within=1h")
+    expect(look.locator("tbody tr")).to_have_count(2)
+    look.goto("/viewer/?workflow=nosuch")
+    expect(look.locator(".empty")).to_contain_text("Nothing fits")
+    look.goto("/viewer/?status=waiting_for_event&status=waiting_for_timer")
+    expect(look.locator("tbody tr")).to_have_count(4)
+
+
+def test_the_keyboard_goes_through_rows(live: Live, look: Page) -> None:
+    stock(live)
+    look.goto("/viewer/")
+    look.keyboard.press("j")
+    look.keyboard.press("j")
+    look.keyboard.press("k")
+    expect(look.locator("tr.chosen")).to_have_attribute("data-key", "echo-1")
+    look.keyboard.press("Enter")
+    expect(look.locator("h1")).to_have_text("echo-1")
+    look.keyboard.press("?")
+    expect(look.locator("#help")).to_be_visible()
+    look.keyboard.press("Escape")
+    look.keyboard.press("g")
+    look.keyboard.press("w")
+    expect(look.locator("h1")).to_have_text("Waiting")
+
+
+def test_one_instance_from_waiting_to_completed(live: Live, look: Page) -> None:
+    stock(live)
+    live.send("near", "payment.completed", data={"order": {"id": "ORD-9"}})
+    look.goto("/viewer/instances/order-1")
+    expect(look.locator("h1")).to_have_text("order-1")
+    expect(look.locator("section[aria-label='Waits for']")).to_contain_text("payment.completed")
+    expect(look.locator(".near")).to_contain_text("where order.id = 'ORD-1' but 'ORD-9' came")
+    expect(look.locator(".source .marked")).to_contain_text("wait_event")
+    expect(look.locator("svg.chart a")).to_have_count(2)
+    shot(look, "instance-waiting")
+    expect(look.locator("#live")).to_have_text("live")
+    live.send("e1", "payment.completed", data={"order": {"id": "ORD-1"}})
+    expect(look.locator(".head .badge")).to_have_text("completed")
+    expect(look.locator(".history")).to_contain_text("event received")
+    expect(look.locator("#history-title")).to_contain_text("3 entries")
+    look.locator("summary.entry", has_text="event received").click()
+    expect(look.locator(".inside").filter(has_text="from bank")).to_contain_text('"ORD-1"')
+    expect(look.locator(".inside", has_text="Waited for").first).to_contain_text('order.id = "ORD-1"')
+    shot(look, "instance-completed")
+
+
+def test_parallel_branches_lie_beside_each_other(live: Live, look: Page) -> None:
+    live.start("branches", id="b")
+    live.until("b", "completed")
+    look.goto("/viewer/instances/b")
+    bars = look.locator("svg.chart rect.bar")
+    expect(bars).to_have_count(4)
+    starts = [float((bars.nth(i).get_attribute("x") or "").rstrip("%")) for i in range(4)]
+    assert starts[0] == starts[1] == starts[2] == 0.0, "three began at once"
+    assert starts[3] > 50
+    expect(look.locator(".chart .guess")).to_have_count(0)
+    before = look.locator("svg.chart").bounding_box()
+    look.locator("[data-zoom=in]").click()
+    after = look.locator("svg.chart").bounding_box()
+    assert before
+    assert after
+    assert after["width"] > before["width"] * 1.5
+    shot(look, "instance-branches")
+
+
+def test_waiting_by_type_with_the_next_timers(live: Live, look: Page) -> None:
+    stock(live)
+    look.goto("/viewer/waiting")
+    expect(look.locator('article[data-key="payment.completed"]')).to_contain_text("2 waiting")
+    expect(look.locator('article[data-key="approved"]')).to_contain_text("no timeout")
+    expect(look.locator('article[data-key="approved"]')).to_contain_text("subject = 'ada'")
+    expect(look.locator('[data-steady="timers"]')).to_contain_text("nap-1")
+    assert look.locator(".dueline circle").count() >= 1
+    shot(look, "waiting-light")
+    expect(look.locator("#live")).to_have_text("live")
+    live.send("e1", "approved", data="yes", subject="ada")
+    expect(look.locator('article[data-key="approved"] tr.gone')).to_have_count(1)
+    look.goto("/viewer/waits?type=payment.completed")
+    expect(look.locator("tbody tr")).to_have_count(2)
+
+
+def test_events_and_the_unmatched_with_what_did_not_match(live: Live, look: Page) -> None:
+    stock(live)
+    live.send("taken", "payment.completed", data={"order": {"id": "ORD-1"}})
+    live.until("order-1", "completed")
+    live.send("wrong", "payment.completed", data={"order": {"id": "ORD-9"}})
+    live.send("typo", "payment.complete", data={"order": {"id": "ORD-2"}})
+    live.send("begins", "order.placed", data={"n": 1})
+    look.goto("/viewer/events")
+    expect(look.locator("tr", has_text="taken")).to_contain_text("order-1")
+    expect(look.locator("tr", has_text="begins")).to_contain_text("started")
+    shot(look, "events-light")
+    look.get_by_role("link", name="unmatched").click()
+    expect(look.locator("tr", has_text="wrong")).to_contain_text("where order.id = 'ORD-2' but 'ORD-9' came")
+    expect(look.locator("tr", has_text="typo")).to_contain_text(
+        "it waits for 'payment.completed', not 'payment.complete'"
+    )
+    expect(look.locator("tbody")).not_to_contain_text("begins")
+    shot(look, "unmatched-light")
+    look.locator("tr", has_text="wrong").locator("a", has_text="wrong").click()
+    expect(look.locator("main")).to_contain_text("ORD-9")
+    expect(look.locator("main")).to_contain_text("The waits it came nearest to")
+
+
+def test_empty_pages_say_what_to_do(live: Live, look: Page) -> None:
+    for path, text in (
+        ("/viewer/", "No instances yet"),
+        ("/viewer/waiting", "Nobody waits for an event"),
+        ("/viewer/events", "romancy send TYPE"),
+        ("/viewer/events?show=unmatched", "Every event found somebody"),
+    ):
+        look.goto(path)
+        expect(look.locator("main")).to_contain_text(text)
+    shot(look, "empty")
+    live.start("echo", id="first")
+    look.goto("/viewer/")
+    expect(row(look, "first")).to_be_visible()
+
+
+def test_what_is_not_there_is_a_friendly_page(live: Live, look: Page) -> None:
+    answer = look.goto("/viewer/instances/nosuch")
+    assert answer is not None
+    assert answer.status == 404
+    expect(look.locator("main")).to_contain_text("nosuch")
+    answer = look.goto("/viewer/nosuch")
+    assert answer is not None
+    assert answer.status == 404
+    answer = look.goto("/viewer/?status=nosuch")
+    assert answer is not None
+    assert answer.status == 400
+    answer = look.goto("/viewer/?cursor=zz")
+    assert answer is not None
+    assert answer.status == 400
+    look.complaints.clear()  # type: ignore[attr-defined] - the browser notes each of these answers

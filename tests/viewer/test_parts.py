@@ -1,0 +1,94 @@
+"""Bars, forms and source: what pages are made of, without a browser."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from romancy import WorkflowContext, workflow
+from romancy.core.history import Entry, Kind
+from romancy.core.model import to_us
+from romancy.records import Wait
+from romancy.storage.catalog import ShownEntry
+from romancy.viewer.forms import fields_of, source_of
+from romancy.viewer.spans import MOST, Opened, bars_of, draw
+from tests.viewer.conftest import buy, payment
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def entry(n: int, kind: Kind, op: str, seconds: float) -> ShownEntry:
+    return ShownEntry(Entry(n, kind, op, to_us(at(seconds))), 0, 0)
+
+
+def wait(op: str, since: float) -> Wait:
+    return Wait("i", op, "event", ("go",), {}, at(since), None, "")
+
+
+def test_bars_lie_in_proportion_to_time() -> None:
+    opened = {"a:1": Opened("activity", to_us(at(0)), to_us(at(25))), "b:1": Opened("activity", to_us(at(0)))}
+    entries = [entry(1, Kind.ACTIVITY_COMPLETED, "a:1", 25), entry(2, Kind.ACTIVITY_FAILED, "b:1", 50)]
+    line = draw(bars_of(entries, [wait("go:1", 50)], opened, T0), T0, at(100))
+    shown = [(d.bar.label, d.bar.outcome, d.x, d.width) for d in line.bars]
+    assert shown == [("a:1", "completed", 0, 25), ("b:1", "failed", 0, 50), ("go:1", "open", 50, 50)]
+    assert not line.has_guesses
+
+
+def test_without_the_code_a_beginning_is_guessed_and_said_so() -> None:
+    entries = [entry(1, Kind.ACTIVITY_COMPLETED, "a:1", 25), entry(2, Kind.TIMER_FIRED, "sleep:1", 50)]
+    line = draw(bars_of(entries, [], None, T0), T0, at(50))
+    assert [(d.bar.label, d.x, d.width) for d in line.bars] == [("a:1", 0, 50), ("sleep:1", 50, 50)]
+    assert line.has_guesses
+
+
+def test_what_was_given_up_is_shown_as_withdrawn() -> None:
+    opened = {"timer:1": Opened("timer", to_us(at(10)), to_us(at(20))), "go:1": Opened("event", to_us(at(10)))}
+    line = draw(bars_of([entry(1, Kind.EVENT_RECEIVED, "go:1", 20)], [], opened, T0), T0, at(20))
+    assert {(d.bar.label, d.bar.outcome) for d in line.bars} == {("timer:1", "withdrawn"), ("go:1", "received")}
+
+
+def test_of_very_many_bars_the_newest_are_drawn_and_it_is_said() -> None:
+    entries = [entry(n, Kind.ACTIVITY_COMPLETED, f"a:{n}", n) for n in range(1, 1001)]
+    line = draw(bars_of(entries, [], None, T0), T0, at(1000))
+    assert (len(line.bars), line.left_out) == (MOST, 1000 - MOST)
+    assert line.bars[0].x == 0
+    assert line.bars[-1].bar.label == "a:1000"
+
+
+def test_an_instance_of_no_length_can_be_drawn() -> None:
+    line = draw(bars_of([entry(1, Kind.EVENT_SENT, "send:1", 0)], [], None, T0), T0, T0)
+    assert [(d.x, d.width) for d in line.bars] == [(0, 0)]
+
+
+def test_a_form_knows_types_defaults_and_what_is_needed() -> None:
+    order, note = fields_of(buy.definition)
+    assert (order["required"], note["required"], note["default"]) == (True, False, "")
+    kinds = order["schema"]["properties"]
+    assert kinds["count"]["type"] == "integer"
+    assert kinds["when"]["anyOf"][0]["format"] == "date"
+    assert order["schema"]["$defs"]["Size"]["enum"] == ["small", "large"]
+
+
+def test_a_type_without_schema_is_asked_for_as_json() -> None:
+    @workflow
+    async def odd(ctx: WorkflowContext, value: Any, *rest: int, **more: str) -> None: ...
+
+    value, rest, more = fields_of(odd.definition)
+    assert value["schema"] == {}
+    assert rest["schema"]["items"] == {"type": "integer"}
+    assert (rest["required"], more["required"]) == (False, False)
+
+
+def test_the_source_marks_only_lines_of_its_own_file() -> None:
+    lines, first = payment.fn.__code__.co_filename, payment.fn.__code__.co_firstlineno
+    source = source_of(payment.definition, [f"{lines}:{first + 3} in payment", "/etc/passwd:1 in x", "nonsense"])
+    assert source is not None
+    assert set(source.marked) == {first + 3}
+    assert source.lines[1][1].startswith("async def payment")
+    made: dict[str, Any] = {}
+    exec("async def made(ctx): pass", made)
+    assert source_of(workflow(made["made"]).definition, []) is None
