@@ -70,7 +70,7 @@ SEARCHES = [
 ]
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+@pytest.mark.parametrize("search", SEARCHES, ids=range(len(SEARCHES)))
 async def test_a_page_of_instances(counted: Counted, search: Search) -> None:
     await counted.catalog.search(search, 51, None, 500)
 
