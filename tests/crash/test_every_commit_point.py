@@ -74,7 +74,7 @@ def chosen(ground: Ground, count: int, first: int) -> range:
     """Of so many points the ones to die at: all, or where a play takes long, every third or so (always the same)."""
     if ground.is_quick or THOROUGH:
         return range(1, count + 1)
-    return range(min(first, count), count + 1, max(1, count // 3))
+    return range(min(first, count), count + 1, max(1, (count + 1) // 3))
 
 
 async def count_commits(scenario: Scenario) -> int:

@@ -87,3 +87,22 @@ async def test_two_batches_with_the_same_events_do_not_lock_each_other_out(place
         results = await asyncio.gather(one.commit(accepts=events), two.commit(accepts=events[::-1]))
         new = [sum(not a.duplicate for a in answer.accepts) for answer in results]
         assert sum(new) == 20
+
+
+async def test_mail_that_comes_in_just_after_the_end_does_not_stay(place: Place) -> None:
+    """Whoever dispatched the event, or asked to cancel, saw the instance alive; now nobody would ever read it."""
+    db = await place.worker("me")
+    await db.start("ended", "me")
+    await db.waiting("alive", "me")
+    await db.step("ended", "me", 0, status="completed")
+    raw = await place.raw()
+    for instance in ("ended", "alive"):
+        await raw.execute("INSERT INTO deliveries VALUES ($1, 7)", instance)
+        await raw.execute(
+            "INSERT INTO requests (instance, kind, payload, at, token, n) VALUES ($1, 1, '', 0, $2, 1)",
+            instance,
+            instance.encode(),
+        )
+    await db.storage.prune(0, 0, 10)
+    assert [row[0] for row in await raw.fetch("SELECT instance FROM deliveries")] == ["alive"]
+    assert [row[0] for row in await raw.fetch("SELECT instance FROM requests")] == ["alive"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import asyncpg
 import pytest
 
 from romancy import App
+from romancy.storage.postgres import PostgresStorage
 from tests import pg_server
 from tests.postgres.crew import Crew
 
@@ -89,10 +92,19 @@ async def test_killed_paused_and_restarted_workers_lose_and_double_nothing(crew:
         await restarting
         results = await asyncio.gather(*(client.handle(f"job-{n}").result(20) for n in range(JOBS)))
     assert results == [10 * n + 1 for n in range(JOBS)]
+    await storage_at_rest(crew)
     await check(spy)
     crew.check_no_overlap(excused)
     assert len({line["pid"] for line in crew.lines("begin")}) > 3, "not everybody worked"
     await spy.close()
+
+
+async def storage_at_rest(crew: Crew) -> None:
+    """Hints that came in just after an instance ended go with retention's next round."""
+    storage = PostgresStorage(crew.url, schema=crew.schema, listen=False)
+    await storage.open()
+    await storage.prune(0, 0, 1)
+    await storage.close()
 
 
 async def check(spy: Any) -> None:
@@ -140,3 +152,17 @@ async def test_the_late_result_of_a_paused_worker_is_refused(crew: Crew) -> None
         await client.send_event("second", "test", {"plus": 1}, subject="1")
         assert await client.handle("job").result(10) == 11
     await spy.close()
+
+
+@pytest.mark.parametrize(("paused_at", "is_seen"), [(None, True), (1.5, False), (2.5, True)])
+def test_two_workers_at_one_instance_would_be_seen(tmp_path: Path, paused_at: float | None, is_seen: bool) -> None:
+    """What the test above relies on: worker 1 runs from 1 to 4, worker 2 from 2 to 3."""
+    log = tmp_path / "log"
+    moments = [("begin", 1, 1.0), ("begin", 2, 2.0), ("end", 2, 3.0), ("end", 1, 4.0)]
+    lines = [{"what": what, "pid": pid, "at": at, "instance": "a", "op": "work:1"} for what, pid, at in moments]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    excused: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    if paused_at is not None:
+        excused[1].append((paused_at, 3.5))
+    with pytest.raises(AssertionError, match="at the same time") if is_seen else nullcontext():
+        Crew("", "", log).check_no_overlap(excused)

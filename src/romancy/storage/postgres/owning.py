@@ -138,5 +138,6 @@ class Owning:
         events = await self._connections.ask("prunable_events", before=accepted_before, at=now, limit=limit)
         if events:
             events = await self._connections.do("prune_events", seqs=[seq for (seq,) in events])
+        await self._connections.do("delete_spent_mail")
         await self._connections.do("delete_spent_orphans")
         return len(instances) + len(events)

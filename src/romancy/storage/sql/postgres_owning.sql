@@ -117,6 +117,14 @@ free AS MATERIALIZED (SELECT i.id FROM unnest(:workflows::text[]) AS w(name) CRO
 UPDATE romancy.instances i SET owner = fence.id, version = i.version + 1 FROM free f, fence WHERE i.id = f.id
 RETURNING i.id
 
+-- A hint or a request may come in just after its instance ended: whoever wrote it saw it alive.
+-- name: delete_spent_mail
+WITH d AS (DELETE FROM romancy.deliveries d USING romancy.deliveries x CROSS JOIN LATERAL
+    (SELECT 1 FROM romancy.instances i WHERE i.id = x.instance AND i.status >= 10 OFFSET 0) i
+  WHERE d.instance = x.instance AND d.event = x.event)
+DELETE FROM romancy.requests r USING romancy.requests x CROSS JOIN LATERAL
+  (SELECT 1 FROM romancy.instances i WHERE i.id = x.instance AND i.status >= 10 OFFSET 0) i
+WHERE r.id = x.id
 -- name: prunable_instances
 SELECT id FROM romancy.instances WHERE finished_at < :before::bigint ORDER BY finished_at LIMIT :limit::integer
 -- name: prune_instances
