@@ -15,7 +15,7 @@ DEMO = (sys.executable, "-m", "romancy.cli.demo")
 
 
 def environ(folder: Path) -> dict[str, str]:
-    return os.environ | {"TMPDIR": str(folder), "PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "1"}
+    return os.environ | {"TMPDIR": str(folder), "PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
 
 
 @pytest.mark.slow

@@ -99,6 +99,7 @@ class Engine:
         self._pruning = Duty("retention", self._prune_round, self.committer.outage)
         self._balance = Duty("balance", self.balancing.round, self.committer.outage)
         self._refreshing: set[asyncio.Future[None]] = set()
+        self._announcing: set[asyncio.Future[None]] = set()
         self.loop = asyncio.get_running_loop()
         self._running = False
         self._noticed, self._noticed_at = False, float("-inf")
@@ -125,8 +126,8 @@ class Engine:
         """Workflows were registered while running: their triggers are to be known before the next event is stored."""
         if self.worker_id is not None:
             future = asyncio.ensure_future(self.storage.announce(self.registry.triggers, self.registry.names))
-            self._refreshing.add(future)
-            future.add_done_callback(self._refreshing.discard)
+            self._announcing.add(future)
+            future.add_done_callback(self._announcing.discard)
 
     async def _register(self) -> None:
         """A fresh id every time: nothing an older registration left in flight can be taken for ours."""
@@ -152,7 +153,7 @@ class Engine:
         self.committer.close()
         self.storage.hurry()
         await self._renewal.stop()
-        for task in self._refreshing:
+        for task in (*self._refreshing, *self._announcing):
             task.cancel()
         self.scheduler.watchdog.stop()
         if self.worker_id is not None:
@@ -218,11 +219,15 @@ class Engine:
 
     async def accept(self, event: Event) -> Accepted:
         """Store an event, and judge its data for the waits it matched, as far as their models are known here."""
+        if self._announcing:
+            await asyncio.wait(self._announcing)
         item = self.delivery.prepare(event)
         return self.delivery.judge(item, await self.committer.accept(item))
 
     async def accept_all(self, events: Sequence[Event]) -> list[Accepted]:
         """Store several events together: all or, if one can't be stored, none."""
+        if self._announcing:
+            await asyncio.wait(self._announcing)
         items = [self.delivery.prepare(event) for event in events]
         answers = await self.committer.accept_all(items)
         return [self.delivery.judge(item, answer) for item, answer in zip(items, answers, strict=True)]
@@ -403,5 +408,5 @@ class Engine:
     @property
     def is_idle_but_for_activities(self) -> bool:
         unregistered = self.is_worker and self._running and self.worker_id is None
-        busy = self._refreshing or unregistered or not self.hooks.is_idle
+        busy = self._refreshing or self._announcing or unregistered or not self.hooks.is_idle
         return not busy and self.scheduler.is_idle and self.committer.is_idle and self._sweep.is_idle
