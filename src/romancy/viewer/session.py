@@ -40,11 +40,11 @@ async def log_out(request: Request) -> Answer:
 
 
 def to_login(request: Request) -> Answer:
-    """To the form, and back afterwards."""
+    """The form in place of the page, which comes afterwards. No redirect: whoever is no browser is told 401."""
     query = request.scope.get("query_string", b"").decode("latin-1")
     path: str = request.scope["path"].removeprefix(root_of(request))
     here = f"{quote(path)}?{query}" if query else quote(path)
-    return redirect(request, f"/viewer/login?next={quote(here, safe='')}")
+    return page(request, "login.html", 401, next=_own_path(here), wrong=False)
 
 
 def _wanted(request: Request) -> str:
