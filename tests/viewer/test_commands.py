@@ -80,7 +80,7 @@ def test_the_viewer_alone_acts_if_told_so(database: str) -> None:
 
 def test_the_viewer_alone_asks_for_the_tokens_of_the_environment(database: str) -> None:
     with viewing("-d", database, ROMANCY_TOKENS="read:secret") as client:
-        assert client.get("/viewer/").status_code == 303
+        assert client.get("/viewer/").status_code == 401
         assert client.get("/viewer/", headers={"authorization": "Bearer secret"}).status_code == 200
 
 
