@@ -86,12 +86,14 @@ def test_the_filter_is_in_the_address(live: Live, look: Page) -> None:
 def test_the_keyboard_goes_through_rows(live: Live, look: Page) -> None:
     stock(live)
     look.goto("/viewer/")
+    expect(look.locator("#live")).to_have_text("live")  # its scripts are there
     look.keyboard.press("j")
     look.keyboard.press("j")
     look.keyboard.press("k")
     expect(look.locator("tr.chosen")).to_have_attribute("data-key", "echo-1")
     look.keyboard.press("Enter")
     expect(look.locator("h1")).to_have_text("echo-1")
+    expect(look.locator("#live")).to_have_text("live")
     look.keyboard.press("?")
     expect(look.locator("#help")).to_be_visible()
     look.keyboard.press("Escape")
