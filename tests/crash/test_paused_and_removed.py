@@ -20,7 +20,7 @@ from tests.engine.helpers import intercept, until
 from tests.storage.conftest import BEGINNING, LEASE, Database
 
 
-# --- paused (attack 17) -----------------------------------------------------------------------------------------------
+# --- paused ---
 @pytest.fixture
 async def two(tmp_path: Path) -> AsyncIterator[tuple[Database, Database]]:
     """Two processes, so to speak, on one file: each has its own connections and holds its own locks."""
@@ -115,7 +115,7 @@ async def test_many_pauses_block_no_healthy_activity(db: str, state: dict[str, A
         assert await env.app.handle("one").result(timeout=5) == "long"
 
 
-# --- suspects (attack 11) ---------------------------------------------------------------------------------------------
+# --- suspects ---
 @workflow
 async def gives_up(ctx: WorkflowContext) -> None:
     try:
@@ -150,7 +150,7 @@ async def test_a_suspect_that_is_withdrawn_before_it_begins_lets_the_next_one_in
             assert await second.result() == "second"
 
 
-# --- removed and replaced (attack 12) ---------------------------------------------------------------------------------
+# --- removed and replaced ---
 def remove(db: str, away: str) -> None:
     os.rename(db, away)
 

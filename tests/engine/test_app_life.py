@@ -55,7 +55,7 @@ def at_work() -> set[str]:
     return {name for name in names if name.startswith("romancy")}
 
 
-# --- starting and stopping (attacks 5, 19 and 20) ---------------------------------------------------------------------
+# --- starting and stopping ---
 @pytest.mark.sqlite
 async def test_two_starts_at_once_make_one_engine(db: str) -> None:
     app = App(db, workflows=[one], grace=0.1)
@@ -136,7 +136,7 @@ async def test_stopping_while_another_program_holds_the_file(db: str) -> None:
     assert at_work() == set()
 
 
-# --- threads and loops (attack 6) -------------------------------------------------------------------------------------
+# --- threads and loops ---
 CALLS: dict[str, Callable[[App], Awaitable[Any]]] = {
     "send": lambda app: app.send_event("news", "test", 1),
     "start": lambda app: app.start_workflow(one),
@@ -156,7 +156,7 @@ async def test_another_threads_loop_is_refused(env: Environment, call: Callable[
     assert (await env.app.list_events()).items == (await env.app.list_instances()).items == []
 
 
-# --- registering late (attack 7) --------------------------------------------------------------------------------------
+# --- registering late ---
 async def test_a_workflow_registered_while_running_is_started_by_its_event(env: Environment) -> None:
     @workflow(on_event="order")
     async def ship(ctx: WorkflowContext, event: ReceivedEvent[int]) -> int:
@@ -179,7 +179,7 @@ async def test_what_is_registered_while_running_is_known_to_other_processes(db: 
         assert (await other.send_event("order", "test", 3)).started == 1
 
 
-# --- wrong types (attack 14) ------------------------------------------------------------------------------------------
+# --- wrong types ---
 NO_IDS = [None, 1, 1.5, b"x", [], {}, object()]
 
 
@@ -222,7 +222,7 @@ async def test_lists_asked_for_in_a_wrong_way(env: Environment, filters: Any) ->
         await env.app.list_instances(**filters)
 
 
-# --- locks and folders (attack 18) ------------------------------------------------------------------------------------
+# --- locks and folders ---
 def locks(db: str) -> list[str]:
     return os.listdir(f"{db}.workers") if os.path.exists(f"{db}.workers") else []
 

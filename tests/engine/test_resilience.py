@@ -63,7 +63,7 @@ def damage(db: str, statement: str, *values: Any) -> None:
     connection.close()
 
 
-# --- changed code (attack 8) ------------------------------------------------------------------------------------------
+# --- changed code ---
 class Payments:
     """A workflow that pays back whatever goes wrong, in several versions."""
 
@@ -121,7 +121,7 @@ async def test_a_recorded_value_that_no_longer_fits_is_never_raised_into_the_cod
         assert payments.refunds == 0
 
 
-# --- events and rows that can't be read (attacks 1, 9 and 21) ---------------------------------------------------------
+# --- events and rows that can't be read ---
 UNREADABLE = {"too deep": b"[" * 100_000 + b"]" * 100_000, "no JSON": b"{nope", "no UTF-8": b'"\xff"'}
 
 
@@ -239,7 +239,7 @@ async def test_a_request_that_cannot_be_read_does_not_hide_the_others(db: str) -
         assert {i.status for i in (await env.app.list_instances()).items} == {"cancelled"}
 
 
-# --- failures that are hard to rebuild (attack 2) ---------------------------------------------------------------------
+# --- failures that are hard to rebuild ---
 class Form(pydantic.BaseModel):
     number: int
 
@@ -316,7 +316,7 @@ async def test_an_attempt_that_took_too_long_is_told_in_one_sentence(env: Enviro
     assert "failed after 2 attempt" in message
 
 
-# --- resuming (attack 3) ----------------------------------------------------------------------------------------------
+# --- resuming ---
 async def test_a_resumed_instance_that_only_waits_says_so() -> None:
     mended = True
 
@@ -343,7 +343,7 @@ async def test_a_resumed_instance_that_only_waits_says_so() -> None:
         assert await handle.result() == "done"
 
 
-# --- code that catches everything (attack 4) --------------------------------------------------------------------------
+# --- code that catches everything ---
 class Stubborn:
     """A workflow that catches everything in a loop; it gives up at last, so that a test can fail."""
 
@@ -402,7 +402,7 @@ async def test_evicting_and_blocking_code_that_catches_everything_in_a_loop() ->
         assert await handle.result() == "at last"
 
 
-# --- code that wants to end the process (attack 15) -------------------------------------------------------------------
+# --- code that wants to end the process ---
 async def test_a_child_task_that_exits_ends_its_workflow_only(env: Environment) -> None:
     @workflow
     async def exits(ctx: WorkflowContext) -> None:
@@ -434,7 +434,7 @@ async def test_a_callback_that_exits_ends_nobody_else(env: Environment) -> None:
     assert await handle.result() == 1
 
 
-# --- hooks that raise anything (attack 16) ----------------------------------------------------------------------------
+# --- hooks that raise anything ---
 @pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit])
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 async def test_a_hook_may_raise_anything(error: type[BaseException], is_async: bool) -> None:

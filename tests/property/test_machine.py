@@ -587,7 +587,7 @@ def test_random_workflows_and_faults_against_the_model() -> None:
 
 @pytest.mark.skipif(
     not os.environ.get("ROMANCY_TEST_THOROUGH"),
-    reason="hypothesis once saw it end in two ways: ROMANCY_TEST_THOROUGH=1 runs it",
+    reason="once it did not come to rest in time, why is not known: ROMANCY_TEST_THOROUGH=1",
 )
 @pytest.mark.usefixtures("quiet", "postgres")
 def test_random_workflows_and_faults_against_the_model_on_postgres() -> None:
