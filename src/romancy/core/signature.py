@@ -198,7 +198,7 @@ class Signature:
 
     def _call(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self._simple:
-            return tuple(values[name] for name in self.names), {}
+            return tuple(map(values.__getitem__, self.names)), {}
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for name, parameter in self._parameters.items():

@@ -239,19 +239,30 @@ class Committer:
                 done.set_exception(error)
 
     def _settle(self, items: list[tuple[str, Any, Any]], answer: Answer, worker: str | None) -> None:
+        if len(answer.commits) == len(items):
+            for (_, _, done), applied in zip(items, answer.commits, strict=True):
+                _safely(done, applied, None)
+        else:
+            self._settle_each(items, answer)
+        if answer.accepts or answer.sent or answer.offers:
+            _safely(self.on_answer, answer)
+        for kind, _, done in items:
+            if kind == "looks" and done is not None:
+                _safely(done)
+        if answer.fenced:
+            _safely(self.on_fenced, worker)
+
+    def _settle_each(self, items: list[tuple[str, Any, Any]], answer: Answer) -> None:
         answers: dict[str, Iterator[Any]] = {
             "commits": iter(answer.commits),
             "starts": iter(answer.starts),
             "accepts": iter(answer.accepts),
             "requests": iter(answer.requests),
         }
-        looked: list[Callable[[], None]] = []
         for kind, item, done in items:
             if kind == "commits":
                 _safely(done, next(answers[kind]), None)
-            elif kind == "looks":
-                looked += [done] if done is not None else []
-            else:
+            elif kind != "looks":
                 if kind == "groups":
                     result: Any = [next(answers["accepts"]) for _ in item]
                 else:
@@ -260,12 +271,6 @@ class Committer:
                     _safely(self.on_started, item)  # whoever asked may be gone by now; the instance runs all the same
                 if not done.done():
                     done.set_result(result)
-        if answer.accepts or answer.sent or answer.offers:
-            _safely(self.on_answer, answer)
-        for done in looked:
-            _safely(done)
-        if answer.fenced:
-            _safely(self.on_fenced, worker)
 
     def abandon(self) -> None:
         """For tests: forget everything, as a crash does. Whoever waits for an answer hears that the app is gone."""

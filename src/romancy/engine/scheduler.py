@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from romancy import hooks as h
 from romancy.core import failure as failures
-from romancy.core.clock import Clock
+from romancy.core.clock import Clock, stopwatch
 from romancy.core.history import Kind
 from romancy.core.model import SECOND, from_us
 from romancy.core.operations import ActivityCall, EventWait
@@ -41,6 +41,9 @@ _logger = logging.getLogger("romancy")
 WAIT_OUTCOMES: dict[int, str] = {Kind.EVENT_RECEIVED: "received", Kind.WAIT_TIMED_OUT: "timed_out"}
 MANY = 100
 """Instances fed in one go without a pause for the garbage collector: it would look at all that are in memory."""
+
+MOMENT = 0.002
+"""Seconds for which instances that become ready by their own commit are fed before anybody else has a turn."""
 
 
 class Scheduler:
@@ -104,8 +107,22 @@ class Scheduler:
 
     # --- running ----------------------------------------------------------------------------------------------------
     def _drain(self) -> None:
-        """Feed everybody who is ready. A plain callback of the loop."""
-        self._draining = False
+        """Feed everybody who is ready. A plain callback of the loop.
+
+        What is stored by the time `flush` returns may have made some ready again: they are fed without a turn of the
+        loop in between, for a moment.
+        """
+        until = stopwatch() + MOMENT
+        try:
+            self._feed()
+            while self._ready and stopwatch() < until:
+                self._feed()
+        finally:
+            self._draining = bool(self._ready)
+            if self._draining:
+                asyncio.get_running_loop().call_soon(self._drain)
+
+    def _feed(self) -> None:
         self.committer.gather()
         ready = len(self._ready)
         collect = ready > MANY and gc.isenabled()
@@ -120,9 +137,6 @@ class Scheduler:
         finally:
             if collect:
                 gc.enable()
-            if self._ready and not self._draining:
-                self._draining = True
-                asyncio.get_running_loop().call_soon(self._drain)
             self.committer.flush()
 
     def _activate(self, resident: Resident) -> None:

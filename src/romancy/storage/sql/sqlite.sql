@@ -27,6 +27,7 @@ INSERT INTO history (instance, n, kind, op, at, input, payload, event) VALUES (?
 -- name: append_entry
 INSERT INTO history (instance, n, kind, op, at, input, payload, event) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
 WHERE EXISTS (SELECT 1 FROM instances WHERE id = ?1 AND owner = ?9 AND version = ?10 AND status < 9)
+  AND EXISTS (SELECT 1 FROM workers WHERE id = ?9)
 ON CONFLICT DO NOTHING
 -- name: may_append
 SELECT 1 FROM instances WHERE id = ? AND owner = ? AND version = ? AND status < 9
