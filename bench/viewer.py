@@ -1,36 +1,68 @@
-"""What a viewer left open costs: `python -m bench.viewer [workflows]`.
+"""What a viewer left open costs: `python -m bench.viewer [blocks [database]]`.
 
-Runs one-activity workflows with nobody watching, and with a page open that listens to the stream and looks at its rows
-again whenever something changed, as the viewer's own page does. Both in turn, several times. What counts is the CPU
-time of this process for each workflow: unlike the rate it does not depend on what else the machine does.
+One-activity workflows run all the time, as many as will go. Meanwhile a page in another process is left open for a
+slice of time, then closed for one, and so on in the order open, closed, closed, open: what drifts (a growing file, a
+machine that warms up) falls on both alike. The page does as the viewer's own: it listens to the stream, and at most
+once a second looks again at its rows, but for those of what has ended, and asks how many are newer.
+
+Told are, as medians with their 95 % interval by bootstrap: the CPU time of this process (engine and viewer together)
+for each workflow, and the workflows done a second, as one ratio of open to closed for each block; and, for every slice
+with the page open, the CPU time of what the viewer does as a share of the whole. On a machine that does other things
+the first two need many blocks; the third hardly minds, but what the viewer makes slower elsewhere is not in it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import types
+from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from romancy import ActivityContext, App, WorkflowContext, activity, workflow
 from romancy.http import server
 
-ROUNDS = 5
+AT_ONCE = 200
+SLICE, SETTLE = 1.05, 0.3
+"""Seconds that are measured (about one look of the page), and those before that are not: it was opened or closed."""
+ORDER = (True, False, False, True)
 PAGE = """
-import httpx, re, sys, time
-with httpx.Client(base_url=sys.argv[1], timeout=60) as client:
-    ids = re.findall(r'<tr data-key="([^"]+)"', client.get("/viewer/").text)
-    with client.stream("GET", "/api/stream") as stream, httpx.Client(base_url=sys.argv[1], timeout=60) as rows:
-        last = 0.0
-        print("open", flush=True)
-        for line in stream.iter_lines():
-            if line.startswith("data: ") and time.monotonic() - last > 1:
-                last = time.monotonic()
-                rows.get("/viewer/rows", params={"id": ids})
-                rows.get("/viewer/newer")
+import html, httpx, re, sys, threading, time
+url = sys.argv[1]
+ROW = re.compile(r'<tr data-key="([^"]+)" data-position="[^"]*" class="(?!completed|failed|cancelled)')
+
+with httpx.Client(base_url=url, timeout=60) as client:
+    def watch(closing):
+        text = client.get("/viewer/").text
+        ids, top = ROW.findall(text), html.unescape(re.search(r'data-position="([^"]*)"', text)[1])
+        with httpx.Client(base_url=url, timeout=60) as live, live.stream("GET", "/api/stream") as stream:
+            last = 0.0
+            print("open", flush=True)
+            for line in stream.iter_lines():
+                if closing.is_set():
+                    break
+                if line.startswith("data: ") and time.monotonic() - last > 1:
+                    last = time.monotonic()
+                    if ids:
+                        ids = ROW.findall(client.get("/viewer/rows", params={"id": ids}).text)
+                    client.get("/viewer/newer", params={"top": top})
+        print("closed", flush=True)
+
+    for _ in sys.stdin:  # a line opens the page, the next one closes it
+        closing = threading.Event()
+        watching = threading.Thread(target=watch, args=(closing,))
+        watching.start()
+        sys.stdin.readline()
+        closing.set()
+        watching.join()
 """
 
 
@@ -44,44 +76,168 @@ async def one(ctx: WorkflowContext, n: int) -> int:
     return await step(ctx, n)
 
 
-async def cost(app: App, count: int) -> float:
-    """Microseconds of CPU for one workflow."""
-    begun = time.process_time()
-    handles = await asyncio.gather(*(app.start_workflow(one, n) for n in range(count)))
-    await asyncio.gather(*(handle.result() for handle in handles))
-    return 1e6 * (time.process_time() - begun) / count
+@dataclass
+class Slice:
+    """Microseconds of CPU for each workflow, workflows a second, and the viewer's share of the CPU."""
+
+    is_open: bool
+    cpu: float
+    rate: float
+    share: float
 
 
-async def main(count: int) -> None:
+class Meter:
+    """The CPU seconds of what the viewer does: its requests and stream, its reads, and the feed of changes."""
+
+    def __init__(self, app: App) -> None:
+        self.seconds = 0.0
+        asyncio.get_running_loop().set_task_factory(self._make_task)
+        feed: Any = app.engine.feed
+        feed.stored = self._timed(feed.stored)
+        catalog: Any = app.engine.storage.catalog
+        if hasattr(catalog, "_read"):  # SQLite's: they run in a thread of their own
+            read = catalog._read
+
+            def timed_read(job: Callable[..., Any]) -> Any:
+                return read(self._timed(job))
+
+            catalog._read = timed_read
+
+    def _timed(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(fn)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            begun = time.thread_time()
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                self.seconds += time.thread_time() - begun
+
+        return timed
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        if coro.__qualname__.endswith(("run_asgi", "Hub._run")):
+            coro = self._watched(coro)
+        made: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **options)
+        return made
+
+    @types.coroutine
+    def _watched(self, coro: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        go, value = self._timed(coro.send), None
+        while True:
+            try:
+                awaited = go(value)
+            except StopIteration as end:
+                return end.value
+            try:
+                value, go = (yield awaited), self._timed(coro.send)
+            except BaseException as error:
+                value, go = error, self._timed(coro.throw)
+
+
+@dataclass
+class Load:
+    """Workflows, one after the other in `AT_ONCE` places."""
+
+    app: App
+    meter: Meter
+    done: int = 0
+    is_over: bool = False
+
+    async def run(self) -> None:
+        await asyncio.gather(*(self._place() for _ in range(AT_ONCE)))
+
+    async def _place(self) -> None:
+        while not self.is_over:
+            await (await self.app.start_workflow(one, self.done)).result()
+            self.done += 1
+
+    async def measured(self, is_open: bool) -> Slice:
+        done, cpu, viewer, begun = self.done, time.process_time(), self.meter.seconds, time.perf_counter()
+        await asyncio.sleep(SLICE)
+        n, cpu = self.done - done, time.process_time() - cpu
+        return Slice(is_open, 1e6 * cpu / n, n / (time.perf_counter() - begun), (self.meter.seconds - viewer) / cpu)
+
+
+class Visitor:
+    """A process with a page that can be opened and closed."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process, self.is_open = process, False
+
+    async def want(self, is_open: bool) -> None:
+        if is_open != self.is_open:
+            self.is_open = is_open
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.write(b"\n")
+            said = (await self._process.stdout.readline()).strip()
+            assert said == (b"open" if is_open else b"closed"), f"the page did not do as it was told: {said!r}"
+
+    async def leave(self) -> None:
+        await self.want(False)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
+
+
+async def visitor(url: str) -> Visitor:
+    pipe = subprocess.PIPE
+    return Visitor(await asyncio.create_subprocess_exec(sys.executable, "-c", PAGE, url, stdin=pipe, stdout=pipe))
+
+
+Block = list[Slice]
+
+
+async def measure(app: App, blocks: int) -> list[Block]:
+    load = Load(app, Meter(app))
+    bound = server.listen("127.0.0.1", 0)
+    face = server.Face(app)
+    web = server.Server(face, app, lambda: None)
+    serving = asyncio.create_task(web.serve(sockets=[bound]))
+    running = asyncio.create_task(load.run())
+    page = await visitor(f"http://127.0.0.1:{bound.getsockname()[1]}")
+    await asyncio.sleep(3)  # warm
+    found: list[Block] = []
+    for n in range(blocks):
+        block: Block = []
+        for is_open in ORDER if n % 2 == 0 else [not is_open for is_open in ORDER]:
+            await page.want(is_open)
+            await asyncio.sleep(SETTLE)
+            block.append(await load.measured(is_open))
+        found.append(block)
+    await page.leave()
+    load.is_over = True
+    await running
+    face.drain()
+    web.should_exit = True
+    await serving
+    return found
+
+
+def interval(values: list[float]) -> str:
+    """The median, and where it is with 95 % certainty."""
+    pick = random.Random(1)
+    medians = sorted(statistics.median(pick.choices(values, k=len(values))) for _ in range(10_000))
+    return f"{statistics.median(values):+.1%} (95 %: {medians[250]:+.1%} to {medians[9749]:+.1%}; {len(values)} values)"
+
+
+def compare(name: str, unit: str, blocks: list[Block], of: Callable[[Slice], float]) -> None:
+    def mean(block: Block, is_open: bool) -> float:
+        return statistics.fmean(of(slice) for slice in block if slice.is_open is is_open)
+
+    closed, is_open = (statistics.median(mean(block, side) for block in blocks) for side in (False, True))
+    ratios = [mean(block, True) / mean(block, False) - 1 for block in blocks]
+    print(f"{name}: closed {closed:,.0f} {unit}, open {is_open:,.0f} {unit}: {interval(ratios)}")
+
+
+async def main(blocks: int, database: str | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        app = App(Path(folder) / "bench.db", workflows=[one])
-        bound = server.listen("127.0.0.1", 0)
-        async with app:
-            face = server.Face(app)
-            web = server.Server(face, app, lambda: None)
-            serving = asyncio.create_task(web.serve(sockets=[bound]))
-            await cost(app, count)  # warm
-            alone: list[float] = []
-            watched: list[float] = []
-            for _ in range(ROUNDS):
-                alone.append(await cost(app, count))
-                page = await _open(f"http://127.0.0.1:{bound.getsockname()[1]}")
-                watched.append(await cost(app, count))
-                page.terminate()
-                await page.wait()
-            face.drain()
-            web.should_exit = True
-            await serving
-    before, after = statistics.median(alone), statistics.median(watched)
-    print(f"alone {before:.0f} us, watched {after:.0f} us: {100 * (after / before - 1):+.1f} % (medians of {ROUNDS})")
-
-
-async def _open(url: str) -> asyncio.subprocess.Process:
-    page = await asyncio.create_subprocess_exec(sys.executable, "-c", PAGE, url, stdout=subprocess.PIPE)
-    assert page.stdout is not None
-    await page.stdout.readline()
-    return page
+        async with App(database or Path(folder) / "bench.db", workflows=[one]) as app:
+            found = await measure(app, blocks)
+    compare("CPU for each workflow", "us", found, lambda slice: slice.cpu)
+    compare("workflows a second", "/s", found, lambda slice: slice.rate)
+    print("the viewer's share of the CPU:", interval([s.share for block in found for s in block if s.is_open]))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 20_000))
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 60, sys.argv[2] if len(sys.argv) > 2 else None))

@@ -167,7 +167,7 @@ def started_entry(row: InstanceRow) -> HistoryEntry:
 
 def to_history(entry: Entry) -> HistoryEntry:
     kind = Kind(entry.kind) if entry.kind in set(Kind) else None
-    failed = kind == Kind.ACTIVITY_FAILED
+    failed = kind in (Kind.ACTIVITY_FAILED, Kind.ATTEMPT_FAILED)
     event = shown_event(entry.payload) if kind == Kind.EVENT_RECEIVED else None
     text = (entry.payload or b"").decode() if kind == Kind.CANCEL_REQUESTED else None
     return HistoryEntry(

@@ -33,6 +33,10 @@ class Place(Protocol):
         """Changes when anything does; None: somebody is at it."""
         ...
 
+    async def activity(self) -> list[str]:
+        """What the database is at, in words."""
+        ...
+
     async def has_waits(self, instance: str) -> bool: ...
     async def transactions(self) -> dict[int, int]:
         """Which transaction brought each event. Within one there is an order; between two only if one began later."""
@@ -59,6 +63,9 @@ class SQLitePlace:
 
     async def fingerprint(self) -> tuple[Any, ...] | None:
         return self._one(_FINGERPRINT)
+
+    async def activity(self) -> list[str]:
+        return [f"{self._one(_FINGERPRINT)}"]
 
     async def has_waits(self, instance: str) -> bool:
         return bool(self._one("SELECT count(*) FROM waits WHERE instance = ?", instance)[0])
@@ -95,6 +102,13 @@ class PostgresPlace:
         ):
             return None
         return tuple(await self._reader.fetchrow(_FINGERPRINT))
+
+    async def activity(self) -> list[str]:
+        rows = await self._reader.fetch(
+            "SELECT pid, state, wait_event_type, wait_event, now() - xact_start, pg_blocking_pids(pid), query "
+            "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        return [str(tuple(row))[:600] for row in rows]
 
     async def has_waits(self, instance: str) -> bool:
         return bool(await self._reader.fetchval("SELECT count(*) FROM waits WHERE instance = $1", instance))

@@ -21,6 +21,7 @@ from romancy import (
     ActivityContext,
     App,
     ReceivedEvent,
+    RetryPolicy,
     WaitTimeout,
     WorkflowContext,
     activity,
@@ -113,6 +114,28 @@ async def branches(ctx: WorkflowContext) -> list[str]:
     return list(found)
 
 
+@activity(retry=RetryPolicy(max_attempts=4, initial=0.2, backoff=2.0, jitter=0.0))
+async def reserve(ctx: ActivityContext, good_from: int) -> str:
+    await asyncio.sleep(0.08)
+    if ctx.attempt < good_from:
+        raise ConnectionError(f"the warehouse is busy ({ctx.attempt})")
+    return f"reserved by attempt {ctx.attempt}"
+
+
+@activity(retry=RetryPolicy(initial=3600))
+async def hourly(ctx: ActivityContext) -> None:
+    raise TimeoutError("the bank does not answer")
+
+
+@workflow
+async def stubborn(ctx: WorkflowContext, wait: bool = False) -> list[str]:
+    """Tries until it works: side by side, one that gives up, one that works at last."""
+    found = await asyncio.gather(reserve(ctx, 3), reserve(ctx, 9), slow(ctx, "a", 0.3), return_exceptions=True)
+    if wait:
+        await hourly(ctx)
+    return list(map(str, found))
+
+
 @workflow
 async def fails(ctx: WorkflowContext, text: str = "no way") -> None:
     """Fails."""
@@ -148,7 +171,7 @@ async def placed(ctx: WorkflowContext, event: ReceivedEvent[Any]) -> str:
     return str(event.data)
 
 
-WORKFLOWS = [payment, approval, reminder, branches, fails, echo, buy, fickle, placed]
+WORKFLOWS = [payment, approval, reminder, branches, stubborn, fails, echo, buy, fickle, placed]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from romancy.core.model import Status
 from romancy.viewer.words import STATUS_WORDS, span
-from tests.http.conftest import Live
+from tests.http.conftest import Live, eventually
 from tests.viewer.conftest import shot, visiting
 from tests.viewer.test_pages import stock
 
@@ -70,6 +70,7 @@ def test_spans_in_words(seconds: float, text: str) -> None:
 PAGES = {
     "instances": "/viewer/",
     "instance": "/viewer/instances/order-1",
+    "attempts": "/viewer/instances/stubborn-1",
     "waiting": "/viewer/waiting",
     "events": "/viewer/events",
     "unmatched": "/viewer/events?show=unmatched",
@@ -83,7 +84,9 @@ PAGES = {
 @pytest.mark.parametrize("width", [360, 1600])
 def test_no_page_scrolls_sideways(live: Live, browser: Browser, width: int, scheme: str) -> None:
     stock(live)
+    live.start("stubborn", True, id="stubborn-1")
     live.send("wrong", "payment.completed", data={"order": {"id": "ORD-9"}})
+    eventually(lambda: "hourly:1" in live.client.get("/viewer/instances/stubborn-1").text, 20)
     for look in visiting(browser, live, color_scheme=scheme):
         look.set_viewport_size({"width": width, "height": 800})
         for name, path in PAGES.items():

@@ -63,6 +63,31 @@ def test_new_instances_are_announced_and_nothing_jumps(live: Live, look: Page) -
     expect(look.locator("tbody tr").first).to_have_attribute("data-key", "new-2")
 
 
+def test_rows_of_what_has_ended_are_not_asked_for_again(live: Live, look: Page) -> None:
+    stock(live)
+    asked: list[str] = []
+    look.on("request", lambda request: asked.append(request.url))
+    look.goto("/viewer/")
+    expect(look.locator("#live")).to_have_text("live")
+    live.start("echo", id="new-1")
+    expect(look.locator("#newer")).to_have_text("1 new")
+    rows = [url for url in asked if "/viewer/rows" in url]
+    assert any("order-1" in url for url in rows)
+    assert not any("echo-1" in url or "failed-1" in url for url in rows)
+
+
+def test_the_page_of_what_has_ended_is_not_asked_for_again(live: Live, look: Page) -> None:
+    stock(live)
+    asked: list[str] = []
+    look.on("request", lambda request: asked.append(request.url))
+    look.goto("/viewer/instances/echo-1")
+    expect(look.locator("#live")).to_have_text("live")
+    look.evaluate("void (heard = new Promise((done) => { new EventSource('/api/stream').onmessage = done }))")
+    live.start("echo", id="new-1")
+    look.evaluate("heard.then(() => true)")
+    assert len([url for url in asked if "/viewer/instances/" in url]) == 1
+
+
 def test_the_filter_is_in_the_address(live: Live, look: Page) -> None:
     stock(live)
     look.goto("/viewer/")

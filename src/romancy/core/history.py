@@ -18,6 +18,8 @@ _CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
 _HUGE = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
 _LONG = 4000
 """Digits: Python refuses to read integers much longer."""
+MARKED_ATTEMPTS = 20
+"""Failed attempts of one activity that are kept in the history."""
 
 
 class Kind(IntEnum):
@@ -31,6 +33,11 @@ class Kind(IntEnum):
     CANCEL_REQUESTED = 6
     EVENT_SENT = 7
     """Not fed: a mark that the code, running on the entry before, sent this event."""
+    ATTEMPT_FAILED = 8
+    """Not fed: a mark that an attempt of this activity failed and another follows. `input` is of `pack_attempt`.
+
+    Only the first `MARKED_ATTEMPTS` of an activity leave one: it may be tried for ever, and a history must not grow so.
+    """
 
 
 @dataclass(slots=True)
@@ -67,6 +74,12 @@ def unpack_event(payload: bytes) -> Event:
     line, newline, data = payload.partition(b"\n")
     head: dict[str, Any] = json.loads(line)
     return Event(data=data if newline else None, **head)
+
+
+def pack_attempt(attempt: int, began: int | None, next_due: int) -> bytes:
+    """What a mark says of a failed attempt: which, when it was to begin where that is known, and when the next one."""
+    known = {} if began is None else {"began": began}
+    return json.dumps({"attempt": attempt, **known, "next": next_due}).encode()
 
 
 def is_json(content_type: str | None) -> bool:
@@ -140,13 +153,16 @@ def showable(payload: bytes | None) -> Any:
 
 
 def with_marks(entries: Iterable[Entry]) -> Iterator[tuple[Entry | None, dict[str, Entry]]]:
-    """(fact, marks that followed it) in order; first the marks of the very beginning, with no fact."""
+    """(fact, marks of what was sent after it) in order; first those of the very beginning, with no fact.
+
+    Failed attempts are left out: the code never hears of them.
+    """
     fact: Entry | None = None
     marks: dict[str, Entry] = {}
     for entry in entries:
         if entry.kind == Kind.EVENT_SENT:
             marks[entry.op] = entry
-            continue
-        yield fact, marks
-        fact, marks = entry, {}
+        elif entry.kind != Kind.ATTEMPT_FAILED:
+            yield fact, marks
+            fact, marks = entry, {}
     yield fact, marks

@@ -11,7 +11,7 @@ import asyncio
 import json
 import math
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context, ContextVar
 from typing import Any
 
@@ -137,19 +137,16 @@ class Instance:
         self._entries.append(entry)
         self._feed(entry, value)
 
-    def replay(self, entries: Iterable[Entry]) -> None:
+    def replay(self, entries: Sequence[Entry]) -> None:
         """Run the code over its recorded history; afterwards it stands where it stood."""
-        facts = with_marks(entries)
+        self.length = entries[-1].n if entries else 0
         self.replaying = True
         try:
-            _, self._marks = next(facts)
-            self.length += len(self._marks)
-            self._run(self._create)
-            self._expect_marks()
-            for entry, self._marks in facts:
-                assert entry is not None
-                self.length = entry.n + len(self._marks)
-                self._feed(entry, None)
+            for entry, self._marks in with_marks(entries):
+                if entry is None:
+                    self._run(self._create)
+                else:
+                    self._feed(entry, None)
                 self._expect_marks()
         finally:
             self.replaying = False
@@ -364,8 +361,7 @@ class Instance:
         return future
 
     def _open(self, operation: Operation) -> None:
-        self.ops[operation.id] = operation
-        self._opened[operation.id] = operation
+        self.ops[operation.id] = self._opened[operation.id] = operation
 
     def send(self, op: str, event: Event, identity: bytes) -> None:
         """Send an event with this activation's commit; on replay it has been sent already."""
@@ -377,9 +373,13 @@ class Instance:
             elif mark.input != identity:
                 self.halt(self._left_history(name_of(mark), f"sends {identity.decode()}"))
             return
-        self.length += 1
-        self._entries.append(Entry(self.length, Kind.EVENT_SENT, op, self.at, identity))
+        self.mark(Kind.EVENT_SENT, op, self.at, identity)
         self._sent.append(event)
+
+    def mark(self, kind: Kind, op: str, at: int, input: bytes, payload: bytes | None = None) -> None:
+        """Record what is not fed to the code."""
+        self.length += 1
+        self._entries.append(Entry(self.length, kind, op, at, input, payload))
 
     def halt(self, fault: NonDeterminismError) -> None:
         """Stop the code where it stands; no `except Exception` of the user's can catch this."""

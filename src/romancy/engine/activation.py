@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence, Set
 from romancy import hooks as h
 from romancy.core.activation import Activation
 from romancy.core.failure import Failure
-from romancy.core.history import Kind, pack_event
+from romancy.core.history import MARKED_ATTEMPTS, Kind, pack_attempt, pack_event
 from romancy.core.model import Event, from_us
 from romancy.core.operations import ActivityCall, EventWait, Operation, Timer
 from romancy.core.settling import fit
@@ -150,8 +150,13 @@ class Step:
         op = self.instance.ops.get(attempt.op)
         if not isinstance(op, ActivityCall):
             return
+        before = self.resident.attempts.get(op.id)
         self.record_attempt(attempt)
         if attempt.next_due is not None:
+            if attempt.n <= MARKED_ATTEMPTS:
+                began = op.since if before is None else before.next_due
+                about = pack_attempt(attempt.n, began, attempt.next_due)
+                self.instance.mark(Kind.ATTEMPT_FAILED, op.id, self.now, about, attempt.error)
             self.retries = [*self.retries, attempt]
             self._say(
                 h.ActivityRetryingInfo,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from romancy.app import App
 from romancy.core.failure import Failure
+from romancy.core.history import Kind
 from romancy.core.model import SECOND, Status, from_us
 from romancy.core.registry import WorkflowDefinition
 from romancy.errors import InstanceNotFound
@@ -28,6 +29,7 @@ from romancy.records import (
 from romancy.storage.catalog import WHOLE, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
 from romancy.storage.rows import triggered_id
 from romancy.viewer import replaying
+from romancy.viewer.attempts import failure_of
 from romancy.viewer.spans import Timeline, bars_of, draw
 
 CAP = 10_001
@@ -168,7 +170,7 @@ class Catalog:
         bars = bars_of(entries, waits, opened, from_us(row.created_at))
         until = self.now if row.finished_at is None else from_us(row.finished_at)
         timeline = draw(bars, from_us(row.created_at), until)
-        history = [(to_history(shown.entry), shown) for shown in entries]
+        history = [(_entry(shown), shown) for shown in entries]
         return Detail(to_instance(row, waits), whole, found, history, start, timeline)
 
     async def _reasons(self, whole: Whole) -> list[Reason]:
@@ -276,6 +278,13 @@ class Catalog:
         )
         short = [shown for shown in found if shown.size <= WHOLE]  # what was cut short can't be judged
         return Page([EventRecord(s.event, from_us(s.event.accepted_at), tuple(s.receivers)) for s in short], None)
+
+
+def _entry(shown: ShownEntry) -> HistoryEntry:
+    entry = shown.entry
+    if not shown.is_whole and entry.kind in (Kind.ACTIVITY_FAILED, Kind.ATTEMPT_FAILED):
+        entry = replace(entry, payload=failure_of(entry.payload).encode())
+    return to_history(entry)
 
 
 def _row(row: Summary, waits: Sequence[Wait]) -> Row:

@@ -42,8 +42,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    tools = "span stamp absolute pretty brief cut error_line narrowing waited_for place count url_part".split()
-    made.filters.update({name: getattr(words, name) for name in tools})
+    tools = "span lasting stamp absolute pretty brief cut error_line narrowing waited_for attempt_words place count"
+    made.filters.update({name: getattr(words, name) for name in (*tools.split(), "url_part")})
     cast("dict[str, Any]", made.globals).update(STATUS_WORDS=words.STATUS_WORDS, version=version())
     return made
 

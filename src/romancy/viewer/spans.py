@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from romancy.core.history import Kind
 from romancy.core.model import from_us
 from romancy.records import Wait
 from romancy.storage.catalog import ShownEntry
+from romancy.viewer.attempts import Attempt, Failed, attempts_of, failed_attempts
 
 MOST = 300
 """Bars that are drawn."""
@@ -45,6 +46,19 @@ class Bar:
     n: int | None = None
     is_guess: bool = False
     """When it began is not recorded; it is taken for when the entry before was."""
+    attempts: Sequence[Attempt] = ()
+    """Where there was more than one."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """An attempt in its place, percent of the width; and the rest that followed it."""
+
+    attempt: Attempt
+    x: float
+    width: float
+    seconds: float
+    rest: float
 
 
 @dataclass(frozen=True)
@@ -56,6 +70,7 @@ class Drawn:
     width: float
     seconds: float
     is_open: bool
+    pieces: Sequence[Piece] = ()
 
 
 @dataclass(frozen=True)
@@ -68,6 +83,7 @@ class Timeline:
     end: datetime
     left_out: int
     has_guesses: bool
+    has_attempts: bool
 
 
 def bars_of(
@@ -94,7 +110,29 @@ def bars_of(
         if start.over is not None and op not in seen
     ]
     found += [Bar(wait.wait_id, wait.kind, "open", wait.since, None) for wait in waits if wait.wait_id not in seen]
-    return sorted(found, key=lambda bar: (bar.begin, bar.n or 2**62))
+    return sorted(_with_attempts(found, failed_attempts(entries)), key=lambda bar: (bar.begin, bar.n or 2**62))
+
+
+def _with_attempts(bars: Sequence[Bar], failed: Mapping[str, Sequence[Failed]]) -> list[Bar]:
+    """Bars of what was tried several times in pieces. What has marks only is drawn as far as they go."""
+    known = {bar.label for bar in bars if bar.kind != "mark"}
+    alone = [
+        Bar(op, "activity", "tried", marks[0].began or marks[0].at, marks[-1].at)
+        for op, marks in failed.items()
+        if op not in known
+    ]
+    return [
+        _in_pieces(bar, failed[bar.label]) if bar.label in failed and bar.kind != "mark" else bar
+        for bar in (*bars, *alone)
+    ]
+
+
+def _in_pieces(bar: Bar, failed: Sequence[Failed]) -> Bar:
+    first = failed[0]
+    is_guess = bar.is_guess and (first.attempt > 1 or first.began is None)
+    begin = min(bar.begin if not bar.is_guess or first.began is None else first.began, first.at)
+    attempts = attempts_of(failed, begin, bar.end, bar.outcome, bar.n)
+    return replace(bar, begin=begin, is_guess=is_guess, attempts=attempts)
 
 
 def draw(bars: Sequence[Bar], began: datetime, until: datetime) -> Timeline:
@@ -103,13 +141,25 @@ def draw(bars: Sequence[Bar], began: datetime, until: datetime) -> Timeline:
     begin = kept[0].begin if len(kept) < len(bars) else began
     end = max([until, *(bar.end for bar in kept if bar.end is not None)])
     whole = max((end - begin).total_seconds(), 0.001)
+
+    def percent(since: datetime, to: datetime) -> float:
+        return round(100 * (to - since).total_seconds() / whole, 4)
+
+    def piece(attempt: Attempt, following: datetime) -> Piece:
+        over = attempt.end or end
+        place = percent(begin, attempt.begin), percent(attempt.begin, over)
+        return Piece(attempt, *place, (over - attempt.begin).total_seconds(), max(0.0, percent(over, following)))
+
     drawn: list[Drawn] = []
     for bar in kept:
-        seconds = ((bar.end or end) - bar.begin).total_seconds()
-        x = 100 * (bar.begin - begin).total_seconds() / whole
-        drawn.append(Drawn(bar, round(x, 4), round(100 * seconds / whole, 4), seconds, bar.end is None))
+        over = bar.end or end
+        begun = [attempt for attempt in bar.attempts if attempt.begin <= end]
+        pieces = [piece(a, b) for a, b in zip(begun, [*(a.begin for a in begun[1:]), over], strict=False)]
+        place = percent(begin, bar.begin), percent(bar.begin, over)
+        drawn.append(Drawn(bar, *place, (over - bar.begin).total_seconds(), bar.end is None, pieces))
     ticks = [(round(100 * i / _TICKS, 3), _tick(begin + (end - begin) * i / _TICKS, whole)) for i in range(_TICKS + 1)]
-    return Timeline(drawn, ticks, begin, end, len(bars) - len(kept), any(bar.is_guess for bar in kept))
+    guesses, attempts = any(bar.is_guess for bar in kept), any(bar.attempts for bar in kept)
+    return Timeline(drawn, ticks, begin, end, len(bars) - len(kept), guesses, attempts)
 
 
 def _tick(moment: datetime, whole: float) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 from romancy.core.matching import Filter
-from romancy.records import Wait
+from romancy.core.model import from_us
+from romancy.records import HistoryEntry, Wait
 
 _UNITS = ((60, 1, "s"), (3600, 60, "min"), (172_800, 3600, "h"), (63_072_000, 86_400, "d"))
 _YEAR = 31_536_000
@@ -30,6 +31,11 @@ def span(seconds: float) -> str:
     small, small_name = _FINER[name]
     rest = int(seconds % unit // small)
     return f"{words} {rest} {small_name}" if rest else words
+
+
+def lasting(seconds: float) -> str:
+    """A length of time that does not tick, and so may be exact: `1.35 s`."""
+    return f"{seconds:.2f} s" if 1 <= seconds < 59.99 else span(seconds)
 
 
 def stamp(moment: datetime) -> str:
@@ -73,6 +79,13 @@ def waited_for(stored: Any) -> str:
     where = [f"{'.'.join(map(str, path))} = {json.dumps(value, default=str)}" for path, value in narrow.where]
     where += [f"{name} = {want!r}" for name, want in (("subject", narrow.subject), ("source", narrow.source)) if want]
     return "\n".join([types, *where])
+
+
+def attempt_words(entry: HistoryEntry) -> str:
+    """What a failed attempt's mark says of time: `ran for 120 ms; the next was due 2 s later`."""
+    rest = f"the next was due {lasting((from_us(entry.input['next']) - entry.at).total_seconds())} later"
+    began = entry.input.get("began")
+    return rest if began is None else f"ran for {lasting((entry.at - from_us(began)).total_seconds())}; {rest}"
 
 
 def cut(text: str, limit: int) -> str:

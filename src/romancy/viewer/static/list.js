@@ -3,11 +3,12 @@ import { page, part, root } from "./api.js";
 import { morph } from "./morph.js";
 
 const AT_A_TIME = 4000; // characters of ids in one address
+export const FINAL = ".completed, .failed, .cancelled"; // what has ended so never changes again
 
 export async function refresh(ids) {
   const table = document.getElementById("instances");
   const rows = new Map([...table.querySelectorAll("tbody tr")].map((row) => [row.dataset.key, row]));
-  const wanted = [...rows.keys()].filter((id) => ids === "all" || ids.has(id));
+  const wanted = [...rows.keys()].filter((id) => (ids === "all" || ids.has(id)) && !rows.get(id).matches(FINAL));
   for (const some of portions(wanted)) {
     const fresh = await page(`${root}/viewer/rows?${some.join("&")}`);
     for (const from of fresh?.querySelectorAll("tr") ?? []) replace(rows.get(from.dataset.key), from);

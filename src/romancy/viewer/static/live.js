@@ -74,6 +74,7 @@ async function look() {
 async function refresh(ids) {
   const one = document.body.dataset.page === "instance";
   if (one && ids !== "all" && !ids.has(shown())) return;
+  if (one && document.querySelector(".head .badge")?.matches(list.FINAL)) return;
   if (!document.querySelector("[data-live-part], [data-steady]")) return;
   const fresh = await page(location.href);
   if (!fresh) return;

@@ -1,0 +1,86 @@
+"""The attempts of an activity that was tried more than once, from the marks its failures left. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic_core import from_json
+
+from romancy.core.failure import Failure
+from romancy.core.history import MARKED_ATTEMPTS, Kind
+from romancy.core.model import from_us
+from romancy.storage.catalog import ShownEntry
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A mark: this attempt failed. `began` None: nobody knows when it began."""
+
+    attempt: int
+    began: datetime | None
+    at: datetime
+    next: datetime
+    n: int
+    error: str
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt. `end` None: it is under way, or will be. `n`: the entry that ended it."""
+
+    name: str
+    outcome: str
+    begin: datetime
+    end: datetime | None
+    n: int | None
+    error: str = ""
+
+
+def failed_attempts(entries: Sequence[ShownEntry]) -> Mapping[str, Sequence[Failed]]:
+    """The marks, by activity."""
+    found: dict[str, list[Failed]] = {}
+    for shown in entries:
+        if shown.entry.kind == Kind.ATTEMPT_FAILED:
+            found.setdefault(shown.entry.op, []).append(_read(shown))
+    return found
+
+
+def _read(shown: ShownEntry) -> Failed:
+    entry = shown.entry
+    about = json.loads(entry.input or b"{}")
+    began, failure = about.get("began"), failure_of(entry.payload)
+    return Failed(
+        about["attempt"],
+        None if began is None else from_us(began),
+        from_us(entry.at),
+        from_us(about["next"]),
+        entry.n,
+        f"{failure.error_type}: {failure.message}",
+    )
+
+
+def failure_of(payload: bytes | None) -> Failure:
+    """A stored failure, as far as it was read: of one that was cut short, its beginning."""
+    found: dict[str, Any] = from_json(payload or b"{}", allow_partial="trailing-strings")
+    return Failure(found.get("error_type", ""), found.get("message", ""), found.get("traceback", ""))
+
+
+def attempts_of(
+    failed: Sequence[Failed], begin: datetime, end: datetime | None, outcome: str, n: int | None
+) -> list[Attempt]:
+    """Each failed attempt, and the last one as the activity itself ended; none where it ended before that began."""
+    found: list[Attempt] = []
+    due = begin
+    for mark in failed:
+        began = due if mark.began is None else mark.began
+        found.append(Attempt(f"attempt {mark.attempt}", "failed", min(began, mark.at), mark.at, mark.n, mark.error))
+        due = mark.next
+    if end is None or due < end:
+        last = failed[-1].attempt + 1
+        name = f"attempt {last}" if last <= MARKED_ATTEMPTS else f"attempt {last} and those after it"
+        found.append(Attempt(name, outcome, due, end, n))
+    return found
