@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from itertools import product
+from math import factorial, prod
 from typing import Any
+
+import pytest
 
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.postgres.statements import Statement
 
-MANY = 60
+MANY, THOROUGH = 60, 6_000
+"""How many orders are tried at most."""
+patient = pytest.mark.timeout(3600 if os.environ.get("ROMANCY_TEST_THOROUGH") else 120)
 
 
 class Gate:
@@ -71,34 +76,43 @@ class Gate:
         self._connections.write = self._through  # type: ignore[method-assign]
 
 
-def schedules(first: int, second: int) -> list[tuple[int, ...]]:
-    """Every order in which so many steps of two actors can happen; a choice, the same each time, if they are many.
+def schedules(*counts: int) -> list[tuple[int, ...]]:
+    """Every order in which so many steps of each actor can happen; a choice, the same each time, if they are many.
 
-    With ROMANCY_TEST_THOROUGH set, always every one.
+    With ROMANCY_TEST_THOROUGH set the choice is so big that for two actors it is nearly always every one.
     """
-    found = [
-        tuple(1 if n in places else 0 for n in range(first + second))
-        for places in combinations(range(first + second), second)
-    ]
-    return _some(found)
+    return _some([counts])
 
 
-def deaths(first: int, second: int, actor: int) -> list[tuple[int, ...]]:
-    """Every way for one of two actors to die before its end: what happened up to then."""
-    return _some(
-        [
-            tuple(1 if n in places else 0 for n in range(a + b))
-            for a in range(first + (actor == 1))
-            for b in range(second + (actor == 0))
-            for places in combinations(range(a + b), b)
-        ]
-    )
+def deaths(*counts: int, actor: int) -> list[tuple[int, ...]]:
+    """Every way for one of the actors to die before its end: what happened up to then."""
+    ends = product(*(range(count + (n != actor)) for n, count in enumerate(counts)))
+    return _some(list(ends))
 
 
-def _some(found: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    if len(found) <= MANY or os.environ.get("ROMANCY_TEST_THOROUGH"):
-        return found
-    return random.Random(0).sample(found, MANY)
+def _some(ends: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    limit = THOROUGH if os.environ.get("ROMANCY_TEST_THOROUGH") else MANY
+    if sum(_how_many(counts) for counts in ends) <= limit:
+        return [order for counts in ends for order in _orders(counts)]
+    chance, found = random.Random(0), dict[tuple[int, ...], None]()
+    while len(found) < limit:
+        order = [actor for actor, count in enumerate(chance.choice(ends)) for _ in range(count)]
+        chance.shuffle(order)
+        found[tuple(order)] = None
+    return list(found)
+
+
+def _how_many(counts: Sequence[int]) -> int:
+    return factorial(sum(counts)) // prod(map(factorial, counts))
+
+
+def _orders(counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    if not any(counts):
+        yield ()
+    for actor, count in enumerate(counts):
+        if count:
+            for rest in _orders((*counts[:actor], count - 1, *counts[actor + 1 :])):
+                yield (actor, *rest)
 
 
 async def play(schedule: Sequence[int], gates: Sequence[Gate]) -> None:

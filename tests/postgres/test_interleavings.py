@@ -12,9 +12,10 @@ from romancy.core.matching import Filter
 from romancy.storage.postgres import dispatching
 from romancy.storage.protocol import Answer, Commit
 from tests.postgres.conftest import Place
-from tests.postgres.gates import Gate, deaths, play, schedules
+from tests.postgres.gates import Gate, deaths, patient, play, schedules
 from tests.storage.conftest import Database, offers
 
+pytestmark = patient
 FILTERS = {"unfiltered": None, "filtered": Filter.build(where={"n": 1})}
 
 

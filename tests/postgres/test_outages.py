@@ -40,7 +40,7 @@ async def held_up(place: Place, db: Database) -> tuple[Any, Any, asyncio.Task[An
     raw, batch = await place.raw(), big_batch(db)
     transaction = raw.transaction()
     await transaction.start()
-    await raw.execute("SELECT 1 FROM instances WHERE id = 'a' FOR UPDATE")
+    await raw.execute("UPDATE instances SET updated_at = updated_at WHERE id = 'a'")
     submitted = asyncio.ensure_future(db.submit(batch))
     spy = await place.raw()
     async with asyncio.timeout(10):
@@ -124,6 +124,34 @@ async def test_a_statement_that_takes_too_long(place: Place, monkeypatch: pytest
         await submitted
     await transaction.rollback()
     await check(db, batch)
+
+
+async def test_a_serialization_failure(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only at another isolation level than ours can there be one: then the batch is simply submitted again."""
+    monkeypatch.setitem(connection._SETTINGS, "default_transaction_isolation", "repeatable read")
+    db = await place.worker("me")
+    batch, transaction, submitted = await held_up(place, db)
+    await transaction.commit()
+    with pytest.raises(TransientError, match="could not serialize access"):
+        await submitted
+    await check(db, batch)
+
+
+async def test_the_isolation_level_is_ours_whatever_the_database_prefers(place: Place) -> None:
+    """The protocol is proved for READ COMMITTED; a stricter level would only make work stumble."""
+    raw = await place.raw()
+    role = f"strict_{place.schema}"
+    await raw.execute(
+        f"CREATE ROLE {role} LOGIN SUPERUSER; ALTER ROLE {role} SET default_transaction_isolation = serializable"
+    )
+    try:
+        place.url = place.url.replace("postgres@", f"{role}@")
+        storage = await place.storage()
+        async with storage._connections.transaction() as ours:
+            assert await ours.fetchval("SHOW transaction_isolation") == "read committed"
+        await storage.close()
+    finally:
+        await raw.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 # --- what is never taken ---------------------------------------------------------------------------------------------

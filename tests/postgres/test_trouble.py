@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+import subprocess
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -134,7 +137,57 @@ async def load(app: App) -> list[int]:
 async def test_trouble_is_told_once_and_gone_through(
     server: Breakable, raw: Any, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trouble, words = TROUBLES[name]
+    await go_through(server, raw, *TROUBLES[name], caplog)
+
+
+async def test_a_disk_that_is_really_full(server: Breakable, raw: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Histories are on a small disk of their own, and somebody fills it."""
+    with small_disk(server) as folder:
+        await raw.execute(f"CREATE TABLESPACE small LOCATION '{folder / 'tables'}'")
+        try:
+
+            @asynccontextmanager
+            async def full(server: Breakable, raw: Any) -> AsyncGenerator[None, None]:
+                await raw.execute("ALTER TABLE history SET TABLESPACE small")
+                await raw.execute("ALTER INDEX history_pkey SET TABLESPACE small")
+                fill(folder / "junk")
+                yield
+                (folder / "junk").unlink()
+
+            await go_through(server, raw, full, "its disk is full; work goes on when there is room again", caplog)
+        finally:
+            await raw.execute("DROP SCHEMA romancy CASCADE; CHECKPOINT")
+            await raw.execute("DROP TABLESPACE small")
+
+
+@contextmanager
+def small_disk(server: Breakable) -> Generator[Path]:
+    folder = Path(server.folder).parent / f"{Path(server.folder).name}-small"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True)
+    try:
+        if mounted.returncode:
+            pytest.skip(f"a disk can't be mounted here: {mounted.stderr.decode().strip()}")
+        (folder / "tables").mkdir()
+        owner = Path(server.folder).stat()
+        for each in (folder, folder / "tables"):
+            os.chown(each, owner.st_uid, owner.st_gid)
+        yield folder
+    finally:
+        if not mounted.returncode:
+            subprocess.run(["umount", folder], check=True)
+        folder.rmdir()
+
+
+def fill(file: Path) -> None:
+    with suppress(OSError), file.open("wb", buffering=0) as junk:
+        while True:
+            junk.write(b"x" * 4096)
+
+
+async def go_through(
+    server: Breakable, raw: Any, trouble: Trouble, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING, "romancy"):
         async with App(server.url, workflows=[steps]) as app:
             loading = asyncio.ensure_future(load(app))

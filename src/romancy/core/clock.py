@@ -13,6 +13,10 @@ _RECHECK = 1.0
 """An alarm looks at the wall clock at least this often (seconds), so that a stepped clock is noticed."""
 
 
+_TICKING: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+"""Where there is one that also counts while the machine is suspended."""
+
+
 class Alarm(Protocol):
     """A call that is due at some time and may still be called off."""
 
@@ -27,10 +31,35 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's wall clock; alarms ring on the running event loop."""
+    """The machine's wall clock, or that of the database once it follows one; alarms ring on the running event loop."""
+
+    def __init__(self) -> None:
+        self._offset: int | None = None
+        self._reached = 0
 
     def now(self) -> int:
+        if self._offset is None:
+            return self.wall()
+        self._reached = max(self._reached, ticks() + self._offset)
+        return self._reached
+
+    def wall(self) -> int:
+        """What this machine thinks."""
         return time.time_ns() // 1000
+
+    def follow(self, said: int, asked: int) -> None:
+        """A database said what time it is, just now; the question was put when our ticks were `asked`.
+
+        It had that time somewhere in between, so it is as late there now as it said, or later: whoever goes by that
+        is never early. Nothing changes while it may be right as it is, so that a slow answer does no harm.
+        """
+        least, most = said - ticks(), said - asked
+        if self._offset is not None:
+            if least <= self._offset <= most:
+                return
+            if self._offset - most > SECOND:
+                self._reached = 0  # it was set back; what is less is only that our ticks are quicker, and is waited out
+        self._offset = least
 
     def call_at(self, due: int, callback: Callable[[], None]) -> Alarm:
         return _SystemAlarm(self, due, callback)
@@ -57,6 +86,10 @@ class _SystemAlarm:
         self._handle.cancel()
 
 
-def stopwatch() -> float:
-    """Monotonic seconds, for measuring how long something took."""
-    return time.perf_counter()
+def ticks() -> int:
+    """Microseconds that nobody can set, since some moment or other."""
+    return time.clock_gettime_ns(_TICKING) // 1000 if _TICKING is not None else time.monotonic_ns() // 1000
+
+
+stopwatch = time.perf_counter
+"""Monotonic seconds, for measuring how long something took."""

@@ -64,15 +64,15 @@ class PostgresStorage:
             raise ValueError(f"a schema's name has 1 to 63 bytes, got {schema!r}")
         self.url, self.schema = url, schema
         self.on_foreign_change: Callable[[], None] | None = None
-        self._connections = Connections(url, Statements(schema, relaxed=durability == "normal"))
+        self._clock = clock or SystemClock()
+        self._connections = Connections(url, Statements(schema, relaxed=durability == "normal"), self._clock)
         self._announcer = Announcer(self._connections)
         self._listener = Listener(notify_url or url if listen else None, schema, self._announcer.sender, self._changed)
         self._writer = BatchWriter(self._connections, self._tell)
-        self._owning = Owning(self._connections, self._listener, clock or SystemClock())
+        self._owning = Owning(self._connections, self._listener, self._clock)
         self._reading = Reading(self._connections)
         self.catalog = PostgresCatalog(self._connections)
         self._loads = Loads(self._connections)
-        self._clock = clock or SystemClock()
         self._workflows: Collection[str] = ()
         self._swept = float("-inf")
         self._commits: set[asyncio.Task[Answer]] = set()
@@ -84,6 +84,7 @@ class PostgresStorage:
         await self._connections.open()
         try:
             await migrate(self._connections, self.schema)
+            await self._connections.do_timed("tell_time")  # before anybody asks what time it is
             await self._listener.open()
         except BaseException:
             await self.close()

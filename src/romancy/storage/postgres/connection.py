@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from romancy.core.clock import Clock, SystemClock, ticks
 from romancy.errors import StorageError
 from romancy.storage.postgres.driver import FAILED, LOST, asyncpg
 from romancy.storage.postgres.statements import Statement, Statements
@@ -16,7 +17,12 @@ MAX_CONNECTIONS = 5
 """One for the group commit, the others for what follows it and for reads."""
 STATEMENT_TIMEOUT = 30.0
 ACQUIRE_TIMEOUT = 10.0
-_SETTINGS = {"plan_cache_mode": "force_generic_plan", "jit": "off", "application_name": "romancy"}
+_SETTINGS = {
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+    "default_transaction_isolation": "read committed",
+    "application_name": "romancy",
+}
 """Our statements are long, and the best plan for them is always the same: planning each anew takes most of the time."""
 _VALUES, _MISTAKES = ("22", "23", "54"), ("0A", "42")
 """Classes of errors that say something about what was asked, and would say it again; all others are outages."""
@@ -25,8 +31,9 @@ _VALUES, _MISTAKES = ("22", "23", "54"), ("0A", "42")
 class Connections:
     """Runs statements on whichever connection is free."""
 
-    def __init__(self, url: str, statements: Statements) -> None:
+    def __init__(self, url: str, statements: Statements, clock: Clock | None = None) -> None:
         self._url, self.statements = url, statements
+        self._clock = clock if isinstance(clock, SystemClock) else None  # one that a test turns follows nobody
         self.name = without_password(url)
         self._pool: Any = None
 
@@ -93,6 +100,14 @@ class Connections:
                 await pool.expire_connections()  # this server is not the primary any more: connect anew
             raise self.explain(error) from error
 
+    async def write_timed(self, statement: Statement, given: Mapping[str, Any]) -> list[Any]:
+        """Run once something whose rows say in `now` how late it is on the server: our clock follows it."""
+        asked = ticks()
+        rows = await self.write(statement, given)
+        if rows and self._clock is not None:
+            self._clock.follow(rows[0]["now"], asked)
+        return rows
+
     async def read(self, statement: Statement, given: Mapping[str, Any]) -> list[Any]:
         """Run something that may as well run twice: a connection that died while idle is no news to anybody."""
         try:
@@ -104,6 +119,9 @@ class Connections:
 
     async def do(self, name: str, /, **given: Any) -> list[Any]:
         return await self.write(self.statements.get(name), given)
+
+    async def do_timed(self, name: str, /, **given: Any) -> list[Any]:
+        return await self.write_timed(self.statements.get(name), given)
 
     async def ask(self, name: str, /, **given: Any) -> list[Any]:
         return await self.read(self.statements.get(name), given)

@@ -35,7 +35,7 @@ class Owning:
         await self.announce(triggers, workflows)
         session = await self._listener.hold(worker)
         try:
-            await self._connections.do(
+            await self._connections.do_timed(
                 "insert_worker",
                 worker=worker,
                 host=socket.gethostname(),
@@ -60,8 +60,8 @@ class Owning:
 
     async def renew(self, worker: str, lease: int) -> bool:
         session = self._listener.holds(worker)
-        rows = await self._connections.do("renew_worker", worker=worker, lease=lease, session=session, now=self._now())
-        return bool(rows)
+        given = {"worker": worker, "lease": lease, "session": session, "now": self._now()}
+        return bool(await self._connections.do_timed("renew_worker", **given))
 
     async def release(self, worker: str) -> None:
         """Hand everything back at once, however much it is: others claim what they need when they need it."""

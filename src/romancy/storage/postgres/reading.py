@@ -131,12 +131,26 @@ class Reading:
         limit: int,
         cursor: tuple[Any, ...] | None,
     ) -> list[InstanceRow]:
-        """Newest first; `cursor` is (created_at, id) of the last one shown."""
+        """Newest first; `cursor` is (created_at, id) of the last one shown. Each status has its place in the index."""
+        found: list[InstanceRow] = []
+        for each in dict.fromkeys(status) or (None,):
+            found += await self._instances(each, workflow, text, started_after, limit, cursor)
+        return sorted(found, key=lambda row: (row.created_at, row.id.encode()), reverse=True)[:limit]
+
+    async def _instances(
+        self,
+        status: Status | None,
+        workflow: str | None,
+        text: str | None,
+        started_after: int | None,
+        limit: int,
+        cursor: tuple[Any, ...] | None,
+    ) -> list[InstanceRow]:
         where: list[str] = []
         given: dict[str, Any] = {"limit": limit}
-        if status:
-            where.append("status = ANY(:status::smallint[])")
-            given["status"] = [STATUS_CODES[s] for s in status]
+        if status is not None:
+            where.append("status = :status::smallint")
+            given["status"] = STATUS_CODES[status]
         if workflow is not None:
             where.append("workflow = :workflow::text")
             given["workflow"] = workflow

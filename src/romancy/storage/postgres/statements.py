@@ -62,7 +62,7 @@ class Statements:
     def _write(self, pieces: Sequence[str]) -> Statement:
         steps = "touches" in pieces or "steps" in pieces
         senders = "WHERE sender IS NULL" + (" OR sender IN (SELECT id FROM applied)" if steps else "")
-        results = ["(SELECT count(*) FROM fence) AS alive"]
+        results = ["(SELECT count(*) FROM fence) AS alive", "{time} AS now"]
         results += [_RESULTS["applied"]] if steps else []
         results += [_RESULTS["appended"]] if "appended" in pieces else []
         results += [_RESULTS["started"]] if "starts" in pieces else []

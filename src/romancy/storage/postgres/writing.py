@@ -76,7 +76,8 @@ class BatchWriter:
         columns = Columns(batch, self.shapes, self.looker.settled)
         if not columns.pieces and (batch.looks or batch.worker is None):
             return None
-        [row] = await self._connections.write(self._connections.statements.write(columns.pieces), columns.given)
+        statement = self._connections.statements.write(columns.pieces)
+        [row] = await self._connections.write_timed(statement, columns.given)
         return row
 
     # --- starts and commits -----------------------------------------------------------------------------------------

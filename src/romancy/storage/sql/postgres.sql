@@ -154,7 +154,7 @@ accepted AS (INSERT INTO romancy.events
   SELECT seq, source, id, type, subject, time, target, attrs, data, :token::bytea, accepted_at, expires_at FROM numbered
   {senders} ORDER BY source, id, seq ON CONFLICT (source, id) DO NOTHING RETURNING source, id, seq),
 undispatched AS (INSERT INTO romancy.undispatched (event, seen, unfit, at)
-  SELECT seq, pg_current_snapshot(), n.unfit, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+  SELECT seq, pg_current_snapshot(), n.unfit, {time}
   FROM accepted JOIN numbered n USING (seq) WHERE n.expires_at IS NULL OR n.expires_at > :at::bigint)
 
 -- name: resolve_commits
@@ -231,7 +231,7 @@ SELECT fresh.ok, r.* FROM fresh LEFT JOIN (
 -- name: left_undispatched
 SELECT e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at, u.unfit
 FROM romancy.undispatched u JOIN romancy.events e ON e.seq = u.event
-WHERE u.at < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - :age::bigint ORDER BY u.event LIMIT 500
+WHERE u.at < {time} - :age::bigint ORDER BY u.event LIMIT 500
 
 -- name: insert_shape
 INSERT INTO romancy.shapes (type, fields) VALUES (:type::text, :fields::text) ON CONFLICT DO NOTHING

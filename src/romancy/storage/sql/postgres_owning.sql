@@ -12,10 +12,10 @@ ON CONFLICT (type, workflow) DO UPDATE SET timeout = excluded.timeout
 WHERE triggers.timeout IS DISTINCT FROM excluded.timeout
 -- name: insert_worker
 INSERT INTO romancy.workers (id, host, until, started_at, has_session)
-SELECT :worker::text, :host::text, now + :lease::bigint, now, :session::boolean FROM {now}
+SELECT :worker::text, :host::text, now + :lease::bigint, now, :session::boolean FROM {now} RETURNING started_at AS now
 -- name: renew_worker
 UPDATE romancy.workers SET until = now + :lease::bigint, has_session = :session::boolean FROM {now}
-WHERE id = :worker::text RETURNING id
+WHERE id = :worker::text RETURNING now
 -- name: other_workers
 SELECT id, until < now AS ended, has_session FROM romancy.workers, {now} WHERE id <> :worker::text
 -- name: session_locks
@@ -30,7 +30,11 @@ INSERT INTO romancy.orphans (id, at, clean) SELECT id, now, clean FROM gone ON C
 -- name: delete_spent_orphans
 DELETE FROM romancy.orphans o WHERE NOT EXISTS (SELECT 1 FROM romancy.instances i WHERE i.owner = o.id AND i.status < 9)
 -- name: now
-(SELECT coalesce(:now::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS clock
+(SELECT coalesce(:now::bigint, {time}) AS now) AS clock
+-- name: time
+(extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+-- name: tell_time
+SELECT {time} AS now
 
 -- Reads only, so that a sweep that finds nothing writes nothing. ORDER BY makes it go by the index, also when the
 -- planner believes that there is plenty and any row will do.
@@ -210,15 +214,17 @@ UNION ALL SELECT 6, id, deadline, input_kind, NULL, NULL, owner, error, NULL, NU
 UNION ALL SELECT 7, id, NULL, NULL, NULL, NULL, description, NULL, NULL, NULL, NULL
   FROM romancy.instances WHERE id = ANY(:ids) AND description IS NOT NULL
 ORDER BY part, instance, a, text
+-- By id, however many are finished beside it: a planner that reads both in order would read all of those first.
 -- name: waits
 SELECT instance, workflow, op, kind, spec, created_at, due_at, location, error FROM (
   (SELECT w.instance, i.workflow, w.op, CASE WHEN w.spec = '' THEN 'timer' ELSE 'event' END AS kind, w.spec,
     w.created_at, w.due_at, w.location, NULL::bytea AS error
-  FROM romancy.waits w JOIN romancy.instances i ON i.id = w.instance {waits}
+  FROM romancy.waits w CROSS JOIN LATERAL (SELECT workflow FROM romancy.instances WHERE id = w.instance OFFSET 0) i {waits}
   ORDER BY w.instance, w.op LIMIT :limit::integer)
   UNION ALL
   (SELECT a.instance, i.workflow, a.op, 'retry', ''::bytea, a.first_at, a.next_due, '', a.error
-  FROM romancy.attempts a JOIN romancy.instances i ON i.id = a.instance {attempts}
+  FROM romancy.attempts a
+  CROSS JOIN LATERAL (SELECT workflow FROM romancy.instances WHERE id = a.instance OFFSET 0) i {attempts}
   ORDER BY a.instance, a.op LIMIT :limit)
 ) x ORDER BY instance, op LIMIT :limit
 -- name: listed_events
