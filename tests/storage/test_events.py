@@ -141,7 +141,10 @@ async def test_the_look_does_not_slow_down_with_what_was_taken(db: Database) -> 
     seqs = [a.seq for a in (await db.commit(accepts=[db.event() for _ in range(400)])).accepts]
     waits = [db.wait("w0")]
     await db.step("a", "me", 0, opened=waits)
-    work = [await steps(50) for _ in range(7)]
+    work = [await steps(50) for _ in range(4)]
+    if isinstance(db.storage, PostgresStorage):
+        await db.analyze()  # its statistics come when they come: the work must not depend on them
+    work += [await steps(50) for _ in range(3)]
     assert max(work) < 2 * min(work) + 20, f"the work per 50 events grows: {work}"
 
 
