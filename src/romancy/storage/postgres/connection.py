@@ -26,8 +26,8 @@ _SETTINGS = {
 }
 """Our statements are long, and the best plan for them is always the same: planning each anew takes most of the time.
 
-Plain index scans sweep up after themselves: entries of rows that are dead are not met again. Bitmap scans leave them, so
-that an instance which waits again and again would meet all its former waits, until the next vacuum.
+Plain index scans sweep up after themselves: entries of rows that are dead are not met again. Bitmap scans leave them,
+so that an instance which waits again and again would meet all its former waits, until the next vacuum.
 """
 _VALUES, _MISTAKES = ("22", "23", "54"), ("0A", "42")
 """Classes of errors that say something about what was asked, and would say it again; all others are outages."""

@@ -34,7 +34,7 @@ from romancy.storage.sqlite.connection import connect, lock_folder, migrate
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.looking import SQL
 from romancy.storage.sqlite.threads import ConnectionThread
-from romancy.storage.sqlite.writing import BatchWriter
+from romancy.storage.sqlite.writing import BatchWriter, lone_entry
 
 __all__ = ["SQLiteStorage"]
 
@@ -137,6 +137,11 @@ class SQLiteStorage:
         if writer is None or batches is None:
             error = TransientError(f"the database {self.path!r} is not open")
             asyncio.get_running_loop().call_soon(answered, None, error)
+            return
+
+        alone = lone_entry(batch)
+        if alone is not None and writer.try_statement(*alone):
+            answered(Answer(commits=[True]), None)
             return
 
         def apply(connection: sqlite3.Connection) -> Answer:

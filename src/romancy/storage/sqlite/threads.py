@@ -81,6 +81,25 @@ class ConnectionThread(threading.Thread):
         finally:
             self._lock.release()
 
+    def try_statement(self, statement: str, values: tuple[Any, ...]) -> bool:
+        """Like `try_now`, for one statement, which is a transaction of its own: BEGIN and COMMIT would cost as much.
+
+        True: it changed a row. False: it is as if nothing was tried; again the thread knows what to do and say.
+        """
+        if self._handed_over or self._commit_cost > _QUICK or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if _identity(self._path) != self._file:
+                return False
+            begin = stopwatch()
+            changed = self.connection.execute(statement, values).rowcount == 1
+            self._commit_cost += (stopwatch() - begin - self._commit_cost) * 0.2
+            return changed
+        except (sqlite3.Error, OverflowError, UnicodeError):
+            return False
+        finally:
+            self._lock.release()
+
     def stop(self) -> None:
         self._jobs.put(_STOP)
         self.join()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from romancy.core.failure import Failure
+from romancy.core.history import Entry
 from romancy.core.instance import EVENT
 from romancy.storage.protocol import (
     CANCEL,
@@ -32,6 +33,21 @@ from romancy.storage.protocol import (
 )
 from romancy.storage.rows import STARTED_BY, event_values, triggered_id
 from romancy.storage.sqlite.looking import SQL, Looker
+
+
+def lone_entry(batch: Batch) -> tuple[str, tuple[Any, ...]] | None:
+    """The statement that is the whole batch, where it only adds one entry: one activity after the other does that."""
+    if len(batch.commits) != 1 or not batch.commits[0].plain or len(batch) > 1:
+        return None
+    [commit] = batch.commits
+    if len(commit.entries) != 1:
+        return None
+    return SQL["append_entry"], _entry_values(commit, commit.entries[0], batch.worker)
+
+
+def _entry_values(commit: Commit, entry: Entry, worker: str | None) -> tuple[Any, ...]:
+    stored = (entry.n, entry.kind, entry.op, entry.at, entry.input, entry.payload, entry.event)
+    return (commit.instance, *stored, worker, commit.version)
 
 
 class BatchWriter:
@@ -139,13 +155,7 @@ class BatchWriter:
 
     def _append(self, commits: Sequence[Commit], batch: Batch) -> bool:
         """Add what plain commits bring, unless the worker is fenced; true if every single entry went in."""
-        rows = [
-            (c.instance, e.n, e.kind, e.op, e.at, e.input, e.payload, e.event, batch.worker, c.version)
-            for c in commits
-            for e in c.entries
-        ]
-        if len(rows) == 1:
-            return self._run(SQL["append_entry"], rows[0]).rowcount == 1
+        rows = [_entry_values(c, e, batch.worker) for c in commits for e in c.entries]
         return not rows or self._run_many(SQL["append_entry"], rows).rowcount == len(rows)
 
     def _is_in(self, commit: Commit, batch: Batch, fenced: bool) -> bool:
