@@ -15,7 +15,7 @@ import pytest
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.postgres.statements import Statement
 
-MANY, THOROUGH = 60, 6_000
+MANY, THOROUGH = 40, 6_000
 """How many orders are tried at most."""
 patient = pytest.mark.timeout(3600 if os.environ.get("ROMANCY_TEST_THOROUGH") else 120)
 

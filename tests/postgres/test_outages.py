@@ -14,6 +14,7 @@ from romancy import App, WorkflowContext, activity, wait_event, workflow
 from romancy.api.context import ActivityContext
 from romancy.core.history import Entry, Kind
 from romancy.storage.postgres import connection
+from romancy.storage.postgres.statements import Statement
 from romancy.storage.protocol import Accept, Commit, Misfit, RefusedValue, TransientError
 from tests import pg_server
 from tests.postgres.conftest import Place
@@ -106,14 +107,29 @@ async def test_whoever_waits_for_an_answer_gets_one_when_the_database_is_closed(
 
 async def test_all_connections_busy(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     db = await place.worker("me")
-    pool = db.storage._connections._pool  # type: ignore[attr-defined]
-    taken = [await pool.acquire() for _ in range(connection.MAX_CONNECTIONS)]
+    connections: Any = db.storage._connections  # type: ignore[attr-defined]
+    pool = connections._pool
+    taken = [await connections._take(pool) for _ in range(connection.MAX_CONNECTIONS)]
     monkeypatch.setattr(connection, "ACQUIRE_TIMEOUT", 0.05)
     with pytest.raises(TransientError, match=r"no connection to .* came free"):
         await db.commit(accepts=[db.event()])
     for each in taken:
         await pool.release(each)
     await db.send()
+
+
+async def test_whoever_waits_gets_the_first_connection_that_comes_free(place: Place) -> None:
+    db = await place.worker("me")
+    connections: Any = db.storage._connections  # type: ignore[attr-defined]
+    pool = connections._pool
+    taken = [await connections._take(pool) for _ in range(connection.MAX_CONNECTIONS - 1)]
+    last = asyncio.ensure_future(connections.write(Statement("SELECT pg_sleep(0.2)", ()), {}))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await db.send()
+    assert last.done()
+    for each in taken:
+        await pool.release(each)
 
 
 async def test_a_statement_that_takes_too_long(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

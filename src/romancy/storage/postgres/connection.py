@@ -41,6 +41,10 @@ class Connections:
         self._clock = clock if isinstance(clock, SystemClock) else None  # one that a test turns follows nobody
         self.name = without_password(url)
         self._pool: Any = None
+        self._spare: Any = None
+        """Taken out of the pool and free: whoever comes next takes it, for half of what the pool asks."""
+        self._waiting = 0
+        """How many the pool keeps waiting: what comes free is theirs."""
 
     @property
     def is_open(self) -> bool:
@@ -75,8 +79,11 @@ class Connections:
     async def close(self) -> None:
         """Let go. What is still under way on the server ends there, as after a crash."""
         pool, self._pool = self._pool, None
+        spare, self._spare = self._spare, None
         if pool is not None:
             try:
+                if spare is not None:
+                    await pool.release(spare)
                 await asyncio.wait_for(pool.close(), 2.0)
             except BaseException as error:
                 pool.terminate()
@@ -90,20 +97,38 @@ class Connections:
             raise TransientError(f"the database {self.name} is not open")
         values = statement.values(given)
         try:
-            connection = await pool.acquire(timeout=ACQUIRE_TIMEOUT)
+            connection = await self._take(pool)
         except TimeoutError as error:
             raise TransientError(f"no connection to {self.name} came free in {ACQUIRE_TIMEOUT:g} s") from error
         except Exception as error:
             raise self.explain(error) from error
         try:
             try:
-                return await connection.fetch(statement.sql, *values)
-            finally:
+                rows = await connection.fetch(statement.sql, *values)
+            except BaseException:
                 await pool.release(connection)
+                raise
+            if self._spare is None and not self._waiting and pool is self._pool:
+                self._spare = connection
+            else:
+                await pool.release(connection)
+            return rows
         except Exception as error:
             if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
                 await pool.expire_connections()  # this server is not the primary any more: connect anew
             raise self.explain(error) from error
+
+    async def _take(self, pool: Any) -> Any:
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            if not spare.is_closed():
+                return spare
+            await pool.release(spare)
+        self._waiting += 1
+        try:
+            return await pool.acquire(timeout=ACQUIRE_TIMEOUT)
+        finally:
+            self._waiting -= 1
 
     async def write_timed(self, statement: Statement, given: Mapping[str, Any]) -> list[Any]:
         """Run once something whose rows say in `now` how late it is on the server: our clock follows it."""

@@ -30,6 +30,7 @@ from romancy.storage.protocol import (
     StartAnswer,
     TransientError,
 )
+from romancy.storage.rows import lone_entry
 
 Tell = Callable[[set["str | None"], bool], None]
 """Whom to wake (None: whoever is free), and whether an instance ended."""
@@ -45,6 +46,8 @@ class BatchWriter:
         self.dispatcher = Dispatcher(connections, self.shapes)
 
     async def apply(self, batch: Batch) -> Answer:
+        if await self._append_one(batch):
+            return Answer(commits=[True])
         answer = Answer()
         row = await self._write(batch)
         answer.fenced = batch.worker is not None and row is not None and not row["alive"]
@@ -67,6 +70,26 @@ class BatchWriter:
     async def _looker_look(self, looks: dict[tuple[str, str | None], None], batch: Batch) -> tuple[bool, Any]:
         assert batch.worker is not None
         return await self.looker.look(looks, batch.worker, batch.at)
+
+    async def _append_one(self, batch: Batch) -> bool:
+        """Whether the batch was one entry only, and is stored."""
+        alone = lone_entry(batch)
+        if alone is None or batch.worker is None:
+            return False
+        commit, entry = alone
+        given = {
+            "worker": batch.worker,
+            "instance": commit.instance,
+            "version": commit.version,
+            "n": entry.n,
+            "kind": entry.kind,
+            "op": entry.op,
+            "at": entry.at,
+            "input": entry.input,
+            "payload": entry.payload,
+            "event": entry.event,
+        }
+        return bool(await self._connections.do_timed("append_one", **given))
 
     async def _write(self, batch: Batch) -> Any:
         """The group commit. None: there is nothing to write."""

@@ -34,7 +34,7 @@ from romancy.storage.sqlite.connection import connect, lock_folder, migrate
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.looking import SQL
 from romancy.storage.sqlite.threads import ConnectionThread
-from romancy.storage.sqlite.writing import BatchWriter, lone_entry
+from romancy.storage.sqlite.writing import BatchWriter, lone_statement
 
 __all__ = ["SQLiteStorage"]
 
@@ -139,7 +139,7 @@ class SQLiteStorage:
             asyncio.get_running_loop().call_soon(answered, None, error)
             return
 
-        alone = lone_entry(batch)
+        alone = lone_statement(batch)
         if alone is not None and writer.try_statement(*alone):
             answered(Answer(commits=[True]), None)
             return

@@ -31,18 +31,14 @@ from romancy.storage.protocol import (
     Started,
     WaitRow,
 )
-from romancy.storage.rows import STARTED_BY, event_values, triggered_id
+from romancy.storage.rows import STARTED_BY, event_values, lone_entry, triggered_id
 from romancy.storage.sqlite.looking import SQL, Looker
 
 
-def lone_entry(batch: Batch) -> tuple[str, tuple[Any, ...]] | None:
-    """The statement that is the whole batch, where it only adds one entry: one activity after the other does that."""
-    if len(batch.commits) != 1 or not batch.commits[0].plain or len(batch) > 1:
-        return None
-    [commit] = batch.commits
-    if len(commit.entries) != 1:
-        return None
-    return SQL["append_entry"], _entry_values(commit, commit.entries[0], batch.worker)
+def lone_statement(batch: Batch) -> tuple[str, tuple[Any, ...]] | None:
+    """The statement that is the whole batch, if one will do."""
+    alone = lone_entry(batch)
+    return None if alone is None else (SQL["append_entry"], _entry_values(*alone, batch.worker))
 
 
 def _entry_values(commit: Commit, entry: Entry, worker: str | None) -> tuple[Any, ...]:
