@@ -23,12 +23,12 @@ ifneq ($(CURDIR),$(shell cat $(STAMP) 2>/dev/null))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup demo test check format bench lock clean
+.PHONY: help setup demo test check format bench bench-quick lock clean
 
 help: ## List the targets
 	@echo 'Usage: make <target> [ARGS="..."]'
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## Create or refresh .venv (with uv when present, else venv and pip)
 	@:
@@ -37,9 +37,7 @@ demo: $(STAMP) ## See Romancy at work (ARGS=--once: run through and exit)
 	@$(BIN)/romancy demo $(ARGS)
 
 test: $(STAMP) .browser ## Run the tests (ARGS="-k name")
-	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadfile) || { [ -z "$(ARGS)" ] \
-		&& echo 'What failed is run once more, alone: some tests watch the time, and the machine was busy.' \
-		&& $(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
+	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadfile)
 
 # The viewer is tested in a real browser: Debian's, installed if that may be done here.
 .PHONY: .browser
@@ -63,8 +61,11 @@ format: $(STAMP) ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-bench: $(STAMP) ## Measure the engine (ARGS="...")
-	@$(BIN)/python -m bench.engine $(ARGS)
+bench: $(STAMP) ## Measure beside Edda, DBOS and Restate (ARGS=--help)
+	@$(BIN)/python -m bench $(ARGS)
+
+bench-quick: $(STAMP) ## See in two minutes whether it has become slower
+	@$(BIN)/python -m bench.quick $(ARGS)
 
 lock: ## Refresh uv.lock after a change of dependencies (needs uv)
 	@uv lock

@@ -23,7 +23,7 @@ from romancy.engine.hooks import HookRunner
 from romancy.engine.loader import Loader
 from romancy.engine.metrics import Metrics
 from romancy.engine.resident import CancelAsked
-from romancy.engine.results import Ending, Results
+from romancy.engine.results import Ending, Looks, Results
 from romancy.engine.scheduler import Scheduler
 from romancy.engine.timers import LIMIT, WINDOW, Timers
 from romancy.errors import AppNotRunning, StorageError
@@ -36,6 +36,8 @@ NOTICE = 0.003
 """Seconds to gather before looking at what another process wrote, when it writes all the time."""
 BUSY = 0.02
 """Notices that come this soon after one another are such a time."""
+LOOKS = 500
+"""Instances looked for at a time, to see whether they ended."""
 STRAYS = 15 * SECOND
 """How often to look for instances that got lost between database and memory."""
 SWEEP = 1.0
@@ -67,6 +69,8 @@ class Engine:
         self.worker_id: str | None = None
         self._retention, self._lease, self._grace = retention, lease, grace
         self.results = Results()
+        self._looks = Looks(self._look_for_endings, LOOKS)
+        self._to_look = 0
         self.hooks = HookRunner(hooks)
         self.metrics = Metrics()
         self.committer = Committer(storage, clock, lambda: registry.names, self.metrics)
@@ -247,7 +251,7 @@ class Engine:
         future = self.results.wait(instance)
         try:
             if instance not in self.scheduler.residents:
-                await self._look_for_endings([instance])
+                await self._looks.look(instance)
             return await future
         finally:
             self.results.forget(instance, future)
@@ -273,6 +277,7 @@ class Engine:
 
     def _noticing(self) -> None:
         self._noticed, self._noticed_at = False, stopwatch()
+        self._to_look = len(self.results)
         self._sweep.kick()
 
     def _claim_more(self) -> None:
@@ -287,11 +292,18 @@ class Engine:
             await self.storage.take_over(worker)
             await self._claim(worker)
             await self._gather_strays(worker)
+        await self._see_who_ended()
+        return SWEEP
+
+    async def _see_who_ended(self) -> None:
+        """Some in each round: very many may be waited for. When others have written, all of them, round after round."""
         mine = self.scheduler.residents
-        elsewhere = [id for id in self.results.wanted if id not in mine]
+        elsewhere = [id for id in self.results.some(LOOKS) if id not in mine]
         if elsewhere:
             await self._look_for_endings(elsewhere)
-        return SWEEP
+        self._to_look -= LOOKS
+        if self._to_look > 0:
+            self._sweep.kick()
 
     async def _claim(self, worker: str) -> None:
         timers = False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import islice
 
 from romancy.core.failure import Failure
 from romancy.core.model import Status
@@ -27,9 +29,12 @@ class Results:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    @property
-    def wanted(self) -> list[str]:
-        return list(self._waiting)
+    def some(self, limit: int) -> list[str]:
+        """So many of the instances that are waited for; the next call goes on with others."""
+        ids = list(islice(self._waiting, limit))
+        for id in ids:
+            self._waiting[id] = self._waiting.pop(id)
+        return ids
 
     def wait(self, instance: str) -> asyncio.Future[Ending]:
         future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
@@ -54,3 +59,34 @@ class Results:
                 if not future.done():
                     future.set_exception(error)
         self._waiting.clear()
+
+
+class Looks:
+    """Looks into the database, many instances at a time: while some are looked for, the next gather."""
+
+    def __init__(self, look: Callable[[list[str]], Awaitable[None]], limit: int) -> None:
+        self._look, self._limit = look, limit
+        self._wanted: dict[str, asyncio.Future[None]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def look(self, instance: str) -> None:
+        """Returns after a look that began after the call."""
+        future = self._wanted.get(instance)
+        if future is None:
+            future = self._wanted[instance] = asyncio.get_running_loop().create_future()
+            if self._task is None or self._task.done():
+                self._task = asyncio.create_task(self._work_off(), name="romancy-looks")
+        await asyncio.shield(future)
+
+    async def _work_off(self) -> None:
+        while self._wanted:
+            batch = {id: self._wanted.pop(id) for id in list(islice(self._wanted, self._limit))}
+            try:
+                await self._look(list(batch))
+            except Exception as error:
+                for future in batch.values():
+                    future.set_exception(error)
+                    future.exception()  # whoever asked may be gone; then it is nobody's error
+                continue
+            for future in batch.values():
+                future.set_result(None)

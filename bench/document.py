@@ -1,0 +1,43 @@
+"""Puts the latest results into docs/performance.md, between its marks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from bench import report
+from bench.plan import GROWTH, MEASURES, SYSTEMS, TITLES
+from bench.results import Results, load
+
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+
+
+def main() -> None:
+    results = load()
+    page = PAGE.read_text()
+    page = _put(page, "machine", _machine(results))
+    for kind in ("sqlite", "postgres"):
+        page = _put(page, kind, report.markdown(results, [*MEASURES, *GROWTH], ["limit", *SYSTEMS], kind))
+    page = _put(page, "footprint", _footprint(results))
+    PAGE.write_text(page)
+
+
+def _put(page: str, mark: str, text: str) -> str:
+    begin, end = f"<!-- {mark} -->", f"<!-- end of {mark} -->"
+    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n{text}\n{end}", page, flags=re.DOTALL)
+
+
+def _machine(results: Results) -> str:
+    return "\n".join(f"- {name}: {value}" for name, value in results.machine.items())
+
+
+def _footprint(results: Results) -> str:
+    lines = ["| | import | on disk | packages |", "| --- | ---: | ---: | ---: |"]
+    for system, found in results.footprint.items():
+        cells = f"{found['import_ms']:.0f} ms | {found['install_mb']:.0f} MB | {found['packages']:.0f}"
+        lines.append(f"| {TITLES[system]} | {cells} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""How heavy a system is to have: time to import it, bytes on disk, packages it brings."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bench.running import ENVIRONMENTS, ROOT
+
+IMPORTS = {"romancy": "romancy", "edda": "edda", "dbos": "dbos", "restate": "restate"}
+_COUNT = "import importlib.metadata as m; print(len({d.name for d in m.distributions()} - {'pip', 'setuptools'}))"
+
+
+def measure(system: str) -> dict[str, float]:
+    python = _installed(system)
+    return {
+        "import_ms": (_seconds(python, f"import {IMPORTS[system]}") - _seconds(python, "pass")) * 1000,
+        "install_mb": _megabytes(python),
+        "packages": float(_output(python, _COUNT)),
+    }
+
+
+def _installed(system: str) -> str:
+    if system != "romancy":
+        return str(ENVIRONMENTS / system / "bin" / "python")
+    place = ENVIRONMENTS / "romancy"
+    subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
+    subprocess.run([str(place / "bin" / "python"), "-m", "pip", "install", "-qq", str(ROOT)], check=True)
+    return str(place / "bin" / "python")
+
+
+def _seconds(python: str, code: str) -> float:
+    """The second of several runs and those after it: what is compiled once is compiled by then."""
+    taken: list[float] = []
+    for _ in range(6):
+        begin = time.perf_counter()
+        subprocess.run([python, "-c", code], check=True, cwd="/", env={"PATH": ""})
+        taken.append(time.perf_counter() - begin)
+    return statistics.median(taken[1:])
+
+
+def _megabytes(python: str) -> float:
+    """Without pip, and without what is compiled at the first import."""
+    place = Path(_output(python, "import sysconfig; print(sysconfig.get_paths()['purelib'])"))
+    files = (f for f in place.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
+    return sum(f.stat().st_size for f in files if f.relative_to(place).parts[0].split("-")[0] != "pip") / 1e6
+
+
+def _output(python: str, code: str) -> str:
+    return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, cwd="/").stdout.strip()

@@ -1,0 +1,106 @@
+"""Has it become slower? `make bench-quick`: under two minutes, and the same answer on a busy machine.
+
+Where valgrind is installed, instructions are counted; else CPU seconds are taken, less exactly. Either way what is
+compared is a ratio within this run: one more step of ours against one more turn of a loop written by hand (steps.py).
+The ratios to hold are in quick.json; `--keep` writes them anew after a change that is meant to cost something.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from bench.steps import KINDS
+
+KEPT = Path(__file__).with_name("quick.json")
+SIZES = (200, 800)
+ALLOWED = {"instructions": 1.08, "cpu": 1.35}
+"""By how much a ratio may exceed the one that is kept."""
+
+
+def instructions(name: str, n: int) -> float:
+    command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    done = _run([*command, sys.executable, "-m", "bench.steps", name, str(n)])
+    found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
+    if found is None:
+        raise SystemExit(f"valgrind gave no count for {name}: {done.stderr[-500:]}")
+    return float(found[1].replace(",", ""))
+
+
+def cpu(name: str, n: int) -> float:
+    """The least of a few runs: whatever disturbs a run only makes it longer."""
+    least = float("inf")
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        _run([sys.executable, "-m", "bench.steps", name, str(n * 10)])
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        least = min(least, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return least
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment |= {"PYTHONHASHSEED": "0"}
+    root = Path(__file__).parents[1]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=root, env=environment)
+
+
+def measure(how: str, progress: Progress) -> dict[str, float]:
+    """What one more of each costs, as a multiple of the reference."""
+    jobs = [(name, n) for name in KINDS for n in SIZES]
+    task = progress.add_task(f"counting {how}", total=len(jobs))
+    count = instructions if how == "instructions" else cpu
+    count("reference", 1)  # whatever is compiled once is compiled now
+    costs: dict[tuple[str, int], float] = {}
+
+    def do(job: tuple[str, int]) -> None:
+        costs[job] = count(*job)
+        progress.advance(task)
+
+    at_once = (os.cpu_count() or 1) if how == "instructions" else 1  # a count does not mind company; time does
+    with ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(do, jobs))
+    each = {name: costs[name, SIZES[1]] - costs[name, SIZES[0]] for name in KINDS}
+    return {name: cost / each["reference"] for name, cost in each.items() if name != "reference"}
+
+
+def main() -> None:
+    how = "instructions" if shutil.which("valgrind") else "cpu"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    console = Console()
+    with Progress(console=console, transient=True) as progress:
+        ratios = measure(how, progress)
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    held: dict[str, float] = kept.get(how, {}).get(version, {})
+    table = Table(title=f"cost of a step, as a multiple of a bare loop's ({how}, Python {version})")
+    for head in ("", "kept", "now", "change"):
+        table.add_column(head, justify="right" if head else "left")
+    worse = [name for name, ratio in ratios.items() if ratio > held.get(name, ratio) * ALLOWED[how]]
+    for name, ratio in ratios.items():
+        old = held.get(name)
+        change = "" if old is None else f"{ratio / old - 1:+.1%}"
+        table.add_row(
+            name, f"{old:.2f}" if old else "-", f"{ratio:.2f}", f"[red]{change}[/]" if name in worse else change
+        )
+    console.print(table)
+    if "--keep" in sys.argv or not held:
+        kept.setdefault(how, {})[version] = {name: round(ratio, 3) for name, ratio in ratios.items()}
+        KEPT.write_text(json.dumps(kept, indent=2) + "\n")
+        console.print(f"kept in {KEPT.name}")
+    elif worse:
+        raise SystemExit(f"slower than allowed ({ALLOWED[how]:.2f}x): {', '.join(worse)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Results as tables: on the terminal, and as Markdown for docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.plan import GROWTH, TITLES, Measure
+from bench.results import Results
+
+WHERE = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+
+
+def show(results: Results, measures: Sequence[Measure], systems: Sequence[str], console: Console) -> None:
+    for kind in ("sqlite", "postgres"):
+        rows = table(results, measures, systems, kind)
+        if not rows:
+            continue
+        drawn = Table(title=f"On {WHERE[kind]}: medians (all rounds are in the file)")
+        for number, name in enumerate(heads(systems)):
+            drawn.add_column(name, justify="left" if number == 0 else "right")
+        for row in rows:
+            drawn.add_row(*row)
+        console.print(drawn)
+    console.print(", ".join(f"{k}: {v}" for k, v in results.machine.items()))
+
+
+def heads(systems: Sequence[str]) -> list[str]:
+    return ["", *(TITLES[s] for s in systems if s != "limit"), "share of limit"]
+
+
+def table(results: Results, measures: Sequence[Measure], systems: Sequence[str], kind: str) -> list[list[str]]:
+    """One row for each measure that was run here."""
+    rows: list[list[str]] = []
+    for measure in measures:
+        if measure.growth is not None or not any(results.of(measure.name, s, kind) for s in systems):
+            continue
+        peers = [_cell(results, measure, s, kind) for s in systems if s != "limit"]
+        if "limit" in measure.sizes:
+            peers[0] = _cell(results, measure, "limit", kind)
+        rows.append([measure.title, *peers, _share(results, measure, kind)])
+    curves = list(dict.fromkeys(m.growth for m in measures if m.growth is not None))
+    for curve in curves:
+        slopes = [results.slope(curve, s, kind) for s in systems if s != "limit"]
+        if any(slope is not None for slope in slopes):
+            rows.append([f"growth of time: {curve}", *("-" if s is None else f"n^{s:.2f}" for s in slopes), ""])
+    return rows
+
+
+def _cell(results: Results, measure: Measure, system: str, kind: str) -> str:
+    value = results.median(measure, system, kind)
+    troubles = results.troubles(measure.name, system, kind)
+    if value is None:
+        return f"({troubles[0][:40]})" if troubles else "-"
+    text = quantity(value, measure.unit)
+    more = [results.median(measure, system, kind, figure) for figure in measure.also]
+    text += "".join(f", {label(name)} {number(v)}" for name, v in zip(measure.also, more, strict=True) if v is not None)
+    ours = results.median(measure, "romancy", kind)
+    if system not in ("romancy", "limit") and ours and value:
+        times = ours / value if measure.more else value / ours
+        text += f"  ({times:,.0f}x)" if times >= 10 else f"  ({times:.1f}x)"
+    return text + (f" [{', '.join(troubles)}]" if troubles else "")
+
+
+def _share(results: Results, measure: Measure, kind: str) -> str:
+    """Only what the limit bounds: activities one after the other, against commits one after the other."""
+    if measure.name != "sequential":
+        return ""
+    ours = results.of(measure.name, "romancy", kind)
+    limits = {run.round: run.value("commits_per_s") for run in results.of("limit", "limit", kind)}
+    shares = [(r.value(measure.figure) or 0.0) / limit for r in ours if (limit := limits.get(r.round))]
+    return " ".join(f"{share:.0%}" for share in shares)
+
+
+def quantity(value: float, unit: str) -> str:
+    return f"{number(value)}/s" if unit == "1/s" else f"{number(value)} {unit}"
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def label(figure: str) -> str:
+    return figure.removesuffix("_ms").removesuffix("_s").replace("_per", "/")
+
+
+def markdown(results: Results, measures: Sequence[Measure], systems: Sequence[str], kind: str) -> str:
+    lines = [heads(systems), ["---", *["---:"] * (len(systems))], *table(results, measures, systems, kind)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def growth_measures() -> list[Measure]:
+    return list(GROWTH)

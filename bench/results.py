@@ -1,0 +1,114 @@
+"""The runs of a benchmark: kept as they come, summed up for people."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import sqlite3
+import statistics
+import subprocess
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.plan import GROWTH, Measure
+
+LATEST = Path(__file__).parent / "results" / "latest.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one workload."""
+
+    measure: str
+    system: str
+    database: str
+    round: int
+    size: int
+    concurrency: int
+    figures: dict[str, Any]
+
+    def value(self, figure: str) -> float | None:
+        found = self.figures.get(figure)
+        return float(found) if isinstance(found, int | float) else None
+
+
+@dataclass
+class Results:
+    """Everything that was run, and on what."""
+
+    machine: dict[str, str]
+    runs: list[Run] = field(default_factory=list[Run])
+    absent: dict[str, str] = field(default_factory=dict[str, str])
+    footprint: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+
+    def of(self, measure: str, system: str, database: str) -> list[Run]:
+        found = [r for r in self.runs if (r.measure, r.system, r.database) == (measure, system, database)]
+        return _at_its_best(found)
+
+    def median(self, measure: Measure, system: str, database: str, figure: str | None = None) -> float | None:
+        values = self.values(measure, system, database, figure)
+        return statistics.median(values) if values else None
+
+    def values(self, measure: Measure, system: str, database: str, figure: str | None = None) -> list[float]:
+        found = (run.value(figure or measure.figure) for run in self.of(measure.name, system, database))
+        return [value for value in found if value is not None]
+
+    def troubles(self, measure: str, system: str, database: str) -> list[str]:
+        """What is to be said of these runs: errors, failed or unfinished work."""
+        words: list[str] = []
+        for run in self.of(measure, system, database):
+            words += [f"{k} {v}" for k, v in run.figures.items() if k in ("failed", "unfinished") and v]
+            words += [str(run.figures["error"])] if "error" in run.figures else []
+        return list(dict.fromkeys(words))
+
+    def slope(self, curve: str, system: str, database: str) -> float | None:
+        """The exponent by which the time for all grows with the work: 1 is in proportion."""
+        points: list[tuple[float, float]] = []
+        for measure in (m for m in GROWTH if m.growth == curve):
+            value = self.median(measure, system, database)
+            if value and not self.troubles(measure.name, system, database):
+                size = measure.sizes[system]
+                points.append((math.log(size), math.log(size / value if measure.more else value)))
+        return statistics.linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else None
+
+    def save(self, path: Path = LATEST) -> None:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=1))
+
+
+def load(path: Path = LATEST) -> Results:
+    raw = json.loads(path.read_text())
+    return Results(raw["machine"], [Run(**run) for run in raw["runs"]], raw["absent"], raw["footprint"])
+
+
+def _at_its_best(runs: Iterable[Run]) -> list[Run]:
+    """Of several settings tried, the runs of the one that did best in the first round."""
+    runs = list(runs)
+    if len({run.concurrency for run in runs}) < 2:
+        return runs
+    first = [run for run in runs if run.round == 0]
+    rates = {run.concurrency: run.value("workflows_per_s") or 0.0 for run in first}
+    best = max(rates, key=lambda concurrency: rates[concurrency])
+    return [run for run in runs if run.concurrency == best]
+
+
+def describe_machine(postgres: str) -> dict[str, str]:
+    """What the figures depend on."""
+    cpu = _first_line("lscpu | sed -n 's/^Model name: *//p'") or platform.processor() or platform.machine()
+    disk = _first_line(f"df --output=fstype {os.environ.get('BENCH_DIR', '/tmp')} | tail -1")
+    return {
+        "cpu": f"{cpu} ({platform.machine()}), {os.cpu_count()} cores",
+        "system": f"{platform.system()} {platform.release()}, {disk} file system",
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "postgres": postgres,
+    }
+
+
+def _first_line(command: str) -> str:
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    return done.stdout.strip().splitlines()[0].strip() if done.stdout.strip() else ""

@@ -1,0 +1,130 @@
+"""Running one measurement: a system's script in its own environment, on a database of its own, and its last line."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from bench.plan import Measure
+
+ROOT = Path(__file__).parents[1]
+ENVIRONMENTS = ROOT / ".bench"
+SCRIPTS = {"romancy": "romancy_", "edda": "edda", "dbos": "dbos_", "restate": "restate_", "limit": "limit"}
+Figures = dict[str, Any]
+
+
+class Absent(Exception):
+    """A system, or a workload of it, that can't be had here; the reason is its text."""
+
+
+# --- environments ----------------------------------------------------------------------------------------------------
+def python_of(system: str) -> str:
+    """The interpreter a system's script is run with."""
+    return sys.executable if system in ("romancy", "limit") else str(ENVIRONMENTS / system / "bin" / "python")
+
+
+def prepare(system: str) -> None:
+    """Install a system into an environment of its own, unless it is there."""
+    if system in ("romancy", "limit"):
+        return
+    wanted = constant(system, "REQUIREMENTS")
+    nodes = constant(system, "NODE_REQUIREMENTS")
+    if nodes and shutil.which("npm") is None:
+        raise Absent("its server comes with npm, and there is no npm here")
+    stamp = ENVIRONMENTS / system / ".ready"
+    if stamp.exists() and stamp.read_text() == repr((wanted, nodes)):
+        return
+    _run([sys.executable, "-m", "venv", str(ENVIRONMENTS / system)])
+    _run([python_of(system), "-m", "pip", "install", "-qq", *wanted])
+    if nodes:
+        _run(["npm", "install", "--silent", "--prefix", str(ENVIRONMENTS / system / "node"), *nodes])
+    stamp.write_text(repr((wanted, nodes)))
+
+
+def constant(system: str, name: str) -> Any:
+    """A constant of a script, which itself can only be imported in its own environment."""
+    tree = ast.parse((ROOT / "bench" / "systems" / f"{SCRIPTS[system]}.py").read_text())
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(t, ast.Name) and t.id == name for t in targets) and node.value is not None:
+                return ast.literal_eval(node.value)
+    return ()
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Absent(f"{' '.join(command[:4])}: {(done.stderr or done.stdout).strip()[-300:]}")
+
+
+# --- databases -------------------------------------------------------------------------------------------------------
+@contextmanager
+def database(kind: str, system: str, server: str) -> Iterator[str]:
+    """The URL of an empty database; gone afterwards."""
+    if kind == "postgres":
+        with _postgres(server) as url:
+            yield url
+        return
+    with tempfile.TemporaryDirectory(prefix="romancy-bench-", dir=os.environ.get("BENCH_DIR")) as folder:
+        yield f"restate://{folder}" if system == "restate" else f"sqlite:///{folder}/bench.db"
+
+
+@contextmanager
+def _postgres(server: str) -> Iterator[str]:
+    name = f"bench_{os.urandom(4).hex()}"
+    _sql(server, f"CREATE DATABASE {name}")
+    parts = urlsplit(server)
+    try:
+        yield urlunsplit(parts._replace(path=f"/{name}"))
+    finally:
+        _sql(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _sql(server: str, statement: str) -> None:
+    import asyncio
+
+    import asyncpg
+
+    async def go() -> None:
+        connection: Any = await asyncpg.connect(server)
+        await connection.execute(statement)
+        await connection.close()
+
+    asyncio.run(go())
+
+
+# --- one run ---------------------------------------------------------------------------------------------------------
+def run(measure: Measure, system: str, kind: str, server: str, concurrency: int = 0) -> Figures:
+    """The figures of one run; {"error": ...} where there are none."""
+    steps = measure.steps if system == "romancy" else measure.peer_steps
+    with database(kind, system, server) as url:
+        command = [python_of(system), "-m", f"bench.systems.{SCRIPTS[system]}", measure.workload, "--database", url]
+        command += ["--size", str(measure.sizes[system]), "--steps", str(steps), "--limit", str(measure.limit)]
+        command += ["--concurrency", str(concurrency)] if concurrency else []
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, cwd=ROOT, timeout=measure.limit * 3 + 60, env=environment,
+                check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return {"error": f"it did not end within {measure.limit * 3 + 60:.0f} s"}
+    lines = done.stdout.strip().splitlines()
+    try:
+        return json.loads(lines[-1])
+    except (IndexError, ValueError):
+        text = (done.stderr or done.stdout).strip().splitlines()
+        if text and text[-1].startswith(f"{measure.workload}: "):
+            return {"absent": text[-1].partition(": ")[2]}
+        return {"error": text[-1][:300] if text else f"it ended with {done.returncode} and without a word"}
