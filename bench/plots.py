@@ -56,7 +56,7 @@ def _group(plot: Any, results: Results, measure: Measure, kind: str, place: int)
 
 def growth(results: Results) -> None:
     curves = list(dict.fromkeys(m.growth for m in GROWTH if m.growth))
-    figure, axes = plt.subplots(1, len(curves), figsize=(12, 4))
+    figure, axes = plt.subplots(1, len(curves), figsize=(13, 4.8))
     for plot, curve in zip(axes, curves, strict=True):
         for system in SYSTEMS:
             for kind, style in (("sqlite", "-"), ("postgres", "--")):
@@ -69,7 +69,7 @@ def growth(results: Results) -> None:
         plot.set_yscale("log")
         plot.set_title(str(curve), loc="left", fontsize=11)
         plot.set_xlabel("how many")
-        plot.legend(fontsize=7, frameon=False)
+        plot.legend(fontsize=7, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
         plot.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("seconds for all of them")
     _save(figure, "performance-growth.png")

@@ -38,7 +38,7 @@ from tests.property.programs import codes, keys, program, types
 HOURS = float(os.environ.get("ROMANCY_HYPOTHESIS_HOURS", "0"))
 _BASE = {"deadline": None, "suppress_health_check": list(HealthCheck), "report_multiple_bugs": False}
 settings.register_profile(
-    "romancy-ci", max_examples=45, stateful_step_count=30, derandomize=True, database=None, **_BASE
+    "romancy-ci", max_examples=30, stateful_step_count=30, derandomize=True, database=None, **_BASE
 )
 settings.register_profile(
     "romancy-ci-postgres", max_examples=10, stateful_step_count=25, derandomize=True, database=None, **_BASE
