@@ -13,6 +13,7 @@ from romancy import (
     App,
     AppNotRunning,
     InstanceNotFound,
+    RetryPolicy,
     WorkflowContext,
     activity,
     sleep,
@@ -373,3 +374,37 @@ async def test_a_backlog_is_taken_up_at_once_however_many_workflows_there_are() 
         await small.settle()
         assert not (await small.app.list_instances(status="running", limit=1)).items
         assert len(small.app.engine.scheduler.residents) <= 20
+
+
+# --- no room at all ---------------------------------------------------------------------------------------------------
+@activity(retry=RetryPolicy(initial=timedelta(hours=1)))
+async def busy(ctx: ActivityContext) -> None:
+    raise RuntimeError("not now")
+
+
+@workflow
+async def stays(ctx: WorkflowContext) -> None:
+    """Between attempts it stays in memory."""
+    await busy(ctx)
+
+
+@workflow
+async def leaves(ctx: WorkflowContext) -> Any:
+    return (await wait_event(ctx, "go")).data
+
+
+async def test_a_look_for_one_that_had_to_leave_leads_to_no_other(db: str) -> None:
+    """It is brought to memory, finds no room and leaves before its look is answered: that must be the end of it."""
+    async with App(db, workflows=[stays, leaves], max_resident=1) as app:
+        waiting = await app.start_workflow(leaves, instance_id="waiting")
+        await app.start_workflow(stays, instance_id="pinned")
+        await until(lambda: app.engine.is_idle and "pinned" in app.engine.scheduler.residents)
+        looks: list[Any] = []
+        look = app.engine.committer.look
+        app.engine.committer.look = lambda *asked: (looks.append(asked), look(*asked))[1]  # type: ignore[method-assign,assignment]
+        app.engine.loader.load("waiting")
+        await until(lambda: app.engine.is_idle or len(looks) > 20)
+        assert len(looks) <= 2, "it looks again and again"
+        await app.send_event("go", "test", 1)
+        async with asyncio.timeout(10):
+            assert await waiting.result() == 1

@@ -603,10 +603,6 @@ def test_random_workflows_and_faults_against_the_model() -> None:
     play(Machine, "romancy-ci")
 
 
-@pytest.mark.skipif(
-    not os.environ.get("ROMANCY_TEST_THOROUGH"),
-    reason="once in many runs it does not come to rest, and why is not known yet: ROMANCY_TEST_THOROUGH=1",
-)
 @pytest.mark.usefixtures("quiet", "postgres")
 def test_random_workflows_and_faults_against_the_model_on_postgres() -> None:
     play(PostgresMachine, "romancy-ci-postgres")

@@ -151,7 +151,10 @@ class Loader:
     def look_for(self, resident: Resident, deliveries: list[int]) -> None:
         """Look for events for all its waits. The hints that led here go only after what was found is in the inbox."""
         id = resident.instance.id
-        self._scheduler.committer.look(id, None, lambda: self.wake(id, Looked(deliveries)))
+        # Without hints there is nothing to say afterwards; and to bring it back to memory for that, where it may have
+        # had to leave meanwhile, would lead to another look, and so on.
+        told = (lambda: self.wake(id, Looked(deliveries))) if deliveries else None
+        self._scheduler.committer.look(id, None, told)
 
     def _instance(self, definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> Instance:
         return Instance(
