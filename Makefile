@@ -37,7 +37,7 @@ demo: $(STAMP) ## See Romancy at work (ARGS=--once: run through and exit)
 	@$(BIN)/romancy demo $(ARGS)
 
 test: $(STAMP) .browser ## Run the tests (ARGS="-k name")
-	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadfile)
+	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile)
 
 # The viewer is tested in a real browser: Debian's, installed if that may be done here.
 .PHONY: .browser

@@ -83,7 +83,7 @@ def said(result: Any) -> str:
 
 def still(text: str) -> str:
     """What was said, without what a moment changes."""
-    return re.sub(r"\((in [^)]*|[^)]* ago|now)\)", "(then)", text)
+    return re.sub(r" +", " ", re.sub(r"\((in [^)]*|[^)]* ago|now)\)", "(then)", text))
 
 
 def test_the_nearest_events(romancy: Any, answered: Any, url: str) -> None:

@@ -282,6 +282,7 @@ class Committer:
     def close(self) -> None:
         """Take nothing more from outside; what is queued is still stored."""
         self._closed = True
+        self.outage.close()
 
 
 def _safely(callback: Callable[..., None], *args: Any) -> None:

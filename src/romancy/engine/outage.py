@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 _logger = logging.getLogger("romancy")
+
+CALM = 0.5
+"""Seconds without trouble before an outage is called over: a database that fails every other statement is one trouble,
+not a hundred."""
 
 
 class Outage:
@@ -12,12 +17,17 @@ class Outage:
 
     def __init__(self) -> None:
         self._noticed_by: set[str] = set()
+        self._calm: asyncio.TimerHandle | None = None
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"<Outage noticed_by={sorted(self._noticed_by)}>"
 
     def noticed(self, by: str, error: BaseException | None) -> None:
-        if not self._noticed_by:
+        if self._calm is not None:
+            self._calm.cancel()
+            self._calm = None
+        elif not self._noticed_by:
             _logger.error("the database can't be written (%s); work pauses until it can", error)
         self._noticed_by.add(by)
 
@@ -25,5 +35,18 @@ class Outage:
         """Whoever noticed it gets on again."""
         if by in self._noticed_by:
             self._noticed_by.discard(by)
-            if not self._noticed_by:
-                _logger.warning("the database is back; work goes on")
+            if not self._noticed_by and self._closed:
+                self._back()
+            elif not self._noticed_by:
+                self._calm = asyncio.get_running_loop().call_later(CALM, self._back)
+
+    def close(self) -> None:
+        """Nobody will be there to say later that it is over."""
+        self._closed = True
+        if self._calm is not None:
+            self._calm.cancel()
+            self._back()
+
+    def _back(self) -> None:
+        self._calm = None
+        _logger.warning("the database is back; work goes on")
