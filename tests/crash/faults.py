@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from romancy.storage.protocol import Answer, Answered, Batch, Storage
+from romancy.storage.protocol import Answer, Answered, Batch, Commit, Storage
 
 When = Literal["before", "after"]
 
@@ -37,6 +37,7 @@ class MortalStorage:
         self.inner = inner
         self.faults = faults
         self.died = asyncio.Event()
+        self._judged: tuple[Fault | None, ...] = ()
 
     @property
     def on_foreign_change(self) -> Callable[[], None] | None:
@@ -65,10 +66,24 @@ class MortalStorage:
 
         return call
 
+    def append(self, commit: Commit, worker: str | None) -> bool:
+        """What is not stored here goes to `commit` next: the same point in the play."""
+        fault = self._fault_at("commit")
+        if self.died.is_set() or (fault is not None and fault.when == "before"):
+            self.died.set()
+            return False
+        stored = self.inner.append(commit, worker)
+        if not stored:
+            self._judged = (fault,)
+        elif fault is not None:
+            self.died.set()
+        return stored and not self.died.is_set()
+
     def commit(self, batch: Batch, answered: Answered) -> None:
         if self.died.is_set():
             return
-        fault = self._fault_at("commit")
+        [fault] = self._judged or [self._fault_at("commit")]
+        self._judged = ()
         if fault is None:
             self.inner.commit(batch, lambda answer, error: None if self.died.is_set() else answered(answer, error))
         elif fault.when == "before":

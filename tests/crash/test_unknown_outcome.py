@@ -26,7 +26,7 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.storage.protocol import Answered, Batch, RefusedValue, TransientError
+from romancy.storage.protocol import Answered, Batch, Commit, RefusedValue, TransientError
 from romancy.testing import Environment, environment
 from tests.crash.faults import MortalStorage
 from tests.crash.ground import Ground
@@ -46,6 +46,9 @@ class Unsure(MortalStorage):
         self._batches = 0
         self.submissions: list[bytes] = []
         self._left = 0
+
+    def append(self, commit: Commit, worker: str | None) -> bool:
+        return False  # every one is a batch
 
     def commit(self, batch: Batch, answered: Answered) -> None:
         self.submissions.append(pickle.dumps(batch))
@@ -177,6 +180,9 @@ class Picky(MortalStorage):
     def __init__(self, inner: Any, word: bytes) -> None:
         super().__init__(inner)
         self.word, self.refusals, self.batches = word, 0, 0
+
+    def append(self, commit: Commit, worker: str | None) -> bool:
+        return False  # every one is a batch
 
     def commit(self, batch: Batch, answered: Answered) -> None:
         self.batches += 1

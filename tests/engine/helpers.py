@@ -45,11 +45,12 @@ async def until(condition: Callable[[], object]) -> None:
 def intercept(env: Environment, decide: Callable[[Batch, Callable[[], None]], None]) -> Callable[[], None]:
     """Every batch goes to `decide(batch, submit)`, which may submit it now, later or never; returns the way back."""
     storage: Any = env.app.engine.storage
-    commit = storage.commit
+    append, commit = storage.append, storage.commit
+    storage.append = lambda *_: False
     storage.commit = lambda batch, *answered: decide(batch, lambda: commit(batch, *answered))
 
     def undo() -> None:
-        storage.commit = commit
+        storage.append, storage.commit = append, commit
 
     return undo
 

@@ -52,6 +52,10 @@ class Database:
         return Batch(worker, workflows, os.urandom(16), self.now, **items)
 
     async def submit(self, batch: Batch) -> Answer:
+        """As the committer does it: one entry alone on the spot, where that goes."""
+        alone = len(batch) == 1 and batch.commits and batch.commits[0].plain and len(batch.commits[0].entries) == 1
+        if alone and self.storage.append(batch.commits[0], batch.worker):
+            return Answer(commits=[True])
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def answered(answer: Answer | None, error: BaseException | None) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from romancy.core.history import Entry, Kind
 from romancy.storage.protocol import Commit, RefusedValue
+from romancy.storage.sqlite import SQLiteStorage, threads
 from tests.storage.conftest import Database
 
 
@@ -19,6 +20,37 @@ def plain(db: Database, instance: str, version: int, *entries: Entry) -> Commit:
 
 async def history(db: Database, id: str) -> list[Entry]:
     return await db.storage.history(id)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long this machine takes to write."""
+    monkeypatch.setattr(threads, "_QUICK", 60.0)
+
+
+async def test_one_entry_is_stored_on_the_spot_where_that_needs_no_waiting(db: Database) -> None:
+    await db.start("a", "me")
+    stored = db.storage.append(plain(db, "a", 0, entry(1)), "me")
+    assert stored == isinstance(db.storage, SQLiteStorage)
+    assert await history(db, "a") == [entry(1)] * stored
+
+
+async def test_what_can_not_be_stored_on_the_spot_is_left_to_a_batch(db: Database) -> None:
+    await db.start("a", "me")
+    await db.register("other")
+    for refused, worker in [
+        (plain(db, "a", 1, entry(1)), "me"),
+        (plain(db, "a", 0, entry(1)), "other"),
+        (plain(db, "a", 0, entry(1)), None),
+        (plain(db, "b", 0, entry(1)), "me"),
+        (plain(db, "a", 0, entry(2**70)), "me"),
+    ]:
+        assert not db.storage.append(refused, worker)
+    assert await history(db, "a") == await history(db, "b") == []
+    await db.commit("me", commits=[plain(db, "a", 0, entry(1))])
+    assert not db.storage.append(plain(db, "a", 0, entry(1, b"another")), "me")
+    await db.storage.close()
+    assert not db.storage.append(plain(db, "a", 0, entry(2)), "me")
 
 
 async def test_it_adds_entries_and_leaves_the_version(db: Database) -> None:

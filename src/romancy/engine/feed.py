@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from romancy.storage.protocol import Answer, Batch
@@ -61,13 +62,17 @@ class Feed:
         begun += [started.id for said in accepted for started in said.started]
         touched = {commit.instance for commit in batch.commits} | {request.instance for request in batch.requests}
         for watcher in self.watchers:
-            changes = watcher.changes
-            changes.started += len(begun)
-            changes.accepted += len(accepted)
-            if len(changes.instances) < MOST:
-                changes.instances.update(touched, begun)
+            watcher.changes.started += len(begun)
+            watcher.changes.accepted += len(accepted)
+        self.touched(touched.union(begun))
+
+    def touched(self, instances: Set[str]) -> None:
+        """Something happened to them."""
+        for watcher in self.watchers:
+            if len(watcher.changes.instances) < MOST:
+                watcher.changes.instances.update(instances)
             else:
-                changes.is_vague = True
+                watcher.changes.is_vague = True
             watcher.changed.set()
 
     def elsewhere(self) -> None:

@@ -12,8 +12,8 @@ def start_now(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, No
     """A task that has taken its first step when this returns, where the loop lets us; else it does so soon."""
     if sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
-    task = loop.create_task(coroutine)
+    task = asyncio.Task(coroutine, loop=loop)
     ready = getattr(loop, "_ready", None)
-    if ready and type(task) is asyncio.Task and asyncio.current_task(loop) is None:
+    if ready and asyncio.current_task(loop) is None:
         ready.pop()._run()  # before 3.12: the step that was just put at the end of the queue
     return task

@@ -402,6 +402,13 @@ class Storage(Protocol):
     async def open(self) -> None: ...
     async def close(self) -> None: ...
 
+    def append(self, commit: Commit, worker: str | None) -> bool:
+        """Store a commit that is nothing but one entry, if that needs no waiting.
+
+        True: it is stored. False: whatever became of it, `commit` finds out.
+        """
+        ...
+
     def commit(self, batch: Batch, answered: Answered) -> None:
         """Store a batch; `answered` is called when it is, perhaps before this returns."""
         ...

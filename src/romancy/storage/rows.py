@@ -10,15 +10,7 @@ from romancy.core.history import Entry, is_json
 from romancy.core.matching import parse_json
 from romancy.core.model import Event
 from romancy.errors import InvalidEvent
-from romancy.storage.protocol import STATUS_NAMES, Attempt, Batch, Commit, InstanceRow
-
-
-def lone_entry(batch: Batch) -> tuple[Commit, Entry] | None:
-    """The one entry that is the whole batch: activities one after the other make many such, with a short way."""
-    if len(batch.commits) != 1 or not batch.commits[0].plain or len(batch) > 1:
-        return None
-    [commit] = batch.commits
-    return (commit, commit.entries[0]) if len(commit.entries) == 1 else None
+from romancy.storage.protocol import STATUS_NAMES, Attempt, InstanceRow
 
 
 def event_values(event: Event, token: bytes) -> tuple[Any, ...]:

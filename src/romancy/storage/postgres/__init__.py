@@ -22,6 +22,7 @@ from romancy.storage.protocol import (
     Answered,
     Batch,
     Claimed,
+    Commit,
     Due,
     Idle,
     InstanceRow,
@@ -111,6 +112,9 @@ class PostgresStorage:
         self._announcer.tell([*channels, self._listener.ended] if ended else channels)
 
     # --- writes -----------------------------------------------------------------------------------------------------
+    def append(self, commit: Commit, worker: str | None) -> bool:
+        return False  # a round trip is always waited for
+
     def commit(self, batch: Batch, answered: Answered) -> None:
         task = asyncio.create_task(self._writer.apply(batch), name="romancy-commit")
         self._commits.add(task)

@@ -30,7 +30,6 @@ from romancy.storage.protocol import (
     StartAnswer,
     TransientError,
 )
-from romancy.storage.rows import lone_entry
 
 Tell = Callable[[set["str | None"], bool], None]
 """Whom to wake (None: whoever is free), and whether an instance ended."""
@@ -73,10 +72,10 @@ class BatchWriter:
 
     async def _append_one(self, batch: Batch) -> bool:
         """Whether the batch was one entry only, and is stored."""
-        alone = lone_entry(batch)
-        if alone is None or batch.worker is None:
+        commit = batch.commits[0] if len(batch.commits) == len(batch) == 1 else None
+        if commit is None or not commit.plain or len(commit.entries) > 1 or batch.worker is None:
             return False
-        commit, entry = alone
+        [entry] = commit.entries
         given = {
             "worker": batch.worker,
             "instance": commit.instance,

@@ -16,6 +16,7 @@ from romancy.storage.protocol import (
     Answered,
     Batch,
     Claimed,
+    Commit,
     Due,
     Idle,
     InstanceRow,
@@ -34,7 +35,7 @@ from romancy.storage.sqlite.connection import connect, lock_folder, migrate
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.looking import SQL
 from romancy.storage.sqlite.threads import ConnectionThread
-from romancy.storage.sqlite.writing import BatchWriter, lone_statement
+from romancy.storage.sqlite.writing import BatchWriter, append_statement
 
 __all__ = ["SQLiteStorage"]
 
@@ -132,16 +133,14 @@ class SQLiteStorage:
         return ConnectionThread(name, connection, self.path)
 
     # --- writes -----------------------------------------------------------------------------------------------------
+    def append(self, commit: Commit, worker: str | None) -> bool:
+        return self._writer is not None and self._writer.try_statement(*append_statement(commit, worker))
+
     def commit(self, batch: Batch, answered: Answered) -> None:
         writer, batches = self._writer, self._batches
         if writer is None or batches is None:
             error = TransientError(f"the database {self.path!r} is not open")
             asyncio.get_running_loop().call_soon(answered, None, error)
-            return
-
-        alone = lone_statement(batch)
-        if alone is not None and writer.try_statement(*alone):
-            answered(Answer(commits=[True]), None)
             return
 
         def apply(connection: sqlite3.Connection) -> Answer:

@@ -24,6 +24,9 @@ Done = Callable[[Any, "BaseException | None"], None]
 _STOP = object()
 _QUICK = 0.0005
 """Seconds: while a COMMIT takes less, a small one may run on the event loop's own thread."""
+_LOOK_EVERY = 0.01
+"""Seconds between looks whether the file is still there, where nobody is told that something is stored: a look takes as
+long as a tenth of the statement."""
 _PATIENCE = 30.0
 """Seconds a writer waits for another process to let go of the file before it reports an outage."""
 
@@ -52,6 +55,7 @@ class ConnectionThread(threading.Thread):
         """Seconds a COMMIT takes, smoothed; it begins as slow until it is known."""
         self._data_version = 0
         self._file = _identity(path)
+        self._looked = 0.0
         self.start()
 
     def call(self, job: Callable[[sqlite3.Connection], T], *, write: bool = False) -> asyncio.Future[T]:
@@ -89,9 +93,9 @@ class ConnectionThread(threading.Thread):
         if self._handed_over or self._commit_cost > _QUICK or not self._lock.acquire(blocking=False):
             return False
         try:
-            if _identity(self._path) != self._file:
-                return False
             begin = stopwatch()
+            if begin - self._looked > _LOOK_EVERY and not self._is_in_place(begin):
+                return False
             changed = self.connection.execute(statement, values).rowcount == 1
             self._commit_cost += (stopwatch() - begin - self._commit_cost) * 0.2
             return changed
@@ -152,21 +156,27 @@ class ConnectionThread(threading.Thread):
 
     def _begin(self, patience: float) -> None:
         """Take the file for writing. SQLite's own waiting backs off to 100 ms; this is fairer to the other process."""
-        if _identity(self._path) != self._file:
+        begin = stopwatch()
+        if not self._is_in_place(begin):
             raise TransientError(
                 f"the database file {self._path!r} was removed or replaced while in use; nothing is stored until it is "
                 "back in its place, or the app is started anew"
             )
-        deadline = stopwatch() + patience
         while True:
             try:
                 self.connection.execute("BEGIN IMMEDIATE")
                 return
             except sqlite3.OperationalError as error:
                 busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-                if not busy or stopwatch() > deadline or self.hurry:
+                if not busy or stopwatch() > begin + patience or self.hurry:
                     raise
             time.sleep(random.uniform(0.0002, 0.002))
+
+    def _is_in_place(self, now: float) -> bool:
+        """Whether the file is still where it was: else what is written is lost."""
+        in_place = _identity(self._path) == self._file
+        self._looked = now if in_place else 0.0
+        return in_place
 
     def _look_around(self) -> None:
         """`data_version` changes when another connection wrote to the file; 4 microseconds a look."""

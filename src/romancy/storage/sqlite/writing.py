@@ -31,14 +31,13 @@ from romancy.storage.protocol import (
     Started,
     WaitRow,
 )
-from romancy.storage.rows import STARTED_BY, event_values, lone_entry, triggered_id
+from romancy.storage.rows import STARTED_BY, event_values, triggered_id
 from romancy.storage.sqlite.looking import SQL, Looker
 
 
-def lone_statement(batch: Batch) -> tuple[str, tuple[Any, ...]] | None:
-    """The statement that is the whole batch, if one will do."""
-    alone = lone_entry(batch)
-    return None if alone is None else (SQL["append_entry"], _entry_values(*alone, batch.worker))
+def append_statement(commit: Commit, worker: str | None) -> tuple[str, tuple[Any, ...]]:
+    """The one statement that will do for a commit of one entry, fence and all."""
+    return SQL["append_entry"], _entry_values(commit, commit.entries[0], worker)
 
 
 def _entry_values(commit: Commit, entry: Entry, worker: str | None) -> tuple[Any, ...]:
