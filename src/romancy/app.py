@@ -49,6 +49,7 @@ from romancy.records import (
     write_cursor,
 )
 from romancy.storage import open_storage
+from romancy.storage.places import shown, usual_schema
 from romancy.storage.protocol import STATUS_CODES, Start, Storage
 
 P = ParamSpec("P")
@@ -69,8 +70,8 @@ class App:
     With `worker=False` it only starts, sends and reads. `durability="normal"` may lose the last moments in a power
     failure (never in a crash of the process) and is faster on slow disks.
 
-    On PostgreSQL, `schema` names where its tables are (default: romancy), and `notify_url` is a direct way to the
-    server where `database` leads through a pooler that cannot LISTEN.
+    On PostgreSQL, `schema` names where its tables are (default: the environment's ROMANCY_SCHEMA, else romancy), and
+    `notify_url` is a direct way to the server where `database` leads through a pooler that cannot LISTEN.
 
     It is an ASGI application too: `romancy serve shop:app`, or any ASGI server. `tokens` say who may use that
     (`"SECRET"`, `"events:SECRET"`; default: the environment's ROMANCY_TOKENS), `http` sets its limits.
@@ -109,7 +110,8 @@ class App:
         if durability not in ("full", "normal"):
             raise ValueError(f'durability is "full" or "normal", not {durability!r}')
         self._max_activities, self._max_resident = max_activities, max_resident
-        self._postgres = {k: v for k, v in (("schema", schema), ("notify_url", notify_url)) if v is not None}
+        self.creates = True  # an empty database gets our tables; who only looks should not make any
+        self.schema, self._notify_url = schema if schema is not None else usual_schema(self.database), notify_url
         self._retention = duration_us(retention, "retention")
         self._lease = duration_us(lease, "lease")
         self.grace = duration_us(grace, "grace") / SECOND
@@ -126,7 +128,7 @@ class App:
         self.register(*((workflows,) if isinstance(workflows, Workflow | ModuleType) else workflows))
 
     def __repr__(self) -> str:
-        return f"<App {self.database!r} {self._engine or 'not running'}>"
+        return f"<App {shown(self.database, self.schema)!r} {self._engine or 'not running'}>"
 
     def register(self, *workflows: Workflow[..., Any] | ModuleType) -> None:
         """Make workflows known: workflows themselves, or modules with all the workflows in them."""
@@ -160,9 +162,8 @@ class App:
 
     async def _start(self) -> Engine:
         self._owns_storage = self.storage is None
-        storage = self.storage or open_storage(
-            self.database, durability=self._durability, clock=self.clock, **self._postgres
-        )
+        options: dict[str, Any] = {"schema": self.schema, "notify_url": self._notify_url, "create": self.creates}
+        storage = self.storage or open_storage(self.database, durability=self._durability, clock=self.clock, **options)
         if self._owns_storage:
             await storage.open()
         engine = Engine(
@@ -186,7 +187,9 @@ class App:
             if self._owns_storage:
                 await storage.close()
             raise
-        _logger.info("romancy works on %s with %s", self.database, ", ".join(self._registry.names) or "no workflows")
+        known = f"with {', '.join(self._registry.names) or 'no workflows'}" if self._worker else "without a worker"
+        on = "works on" if self._worker else "is open on"
+        _logger.info("romancy %s %s %s", on, shown(self.database, self.schema), known)
         return engine
 
     async def stop(self) -> None:

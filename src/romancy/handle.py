@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from romancy.core.codec import Codec
 from romancy.core.ids import check_lookup
 from romancy.core.model import Duration, Status, duration_us
+from romancy.engine.results import Ending
 from romancy.errors import InstanceNotFound, WorkflowBlocked, WorkflowCancelled, WorkflowFailed
 
 if TYPE_CHECKING:
@@ -37,14 +38,15 @@ class WorkflowHandle(Generic[R_co]):
         engine = self._app.engine
         check_lookup(self.instance_id)
         seconds = None if timeout is None else duration_us(timeout, "timeout") / 1e6
-        if (
-            self.instance_id not in engine.scheduler.residents
-            and await engine.storage.instance(self.instance_id) is None
-        ):
-            raise InstanceNotFound(instance_id=self.instance_id)
+        ending = None
+        if self.instance_id not in engine.scheduler.residents:
+            row = await engine.storage.instance(self.instance_id)
+            if row is None:
+                raise InstanceNotFound(instance_id=self.instance_id)
+            ending = Ending.of(row)
         try:
             async with asyncio.timeout(seconds):
-                ending = await engine.ending(self.instance_id)
+                ending = ending or await engine.ending(self.instance_id)
         except TimeoutError:
             raise TimeoutError(
                 f"instance {self.instance_id!r} has not ended within {seconds:g} s; it goes on"

@@ -14,13 +14,16 @@ from romancy.core.matching import NO_FILTER, Filter, parse_json
 from romancy.core.model import Event, from_us, to_us
 from romancy.errors import InvalidEvent
 from romancy.records import EventRecord, Page, Wait, to_wait
-from romancy.storage.catalog import WHOLE, Catalog, ShownEvent
-from romancy.storage.protocol import StoredWait
+from romancy.storage.catalog import WHOLE, ShownEvent
+from romancy.storage.protocol import Storage, StoredWait
 
 _SHOWN, _LOG, _ALIKE = 3, 50, 0.75
 """Near ones shown, events looked at per type, and how much alike two types must be to be near."""
 _TYPES, _WAITS = 200, 20
 """Types, and waits of each, that an event is held against."""
+_MISFITS = 100
+"""Misfits of an instance that are read at most."""
+BLOCKED = "the instance is blocked: nothing reaches it until it is resumed"
 
 
 Misfits = Mapping[tuple[int, str], str]
@@ -67,6 +70,8 @@ class NearWait:
 
     wait: Wait
     reasons: Sequence[str]
+    is_misfit: bool = False
+    """All but the data fits, and that is recorded."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ class Case:
     now: int
     misfits: Misfits | None = None
     deliveries: Collection[int] | None = None
+    is_blocked: bool = False
 
 
 async def reasons(log: Log, case: Case, waits: Sequence[tuple[Wait, Filter]]) -> list[Reason]:
@@ -143,20 +149,36 @@ def _wrong(record: EventRecord, narrow: Filter, case: Case) -> list[str]:
 
 def _subtle(event: Event, case: Case, wait: Wait) -> str:
     """It has all the wait asks for, so it is a matter of time or of the model."""
-    misfits = case.misfits or {}
-    of_others = (error for (seq, _), error in misfits.items() if seq == event.seq)  # waits alike are judged as one
-    problem = misfits.get((event.seq, wait.wait_id)) or next(of_others, None)
+    problem = _recorded(case.misfits or {}, event, wait.wait_id)
     if problem is not None:
-        return f"its data {problem[3:]}" if problem.startswith("it ") else f"its data does not fit the model: {problem}"
+        return problem
+    if case.is_blocked:
+        return BLOCKED
     if event.seq in (case.deliveries or ()):
         return "it fits so far; no worker has looked at it yet"
     if event.accepted_at < case.created_at:
         return "it came before the instance was started"
     if event.accepted_at < to_us(wait.since):
-        return "it came before this wait (since='now'), or its data does not fit the model"
+        return f"it came before this wait (since='now'), or {_unlooked(case.misfits)}"
     if case.deliveries is None:
-        return "no worker has looked at it yet, or its data does not fit the model; the worker's log says why"
-    return "its data does not fit the model; the worker's log says why"
+        return _unlooked(case.misfits)
+    return "a worker looked at it and did not take it; its log says why"
+
+
+def _recorded(misfits: Misfits, event: Event, op: str) -> str | None:
+    """What a worker wrote down against the data of an event."""
+    of_others = (error for (seq, _), error in misfits.items() if seq == event.seq)  # waits alike are judged as one
+    problem = misfits.get((event.seq, op)) or next(of_others, None)
+    if problem is None:
+        return None
+    return f"its data {problem[3:]}" if problem.startswith("it ") else f"its data does not fit the model: {problem}"
+
+
+def _unlooked(misfits: Misfits | None) -> str:
+    """Nothing is recorded. Where records can't be read, or there are more than are read, it may be a misfit, too."""
+    if misfits is not None and len(misfits) < _MISFITS:
+        return "no worker has looked at it yet"
+    return "no worker has looked at it yet, or its data does not fit the model; the worker's log says why"
 
 
 def _data(event: Event) -> Any:
@@ -172,21 +194,43 @@ def _data(event: Event) -> Any:
 class Nearest:
     """Holds events against what is waited for; asks the database once for each type, however many events there are."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, storage: Storage, now: int) -> None:
+        self._storage, self._catalog, self._now = storage, storage.catalog, now
         self._types: list[str] | None = None
         self._waits: dict[str, list[StoredWait]] = {}
+        self._misfits: dict[str, Misfits] = {}
+        self._blocked: dict[str, bool] = {}
 
     async def waits(self, shown: ShownEvent) -> list[NearWait]:
         """The waits that come nearest to taking this event, with which part did not match."""
         event = shown.event
-        judged: list[tuple[int, NearWait]] = []
+        judged: list[tuple[list[str], StoredWait]] = []
         for type in [event.type, *await self._alike(event.type)]:
             slip = [] if type == event.type else [f"it waits for {type!r}, not {event.type!r}"]
-            for stored in await self._of_type(type):
-                said = slip + self._against(shown, stored)
-                judged.append((len(said), NearWait(to_wait(stored), said or [_late(event, stored)])))
-        return [near for _, near in sorted(judged, key=lambda found: found[0])[:_SHOWN]]
+            judged += [(slip + self._against(shown, stored), stored) for stored in await self._of_type(type)]
+        nearest = sorted(judged, key=lambda found: len(found[0]))[:_SHOWN]
+        return [NearWait(to_wait(wait), said) if said else await self._subtle(event, wait) for said, wait in nearest]
+
+    async def _subtle(self, event: Event, stored: StoredWait) -> NearWait:
+        """It has all the wait asks for: a matter of time, of the model, or of the instance."""
+        wait, id = to_wait(stored), stored.instance
+        if id not in self._misfits:
+            self._misfits[id] = {(seq, op): error for seq, op, error in await self._storage.misfits(id)}
+            self._blocked[id] = any(row.status == "blocked" for row in await self._catalog.summaries([id]))
+        problem = _recorded(self._misfits[id], event, stored.op)
+        if problem is not None:
+            return NearWait(wait, [f"all parts match, but {problem}"], is_misfit=True)
+        if self._blocked[id]:
+            return NearWait(wait, [BLOCKED])
+        if event.accepted_at < stored.created_at:
+            late = "it came before the instance was started, or before a wait with since='now'"
+        elif event.expires_at is not None and event.expires_at <= self._now:
+            late = f"it expired at {from_us(event.expires_at).isoformat()}"
+        elif stored.due is not None and event.accepted_at > stored.due:
+            late = "it came after the wait's time was over"
+        else:
+            late = _unlooked(self._misfits[id])
+        return NearWait(wait, [f"all parts match, but {late}"])
 
     def _against(self, shown: ShownEvent, stored: StoredWait) -> list[str]:
         event = shown.event
@@ -204,13 +248,6 @@ class Nearest:
         if self._types is None:
             self._types = [name for name, _ in await self._catalog.wait_types("", _TYPES, 1)]
         return [other for other in self._types if other != type and _likeness(type, other) >= _ALIKE]
-
-
-def _late(event: Event, stored: StoredWait) -> str:
-    """All it asks for is there: a matter of time or of the model."""
-    if event.accepted_at < stored.created_at:
-        return "all parts match, but it came before the instance was started, or before a wait with since='now'"
-    return "all parts match, but the data does not fit the model; the instance's page says why"
 
 
 def filter_of(stored: StoredWait) -> Filter:

@@ -8,6 +8,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from romancy import testing
 from romancy.cli.group import main
+from tests import pg_server
 
 SHOP = """
 from dataclasses import dataclass
@@ -108,7 +110,8 @@ def _work_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
     patch.chdir(folder)
     patch.setattr(sys, "path", [str(folder), *sys.path])
     patch.setattr(sys, "dont_write_bytecode", True)  # files here change within one tick of the file system's clock
-    patch.delenv("ROMANCY_DATABASE", raising=False)
+    for name in ("ROMANCY_DATABASE", "ROMANCY_SCHEMA"):
+        patch.delenv(name, raising=False)
     importlib.invalidate_caches()
 
 
@@ -130,6 +133,16 @@ def database(folder: Path, stock: Path) -> Path:
         if file.is_file():
             shutil.copy(file, folder)
     return folder / "romancy.db"
+
+
+@pytest.fixture
+def schema() -> Iterator[str]:
+    """The name of a schema that is not there yet."""
+    loop = asyncio.new_event_loop()
+    stack = AsyncExitStack()
+    yield loop.run_until_complete(stack.enter_async_context(pg_server.schema()))
+    loop.run_until_complete(stack.aclose())
+    loop.close()
 
 
 Romancy = Callable[..., Result]

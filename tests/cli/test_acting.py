@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,22 @@ def test_start_warns_of_a_name_no_worker_has_run(romancy) -> None:
     assert romancy("start", "helo", "Ada").stderr == warning
     assert romancy("start", "helo", "Ada").stderr == warning, "that one was started means little"
     assert romancy("start", "hello", "Bob").stderr == ""
+
+
+def test_start_says_nothing_if_a_worker_takes_it_up(folder) -> None:
+    """Whether one has the workflow is seen from what it does, long before it has run one."""
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "romancy", "worker", "shop.py"], cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert worker.stderr is not None
+        assert "romancy works on romancy.db with" in worker.stderr.readline()
+        command = [sys.executable, "-m", "romancy", "start", "pay", "ORD-1"]
+        said = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=30)
+        assert (said.returncode, said.stderr) == (0, "")
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=30)
 
 
 def test_start_in_memory_is_refused(refused) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import sys
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,6 @@ from romancy import App
 from romancy.storage import sql
 from romancy.storage.postgres import migrating as postgres
 from tests import pg_server
-
-
-@pytest.fixture
-def schema() -> Iterator[str]:
-    """The name of a schema that is not there yet."""
-    loop = asyncio.new_event_loop()
-    stack = AsyncExitStack()
-    yield loop.run_until_complete(stack.enter_async_context(pg_server.schema()))
-    loop.run_until_complete(stack.aclose())
-    loop.close()
 
 
 def fetch(schema: str, query: str) -> list[tuple[Any, ...]]:
@@ -42,7 +31,7 @@ def fetch(schema: str, query: str) -> list[tuple[Any, ...]]:
 
 # --- migrate ---------------------------------------------------------------------------------------------------------
 def test_a_file_is_made_and_then_up_to_date(romancy, folder: Path) -> None:
-    assert romancy("migrate", "--check", "-d", "new.db", code=1).stdout == "nothing there yet\n"
+    assert romancy("migrate", "--check", "-d", "new.db", code=1).stdout == "nothing there yet, at 'new.db'\n"
     assert not (folder / "new.db").exists()
     assert romancy("migrate", "-d", "new.db").stdout == "made at version 1\n"
     assert romancy("migrate", "-d", "new.db").stdout == "up to date at version 1\n"
@@ -51,10 +40,11 @@ def test_a_file_is_made_and_then_up_to_date(romancy, folder: Path) -> None:
 
 def test_a_schema_is_made_and_then_up_to_date(romancy, schema: str) -> None:
     where = ("-d", pg_server.url(), "--schema", schema)
-    assert romancy("migrate", "--check", *where, code=1).stdout == "nothing there yet\n"
+    nothing = romancy("migrate", "--check", *where, code=1).stdout
+    assert nothing == f"nothing there yet, in schema {schema!r} of {pg_server.url()}\n"
     assert fetch(schema, f"SELECT 1 FROM pg_namespace WHERE nspname = '{schema}'") == []
-    assert romancy("migrate", *where).stdout == "made at version 1\n"
-    assert romancy("migrate", *where).stdout == "up to date at version 1\n"
+    assert romancy("migrate", *where).stdout == f"made at version 1 (schema {schema})\n"
+    assert romancy("migrate", *where).stdout == f"up to date at version 1 (schema {schema})\n"
 
 
 def test_one_that_is_behind_is_brought_forward(
@@ -69,10 +59,11 @@ def test_one_that_is_behind_is_brought_forward(
 
     monkeypatch.setattr(sql, "migrations", two)
     monkeypatch.setattr(postgres, "migrations", two)
-    for place in (("-d", "romancy.db"), where):
-        assert romancy("migrate", "--check", *place, code=1).stdout == "behind: version 1, and this romancy brings 2\n"
-        assert romancy("migrate", *place).stdout == "brought from version 1 to 2\n"
-        assert romancy("migrate", "--check", *place).stdout == "up to date at version 2\n"
+    for place, named in (("-d", "romancy.db"), ""), (where, f" (schema {schema})"):
+        behind = romancy("migrate", "--check", *place, code=1).stdout
+        assert behind == f"behind: version 1, and this romancy brings 2{named}\n"
+        assert romancy("migrate", *place).stdout == f"brought from version 1 to 2{named}\n"
+        assert romancy("migrate", "--check", *place).stdout == f"up to date at version 2{named}\n"
 
 
 def test_a_newer_one_is_left_alone_or_refused(romancy, refused, database: Path, schema: str) -> None:
@@ -83,7 +74,7 @@ def test_a_newer_one_is_left_alone_or_refused(romancy, refused, database: Path, 
         connection.execute("UPDATE schema_info SET version = 9")
         connection.commit()
     for place in ((), where):
-        assert romancy("migrate", *place).stdout == "up to date at version 9, newer than the 1 this romancy brings\n"
+        assert "up to date at version 9, newer than the 1 this romancy brings" in romancy("migrate", *place).stdout
     fetch(schema, "UPDATE schema_info SET min_reader = 9")
     assert "needs a newer romancy" in refused("migrate", "--check", *where, code=1)
 
@@ -105,6 +96,7 @@ def test_what_can_not_be_migrated(refused, folder: Path) -> None:
 def test_a_shop_moves(romancy, database: Path, schema: str) -> None:
     done = romancy("copy", "romancy.db", pg_server.url(), "--schema", schema)
     assert "copied 7 instances, 1 event and 4 waits, and verified the counts\n" in done.stdout
+    assert f"they are in schema {schema!r}" in done.stdout
     assert "put romancy.db away" in done.stdout
     assert "instances" in done.stderr
     assert "Traceback" not in done.stderr
@@ -131,7 +123,7 @@ def test_what_can_not_be_copied(refused, romancy, database: Path, schema: str) -
     assert "'romancy.db' is not a postgresql:// URL" in refused("copy", url, "romancy.db")
     assert "is not a file" in refused("copy", url, url)
     there = ("--schema", schema)
-    assert "there is no database at 'nowhere.db'" in alone(romancy("copy", "nowhere.db", url, *there, code=1))
+    assert "there is no database at 'nowhere.db'" in alone(romancy("copy", "nowhere.db", url, *there, code=2))
     romancy("copy", "romancy.db", url, *there)
     assert f"{schema!r} is not empty" in alone(romancy("copy", "romancy.db", url, *there, code=1))
 

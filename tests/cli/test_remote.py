@@ -65,7 +65,7 @@ SAME = [
 
 @pytest.mark.parametrize("words", SAME, ids=" ".join)
 def test_looking_says_the_same(romancy: Any, answered: Any, url: str, words: tuple[str, ...]) -> None:
-    assert still(said(romancy(*words, "--url", url))) == still(said(romancy(*words)))
+    assert still(said(romancy(*words, "--url", url))) == still(_HOLDER.sub("", said(romancy(*words))))
     here, there = answered(*words), answered(*words, "--url", url)
     for answer in (here, there):
         for wait in answer.get("waits", ()):
@@ -73,8 +73,13 @@ def test_looking_says_the_same(romancy: Any, answered: Any, url: str, words: tup
     if words[0] == "why":
         assert (there["worker"], there["lease_until"]) == (None, None), "a server does not tell"
         there |= {"worker": here["worker"], "lease_until": here["lease_until"]}
+        here["says"] = [line for line in here["says"] if not _HOLDER.match(f"{line}\n")]
         here["says"], there["says"] = [still(line) for line in here["says"]], [still(line) for line in there["says"]]
     assert there == here
+
+
+_HOLDER = re.compile("no worker holds it now.*\n")
+"""What only the database tells of an instance that waits."""
 
 
 def said(result: Any) -> str:

@@ -264,3 +264,26 @@ def test_reload(folder: Path) -> None:
             assert process.wait(30) == 0
     with socket.create_server(("127.0.0.1", port)):
         pass  # nobody is left on it
+
+
+def test_the_viewer_alone_says_where_it_is_and_that_it_shows(folder: Path, database: Path) -> None:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("ROMANCY_")}
+    command = [*ROMANCY, "viewer", "--port", "0", "-m", "shop"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=kept) as process:
+        try:
+            assert process.stderr is not None
+            opened, shows = process.stderr.readline(), process.stderr.readline()
+            assert opened.endswith("romancy is open on romancy.db without a worker\n")
+            found = re.search(r"romancy shows romancy\.db at (http://\S+/viewer/) \(from this machine only\)", shows)
+            assert found, shows
+            assert httpx.get(found[1]).status_code == 200
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+@pytest.mark.usefixtures("database")
+def test_what_anybody_could_do_is_said_as_it_is(refused) -> None:
+    assert "could look at the workflows" in refused("viewer", "--host", "0.0.0.0")
+    assert "could act on the workflows" in refused("viewer", "--host", "0.0.0.0", "--allow-actions")
+    assert "could act on the workflows" in refused("serve", "shop", "--host", "0.0.0.0")

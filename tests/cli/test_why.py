@@ -144,6 +144,20 @@ def test_who_runs_it(romancy, answered) -> None:
     assert "it was asked to stop; no worker has seen to that yet" in romancy("why", "new").stdout
 
 
+def test_who_holds_one_that_waits(romancy) -> None:
+    worker = "0123456789abcdef"
+    for id in ("asleep", "order-1"):
+        assert (
+            "no worker holds it now; when what it waits for comes, it is taken up by one" in romancy("why", id).stdout
+        )
+    change(f"INSERT INTO workers (id, host, until, started_at) VALUES ('{worker}', 'here', {10**17}, 0)")
+    change(f"UPDATE instances SET owner = '{worker}' WHERE id IN ('asleep', 'order-1')")
+    for id in ("asleep", "order-1"):
+        assert f"worker {worker} on here holds it and is alive: its lease lasts until" in romancy("why", id).stdout
+    romancy("send", "payment.completed", '{"order": {"id": "ORD-1"}, "amount": 1}')
+    assert romancy("why", "order-1").stdout.count("holds it and is alive") == 1
+
+
 def change(sql: str) -> None:
     database = sqlite3.connect("romancy.db")
     with database:

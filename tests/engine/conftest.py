@@ -29,7 +29,7 @@ async def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         def open_storage(database: str, **options: Any) -> PostgresStorage:
             name = names.pop() if database == ":memory:" or database not in schemas else schemas[database]
             schemas[database] = name
-            return PostgresStorage(pg_server.url(), schema=name, **options)
+            return PostgresStorage(pg_server.url(), **options | {"schema": name, "create": True})  # made like a file
 
         monkeypatch.setattr("romancy.app.open_storage", open_storage)
         monkeypatch.setattr(sys.modules["romancy.testing.environment"], "open_storage", open_storage)

@@ -5,6 +5,7 @@ import logging
 import threading
 from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -408,3 +409,32 @@ async def test_a_look_for_one_that_had_to_leave_leads_to_no_other(db: str) -> No
         await app.send_event("go", "test", 1)
         async with asyncio.timeout(10):
             assert await waiting.result() == 1
+
+
+@workflow
+async def both(ctx: WorkflowContext) -> Any:
+    return [event.data for event in await asyncio.gather(wait_event(ctx, "x"), wait_event(ctx, "y"))]
+
+
+async def test_what_an_event_ends_is_not_looked_for(db: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Very many may be woken at once, most of them out of memory: each costs a read and a commit, no look besides.
+
+    What goes on is looked for: another process may have left something for it.
+    """
+    async with App(db, workflows=[stays, leaves, both], max_resident=1) as app, App(db, worker=False) as outside:
+        ended, goes_on = [await app.start_workflow(wf, instance_id=wf.name) for wf in (leaves, both)]
+        async with asyncio.timeout(10):
+            while [await h.status() for h in (ended, goes_on)] != ["waiting_for_event"] * 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await app.start_workflow(stays, instance_id="pinned")  # now neither is in memory
+        await until(lambda: list(app.engine.scheduler.residents) == ["pinned"])
+        looks: list[str] = []
+        look = app.engine.committer.look
+        monkeypatch.setattr(app.engine, "_read_mail", AsyncMock())  # the sweep would find them, too
+        monkeypatch.setattr(app.engine.committer, "look", lambda id, *more: (looks.append(id), look(id, *more))[1])
+        await app.send_event("go", "test", 1, to="leaves")
+        assert await ended.result(10) == 1
+        assert "leaves" not in looks
+        await outside.send_event("y", "test", 2)
+        await app.send_event("x", "test", 1)
+        assert await goes_on.result(10) == [1, 2]

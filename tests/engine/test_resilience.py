@@ -5,7 +5,7 @@ import errno
 import gc
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pydantic
@@ -28,8 +28,10 @@ from romancy import (
     workflow,
 )
 from romancy.core.model import Event
+from romancy.errors import StorageError
+from romancy.storage.protocol import Answered, Batch
 from romancy.testing import Environment, environment
-from tests.engine.helpers import kinds
+from tests.engine.helpers import intercept, kinds
 
 HANGS = 10
 """Real seconds after which something that should be over counts as hanging."""
@@ -461,3 +463,41 @@ async def test_a_hook_may_raise_anything(error: type[BaseException], is_async: b
         assert await handle.result() == 1
         await assert_others_go_on(env)
     assert {"on_workflow_started", "on_event_received", "on_workflow_completed"} <= set(told)
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+async def test_what_is_big_goes_out_in_several_batches(env: Environment) -> None:
+    """A database takes only so much at once, and a slow line only so much in time."""
+    sizes: list[int] = []
+
+    def weigh(batch: Batch, submit: Callable[[], None]) -> None:
+        sizes.append(sum(len(item.event.data or b"") for item in batch.accepts))
+        submit()
+
+    undo = intercept(env, weigh)
+    await asyncio.gather(*(env.app.send_event("big", "test", "x" * 1_500_000) for _ in range(12)))
+    undo()
+    assert sum(sizes) > 12 * 1_500_000
+    assert max(sizes) < 6_000_000
+
+
+async def test_what_people_broke_is_waited_for_and_blames_nobody(
+    env: Environment, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A privilege revoked, a table renamed: it is mended by and by, and no value is at fault."""
+    storage: Any = env.app.engine.storage
+    commit, left = storage.commit, [StorageError("permission denied for table history")] * 3
+
+    def refuse(batch: Batch, answered: Answered) -> None:
+        if left:
+            asyncio.get_running_loop().call_soon(answered, None, left.pop())
+        else:
+            commit(batch, answered)
+
+    monkeypatch.setattr(storage, "append", lambda *_: False)
+    monkeypatch.setattr(storage, "commit", refuse)
+    receipt = await env.app.send_event("go", "test")
+    assert not receipt.duplicate
+    assert not left
+    [said] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert "permission denied for table history" in said

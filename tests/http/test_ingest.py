@@ -189,6 +189,17 @@ def test_only_post_delivers(live: Live, method: str) -> None:
     assert live.client.get("/api/events").json()["items"] == []
 
 
+def test_a_browser_is_shown_to_the_viewer(live: Live) -> None:
+    browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    for method in ("GET", "HEAD"):
+        answer = live.client.request(method, "/", headers=browser, follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/viewer/")
+    assert live.client.get("/", headers=browser, follow_redirects=True).status_code == 200
+    assert live.client.get("/", headers={"accept": "application/json"}).status_code == 405
+    assert live.client.put("/", headers=browser).status_code == 405
+    assert live.client.get("/nothing", headers=browser).status_code == 404
+
+
 def test_nothing_is_ever_a_redirect(live: Live) -> None:
     for path in ("/api/instances/", "/health/live/", "/api", "/cancel", "/openapi.json/"):
         for method in ("GET", "POST"):

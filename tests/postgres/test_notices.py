@@ -95,6 +95,22 @@ async def test_without_notices_everything_is_found_by_looking(place: Place) -> N
     assert (await b.storage.mail("b", 10)).deliveries == [("of b", seq)]
 
 
+async def test_a_way_to_another_database_is_not_used(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """Notices and session locks are a database's own: others would take the worker for dead."""
+    direct = await place.worker("a", notify_url=place.url + "&application_name=direct")
+    assert direct.storage._listener.holds("a")  # type: ignore[attr-defined]
+    assert caplog.text == ""
+    raw, other = await place.raw(), f"{place.schema}_other"
+    await raw.execute(f"CREATE DATABASE {other}")
+    try:
+        b = await place.worker("b", notify_url=place.url.replace("/postgres?", f"/{other}?"))
+        assert not b.storage._listener.holds("b")  # type: ignore[attr-defined]
+        assert caplog.text.count(f"notify_url leads to another database ({other!r}) than the app's ('postgres')") == 1
+        assert not await direct.storage.take_over("a")
+    finally:
+        await raw.execute(f"DROP DATABASE {other} WITH (FORCE)")
+
+
 # --- signs of life ---------------------------------------------------------------------------------------------------
 async def test_a_worker_whose_process_died_is_taken_over_long_before_its_lease_ends(
     place: Place, monkeypatch: pytest.MonkeyPatch
@@ -124,13 +140,16 @@ async def test_a_worker_that_is_connecting_anew_is_left_alone(place: Place, monk
     assert await b.storage.take_over("b") == []
 
 
-async def test_a_paused_worker_is_taken_over_without_blame(place: Place) -> None:
+async def test_a_paused_worker_is_taken_over_without_blame(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     """Its session is still there, only its lease has ended."""
+    caplog.set_level("INFO", "romancy")
     paused, heir = await place.worker("paused"), await place.worker("heir")
     await paused.start("a", "paused")
     place.clock.turn_to(place.clock.now() + 10**9)
     await heir.storage.renew("heir", 10**7)
     assert await heir.storage.take_over("heir") == ["paused"]
+    assert await heir.storage.take_over("heir") == []
+    assert caplog.messages == ["worker paused is gone; its 1 instance can be taken over now"]
     assert not (await heir.claim("heir"))["a"].crashed
 
 

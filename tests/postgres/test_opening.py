@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 
+import asyncpg
 import pytest
 
 from romancy import App, StorageError, WorkflowContext, workflow
 from romancy.core.clock import SystemClock
 from romancy.storage import open_storage
+from romancy.storage.places import without_password
 from romancy.storage.postgres import PostgresStorage, migrating
-from romancy.storage.postgres.connection import without_password
 from romancy.storage.postgres.migrating import LIBRARY_VERSION
 from romancy.storage.sql import migrations
 from tests import pg_server
@@ -131,8 +133,10 @@ async def test_the_time_zone_of_a_session_does_not_matter(place: Place, zone: st
 
 
 async def test_a_url_that_leads_nowhere() -> None:
-    with pytest.raises(StorageError, match="can't be opened"):
+    with pytest.raises(StorageError, match=r"can't be opened: no server answers at 127\.0\.0\.1:1$"):
         await PostgresStorage("postgresql://nobody:secret@127.0.0.1:1/none").open()
+    with pytest.raises(StorageError, match=r"can't be opened: no server answers at /nowhere$"):
+        await PostgresStorage("postgresql://me@/none?host=/nowhere").open()
     with pytest.raises(StorageError, match="no such database; create it first"):
         await PostgresStorage(pg_server.url().replace("/postgres?", "/nowhere?")).open()
 
@@ -140,7 +144,10 @@ async def test_a_url_that_leads_nowhere() -> None:
 def test_passwords_are_not_shown() -> None:
     url = "postgresql://user:secret@a:5432,b:5433/db?x=1"
     assert without_password(url) == "postgresql://user:***@a:5432,b:5433/db?x=1"
+    assert without_password("postgresql://a/b?password=secret&x=1") == "postgresql://a/b?password=***&x=1"
+    assert without_password("romancy.db") == "romancy.db"
     assert "secret" not in repr(PostgresStorage(url))
+    assert "secret" not in repr(App(url))
 
 
 def test_the_driver_is_asked_for_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +161,7 @@ def test_the_driver_is_asked_for_in_words(monkeypatch: pytest.MonkeyPatch) -> No
 def test_options_are_for_databases_that_have_them() -> None:
     with pytest.raises(StorageError, match="schema"):
         open_storage("x.db", durability="full", clock=SystemClock(), schema="s")
-    for wrong in ("", "x" * 64, "a\0b"):
+    for wrong in ("", "x" * 64, "a\0b", "it's", ":name", "a\\b", "\ud800"):
         with pytest.raises(ValueError, match="schema"):
             PostgresStorage("postgresql://x/y", schema=wrong)
 
@@ -164,3 +171,37 @@ async def test_an_app_runs_on_it(place: Place) -> None:
     app.storage = await place.storage(clock=SystemClock())
     async with app:
         assert await (await app.start_workflow(nothing)).result(10) == "done"
+
+
+async def test_who_only_looks_creates_nothing(place: Place) -> None:
+    said = (
+        rf"nothing of romancy in schema '{place.schema}' of .*; `romancy migrate -d .* --schema {place.schema}` creates"
+    )
+    looking = App(place.url, schema=place.schema, worker=False)
+    looking.creates = False
+    with pytest.raises(StorageError, match=said):
+        await looking.start()
+    raw = await place.raw()
+    assert await raw.fetchval("SELECT count(*) FROM pg_namespace WHERE nspname = $1", place.schema) == 0
+    await (await place.storage()).close()
+    async with looking as app:
+        assert (await app.list_instances()).items == []
+
+
+async def test_a_password_that_is_missing_is_not_called_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setenv("PGPASSFILE", str(tmp_path / "none"))
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    server = pg_server.Server()
+    request.addfinalizer(server.remove)
+    raw = await asyncpg.connect(server.url)
+    await raw.execute("CREATE ROLE ada LOGIN PASSWORD 'secret'")
+    hba = Path(server.folder, "pg_hba.conf")
+    hba.write_text("local all ada scram-sha-256\n" + hba.read_text())
+    await raw.execute("SELECT pg_reload_conf()")
+    await raw.close()
+    with pytest.raises(StorageError, match="it wants a password, and none was given; put it into the URL"):
+        await PostgresStorage(server.url.replace("postgres@", "ada@")).open()
+    with pytest.raises(StorageError, match="the password is wrong"):
+        await PostgresStorage(server.url.replace("postgres@", "ada:guess@")).open()

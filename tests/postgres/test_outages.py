@@ -105,6 +105,17 @@ async def test_whoever_waits_for_an_answer_gets_one_when_the_database_is_closed(
     await transaction.rollback()
 
 
+async def test_a_connection_that_was_lost_while_nobody_used_it_is_no_news(place: Place) -> None:
+    db, raw = await place.worker("me", listen=False), await place.raw()
+    connections = db.storage._connections  # type: ignore[attr-defined]
+    assert connections._spare is not None
+    await raw.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'romancy'")
+    async with asyncio.timeout(5):
+        while connections._spare._con is not None:  # noqa: ASYNC110 - until the pool has noticed
+            await asyncio.sleep(0.01)
+    assert await db.storage.renew("me", 10**7)
+
+
 async def test_all_connections_busy(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     db = await place.worker("me")
     connections: Any = db.storage._connections  # type: ignore[attr-defined]

@@ -61,7 +61,10 @@ def app(roles: Roles, **options: Any) -> App:
 
 
 async def test_workers_can_do_everything_but_migrate(roles: Roles) -> None:
-    with pytest.raises(StorageError, match="lacks a privilege; grant it, or migrate as a user who has it"):
+    said = rf"nothing of romancy in schema '{roles.schema}' of .* yet, and this user may not create it"
+    with pytest.raises(
+        StorageError, match=rf"{said}; run `.* -d OWNER-URL --schema {roles.schema}` as its owner first"
+    ):
         await app(roles).start()
     await migrating.migrate(roles.url("romancy_owner"), roles.schema)
     assert await migrating.version(roles.url("romancy_worker"), roles.schema) == 1
@@ -97,6 +100,19 @@ async def test_what_later_migrations_make_is_theirs_too(roles: Roles) -> None:
 def test_the_page_has_what_is_tested_here() -> None:
     assert len(QUERIES) == 5
     assert len(BLOCKS) == 6
+
+
+async def test_what_nobody_runs_is_found_whoever_owned_it_last(roles: Roles, place: Place) -> None:
+    [query] = [query for query in QUERIES if query.startswith("SELECT i.workflow")]
+    await migrating.migrate(roles.url("romancy_owner"), roles.schema)
+    async with app(roles, worker=False) as sender:
+        for name in ("free", "orphan", "held"):
+            await sender.start_workflow(name, instance_id=name)
+        await sender.engine.storage.register("living", 60 * 10**6, [], [])
+    raw = await place.raw()
+    await raw.execute("UPDATE instances SET created_at = 0; UPDATE instances SET owner = 'dead' WHERE id = 'orphan'")
+    await raw.execute("UPDATE instances SET owner = 'living' WHERE id = 'held'")
+    assert {tuple(row) for row in await raw.fetch(roles.named(query))} == {("free", 1), ("orphan", 1)}
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.split()[1])

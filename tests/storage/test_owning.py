@@ -163,6 +163,20 @@ async def test_two_deaths_in_a_row(db: Database) -> None:
     await db.step("a", "third", 2, status="completed")
 
 
+async def test_a_worker_whose_row_was_deleted_by_hand_is_dead(db: Database) -> None:
+    """By the next clearing up at the latest. Who lives has a row, and keeps what it owns."""
+    await db.register("other")
+    for id, worker in [("a", "other"), ("b", "other"), ("c", "me")]:
+        await db.start(id, worker)
+    await db.rows("DELETE FROM workers WHERE id = 'other'")
+    assert await db.claim("me") == {}
+    await db.storage.prune(0, 0, 100)
+    assert set(await db.claim("me")) == {"a", "b"}
+    await db.storage.prune(0, 0, 100)
+    await db.register("third")
+    assert await db.claim("third") == {}
+
+
 async def test_only_ones_own_timers_and_mail(db: Database) -> None:
     await db.register("other")
     for worker in ("me", "other"):

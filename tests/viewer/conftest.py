@@ -171,7 +171,23 @@ async def placed(ctx: WorkflowContext, event: ReceivedEvent[Any]) -> str:
     return str(event.data)
 
 
-WORKFLOWS = [payment, approval, reminder, branches, stubborn, fails, echo, buy, fickle, placed]
+@dataclass
+class Paid:
+    amount: float
+    currency: str
+    by: Address
+    note: str = ""
+
+
+@workflow
+async def invoice(ctx: WorkflowContext, number: int) -> float:
+    """Waits for an event of a form of its own."""
+    ctx.describe(f"waiting for money of {number}")
+    event = await wait_event(ctx, "invoice.paid", where={"number": number}, model=Paid)
+    return event.data.amount
+
+
+WORKFLOWS = [payment, approval, reminder, branches, stubborn, fails, echo, buy, fickle, placed, invoice]
 
 
 @pytest.fixture

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
 from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from romancy import ReceivedEvent, WorkflowContext, workflow
 from tests.http.conftest import Live
-from tests.viewer.conftest import CODE, shot, visiting
+from tests.viewer.conftest import CODE, Paid, shot, visiting
 
 
 def test_start_from_a_form_made_of_the_signature(live: Live, look: Page) -> None:
@@ -161,3 +165,77 @@ def test_a_token_for_everything_may_act(serve: Callable[..., Live], browser: Bro
         look.get_by_role("button", name="Cancel…").click()
         look.get_by_role("button", name="Cancel the instance").click()
         expect(look.locator(".head .badge")).to_have_text("cancelled")
+
+
+# --- an event for a model -------------------------------------------------------------------------------------------
+FILLED = {"amount": 0, "currency": "", "by": {"street": "", "zip": ""}, "number": 7}
+
+
+def test_what_a_wait_with_a_model_wants_is_filled_in(live: Live, look: Page) -> None:
+    live.start("invoice", 7, id="i")
+    live.until("i", "waiting_for_event")
+    look.goto("/viewer/instances/i")
+    look.get_by_role("link", name="send such an event").click()
+    assert json.loads(look.locator("[name=data]").input_value()) == FILLED
+    expect(look.locator("main")).to_contain_text("fields of its model")
+    look.locator("[name=data]").fill(json.dumps({**FILLED, "amount": 9.5}))
+    look.locator("[name=id]").fill("pay-1")
+    look.locator("[name=to]").fill("i")
+    look.get_by_role("button", name="Send", exact=True).click()
+    expect(look.locator("#done")).to_have_text("Stored: delivered to 1.")
+    expect(look.locator("#done")).not_to_have_class(re.compile("warn"))
+    assert live.result("i")["output"] == 9.5
+    [event] = live.client.get("/api/events").json()["items"]
+    assert (event["id"], event["to"]) == ("pay-1", "i")
+
+
+def test_what_does_not_fit_is_a_warning_with_the_reason(live: Live, look: Page) -> None:
+    live.start("invoice", 7, id="i")
+    live.until("i", "waiting_for_event")
+    look.goto("/viewer/send?type=invoice.paid")
+    look.locator("[name=data]").fill('{"number": 7, "amount": "much"}')
+    look.get_by_role("button", name="Send", exact=True).click()
+    expect(look.locator("#done")).to_contain_text("did not fit the model of 1")
+    expect(look.locator("#done")).to_have_class(re.compile("warn"))
+    expect(look.locator("#misfits")).to_contain_text("does not fit Paid: ")
+    shot(look, "send-misfit")
+    look.locator("#misfits").get_by_role("link", name="i", exact=True).click()
+    expect(look.locator("h1")).to_have_text("i")
+
+
+def test_an_event_sent_again_with_its_id_is_a_duplicate(live: Live, look: Page) -> None:
+    live.send("e", "nobody.waits", data=1)
+    look.goto("/viewer/send?type=nobody.waits")
+    look.locator("[name=source]").fill("bank")
+    look.locator("[name=id]").fill("e")
+    look.locator("[name=data]").fill("1")
+    look.get_by_role("button", name="Send", exact=True).click()
+    expect(look.locator("#done")).to_contain_text("It was there already")
+
+
+def test_what_starts_a_workflow_is_filled_in(serve: Callable[..., Live]) -> None:
+    @workflow(on_event="invoice.made")
+    async def made(ctx: WorkflowContext, event: ReceivedEvent[Paid]) -> None: ...
+
+    live = serve(workflows=[made])
+    text = html.unescape(live.client.get("/viewer/send?type=invoice.made").text)
+    assert '"currency": ""' in text
+
+
+def test_resuming_what_is_still_broken_says_so(
+    serve: Callable[..., Live], browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = serve()
+    live.start("fickle", id="f")
+    live.until("f", "waiting_for_event")
+    live.stop()
+    monkeypatch.setitem(CODE, "version", 2)
+    live = serve()
+    live.send("e", "go.on")
+    live.until("f", "blocked")
+    for look in visiting(browser, live):
+        look.goto("/viewer/instances/f")
+        expect(look.locator("#live")).to_have_text("live")
+        look.get_by_role("button", name="Resume").click()
+        expect(look.locator(".toast")).to_contain_text("Resumed; it is blocked again: ")
+        expect(look.locator(".toast")).to_contain_text("charge:1")

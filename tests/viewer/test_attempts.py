@@ -12,9 +12,10 @@ from romancy import ActivityContext, RetryPolicy, WorkflowContext, activity, wor
 from romancy.core.failure import Failure
 from romancy.core.history import MARKED_ATTEMPTS, Entry, Kind, pack_attempt
 from romancy.core.model import to_us
-from romancy.records import Wait
+from romancy.records import Wait, to_history
 from romancy.storage.catalog import WHOLE, ShownEntry
 from romancy.viewer.spans import Opened, bars_of, draw
+from romancy.viewer.words import attempt_words
 from tests.http.conftest import Live
 from tests.viewer.conftest import shot
 
@@ -76,6 +77,24 @@ def test_a_beginning_nobody_wrote_down_is_when_it_was_due() -> None:
     assert pieces(entries, 100)[1] == ("attempt 2", "failed", 20, 30, 2)
 
 
+def test_only_of_a_first_attempt_is_it_known_when_it_began() -> None:
+    """Of the others it is known when they were due; whether a worker was there then, nobody wrote down."""
+    entries = [mark(1, 1, 0, 10, 20), mark(2, 2, 20, 67, 80), end(3, Kind.ACTIVITY_COMPLETED, 100)]
+    [bar] = bars_of(entries, [], {"a:1": Opened("activity", us(0), None)}, T0)
+    assert [attempt.is_known for attempt in bar.attempts] == [True, False, False]
+    [bar] = bars_of([mark(1, 1, None, 10, 20)], [RETRY], None, T0)
+    assert bar.attempts[0].is_known is False, "a worker died in it"
+
+
+def test_words_do_not_claim_that_it_ran() -> None:
+    def said(entry: ShownEntry) -> str:
+        return attempt_words(to_history(entry.entry))
+
+    assert said(mark(1, 1, 0, 10, 20)) == "ran for 10.00 s; the next was due 10.00 s later"
+    assert said(mark(2, 2, 20, 67, 80)) == "failed 47.00 s after it was due; the next was due 13.00 s later"
+    assert said(mark(1, 1, None, 10, 20)) == "the next was due 10.00 s later"
+
+
 def test_the_first_mark_tells_when_it_began_without_the_code() -> None:
     earlier = ShownEntry(Entry(1, Kind.TIMER_FIRED, "t:1", us(5)), 0, 0)
     entries = [earlier, mark(2, 1, 0, 10, 20), end(3, Kind.ACTIVITY_COMPLETED, 100)]
@@ -112,6 +131,15 @@ def test_failed_attempts_are_on_the_timeline_and_in_the_history(live: Live, look
     assert all(width > 1 for width in widths)
     expect(look.locator("summary.entry.attempt_failed")).to_have_count(5)
     shot(look, "attempts-light")
+    later = look.locator("svg.chart a", has=look.locator("line.due"))
+    expect(later).to_have_count(5)  # all but the three first ones, each a thin line with a mark at its end
+    expect(later.first.locator("title")).to_contain_text("after it was due; when it began is not recorded")
+    ends = later.first.evaluate(
+        "a => [a.querySelector('line.due'), a.querySelector('.try')].map(e => e.getBoundingClientRect().right)"
+    )
+    assert abs(ends[0] - ends[1]) < 2
+    assert max(widths[1:2]) < 8
+    expect(look.locator(".legend")).to_contain_text("due, not known to run yet")
     href = failed.first.locator("xpath=..").get_attribute("href")
     failed.first.click()
     entry = look.locator(f"li{href}")

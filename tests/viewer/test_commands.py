@@ -50,7 +50,7 @@ def viewing(*words: str, **env: str) -> Iterator[httpx.Client]:
         while url is None:
             line = process.stderr.readline()
             assert line, "it did not start"
-            url = re.search(r"serves (http://\S+)", line)
+            url = re.search(r"(http://[^/\s]+)", line)
         with httpx.Client(base_url=url[1], timeout=20) as client:
             yield client
         process.send_signal(signal.SIGTERM)

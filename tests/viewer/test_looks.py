@@ -97,6 +97,41 @@ def test_no_page_scrolls_sideways(live: Live, browser: Browser, width: int, sche
             assert wide <= width, f"{name} is {wide} wide"
 
 
+LONG = "0197f3a2-5c1d-7e44-9b1f-{:012}"
+UNBROKEN = """all => all.filter(e => {
+  const range = document.createRange();
+  range.selectNodeContents(e);
+  const lines = new Set([...range.getClientRects()].map(box => Math.round(box.top)));
+  return lines.size > 1 && !/\\s/.test(e.textContent.trim());
+}).map(e => e.textContent)"""
+
+
+def test_tables_fit_and_no_short_word_is_broken(live: Live, browser: Browser) -> None:
+    for n, (name, args) in enumerate({"approval": ["ORD-6"], "reminder": [], "payment": ["ORD-1"]}.items()):
+        live.start(name, *args, id=LONG.format(n))
+        live.until(LONG.format(n), "waiting_for_timer" if name == "reminder" else "waiting_for_event")
+    live.start("payment", "ORD-7", id="order/" + "x" * 200)
+    live.until("order%2F" + "x" * 200, "waiting_for_event")
+    live.send(LONG.format(9), "payment.completed", data={"order": {"id": "ORD-9"}}, subject="ORD-9")
+    live.send("e", "payment.complete.type." + "y" * 120)
+    paths = {name: PAGES[name] for name in ("instances", "unmatched", "waiting", "events")}
+    for look in visiting(browser, live):
+        for width in (360, 800, 1400):
+            look.set_viewport_size({"width": width, "height": 800})
+            for name, path in paths.items():
+                look.goto(path)
+                expect(look.locator("#live")).to_have_class(re.compile("on"))
+                shot(look, f"long-{name}-{width}")
+                cut = look.locator(".scroller").evaluate_all("all => all.map(e => e.scrollWidth - e.clientWidth)")
+                assert max(cut) <= 0, f"{name} at {width} is cut off by {cut}"
+                short = look.locator("td bdi:not(.long)")
+                assert short.evaluate_all(UNBROKEN) == [], f"{name} at {width}"
+        look.goto("/viewer/")
+        shortened = look.locator(f'tr[data-key="{LONG.format(0)}"] a.id')
+        expect(shortened).to_have_text("0197f3a2-5c1…00000000")
+        expect(shortened).to_have_attribute("title", LONG.format(0))
+
+
 def test_the_theme_can_be_chosen_and_stays(live: Live, look: Page) -> None:
     look.goto("/viewer/")
     back = "getComputedStyle(document.body).backgroundColor"

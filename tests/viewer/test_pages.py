@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
+from collections.abc import Callable
+from typing import Any
 
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from romancy.core.model import SECOND
+from romancy.errors import StorageError
+from romancy.http import stream
 from tests.http.conftest import Live
-from tests.viewer.conftest import shot
+from tests.viewer.conftest import shot, visiting
 
 
 def stock(live: Live) -> None:
@@ -141,7 +148,7 @@ def test_one_instance_from_waiting_to_completed(live: Live, look: Page) -> None:
     live.send("e1", "payment.completed", data={"order": {"id": "ORD-1"}})
     expect(look.locator(".head .badge")).to_have_text("completed")
     expect(look.locator(".history")).to_contain_text("event received")
-    expect(look.locator("#history-title")).to_contain_text("3 entries")
+    expect(look.locator("#history-title")).to_contain_text("4 entries")
     look.locator("summary.entry", has_text="event received").click()
     expect(look.locator(".inside").filter(has_text="from bank")).to_contain_text('"ORD-1"')
     expect(look.locator(".inside", has_text="Waited for").first).to_contain_text('order.id = "ORD-1"')
@@ -232,7 +239,124 @@ def test_what_is_not_there_is_a_friendly_page(live: Live, look: Page) -> None:
     answer = look.goto("/viewer/?status=nosuch")
     assert answer is not None
     assert answer.status == 400
-    answer = look.goto("/viewer/?cursor=zz")
-    assert answer is not None
-    assert answer.status == 400
+    for cursor in ("/viewer/?cursor=zz", "/viewer/newer?top=zz"):
+        answer = look.goto(cursor)
+        assert answer is not None
+        assert answer.status == 400
     look.complaints.clear()  # type: ignore[attr-defined] - the browser notes each of these answers
+
+
+# --- live, or not -----------------------------------------------------------------------------------------------------
+def test_without_a_sign_of_life_a_page_is_not_live(live: Live, look: Page) -> None:
+    look.clock.install()
+    look.goto("/viewer/")
+    expect(look.locator("#live")).to_have_text("live")
+    look.clock.fast_forward(14_000)  # a server that hangs keeps its connections, and says nothing
+    expect(look.locator("#live")).to_have_text("not live")
+    expect(look.locator("#live")).to_have_attribute("title", "the server gives no sign of life")
+    expect(look.locator("#live")).to_have_text("live", timeout=10_000)  # the next beat
+
+
+def test_without_its_database_a_page_is_not_live(live: Live, look: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_BEAT", 0.2)
+    look.goto("/viewer/waiting")
+    expect(look.locator("#live")).to_have_text("live")
+
+    async def away(*_: Any) -> Any:
+        raise StorageError("the database is away")
+
+    monkeypatch.setattr(type(live.app._engine.storage.catalog), "counts", away)
+    expect(look.locator("#live")).to_have_text("not live")
+    expect(look.locator("#live")).to_have_attribute("title", "the database can't be read")
+    look.goto("/viewer/waiting")
+    expect(look.locator("h1")).to_have_text("Not now")
+    expect(look.locator("#live")).to_have_count(0)
+    look.complaints.clear()  # type: ignore[attr-defined] - the browser notes the 503
+
+
+def test_a_worker_that_dies_is_noticed_though_nobody_says_so(
+    serve: Callable[..., Live], browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_BEAT", 0.2)
+    live = serve(worker=False)
+    live.start("echo", id="e")
+
+    async def hold() -> None:
+        storage = live.app.engine.storage
+        await storage.register("w1", 6 * SECOND, (), ["echo"])  # the stream's first counts have come by then
+        assert len(await storage.claim("w1", ["echo"], 10, 0)) == 1
+
+    live.on_loop(hold)
+    for look in visiting(browser, live):
+        look.goto("/viewer/instances/e")
+        expect(look.locator(".runner")).to_contain_text("runs it and is alive")
+        expect(look.locator(".runner")).to_contain_text("but its lease ran out", timeout=15_000)
+
+
+# --- small truths -----------------------------------------------------------------------------------------------------
+def test_every_status_of_the_filter_is_marked_and_what_is_ignored_is_said(live: Live, look: Page) -> None:
+    stock(live)
+    look.goto("/viewer/?status=failed&status=waiting_for_event")
+    marked = look.locator(".counts a[aria-current]")
+    expect(marked).to_have_count(2)
+    expect(marked.first).to_contain_text("waiting for event")
+    expect(marked.last).to_contain_text("failed")
+    expect(look.locator("#ignored")).to_have_count(0)
+    look.goto("/viewer/?status=failed&colour=red&<b>=1")
+    expect(look.locator("#ignored")).to_have_text("ignored: <b>, colour (this page does not know them)")
+    for path in ("/viewer/waiting", "/viewer/events", "/viewer/workflows", "/viewer/send", "/viewer/instances/nap-1"):
+        look.goto(f"{path}?nosuch=1")
+        expect(look.locator("#ignored")).to_have_text("ignored: nosuch (this page does not know it)")
+
+
+def test_what_an_ended_instance_said_last_is_told_as_that(live: Live, look: Page) -> None:
+    stock(live)
+    live.send("e1", "payment.completed", data={"order": {"id": "ORD-1"}})
+    live.until("order-1", "completed")
+    look.goto("/viewer/")
+    expect(look.locator("th").last).to_have_text("Waits for / error")
+    expect(row(look, "order-1").locator(".about")).to_have_text("last said: order ORD-1")
+    expect(row(look, "order-2").locator(".about")).to_have_text("order ORD-2")
+    look.goto("/viewer/instances/order-1")
+    expect(look.locator("dl.facts dt", has_text="last said")).to_have_count(1)
+    look.goto("/viewer/instances/order-2")
+    expect(look.locator("dl.facts dt", has_text="last said")).to_have_count(0)
+
+
+def test_what_can_not_be_is_not_offered(live: Live, look: Page) -> None:
+    look.goto("/viewer/")
+    expect(look.locator(".counts a.blocked")).to_be_visible()
+    expect(look.locator(".counts a.compensating")).to_be_hidden()
+    look.goto("/viewer/?status=compensating")
+    expect(look.locator(".counts a.compensating")).to_be_visible()
+
+
+def test_the_history_counts_what_it_shows(live: Live, look: Page) -> None:
+    live.start("echo", id="e")
+    live.start("reminder", 0, id="r")
+    live.until("r", "completed")
+    look.goto("/viewer/instances/e")
+    expect(look.locator("#history-title")).to_have_text("History 1 entry")
+    expect(look.locator(".history > li[id]")).to_have_count(1)
+    look.goto("/viewer/instances/r")
+    expect(look.locator("#history-title")).to_have_text("History 2 entries")
+    expect(look.locator(".history > li[id]")).to_have_count(2)
+
+
+def test_whom_an_event_started_is_named_once(live: Live, look: Page) -> None:
+    live.send("begins", "order.placed", data={"n": 1})
+    live.until(live.client.get("/api/instances").json()["items"][0]["instance_id"], "completed")
+    look.goto("/viewer/events")
+    expect(look.locator("tr", has_text="begins").locator(".c-what a")).to_have_count(1)
+    look.locator("tr", has_text="begins").locator(".c-id a").click()
+    expect(look.locator("section", has_text="Received by").locator("a")).to_have_count(1)
+
+
+def test_pages_speak_of_pages(live: Live, look: Page) -> None:
+    look.goto("/viewer/instances/nosuch")
+    expect(look.locator("main")).to_contain_text("no instance has the id 'nosuch'; it may be too old, or")
+    expect(look.locator("main")).not_to_contain_text("list_instances")
+    look.complaints.clear()  # type: ignore[attr-defined] - the browser notes the 404
+    look.goto("/viewer/")
+    expect(look.locator("#search")).to_have_attribute("placeholder", "Text in id, input or error, exact case  ( / )")
+    expect(look.locator("[name=workflow]")).to_have_attribute("placeholder", "workflow, exact name")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from romancy import WorkflowContext, workflow
 from romancy.core.history import Entry, Kind
 from romancy.core.model import to_us
 from romancy.records import Wait
 from romancy.storage.catalog import ShownEntry
-from romancy.viewer.forms import fields_of, source_of
+from romancy.viewer.forms import fields_of, schema_of, skeleton, source_of
 from romancy.viewer.spans import MOST, Opened, bars_of, draw
-from tests.viewer.conftest import buy, payment
+from tests.viewer.conftest import Order, buy, payment
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -92,3 +95,33 @@ def test_the_source_marks_only_lines_of_its_own_file() -> None:
     made: dict[str, Any] = {}
     exec("async def made(ctx): pass", made)
     assert source_of(workflow(made["made"]).definition, []) is None
+
+
+def test_a_skeleton_has_what_is_needed_and_no_more() -> None:
+    found = skeleton(schema_of(Order))
+    assert found == {
+        "sku": "",
+        "count": 0,
+        "price": 0,
+        "size": "small",
+        "to": {"street": "", "zip": ""},
+        "tags": [],
+    }
+
+
+@dataclass
+class Tree:
+    name: str
+    kind: Literal["oak", "elm"]
+    left: Tree
+    right: Tree | None
+    age: Annotated[int, Field(ge=3)] | str
+
+
+def test_a_skeleton_ends_where_a_model_holds_itself() -> None:
+    found = skeleton(schema_of(Tree))
+    assert (found["name"], found["kind"], found["right"], found["age"]) == ("", "oak", None, 0)
+    assert "left" in found["left"]
+    assert len(str(found)) < 2000
+    assert skeleton({}) is None
+    assert skeleton({"type": "object"}) == {}

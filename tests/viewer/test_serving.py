@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from romancy import App
+from romancy.errors import StorageError
 from romancy.http import stream
 from romancy.http.asgi import Face
 from tests.helpers import eventually
@@ -51,6 +52,7 @@ class Listening:
 
     def __init__(self, live: Live) -> None:
         self.messages: list[dict[str, Any]] = []
+        self.beats: list[bool] = []
         self.ended = False
         self._live = live
 
@@ -58,8 +60,12 @@ class Listening:
         async with httpx.AsyncClient(base_url=self._live.url, timeout=30) as client:
             async with client.stream("GET", "/api/stream") as answer:
                 assert answer.headers["content-type"] == "text/event-stream"
+                kind = ""
                 async for line in answer.aiter_lines():
-                    if line.startswith("data: "):
+                    kind = line[7:] if line.startswith("event: ") else kind if line else ""
+                    if line.startswith("data: ") and kind == "beat":
+                        self.beats.append(json.loads(line[6:])["database"])
+                    elif line.startswith("data: "):
                         self.messages.append(json.loads(line[6:]))
         self.ended = True
 
@@ -98,6 +104,47 @@ async def test_however_much_happens_messages_are_few(live: Live, listening: List
     await _until(lambda: listening.messages and listening.messages[-1]["counts"]["completed"] == 1500)
     assert len(listening.messages) <= 3 * (took + 1.5)
     assert all(m["changed"] is None or len(m["changed"]) < 3000 for m in listening.messages)
+
+
+async def test_a_quiet_stream_tells_that_it_lives_and_whether_the_database_can_be_read(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_BEAT", 0.1)
+    monkeypatch.setattr(stream, "_LOOK", 0.1)
+    made = Listening(live)
+    task = asyncio.create_task(made.run())
+    await _until(lambda: made.beats[-2:] == [True, True])
+    count = type(live.app._engine.storage.catalog).counts
+
+    async def away(*_: Any) -> Any:
+        raise StorageError("the database is away")
+
+    monkeypatch.setattr(type(live.app._engine.storage.catalog), "counts", away)
+    await _until(lambda: made.beats[-1] is False)
+    monkeypatch.setattr(type(live.app._engine.storage.catalog), "counts", count)
+    await _until(lambda: made.beats[-1] is True)
+    hangs = asyncio.Event()
+
+    async def hanging(*_: Any) -> Any:
+        await hangs.wait()
+
+    monkeypatch.setattr(stream, "_PATIENCE", 0.2)
+    monkeypatch.setattr(type(live.app._engine.storage.catalog), "counts", hanging)
+    await _until(lambda: made.beats[-1] is False)
+    task.cancel()
+
+
+async def test_many_messages_leave_no_room_for_silence_about_the_database(
+    live: Live, listening: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is told of changes is no sign that the database can be read."""
+
+    async def away(*_: Any) -> Any:
+        raise StorageError("the database is away")
+
+    monkeypatch.setattr(type(live.app._engine.storage.catalog), "counts", away)
+    await asyncio.to_thread(live.start, "approval", "ada", id="a")
+    await _until(lambda: listening.messages and listening.messages[-1]["database"] is False)
 
 
 async def test_nobody_listening_costs_nothing(live: Live) -> None:

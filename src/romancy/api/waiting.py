@@ -13,6 +13,8 @@ from romancy.core.instance import Instance
 from romancy.core.matching import NO_FILTER, Filter
 from romancy.core.model import Duration, ReceivedEvent, Scalar, duration_us, to_us
 from romancy.core.operations import EventWait, Timer
+from romancy.core.outgoing import check_text
+from romancy.errors import InvalidEvent
 
 T = TypeVar("T")
 T2 = TypeVar("T2")
@@ -98,6 +100,9 @@ async def wait_event(
     """
     instance = _instance(ctx, "wait_event")
     all_types = _check_types((type, *types))
+    for name, wanted in (("subject", subject), ("source", source)):
+        if wanted == "":
+            raise ValueError(f"{name} must not be empty: no event has an empty one; leave it out, and any will do")
     narrow = (
         NO_FILTER
         if subject is None and source is None and not where
@@ -142,6 +147,10 @@ def _check_types(types: tuple[str, ...]) -> tuple[str, ...]:
     for name in types:
         if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"an event type must be a text that is not empty, got {name!r}")
+        try:
+            check_text("type", name)
+        except InvalidEvent as error:
+            raise ValueError(str(error)) from None
     if len(set(types)) != len(types):
         raise ValueError(f"an event type is named twice: {', '.join(types)}")
     return types

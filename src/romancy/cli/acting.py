@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import uuid
@@ -26,6 +27,9 @@ from romancy.errors import InvalidEvent
 from romancy.records import Instance, Receipt
 from romancy.verbs import Handle
 
+_SOON, _LOOK = 1.0, 0.05
+"""Seconds a worker is given to take up what was started, and between looks at that."""
+
 
 @click.command(cls=TakesWords)
 @click.argument("name")
@@ -47,7 +51,8 @@ def start(
 
     async def work(place: Place) -> tuple[Handle[Any], bool]:
         known = not isinstance(wf, str) or await place.has_run(wf)
-        return await place.start(wf, instance_id, args, kwargs), known
+        handle = await place.start(wf, instance_id, args, kwargs)
+        return handle, known or await _is_taken_up(place, handle.instance_id)
 
     handle, known = where.do(work, make=True)
     if not known:
@@ -56,6 +61,17 @@ def start(
         print_json({"instance_id": handle.instance_id, "created": handle.created})
     else:
         click.echo(f"{handle.instance_id}{'' if handle.created else ' (it was there already)'}")
+
+
+async def _is_taken_up(place: Place, id: str) -> bool:
+    """Whether a worker begins with it soon: which workflows each of them has is not stored anywhere."""
+    try:
+        async with asyncio.timeout(_SOON):
+            while not await place.is_taken_up(id):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(_LOOK)
+        return True
+    except TimeoutError:
+        return False
 
 
 @click.command()

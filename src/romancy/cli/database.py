@@ -1,4 +1,4 @@
-"""The database a command works on."""
+"""`--database` and `--schema`: the database a command works on."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
+from click.core import ParameterSource
 
 from romancy.app import App
 from romancy.cli.failing import Refused
+from romancy.storage.places import check_schema, is_postgres
 
 T = TypeVar("T")
 DEFAULT = "romancy.db"
-database_option = click.option(
+_database_option = click.option(
     "--database",
     "-d",
     envvar="ROMANCY_DATABASE",
@@ -23,6 +25,54 @@ database_option = click.option(
     metavar="PATH|URL",
     help="The database; else $ROMANCY_DATABASE, else ./romancy.db.",
 )
+schema_option = click.option(
+    "--schema",
+    envvar="ROMANCY_SCHEMA",
+    metavar="NAME",
+    help="Where in a PostgreSQL database; else $ROMANCY_SCHEMA, else the schema named romancy.",
+)
+
+
+def database_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say which database; the command gets `database` and `schema`."""
+    return _database_option(schema_option(command))
+
+
+def is_typed(name: str) -> bool:
+    """Whether an option is on the command line, not only in the environment."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def schema_of(database: str, schema: str | None) -> str | None:
+    """The schema that was asked for, if the database can have one; the environment's is not meant for files."""
+    if schema is None or (not is_postgres(database) and not is_typed("schema")):
+        return None
+    if not is_postgres(database):
+        raise Refused("--schema is for databases with a postgresql:// URL")
+    try:
+        check_schema(schema)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    return schema
+
+
+def settle(own: App | None, database: str, schema: str | None) -> App:
+    """The user's app, on another database or schema if one was given, else a plain one."""
+    if own is None:
+        return App(database, schema=schema_of(database, schema))
+    source = click.get_current_context().get_parameter_source
+    if source("database") is not ParameterSource.DEFAULT:
+        own.database = database
+    if source("schema") is not ParameterSource.DEFAULT or not is_postgres(own.database):
+        own.schema = schema_of(own.database, schema)
+    return own
+
+
+def app_to_look(database: str, schema: str | None) -> App:
+    """To look, send and ask: where there is nothing yet, nothing is made."""
+    app = App(database, schema=schema, worker=False)
+    app.creates = False
+    return app
 
 
 def on(app: App, work: Callable[[App], Awaitable[T]]) -> T:

@@ -13,6 +13,7 @@ from romancy.errors import (
     WorkflowBlocked,
     WorkflowFailed,
 )
+from romancy.storage.protocol import NotThere
 
 
 class Refused(click.ClickException):
@@ -51,7 +52,7 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, AccessDenied) and error.status == 401:
         return f"{str(error).partition(';')[0]}; set ROMANCY_TOKEN, or name the file that holds it with --token-file", 1
     if isinstance(error, RomancyError):
-        return str(error), 2 if isinstance(error, (InvalidInput, InvalidEvent)) else 1
+        return str(error), 2 if isinstance(error, (InvalidInput, InvalidEvent, NotThere)) else 1
     if isinstance(error, OSError):
         return str(error), 1
     shown = f"{type(error).__name__}: {error}"

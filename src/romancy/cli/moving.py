@@ -9,21 +9,17 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from romancy.cli.database import database_option, file_of, refuse_memory
+from romancy.cli.database import database_options, file_of, refuse_memory, schema_of, schema_option
 from romancy.cli.failing import Refused
 from romancy.cli.screen import Screen
 from romancy.cli.words import plural
 from romancy.errors import StorageError
 from romancy.storage import migrating
-
-schema_option = click.option(
-    "--schema", metavar="NAME", help="Where PostgreSQL keeps its tables; else the schema named romancy."
-)
+from romancy.storage.places import DEFAULT_SCHEMA, is_postgres, without_password
 
 
 @click.command()
-@database_option
-@schema_option
+@database_options
 @click.option("--check", is_flag=True, help="Change nothing; exit with 1 if it is behind.")
 def migrate(database: str, schema: str | None, check: bool) -> None:
     """Bring the schema of a database up to date.
@@ -32,19 +28,25 @@ def migrate(database: str, schema: str | None, check: bool) -> None:
     before them, as one who may. Older workers that still run go on working unless it says otherwise.
     """
     refuse_memory(database)
-    if schema is not None and file_of(database) is not None:
-        raise Refused("--schema is for databases with a postgresql:// URL")
+    schema = schema_of(database, schema)
     before, newest = asyncio.run(migrating.version(database, schema)), migrating.newest(database)
-    screen = Screen()
+    screen, where = Screen(), "" if schema in (None, DEFAULT_SCHEMA) else f" (schema {schema})"
     if before >= newest:
         newer = f", newer than the {newest} this romancy brings" if before > newest else ""
-        screen.say(f"up to date at version {before}{newer}")
-    elif check:
-        screen.say(f"behind: version {before}, and this romancy brings {newest}" if before else "nothing there yet")
-        raise click.exceptions.Exit(1)
-    else:
+        screen.say(f"up to date at version {before}{newer}{where}")
+    elif not check:
         asyncio.run(migrating.migrate(database, schema))
-        screen.say(f"brought from version {before} to {newest}" if before else f"made at version {newest}")
+        screen.say((f"brought from version {before} to {newest}" if before else f"made at version {newest}") + where)
+    else:
+        behind = f"behind: version {before}, and this romancy brings {newest}{where}"
+        screen.say(behind if before else f"nothing there yet, {_place(database, schema)}")
+        raise click.exceptions.Exit(1)
+
+
+def _place(database: str, schema: str | None) -> str:
+    if not is_postgres(database):
+        return f"at {database!r}"
+    return f"in schema {schema or DEFAULT_SCHEMA!r} of {without_password(database)}"
 
 
 @click.command()
@@ -61,21 +63,24 @@ def copy(file: str, url: str, schema: str | None) -> None:
     \b
       romancy copy workflow.db postgresql://romancy@db.example/shop
     """
-    if not url.startswith(("postgresql://", "postgres://")):
+    if not is_postgres(url):
         raise Refused(f"{url!r} is not a postgresql:// URL; give the database to copy to")
     path = file_of(file)
     if path is None:
         raise Refused(f"{file!r} is not a file; give the SQLite database to copy")
-    counts = asyncio.run(_copy(str(path), url, {} if schema is None else {"schema": schema}))
+    schema = schema_of(url, schema) or DEFAULT_SCHEMA
+    counts = asyncio.run(_copy(str(path), url, schema))
     waiting = {name: plural(counts[table], name) for name, table in _NAMED.items()}
     Screen().say(f"copied {waiting['instance']}, {waiting['event']} and {waiting['wait']}, and verified the counts")
+    if schema != DEFAULT_SCHEMA:
+        Screen().say(f"they are in schema {schema!r}: give it to the workers, and to romancy's commands with --schema")
     Screen().say(f"start the workers on the new database, and put {file} away: nobody may go on working on it")
 
 
 _NAMED = {"instance": "instances", "event": "events", "wait": "waits"}
 
 
-async def _copy(path: str, url: str, options: dict[str, Any]) -> dict[str, int]:
+async def _copy(path: str, url: str, schema: str) -> dict[str, int]:
     try:
         from romancy.storage.copying import copy  # here, because the driver is optional
     except ModuleNotFoundError as error:
@@ -93,4 +98,4 @@ async def _copy(path: str, url: str, options: dict[str, Any]) -> dict[str, int]:
             if total:
                 bars.update(known[table], completed=copied)
 
-        return await copy(path, url, told=told, **options)
+        return await copy(path, url, schema=schema, told=told)

@@ -39,6 +39,10 @@ class OnDatabase:
         rows = await self._app.engine.storage.instances(workflow=name, limit=50)
         return any(row.owner is not None or row.status != "running" for row in rows)
 
+    async def is_taken_up(self, id: str) -> bool:
+        row = await self._app.engine.storage.instance(id)
+        return row is not None and (row.owner is not None or row.status != "running")
+
     async def send(self, event: Event) -> Sent:
         accepted = await self._app.engine.accept(event)
         return Sent(to_receipt(accepted), _unjudged(accepted.answer.matched, event.type))
@@ -51,7 +55,8 @@ class OnDatabase:
         row = snapshot.row
         waits = await storage.waits(instance=id, limit=1000)
         misfits = {(event, op): error for event, op, error in await storage.misfits(id)}
-        case = Case(row.id, row.created_at, self._app.clock.now(), misfits, snapshot.deliveries)
+        is_blocked = row.status == "blocked"
+        case = Case(row.id, row.created_at, self._app.clock.now(), misfits, snapshot.deliveries, is_blocked)
         return Standing(
             to_instance(row, [to_wait(wait) for wait in waits]),
             to_history(snapshot.history[-1]) if snapshot.history else None,

@@ -38,6 +38,9 @@ class OnServer:
         newest = await self._client.list_instances(workflow=name)
         return any(instance.status != "running" for instance in newest.items)
 
+    async def is_taken_up(self, id: str) -> bool:
+        return (await self._client.get_instance(id)).status != "running"
+
     async def send(self, event: Event) -> Sent:
         return Sent(await self._client.send(event))
 
@@ -45,7 +48,7 @@ class OnServer:
         instance = await self._client.get_instance(id)
         _, *facts = await self._client.get_history(id)
         waits = [(wait, _filter(wait)) for wait in instance.waits]
-        case = Case(id, to_us(instance.started_at), SystemClock().now())
+        case = Case(id, to_us(instance.started_at), SystemClock().now(), is_blocked=instance.status == "blocked")
         found = await reasons(self._client, case, waits)
         return Standing(instance, facts[-1] if facts else None, found, None)
 

@@ -5,29 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from types import ModuleType
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from romancy.api.workflow import Workflow
 from romancy.app import App, check_id, new_id
 from romancy.cli.arguments import TakesWords, by_annotation
-from romancy.cli.database import database_option, on
+from romancy.cli.database import database_options, on, settle
 from romancy.cli.failing import Failed
 from romancy.cli.loading import app_of, load, load_workflow, register
 from romancy.cli.logs import log_to_stderr
 from romancy.cli.screen import note
 from romancy.cli.words import value
+from romancy.storage.places import shown
 
 
 @click.command(cls=TakesWords)
 @click.argument("target", metavar="MODULE:WORKFLOW")
 @click.argument("words", nargs=-1, metavar="[ARG]...")
 @click.option("--id", "instance_id", help="The instance's id; the same one again goes on where it was.")
-@database_option
-def run(target: str, words: tuple[str, ...], instance_id: str | None, database: str) -> None:
+@database_options
+def run(target: str, words: tuple[str, ...], instance_id: str | None, database: str, schema: str | None) -> None:
     """Run a workflow to its end and print the result.
 
     Each ARG is read by the annotation of its parameter: text, a number, a date, or JSON for models; `name=ARG` names
@@ -40,7 +39,8 @@ def run(target: str, words: tuple[str, ...], instance_id: str | None, database: 
     module, wf = load_workflow(target)
     args, kwargs = by_annotation(wf, words)
     log_to_stderr(logging.WARNING)
-    app = _app(database, app_of(module), module)
+    app = settle(app_of(module), database, schema)
+    register(app, module)
     id = check_id(instance_id) if instance_id is not None else new_id(app.clock.now())
     try:
         click.echo(on(app, lambda app: _run(app, wf.options(instance_id=id), args, kwargs)))
@@ -52,7 +52,8 @@ def run(target: str, words: tuple[str, ...], instance_id: str | None, database: 
 async def _run(app: App, wf: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     _check_works(app)
     handle = await app.start_workflow(wf, *args, **kwargs)
-    note(f"instance {handle.instance_id} on {app.database}{'' if handle.created else ' (it was there already)'}")
+    there = "" if handle.created else " (it was there already)"
+    note(f"instance {handle.instance_id} on {shown(app.database, app.schema)}{there}")
     await handle.result()
     output = (await app.get_instance(handle.instance_id)).output  # as it is stored, whatever the annotation makes of it
     return output if isinstance(output, str) else value(output)
@@ -60,8 +61,8 @@ async def _run(app: App, wf: Workflow[..., Any], args: tuple[Any, ...], kwargs: 
 
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="MODULE[:APP]...")
-@database_option
-def worker(targets: tuple[str, ...], database: str) -> None:
+@database_options
+def worker(targets: tuple[str, ...], database: str, schema: str | None) -> None:
     """Work on the workflows of modules until Ctrl-C or SIGTERM.
 
     A MODULE that defines one App, or MODULE:APP, gives its settings and its database unless another is given; else
@@ -74,7 +75,8 @@ def worker(targets: tuple[str, ...], database: str) -> None:
     given = list({id(app): app for app in apps if app is not None}.values())
     if len(given) > 1:
         raise Failed("the modules define several Apps; start a worker for each, or name one as MODULE:APP")
-    app = _app(database, given[0] if given else None, *modules)
+    app = settle(given[0] if given else None, database, schema)
+    register(app, *modules)
     if not app.workflows:
         raise Failed(f"there is no workflow in {', '.join(targets)}; is @workflow missing?")
     on(app, _work)
@@ -97,17 +99,6 @@ async def _work(app: App) -> None:
     except NotImplementedError:  # on Windows Ctrl-C arrives as KeyboardInterrupt
         pass
     await stopped.wait()
-
-
-def _app(database: str, own: App | None, *modules: ModuleType) -> App:
-    """The user's app, on another database if one was given, else a plain one."""
-    source = click.get_current_context().get_parameter_source("database")
-    if own is None:
-        own = App(database)
-    elif source is not ParameterSource.DEFAULT:
-        own.database = database
-    register(own, *modules)
-    return own
 
 
 def _check_works(app: App) -> None:

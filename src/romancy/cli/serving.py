@@ -9,15 +9,15 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from romancy.app import App
-from romancy.cli.database import database_option
+from romancy.cli.database import database_options, settle
 from romancy.cli.failing import Failed, Refused
 from romancy.cli.loading import app_of, load, register
 from romancy.cli.logs import log_to_stderr
 from romancy.cli.reloading import reload_on_change
 from romancy.options import SCOPES
+from romancy.storage.places import shown
 
 
 @click.command()
@@ -31,8 +31,17 @@ from romancy.options import SCOPES
     help="Seconds requests, and then activities, may take to end when it is stopped; else the App's.",
 )
 @click.option("--reload", is_flag=True, help="Start anew when a .py file below this folder changes; for development.")
-@database_option
-def serve(target: str, host: str, port: int, insecure: bool, grace: float | None, reload: bool, database: str) -> None:
+@database_options
+def serve(
+    target: str,
+    host: str,
+    port: int,
+    insecure: bool,
+    grace: float | None,
+    reload: bool,
+    database: str,
+    schema: str | None,
+) -> None:
     """Take events and serve the control API; work on the workflows too.
 
     A MODULE that defines one App, or MODULE:APP, gives its settings and its database unless another is given; else
@@ -42,40 +51,42 @@ def serve(target: str, host: str, port: int, insecure: bool, grace: float | None
     if reload:
         raise click.exceptions.Exit(reload_on_change())
     log_to_stderr(logging.INFO)
-    app = _load(target, database)
+    app = _load(target, database, schema)
     check_guarded(app, host, insecure)
     if grace is not None:
         app.grace = grace
     run_server(app, host, port)
 
 
-def _load(target: str, database: str) -> App:
+def _load(target: str, database: str, schema: str | None) -> App:
     name, _, wanted = target.partition(":")
     module = load(name)
     own = app_of(module, wanted or None)
     apps = {id(found) for found in vars(module).values() if isinstance(found, App)}
     if own is None and len(apps) > 1:
         raise Refused(f"{name!r} defines several Apps; say which one: {name}:APP")
-    app = own or App(database)
-    if click.get_current_context().get_parameter_source("database") is not ParameterSource.DEFAULT:
-        app.database = database
+    app = settle(own, database, schema)
     register(app, module)
     if own is None and not app.workflows:
         raise Failed(f"there is no App and no workflow in {name!r}; is @workflow missing?")
     return app
 
 
-def check_guarded(app: App, host: str, insecure: bool) -> None:
+def check_guarded(app: App, host: str, insecure: bool, *, shows: bool = False) -> None:
     """Beyond this machine an app without tokens is open to everybody: that has to be said."""
     if not app.tokens and not insecure and not _is_loopback(host):
+        could = "look at" if shows else "act on"
         raise Refused(
-            f"without tokens anybody who reaches {host} could act on the workflows; give the App tokens=[...] or set "
+            f"without tokens anybody who reaches {host} could {could} the workflows; give the App tokens=[...] or set "
             "ROMANCY_TOKENS, or say --insecure"
         )
 
 
-def run_server(app: App, host: str, port: int, allows: Collection[str] = SCOPES) -> None:
-    """Serve until a signal comes. `allows`: the scopes that are of any use, whatever a token says."""
+_SERVES = "serves {url} ({who}) on {place} with {known}"
+
+
+def run_server(app: App, host: str, port: int, allows: Collection[str] = SCOPES, said: str = _SERVES) -> None:
+    """Serve until a signal comes, and say so. `allows`: the scopes that are of any use, whatever a token says."""
     from romancy.http import server  # only here: uvicorn takes its time to import
 
     try:
@@ -84,16 +95,16 @@ def run_server(app: App, host: str, port: int, allows: Collection[str] = SCOPES)
         why = error.strerror or error
         raise Failed(f"can't listen on {host}:{port}: {why}; choose another --port or --host") from None
     with bound:
-        server.run(server.serve(app, bound, lambda: _announce(app, bound), allows))
+        server.run(server.serve(app, bound, lambda: _announce(app, bound, said), allows))
 
 
-def _announce(app: App, bound: socket.socket) -> None:
+def _announce(app: App, bound: socket.socket, said: str) -> None:
     host, port = bound.getsockname()[:2]
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     who = "with a token" if app.tokens else "without tokens" if not _is_loopback(host) else "from this machine only"
-    database = app.database if "://" in app.database else Path(app.database).name
+    database = shown(app.database, app.schema) if "://" in app.database else Path(app.database).name
     known = ", ".join(app.workflows) or "no workflows"
-    logging.getLogger("romancy").info("romancy serves %s (%s) on %s with %s", where, who, database, known)
+    logging.getLogger("romancy").info("romancy %s", said.format(url=where, who=who, place=database, known=known))
 
 
 def _is_loopback(host: str) -> bool:

@@ -6,13 +6,13 @@ import asyncio
 import logging
 import select
 import sys
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
 
 import click
+from rich.cells import cell_len
 from rich.columns import Columns
 from rich.console import Console, Group
 from rich.live import Live
@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from romancy.app import App
-from romancy.cli.database import check_exists, database_option, on
+from romancy.cli.database import app_to_look, check_exists, database_options, on, schema_of
 from romancy.cli.loading import load, module_option, register
 from romancy.cli.logs import log_to_stderr
 from romancy.cli.screen import json_option, print_json
@@ -39,10 +39,11 @@ try:
 except ImportError:  # not on Windows: Ctrl-C ends it there
     termios = tty = None
 
-T = TypeVar("T")
 _WINDOW = 10.0
 """Seconds over which what happens is counted."""
 _TYPES, _TIMERS, _AHEAD = 12, 12, 7 * 86_400
+_LEAST = 16
+"""Characters left of a column that is cut."""
 _COLOURS = {
     "running": "bold blue",
     "waiting_for_event": "cyan",
@@ -59,8 +60,16 @@ _COLOURS = {
 @click.option("--allow-actions", is_flag=True, help="Let visitors start, send, cancel and resume too.")
 @click.option("--insecure", is_flag=True, help="Listen beyond this machine although there are no tokens.")
 @module_option
-@database_option
-def viewer(host: str, port: int, allow_actions: bool, insecure: bool, modules: tuple[str, ...], database: str) -> None:
+@database_options
+def viewer(
+    host: str,
+    port: int,
+    allow_actions: bool,
+    insecure: bool,
+    modules: tuple[str, ...],
+    database: str,
+    schema: str | None,
+) -> None:
     """Serve the viewer alone: a web page on a database, without a worker.
 
     It is at /viewer/. It only shows, unless --allow-actions is given. With --module it knows the workflows' source and
@@ -68,11 +77,11 @@ def viewer(host: str, port: int, allow_actions: bool, insecure: bool, modules: t
     """
     check_exists(database)
     log_to_stderr(logging.INFO)
-    app = App(database, worker=False)
+    app = app_to_look(database, schema_of(database, schema))
     for name in modules:
         register(app, load(name))
-    check_guarded(app, host, insecure)
-    run_server(app, host, port, SCOPES if allow_actions else ("read",))
+    check_guarded(app, host, insecure, shows=not allow_actions)
+    run_server(app, host, port, SCOPES if allow_actions else ("read",), "shows {place} at {url}/viewer/ ({who})")
 
 
 # --- top ------------------------------------------------------------------------------------------------------------
@@ -92,25 +101,22 @@ class Glance:
 @click.option(
     "--every", type=click.FloatRange(0.2, 3600), default=1.0, show_default=True, help="Seconds between looks."
 )
-@database_option
+@database_options
 @json_option
-def top(once: bool, every: float, database: str, as_json: bool) -> None:
+def top(once: bool, every: float, database: str, schema: str | None, as_json: bool) -> None:
     """Watch what runs, what is waited for and what falls due next.
 
     q or Ctrl-C ends it. Where there is no terminal it is printed once.
     """
     console = Console(highlight=False)
-    if as_json:
-        print_json(_as_json(_on_existing(database, _glance)))
-    elif once or not console.is_terminal:
-        console.print(_drawn(_on_existing(database, _glance)))
-    else:
-        _on_existing(database, lambda app: _watch(app, console, every))
-
-
-def _on_existing(database: str, work: Callable[[App], Awaitable[T]]) -> T:
     check_exists(database)
-    return on(App(database, worker=False), work)
+    app = app_to_look(database, schema_of(database, schema))
+    if as_json:
+        print_json(_as_json(on(app, _glance)))
+    elif once or not console.is_terminal:
+        console.print(_drawn(on(app, _glance), console.width))
+    else:
+        on(app, lambda app: _watch(app, console, every))
 
 
 async def _glance(app: App) -> Glance:
@@ -128,7 +134,7 @@ async def _glance(app: App) -> Glance:
 async def _watch(app: App, console: Console, every: float) -> None:
     with _keys(), Live(console=console, screen=True, auto_refresh=False) as screen:
         while True:
-            screen.update(_drawn(await _glance(app)), refresh=True)
+            screen.update(_drawn(await _glance(app), console.width), refresh=True)
             if not sys.stdin.isatty():
                 await asyncio.sleep(every)
             elif await asyncio.to_thread(_asked_to_stop, every):
@@ -155,43 +161,58 @@ def _keys() -> Generator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def _drawn(glance: Glance) -> Group:
+def _drawn(glance: Glance, room: int) -> Group:
     numbers = [
         Text.assemble((f"{count(n, CAP)} ", "bold"), (STATUS_WORDS[status], _COLOURS.get(status, "") if n else "dim"))
         for status, n in glance.counts.items()
     ]
     rates = "  ".join(f"{rate:.1f} {name}" for name, rate in glance.rates.items())
     parts = [Columns(numbers, padding=(0, 3)), Text(f"a second, over {_WINDOW:g} s: {rates}", "dim"), Text()]
-    return Group(*parts, _groups(glance), Text(), _due(glance))
+    return Group(*parts, _groups(glance, room), Text(), _due(glance, room))
 
 
-def _groups(glance: Glance) -> Table | Text:
+def _groups(glance: Glance, room: int) -> Table | Text:
     if not glance.groups:
         return Text("nobody waits for an event", "dim")
-    table = _table("waited for", "how many", "one of them")
-    for group in glance.groups:
-        one = group.waits[0].instance_id if group.waits else ""
-        table.add_row(Text(clean(group.type)), count(group.count, CAP), Text(clean(one), "dim"))
-    return table
+    rows = [
+        (clean(group.type), count(group.count, CAP), clean(group.waits[0].instance_id) if group.waits else "")
+        for group in glance.groups
+    ]
+    return _table(("waited for", "how many", "one of them"), rows, "waited for", room)
 
 
-def _due(glance: Glance) -> Table | Text:
+def _due(glance: Glance, room: int) -> Table | Text:
     if not glance.due:
         return Text("nothing falls due within a week", "dim")
-    table = _table("falls due", "kind", "what", "instance")
-    for wait in glance.due:
-        moment = "" if wait.due_at is None else relative(wait.due_at, glance.now)
-        what = one_line(wanted(wait) or wait.wait_id, 60)
-        table.add_row(
-            moment, "timeout" if wait.kind == "event" else wait.kind, Text(what), Text(clean(wait.instance_id))
+    rows = [
+        (
+            "" if wait.due_at is None else relative(wait.due_at, glance.now),
+            "timeout" if wait.kind == "event" else wait.kind,
+            one_line(wanted(wait) or wait.wait_id, 60),
+            clean(wait.instance_id),
         )
-    return table
+        for wait in glance.due
+    ]
+    return _table(("falls due", "kind", "what", "instance"), rows, "what", room)
 
 
-def _table(*columns: str) -> Table:
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], cut: str, room: int) -> Table:
+    """Where there is not room enough one column is cut, and then the last one folded: ids can be told as a whole."""
+    widths = {name: max(map(cell_len, (name, *(row[i] for row in rows)))) for i, name in enumerate(columns)}
+    left = room - sum(widths.values()) + widths[cut] - 2 * (len(columns) - 1)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        table.add_column(name, no_wrap=True, overflow="ellipsis", justify="right" if name == "how many" else "left")
+        is_last = name == columns[-1]
+        table.add_column(
+            name,
+            no_wrap=not is_last,
+            overflow="fold" if is_last else "ellipsis",
+            justify="right" if name == "how many" else "left",
+            style="dim" if name == "one of them" else "",
+            max_width=max(_LEAST, left) if name == cut else None,
+        )
+    for row in rows:
+        table.add_row(*map(Text, row))
     return table
 
 

@@ -1,4 +1,4 @@
-"""`--database`, `--url`, `--token-file`: which place a command works on."""
+"""`--database`, `--schema`, `--url`, `--token-file`: which place a command works on."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
-from romancy.app import App
-from romancy.cli.database import check_exists, database_option, file_of, on, refuse_memory
+from romancy.cli.database import (
+    app_to_look,
+    check_exists,
+    database_options,
+    file_of,
+    is_typed,
+    on,
+    refuse_memory,
+    schema_of,
+)
 from romancy.cli.failing import Refused
 from romancy.cli.on_database import OnDatabase
 from romancy.cli.place import Place
@@ -27,6 +34,7 @@ class Where:
     """A database or, if there is a URL, a server."""
 
     database: str
+    schema: str | None = None
     url: str | None = None
     token: str | None = field(default=None, repr=False)
 
@@ -37,7 +45,7 @@ class Where:
         (refuse_memory if make else check_exists)(self.database)
         file = file_of(self.database)
         is_new = file is not None and not file.exists()
-        answer = on(App(self.database, worker=False), lambda app: work(OnDatabase(app)))
+        answer = on(app_to_look(self.database, self.schema), lambda app: work(OnDatabase(app)))
         if is_new:
             note(f"made the database {self.database!r}")
         return answer
@@ -58,8 +66,10 @@ def place_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say where; the command gets a `Where` of them."""
 
     @wraps(command)
-    def with_place(*args: Any, database: str, url: str | None, token_file: str | None, **kwargs: Any) -> None:
-        command(*args, where=_where(database, url, token_file), **kwargs)
+    def with_place(
+        *args: Any, database: str, schema: str | None, url: str | None, token_file: str | None, **kwargs: Any
+    ) -> None:
+        command(*args, where=_where(database, schema, url, token_file), **kwargs)
 
     token_option = click.option(
         "--token-file", metavar="FILE", help="Where the server's token is written; else $ROMANCY_TOKEN."
@@ -67,20 +77,21 @@ def place_options(command: Callable[..., None]) -> Callable[..., None]:
     url_option = click.option(
         "--url", envvar="ROMANCY_URL", metavar="URL", help="A server instead of a database; else $ROMANCY_URL."
     )
-    return database_option(url_option(token_option(with_place)))
+    return database_options(url_option(token_option(with_place)))
 
 
-def _where(database: str, url: str | None, token_file: str | None) -> Where:
+def _where(database: str, schema: str | None, url: str | None, token_file: str | None) -> Where:
     """What is typed counts more than the environment, and there a server more than a database."""
     ctx = click.get_current_context()
-    typed = {name for name in ("database", "url") if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    if len(typed) == 2:
+    if is_typed("database") and is_typed("url"):
         raise click.UsageError("Give --url or --database, not both", ctx)
-    if not url or "database" in typed:
+    if not url or is_typed("database"):
         if token_file is not None:
             raise click.UsageError("--token-file goes with --url", ctx)
-        return Where(database)
-    return Where(database, url, _read_token(token_file))
+        return Where(database, schema_of(database, schema))
+    if is_typed("schema"):
+        raise click.UsageError("--schema goes with --database; a server has its own", ctx)
+    return Where(database, None, url, _read_token(token_file))
 
 
 def _read_token(file: str | None) -> str | None:

@@ -88,7 +88,7 @@ def _how(standing: Standing, now: datetime) -> list[str]:
             f"then `romancy resume {id}` (or `romancy cancel {id}`)",
         ]
     if instance.status in ("waiting_for_event", "waiting_for_timer"):
-        return []
+        return [] if inside is None else [_runner(instance, inside, now)]
     last = _last(standing.last, instance.started_at, now)
     if inside is None:
         return ["a server does not tell which worker runs it; with -d on its database there is more to say", last]
@@ -105,6 +105,9 @@ def _runner(instance: Instance, inside: Inside, now: datetime) -> str:
     """Who runs it, and whether that worker is alive."""
     hint = f"that has workflow {clean(instance.workflow)!r}: romancy worker MODULE"
     runs = "runs" if instance.status == "running" else "holds"
+    only_waits = instance.status in ("waiting_for_event", "waiting_for_timer")
+    if only_waits and inside.worker is None and not (inside.deliveries or inside.is_cancelling):
+        return f"no worker holds it now; when what it waits for comes, it is taken up by one {hint}"
     if inside.owner is None:
         return f"no worker {runs} it; start one {hint}"
     if inside.worker is None:
@@ -156,7 +159,7 @@ def _said(attempt: Attempt) -> str:
 
 
 def _pending(instance: Instance, inside: Inside | None, now: datetime) -> list[str]:
-    """What others left for it that nobody has seen to."""
+    """What others left for it that nobody has seen to, and who would have to if that is not said already."""
     if inside is None:
         return []
     said, n = list[str](), inside.deliveries
@@ -165,4 +168,4 @@ def _pending(instance: Instance, inside: Inside | None, now: datetime) -> list[s
     if n:
         have, them = ("has", "it") if n == 1 else ("have", "them")
         said.append(f"{plural(n, 'event')} that may fit {have} come; no worker has looked at {them} yet")
-    return [*said, _runner(instance, inside, now)] if said and instance.status != "running" else said
+    return [*said, _runner(instance, inside, now)] if said and instance.status == "blocked" else said

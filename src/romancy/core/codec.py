@@ -65,6 +65,10 @@ class Codec:
     def __repr__(self) -> str:
         return f"Codec({_named(self._annotation)}, {self.what!r})"
 
+    @property
+    def annotation(self) -> Any:
+        return self._annotation
+
     @cached_property
     def fingerprint(self) -> str:
         """Changes when the shape of the annotation changes, and only then; '' without one."""

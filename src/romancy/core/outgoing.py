@@ -17,6 +17,8 @@ MAX_DATA = 8 * 1024 * 1024
 """Bytes of data one event may carry."""
 MAX_TEXT = 1024
 """Characters an attribute that every event can have may hold: `type`, `source`, `id` and their like."""
+MAX_BYTES = 1300
+"""Bytes of such a text: two of them, `source` and `id`, must fit into one entry of a database's index."""
 _PLAIN = (str, int, float, bool, type(None))
 _RESERVED = frozenset("data data_base64 id source type specversion subject time datacontenttype dataschema".split())
 _NAME = re.compile("[a-z0-9]+")
@@ -96,6 +98,8 @@ def check_text(name: str, value: Any) -> None:
     if len(value) > MAX_TEXT:
         raise InvalidEvent(f"an event's {name} must be at most {MAX_TEXT} characters, got {len(value)}")
     _check_characters(f"an event's {name}", value)
+    if len(value) > MAX_BYTES // 4 and len(value.encode()) > MAX_BYTES:
+        raise InvalidEvent(f"an event's {name} must be at most {MAX_BYTES} bytes, got {len(value.encode())}")
 
 
 def check_extension(name: Any, value: Any) -> None:

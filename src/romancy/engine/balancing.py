@@ -82,9 +82,12 @@ class Balancing:
     # --- taking -----------------------------------------------------------------------------------------------------
     async def _take(self, worker: str, limit: int) -> int:
         """They need not be read into memory: their timers do, and what came for them meanwhile."""
-        taken = await self._storage.adopt(worker, self._workflows(), limit)
-        if taken:
-            self._adopted()
+        taken = 1  # if the answer is lost, who knows
+        try:
+            taken = await self._storage.adopt(worker, self._workflows(), limit)
+        finally:
+            if taken:
+                self._adopted()
         return taken
 
     # --- giving -----------------------------------------------------------------------------------------------------

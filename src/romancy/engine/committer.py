@@ -18,7 +18,7 @@ from romancy.core.clock import Clock, stopwatch
 from romancy.engine.feed import Feed
 from romancy.engine.metrics import Metrics
 from romancy.engine.outage import Outage
-from romancy.errors import AppNotRunning
+from romancy.errors import AppNotRunning, StorageError
 from romancy.storage.protocol import (
     Accept,
     AcceptAnswer,
@@ -31,11 +31,12 @@ from romancy.storage.protocol import (
     Start,
     StartAnswer,
     Storage,
-    TransientError,
 )
 
 _logger = logging.getLogger("romancy")
 MAX_BATCH = 2_000
+MAX_WEIGHT = 4 * 1024 * 1024
+"""Bytes of results, inputs and data after which a batch is full; the last item may be as big as an item can be."""
 MAX_WAITING = 10_000
 """Starts and events from outside that may wait to be stored; more callers wait their turn."""
 
@@ -163,7 +164,7 @@ class Committer:
         queue = self._queue
         self._looping = True
         while queue and not self._under_way:  # an answer may be there before `commit` returns
-            items = [queue.popleft() for _ in range(min(len(queue), MAX_BATCH))]
+            items = self._some(queue)
             self._under_way = True
             self._submitted = stopwatch()
             self._submit(self._batch(items), items)
@@ -171,6 +172,16 @@ class Committer:
         if not self._under_way:
             self._busy = False
             self._idle.set()
+
+    def _some(self, queue: deque[tuple[str, Any, Any]]) -> list[tuple[str, Any, Any]]:
+        """What goes out next: no more at once than a database takes, and gets through a slow line in time."""
+        items: list[tuple[str, Any, Any]] = []
+        weight = 0
+        while queue and len(items) < MAX_BATCH and weight < MAX_WEIGHT:
+            item = queue.popleft()
+            items.append(item)
+            weight += _weight(*item[:2])
+        return items
 
     def _over(self) -> None:
         """A batch is dealt with; on with the next, unless that is what we are at."""
@@ -200,7 +211,8 @@ class Committer:
         if self._dead:
             self._fail(items, AppNotRunning("the app crashed"))
             return
-        if isinstance(error, TransientError):
+        if isinstance(error, StorageError) and not isinstance(error, RefusedValue):
+            # A privilege that was revoked, a table that is gone: people mend that, and no value is to blame.
             self._retry(batch, items, error)
             return
         if self._pause:
@@ -299,6 +311,20 @@ class Committer:
         """Take nothing more from outside; what is queued is still stored."""
         self._closed = True
         self.outage.close()
+
+
+def _weight(kind: str, item: Any) -> int:
+    """Bytes, of what may be many."""
+    if kind == "commits":
+        weight = len(item.output or b"")
+        for entry in item.entries:
+            weight += len(entry.payload or b"") + len(entry.input or b"")
+        return weight + sum(len(sent.event.data or b"") for sent in item.sent)
+    if kind == "starts":
+        return len(item.input)
+    if kind == "accepts":
+        return len(item.event.data or b"")
+    return sum(len(each.event.data or b"") for each in item) if kind == "groups" else 0
 
 
 def _safely(callback: Callable[..., None], *args: Any) -> None:

@@ -39,9 +39,9 @@ class Duty:
         return not self._working and not self._kicked.is_set()
 
     async def stop(self) -> None:
-        if self._task is not None:
+        while self._task is not None and not self._task.done():
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await asyncio.wait([self._task], timeout=1.0)  # a driver in trouble may swallow a cancellation
 
     async def _repeat(self) -> None:
         while True:

@@ -10,7 +10,6 @@ from typing import Any
 
 from romancy import hooks as h
 from romancy.core.clock import Clock, stopwatch
-from romancy.core.failure import Failure
 from romancy.core.model import SECOND, Event, from_us
 from romancy.core.registry import Registry
 from romancy.core.retry import RetryPolicy
@@ -27,7 +26,7 @@ from romancy.engine.results import Ending, Looks, Results
 from romancy.engine.scheduler import Scheduler
 from romancy.engine.timers import LIMIT, WINDOW, Timers
 from romancy.errors import AppNotRunning, StorageError
-from romancy.storage.protocol import CANCEL, Request, RequestAnswer, Start, StartAnswer, Storage
+from romancy.storage.protocol import CANCEL, Request, RequestAnswer, Start, StartAnswer, Storage, TransientError
 
 _logger = logging.getLogger("romancy")
 CLAIM = 500
@@ -38,6 +37,8 @@ BUSY = 0.02
 """Notices that come this soon after one another are such a time."""
 LOOKS = 500
 """Instances looked for at a time, to see whether they ended."""
+HAND_BACK = 5.0
+"""Seconds a worker that stops waits for the database to hear of it."""
 STRAYS = 15 * SECOND
 """How often to look for instances that got lost between database and memory."""
 SWEEP = 1.0
@@ -108,6 +109,7 @@ class Engine:
         self._running = False
         self._noticed, self._noticed_at = False, float("-inf")
         self._strays_at = 0
+        self._lost_answers = 0
         self._suspects: set[str] = set()
 
     def __repr__(self) -> str:
@@ -170,9 +172,11 @@ class Engine:
 
     async def _release(self, worker: str) -> None:
         try:
-            await self.storage.release(worker)
-        except StorageError as error:
-            _logger.warning("the instances can't be handed back (%s); others take them over when the lease ends", error)
+            async with asyncio.timeout(HAND_BACK):
+                await self.storage.release(worker)
+        except (StorageError, TimeoutError) as error:
+            said = error if isinstance(error, StorageError) else "the database does not answer"
+            _logger.warning("the instances can't be handed back (%s); others take them over when the lease ends", said)
 
     async def crash(self) -> None:
         """For tests: stop as if killed. Nothing is finished, stored or released."""
@@ -258,8 +262,9 @@ class Engine:
 
     async def _look_for_endings(self, instances: list[str]) -> None:
         for row in await self.storage.finished(instances):
-            failure = Failure.decode(row.error) if row.error else None
-            self.results.announce(row.id, row.status, row.output, failure)
+            ending = Ending.of(row)
+            if ending is not None:
+                self.results.announce(row.id, ending)
 
     def kick(self) -> None:
         """Somebody changed something in the database that this worker may have to act on."""
@@ -309,7 +314,11 @@ class Engine:
         timers = False
         while self.scheduler.residents.has_room:
             due_before = self.clock.now() + self.balancing.look_ahead(self.timers.window)
-            claimed = await self.storage.claim(worker, self.registry.names, CLAIM, due_before)
+            try:
+                claimed = await self.storage.claim(worker, self.registry.names, CLAIM, due_before)
+            except TransientError:
+                self._answer_lost()
+                raise
             for instance in claimed:
                 if instance.waits:
                     timers = True
@@ -322,18 +331,24 @@ class Engine:
         if timers:
             self._refresh_timers()
 
+    def _answer_lost(self) -> None:
+        """Instances may be ours now without our knowing which."""
+        self._strays_at, self._lost_answers = 0, 2
+        self._refresh_timers()
+
     def _adopted(self) -> None:
         """Instances that wait are this worker's now: their timers are to be kept, and their mail to be read."""
         self._refresh_timers()
         self._sweep.kick()
 
     async def _gather_strays(self, worker: str) -> None:
-        """What is ours and running but not in memory, because an answer was lost: rare, so looked for rarely."""
+        """What is ours and ought to be in memory but is not, because an answer was lost: rare, so looked for rarely."""
         now = self.clock.now()
         if now < self._strays_at:
             return
-        self._strays_at = now + STRAYS
-        suspects = [id for id in await self.storage.running(worker) if not self.scheduler.residents.knows(id)]
+        suspects = [id for id in await self.storage.restless(worker) if not self.scheduler.residents.knows(id)]
+        self._lost_answers = max(0, self._lost_answers - 1)  # it takes two looks to tell who is lost
+        self._strays_at = now + (0 if self._lost_answers else STRAYS)
         # Those that began meanwhile are on their way; only who is still missing after a turn is lost.
         for instance in self._suspects & {id for id in suspects if not self.scheduler.residents.knows(id)}:
             self.loader.load(instance)

@@ -14,7 +14,7 @@ from romancy.core.operations import EventWait
 from romancy.core.registry import Registry, WorkflowDefinition
 from romancy.engine.hooks import HookRunner
 from romancy.engine.metrics import Metrics
-from romancy.engine.resident import CancelAsked, Due, Input, Looked, Resident
+from romancy.engine.resident import CancelAsked, Due, EventOffered, Input, Looked, Resident
 from romancy.engine.scheduler import Scheduler
 from romancy.storage.protocol import CANCEL, InstanceRow, Snapshot, Start, Started, Storage, TransientError
 
@@ -125,7 +125,10 @@ class Loader:
         resident.inbox += inputs
         self._scheduler.admit(resident)
         if snapshot.deliveries or any(isinstance(op, EventWait) for op in instance.ops.values()):
-            self.look_for(resident, snapshot.deliveries)
+            if any(isinstance(input, EventOffered) for input in inputs):
+                resident.unlooked = snapshot.deliveries
+            else:
+                self.look_for(resident, snapshot.deliveries)
 
     def _replay(self, resident: Resident, snapshot: Snapshot) -> bool:
         instance, watchdog = resident.instance, self._scheduler.watchdog

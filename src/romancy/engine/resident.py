@@ -117,6 +117,8 @@ class Resident:
     stale_waits: Sequence[str] = ()
     """Rows of waits the code no longer has (it was changed compatibly): deleted with the next commit."""
     attempts: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
+    unlooked: list[int] | None = None
+    """What is offered to it is fed first, and often ends it; only then it is looked for more, with these hints."""
     consumed: Set[int] = frozenset()
     """Events taken in the last activation: an offer of one that was made before is void."""
 

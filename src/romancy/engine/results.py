@@ -9,6 +9,7 @@ from itertools import islice
 
 from romancy.core.failure import Failure
 from romancy.core.model import Status
+from romancy.storage.protocol import BLOCKED, STATUS_CODES, InstanceRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,13 @@ class Ending:
     status: Status
     output: bytes | None
     error: Failure | None
+
+    @classmethod
+    def of(cls, row: InstanceRow) -> Ending | None:
+        """None: it has not ended."""
+        if STATUS_CODES[row.status] < BLOCKED:
+            return None
+        return cls(row.status, row.output, Failure.decode(row.error) if row.error else None)
 
 
 class Results:
@@ -48,10 +56,10 @@ class Results:
         if not futures:
             self._waiting.pop(instance, None)
 
-    def announce(self, instance: str, status: Status, output: bytes | None, error: Failure | None) -> None:
+    def announce(self, instance: str, ending: Ending) -> None:
         for future in self._waiting.pop(instance, ()):
             if not future.done():
-                future.set_result(Ending(status, output, error))
+                future.set_result(ending)
 
     def fail_all(self, error: Exception) -> None:
         for futures in self._waiting.values():

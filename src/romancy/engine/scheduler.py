@@ -27,7 +27,7 @@ from romancy.engine.hooks import HookRunner
 from romancy.engine.metrics import Metrics
 from romancy.engine.resident import AttemptChanged, Due, EventOffered, Input, Resident, SuspectBegins, TimedOut
 from romancy.engine.residents import Residents
-from romancy.engine.results import Results
+from romancy.engine.results import Ending, Results
 from romancy.engine.suspects import MAX_DEATHS, Suspects, after_death
 from romancy.engine.timers import Timers
 from romancy.engine.watchdog import Watchdog
@@ -239,6 +239,9 @@ class Scheduler:
                 self.activities.start(resident, op)
         for op in step.confirm:
             self._confirm_timeout(resident, op)
+        if resident.unlooked is not None:
+            self.loader.look_for(resident, resident.unlooked)
+            resident.unlooked = None
         if resident.inbox:
             self._schedule(resident)
         elif resident.is_evictable:
@@ -275,7 +278,7 @@ class Scheduler:
             "failed": h.WorkflowFailedInfo,
             "cancelled": h.WorkflowCancelledInfo,
         }[outcome.status]
-        self._results.announce(instance.id, outcome.status, outcome.output, outcome.error)
+        self._results.announce(instance.id, Ending(outcome.status, outcome.output, outcome.error))
         seconds = (self._clock.now() - instance.started_at) / SECOND
         self._metrics.workflow_ended(instance.definition.name, outcome.status, seconds)
         if outcome.status == "failed" and outcome.error is not None:
@@ -325,7 +328,7 @@ class Scheduler:
         def done(applied: bool, refusal: RefusedValue | None) -> None:
             if applied:
                 self._metrics.workflows_ended[instance.definition.name, "blocked"] += 1
-                self._results.announce(instance.id, "blocked", None, failure)
+                self._results.announce(instance.id, Ending("blocked", None, failure))
                 self._tell_workflow(resident, h.WorkflowBlockedInfo, failure)
 
         self.committer.commit(commit, done)

@@ -29,7 +29,7 @@ from romancy.http.body import read_body, read_head, read_model, read_query
 from romancy.http.ingress import Ingress
 from romancy.http.intake import Intake, out_of_time
 from romancy.http.openapi import describe
-from romancy.http.routes import Request, Route, Router, path_of
+from romancy.http.routes import Request, Route, Router, for_people, path_of
 from romancy.http.schemas import Described
 from romancy.http.stream import Hub
 from romancy.options import SCOPES, seconds
@@ -110,6 +110,9 @@ class Face:
         try:
             route, params = self._router.find(method, path)
         except Refusal:
+            page = for_people(method, path, scope)
+            if page is not None:
+                return page
             self._access.check(head, scope, None, in_query=in_query)  # what exists is nobody's business without a token
             raise
         request = Request(self._app, self._intake, self._stopping, scope, head, receive, params, resting=self._resting)

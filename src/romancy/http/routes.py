@@ -141,3 +141,14 @@ def path_of(scope: Scope) -> str:
     if raw is not None and root and below is path:  # the mount point itself was sent percent-encoded
         return path_of({"path": scope["path"], "root_path": root})
     return below or "/"
+
+
+def for_people(method: str, path: str, scope: Scope) -> Answer | None:
+    """A browser at the root, where only events are taken, is shown to the viewer; nobody else is."""
+    headers = cast("Sequence[tuple[bytes, bytes]]", scope["headers"])
+    if path != "/" or method not in ("GET", "HEAD"):
+        return None
+    if not any(name == b"accept" and b"text/html" in value for name, value in headers):
+        return None
+    root = cast(str, scope.get("root_path", "")).rstrip("/")
+    return Answer(303, b"", ((b"location", f"{root}/viewer/".encode()), (b"vary", b"accept")))

@@ -1,7 +1,9 @@
 """`GET /api/stream`: what changed, as server-sent events, at most three times a second however much happens.
 
-A message is `{"changed": [ids] | null, "started": n, "events": n, "counts": {...}, "now": ms}`; null: look at
-everything. A client that falls behind gets one such message for all it missed. Nobody listening costs nothing.
+A message is `{"changed": [ids] | null, "started": n, "events": n, "counts": {...}, "now": ms, "database": bool}`; null:
+look at everything. A client that falls behind gets one such message for all it missed. A stream begins with a `beat`,
+and a quiet one has another every few seconds: `{"database": bool}`, whether that can be read. Nobody listening costs
+nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +24,11 @@ MOST = 100
 """Streams at a time."""
 _PAUSE, _SHARE = 0.35, 20
 """Seconds between messages at least; and counting may take one part in so many of the time."""
-_LOOK, _BEAT = 2.0, 15.0
+_LOOK, _BEAT = 2.0, 5.0
 """Seconds between looks for what nobody announced, and between signs of life on a quiet stream."""
+_PATIENCE = 5.0
+"""Seconds after which a database that has not answered is called away."""
+Counts = dict[Any, int]
 _HEADERS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
@@ -34,7 +39,8 @@ _HEADERS = (
 class Stream:
     """One listener: the message it has not been sent yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, reads: Callable[[], bool]) -> None:
+        self._reads = reads
         self._pending: dict[str, Any] | None = None
         self._ready = asyncio.Event()
         self.is_over = False
@@ -48,13 +54,16 @@ class Stream:
         self.is_over = True
         self._ready.set()
 
+    def beat(self) -> bytes:
+        return b"event: beat\ndata: " + to_json({"database": self._reads()}) + b"\n\n"
+
     async def next(self) -> bytes:
         """A message, or a sign of life."""
         try:
             async with asyncio.timeout(_BEAT):
                 await self._ready.wait()
         except TimeoutError:
-            return b": \n\n"
+            return self.beat()
         self._ready.clear()
         message, self._pending = self._pending, None
         return b"" if message is None else b"data: " + to_json(message) + b"\n\n"
@@ -66,10 +75,17 @@ class Hub:
     def __init__(self) -> None:
         self._streams: set[Stream] = set()
         self._task: asyncio.Task[None] | None = None
+        self._failed = False
+        self._asked: float | None = None
+        """Since when the database owes an answer."""
         self.route = Route("GET", "/api/stream", self.listen, {200: str})
 
     def __repr__(self) -> str:
         return f"<Hub streams={len(self._streams)}>"
+
+    def reads(self) -> bool:
+        """Whether the database can be read, as far as it was asked."""
+        return not self._failed and (self._asked is None or stopwatch() - self._asked < _PATIENCE)
 
     async def listen(self, request: Request) -> Answer:
         """What changes, as it changes: server-sent events."""
@@ -79,7 +95,7 @@ class Hub:
         return Answer(200, None, _HEADERS, self._parts(request))
 
     async def _parts(self, request: Request) -> AsyncGenerator[bytes]:
-        stream = Stream()
+        stream = Stream(self.reads)
         self._streams.add(stream)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(request), name="romancy-stream")
@@ -88,6 +104,7 @@ class Hub:
             ending.add_done_callback(lambda _: stream.end())
         try:
             yield b"retry: 2000\n\n"
+            yield stream.beat()
             while not stream.is_over:
                 yield await stream.next()
         finally:
@@ -99,21 +116,39 @@ class Hub:
         """One after the other: something changed, count, tell everybody, rest."""
         engine = request.app.engine
         watcher = engine.feed.watch()
-        counts: dict[Any, int] = {}
+        counts: Counts = {}
         try:
             while self._streams and request.app.is_running and request.app.engine is engine:
                 await _changed(watcher)
                 changes, before, begun = watcher.take(), counts, stopwatch()
-                counts = await _counted(engine.storage.catalog.counts, before)
+                counts = await self._counted(engine.storage.catalog.counts, before)
                 if _is_news(changes) or counts != before:
                     self._tell(changes, counts, engine.clock.now())
-                await asyncio.sleep(max(_PAUSE, (stopwatch() - begun) * _SHARE))
+                took = (
+                    0.0 if self._failed else stopwatch() - begun
+                )  # how long an outage took says nothing about counting
+                await asyncio.sleep(max(_PAUSE, took * _SHARE))
         finally:
+            self._asked, self._failed = None, False  # whoever listens next asks anew
             engine.feed.leave(watcher)
             for stream in self._streams:
                 stream.end()
 
-    def _tell(self, changes: Changes, counts: dict[Any, int], now: int) -> None:
+    async def _counted(
+        self, count: Callable[[int], Awaitable[dict[Any, int]]], before: dict[Any, int]
+    ) -> dict[Any, int]:
+        self._asked = stopwatch()
+        try:
+            found = await count(CAP)
+        except StorageError:  # what was counted last still stands
+            self._failed = True
+            return before
+        finally:
+            self._asked = None
+        self._failed = False
+        return found
+
+    def _tell(self, changes: Changes, counts: Counts, now: int) -> None:
         vague = changes.is_vague or not changes.instances
         message = {
             "changed": None if vague else sorted(changes.instances),
@@ -121,6 +156,7 @@ class Hub:
             "events": changes.accepted,
             "counts": counts,
             "now": now // 1000,
+            "database": self.reads(),
         }
         for stream in self._streams:
             stream.put(message)
@@ -136,10 +172,3 @@ async def _changed(watcher: Watcher) -> None:
             await watcher.changed.wait()
     except TimeoutError:
         pass  # not every database tells what others wrote: the counts show it
-
-
-async def _counted(count: Callable[[int], Awaitable[dict[Any, int]]], before: dict[Any, int]) -> dict[Any, int]:
-    try:
-        return await count(CAP)
-    except StorageError:  # an outage is told by others; what was counted last still stands
-        return before

@@ -10,19 +10,20 @@ from pathlib import Path
 from romancy.core.clock import SystemClock
 from romancy.errors import StorageError
 from romancy.storage import open_storage, sql
+from romancy.storage.places import DEFAULT_SCHEMA, is_postgres
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.sqlite.connection import explain
 
 
 def newest(database: str) -> int:
     """The version this library brings such a database to."""
-    dialect = "postgres" if _is_postgres(database) else "sqlite"
+    dialect = "postgres" if is_postgres(database) else "sqlite"
     return max(version for version, _, _ in sql.migrations(dialect))
 
 
 async def version(database: str, schema: str | None = None) -> int:
     """The version a database has, 0 where there is nothing yet. Nothing is changed, and no file is made."""
-    storage = open_storage(database, durability="full", clock=SystemClock(), **_options(schema))
+    storage = open_storage(database, durability="full", clock=SystemClock(), schema=schema)
     if isinstance(storage, SQLiteStorage):
         return await asyncio.to_thread(_version_of_file, storage.path)
     from romancy.storage.postgres import migrating  # here, because its driver is optional
@@ -39,20 +40,9 @@ async def version(database: str, schema: str | None = None) -> int:
 
 async def migrate(database: str, schema: str | None = None) -> None:
     """Bring a database up to date, as opening it does; makes one where there is none."""
-    storage = open_storage(database, durability="full", clock=SystemClock(), **_options(schema))
+    storage = open_storage(database, durability="full", clock=SystemClock(), schema=schema)
     await storage.open()
     await storage.close()
-
-
-DEFAULT_SCHEMA = "romancy"
-
-
-def _is_postgres(database: str) -> bool:
-    return database.startswith(("postgresql://", "postgres://"))
-
-
-def _options(schema: str | None) -> dict[str, str]:
-    return {} if schema is None else {"schema": schema}
 
 
 def _version_of_file(path: str) -> int:

@@ -41,6 +41,10 @@ class TransientError(StorageError):
     """The database can't take it now, but may in a moment: the same batch is submitted again."""
 
 
+class NotThere(StorageError):
+    """There is no such database, or nothing of ours in it, and whoever opens it may not make it."""
+
+
 class RefusedValue(StorageError):
     """The database will never take this."""
 
@@ -432,7 +436,10 @@ class Storage(Protocol):
 
     async def mail(self, worker: str, limit: int) -> Mail: ...
     async def due(self, worker: str, before: int, limit: int) -> list[Due]: ...
-    async def running(self, worker: str) -> list[str]: ...
+    async def restless(self, worker: str) -> list[str]:
+        """Its instances that ought to be in memory: they run, or nobody has looked for events for their waits yet."""
+        ...
+
     async def shares(self, workflows: Collection[str], limit: int) -> Shares:
         """Who owns how many; up to `limit` of these workflows that are free."""
         ...

@@ -9,9 +9,12 @@ token. Every value is escaped by the templates; the Content-Security-Policy allo
     acting.py     the pages with forms: start a workflow, send an event
     session.py    logging in and out: the token as a cookie
     catalog.py    what pages read
+    running.py    who runs an instance
+    values.py     stored values, and the beginning of long ones
     spans.py      a history as bars on a timeline, with when each began
+    attempts.py   the attempts of an activity, as pieces of its bar
     replaying.py  when things began, as the code itself tells
-    forms.py      a workflow's signature as a form; the source of its function
+    forms.py      a workflow's signature as a form; a model's fields; the source of a function
     rendering.py  templates, static files, headers
     words.py      times and values as people read them
     templates/    HTML, one file a page

@@ -30,7 +30,11 @@ class Failed:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt. `end` None: it is under way, or will be. `n`: the entry that ended it."""
+    """One attempt. `end` None: it is under way, or will be. `n`: the entry that ended it.
+
+    `is_known`: it began when `begin` says. Of attempts after the first only the time they were due is written down:
+    a worker may have come much later.
+    """
 
     name: str
     outcome: str
@@ -38,6 +42,7 @@ class Attempt:
     end: datetime | None
     n: int | None
     error: str = ""
+    is_known: bool = False
 
 
 def failed_attempts(entries: Sequence[ShownEntry]) -> Mapping[str, Sequence[Failed]]:
@@ -76,8 +81,9 @@ def attempts_of(
     found: list[Attempt] = []
     due = begin
     for mark in failed:
-        began = due if mark.began is None else mark.began
-        found.append(Attempt(f"attempt {mark.attempt}", "failed", min(began, mark.at), mark.at, mark.n, mark.error))
+        began = min(due if mark.began is None else mark.began, mark.at)
+        is_known = mark.attempt == 1 and mark.began is not None
+        found.append(Attempt(f"attempt {mark.attempt}", "failed", began, mark.at, mark.n, mark.error, is_known))
         due = mark.next
     if end is None or due < end:
         last = failed[-1].attempt + 1

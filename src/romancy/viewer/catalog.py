@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from romancy.app import App
+from romancy.core.codec import Codec
 from romancy.core.failure import Failure
-from romancy.core.history import Kind
 from romancy.core.model import SECOND, Status, from_us
 from romancy.core.registry import WorkflowDefinition
 from romancy.errors import InstanceNotFound
@@ -21,16 +21,16 @@ from romancy.records import (
     Page,
     Wait,
     read_cursor,
-    to_history,
-    to_instance,
     to_wait,
     write_cursor,
 )
 from romancy.storage.catalog import WHOLE, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
 from romancy.storage.rows import triggered_id
 from romancy.viewer import replaying
-from romancy.viewer.attempts import failure_of
+from romancy.viewer.replaying import Noted
+from romancy.viewer.running import Runner, runner_of
 from romancy.viewer.spans import Timeline, bars_of, draw
+from romancy.viewer.values import shown_entry, shown_instance
 
 CAP = 10_001
 """Up to here things are counted."""
@@ -75,6 +75,7 @@ class Detail:
     history: Sequence[tuple[HistoryEntry, ShownEntry]]
     after: int
     timeline: Timeline
+    runner: Runner | None
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,11 @@ class EventLine:
     @property
     def accepted_at(self) -> datetime:
         return from_us(self.shown.event.accepted_at)
+
+    @property
+    def receivers(self) -> Sequence[tuple[str, str]]:
+        """Those that waited for it, as (instance, wait): not those it started."""
+        return [(instance, wait) for instance, wait in self.shown.receivers if instance not in self.started]
 
 
 @dataclass(frozen=True)
@@ -166,12 +172,20 @@ class Catalog:
         entries = await self._stored.entries(id, start, ENTRIES)
         found = await self._reasons(whole)
         waits = [reason.wait for reason in found]
-        opened = await self._openings(whole, entries, start)
-        bars = bars_of(entries, waits, opened, from_us(row.created_at))
+        noted = await self._replayed(whole, entries, start)
+        bars = bars_of(entries, waits, None if noted is None else noted.openings, from_us(row.created_at))
         until = self.now if row.finished_at is None else from_us(row.finished_at)
         timeline = draw(bars, from_us(row.created_at), until)
-        history = [(_entry(shown), shown) for shown in entries]
-        return Detail(to_instance(row, waits), whole, found, history, start, timeline)
+        history = [(shown_entry(shown), shown) for shown in entries]
+        return Detail(shown_instance(whole, waits), whole, found, history, start, timeline, await self._runner(whole))
+
+    async def _runner(self, whole: Whole) -> Runner | None:
+        """Who runs it; of what has ended or is blocked nobody does."""
+        row = whole.row
+        if row.finished_at is not None or row.status == "blocked":
+            return None
+        worker = await self._storage.worker(row.owner) if row.owner else None
+        return runner_of(row, worker, self._app.clock.now())
 
     async def _reasons(self, whole: Whole) -> list[Reason]:
         row = whole.row
@@ -179,7 +193,7 @@ class Catalog:
             return []
         stored = await self._storage.waits(instance=row.id, limit=WAITS)
         misfits = {(event, op): error for event, op, error in await self._storage.misfits(row.id)}
-        case = Case(row.id, row.created_at, self._app.clock.now(), misfits)
+        case = Case(row.id, row.created_at, self._app.clock.now(), misfits, is_blocked=row.status == "blocked")
         found = await reasons(self, case, [(to_wait(wait), filter_of(wait)) for wait in stored])
         if row.status != "running" or whole.input_size > 1_000_000:
             return found
@@ -187,12 +201,24 @@ class Catalog:
         running = [wait for wait in (await self._app.get_instance(row.id)).waits if wait.wait_id not in listed]
         return found + [Reason(wait) for wait in running]
 
-    async def _openings(self, whole: Whole, entries: Sequence[ShownEntry], start: int) -> Any:
+    async def _replayed(self, whole: Whole, entries: Sequence[ShownEntry], start: int) -> Noted | None:
+        """What the code itself tells; None where it or the whole history is not at hand."""
         definition = self.workflows.get(whole.row.workflow)
         is_whole = start == 0 and len(entries) == whole.length and all(shown.is_whole for shown in entries)
         if definition is None or not is_whole or whole.input_size > 65536 or len(entries) > replaying.MOST:
             return None
-        return await replaying.openings(definition, whole.row, [shown.entry for shown in entries])
+        return await replaying.replayed(definition, whole.row, [shown.entry for shown in entries])
+
+    async def wait(self, id: str, wait_id: str) -> tuple[Wait | None, Codec | None]:
+        """A wait as it stands, and its model for the first of its types if this process can know it."""
+        whole = await self._stored.whole(id)
+        if whole is None:
+            raise InstanceNotFound(instance_id=id)
+        stored = await self._storage.waits(instance=id, limit=WAITS)
+        found = next((to_wait(wait) for wait in stored if wait.op == wait_id), None)
+        noted = await self._replayed(whole, await self._stored.entries(id, 0, ENTRIES), 0)
+        operation = None if noted is None else noted.waits.get(wait_id)
+        return found, operation.models[0] if operation else None
 
     # --- waits ------------------------------------------------------------------------------------------------------
     async def groups(self, after: str, limit: int, each: int) -> list[Group]:
@@ -236,7 +262,7 @@ class Catalog:
         more = found[PAGE - 1].event.seq if len(found) > PAGE else reached
         lines = await self._lines(found[:PAGE])
         if unmatched:
-            nearest = Nearest(self._stored)
+            nearest = Nearest(self._storage, self._app.clock.now())
             lines = [EventLine(e.shown, (), await nearest.waits(e.shown)) for e in lines if not e.started]
         return Events(lines, None if more is None else write_cursor((more,)), len(found) <= PAGE and more is not None)
 
@@ -245,8 +271,9 @@ class Catalog:
         if shown is None:
             return None
         [line] = await self._lines([shown])
-        near = () if shown.receivers or line.started else await Nearest(self._stored).waits(shown)
-        return EventLine(shown, line.started, near)
+        if shown.receivers or line.started:
+            return line
+        return EventLine(shown, (), await Nearest(self._storage, self._app.clock.now()).waits(shown))
 
     async def _lines(self, found: Sequence[ShownEvent]) -> list[EventLine]:
         """Whom an event started follows from its source and id."""
@@ -278,13 +305,6 @@ class Catalog:
         )
         short = [shown for shown in found if shown.size <= WHOLE]  # what was cut short can't be judged
         return Page([EventRecord(s.event, from_us(s.event.accepted_at), tuple(s.receivers)) for s in short], None)
-
-
-def _entry(shown: ShownEntry) -> HistoryEntry:
-    entry = shown.entry
-    if not shown.is_whole and entry.kind in (Kind.ACTIVITY_FAILED, Kind.ATTEMPT_FAILED):
-        entry = replace(entry, payload=failure_of(entry.payload).encode())
-    return to_history(entry)
 
 
 def _row(row: Summary, waits: Sequence[Wait]) -> Row:

@@ -1,10 +1,11 @@
-"""A workflow's signature as a form, and the source of its function."""
+"""A workflow's signature as a form, the skeleton of a value, and the source of a workflow's function."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ from pydantic_core import to_jsonable_python
 from romancy.core.registry import WorkflowDefinition
 
 _LOCATION = re.compile(r"(?P<file>.*):(?P<line>\d+) in .*", re.DOTALL)
+_DEEP = 6
+"""A model may hold itself."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ def fields_of(definition: WorkflowDefinition) -> list[dict[str, Any]]:
 
 
 def _field(definition: WorkflowDefinition, parameter: inspect.Parameter) -> dict[str, Any]:
-    schema = _schema(definition.signature.annotations[parameter.name])
+    schema = schema_of(definition.signature.annotations[parameter.name])
     if parameter.kind is parameter.VAR_POSITIONAL:
         schema = {"type": "array", "items": schema, "$defs": schema.pop("$defs", {})}
     elif parameter.kind is parameter.VAR_KEYWORD:
@@ -47,11 +50,32 @@ def _field(definition: WorkflowDefinition, parameter: inspect.Parameter) -> dict
     return found
 
 
-def _schema(annotation: Any) -> dict[str, Any]:
+def schema_of(annotation: Any) -> dict[str, Any]:
     try:
         return TypeAdapter[Any](annotation).json_schema()
     except Exception:  # types with a form of their own have no schema: people write JSON
         return {}
+
+
+_EMPTY: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
+
+
+def skeleton(schema: Mapping[str, Any], defs: Mapping[str, Any] | None = None, depth: int = 0) -> Any:
+    """A value with what a schema requires, each empty in its type; None where that can't be told."""
+    known = schema.get("$defs", {}) if defs is None else defs
+    if "$ref" in schema:
+        return skeleton(known.get(schema["$ref"].rpartition("/")[2], {}), known, depth + 1)
+    if "default" in schema or "const" in schema:
+        return schema.get("default", schema.get("const"))
+    if "enum" in schema:
+        return schema["enum"][0]
+    choices: list[dict[str, Any]] = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf") or []
+    if choices:
+        return None if {"type": "null"} in choices else skeleton(choices[0], known, depth + 1)
+    if schema.get("type") != "object" or depth > _DEEP:
+        return deepcopy(_EMPTY.get(schema.get("type", "")))
+    parts = schema.get("properties", {})
+    return {name: skeleton(parts.get(name, {}), known, depth + 1) for name in schema.get("required", ())}
 
 
 def source_of(definition: WorkflowDefinition, locations: Collection[str]) -> Source | None:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from pydantic import BaseModel, Field
 
 from romancy.core.model import Status, to_us
-from romancy.errors import InvalidInput
+from romancy.errors import InstanceNotFound, InvalidInput
 from romancy.http.answers import Answer, Refusal, error_answer, json_answer
 from romancy.http.routes import Request
 from romancy.records import Wait, read_cursor
@@ -33,9 +33,11 @@ _SPANS = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
 _GROUPS, _EACH, _TIMERS = 30, 5, 400
 
 
-class Query(BaseModel, extra="ignore"):
-    """What an address may ask for; a page does not mind what else there is."""
+class Nothing(BaseModel, extra="ignore"):
+    """What an address may ask for; a page does not mind what else there is, and says so."""
 
+
+class Query(Nothing):
     cursor: str | None = None
 
 
@@ -104,9 +106,12 @@ async def newer(request: Request) -> Answer:
     """How many rows there would be above those of a page."""
     query: InstancesQuery = request.query
     catalog = Catalog(request.app)
-    top = read_cursor(query.top, int, str) if query.top else None
-    found = await catalog.newer(_search(query, catalog.now, top and (top[0], top[1])))
-    return json_answer(200, {"newer": found})
+
+    async def count() -> int:
+        top = read_cursor(query.top, int, str) if query.top else None
+        return await catalog.newer(_search(query, catalog.now, top and (top[0], top[1])))
+
+    return json_answer(200, {"newer": await _asked(count())})
 
 
 def _search(query: InstancesQuery, now: datetime, above: tuple[int, str] | None = None) -> Search:
@@ -232,5 +237,8 @@ def failed(request: Request, error: Exception) -> Answer:
         return to_login(request)
     answer = error_answer(error, f"{request.scope['method']} {request.scope['path']}")
     known = answer.status < 500 or answer.status == 503
+    if isinstance(error, InstanceNotFound):
+        text = f"no instance has the id {error.instance_id!r}; it may be too old, or another database's"
+        return page(request, "error.html", 404, code=404, said=text)
     said = str(error) if known else "something unexpected went wrong; the log of the server has the details"
     return page(request, "error.html", answer.status, code=answer.status, said=said[:2000])

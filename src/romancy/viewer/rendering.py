@@ -7,8 +7,10 @@ import mimetypes
 from functools import cache
 from importlib.resources import files
 from typing import Any, cast
+from urllib.parse import parse_qs
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from pydantic import BaseModel
 
 from romancy.http.answers import Answer, Header, Refusal
 from romancy.http.routes import Request
@@ -42,7 +44,9 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    tools = "span lasting stamp absolute pretty brief cut error_line narrowing waited_for attempt_words place count"
+    tools = (
+        "span lasting stamp absolute pretty brief middle cut error_line narrowing waited_for attempt_words place count"
+    )
     made.filters.update({name: getattr(words, name) for name in (*tools.split(), "url_part")})
     cast("dict[str, Any]", made.globals).update(STATUS_WORDS=words.STATUS_WORDS, version=version())
     return made
@@ -55,9 +59,18 @@ def root_of(request: Request) -> str:
 
 def page(request: Request, template: str, status: int = 200, **values: Any) -> Answer:
     """A page. The templates know what the visitor may do, never with what token."""
-    about = {"root": root_of(request), "scopes": request.scopes, "has_tokens": bool(request.app.tokens)}
+    about: dict[str, Any] = {"root": root_of(request), "scopes": request.scopes, "ignored": _ignored(request)}
+    about["has_tokens"] = bool(request.app.tokens)
     text = environment().get_template(template).render(**about, **values)
     return Answer(status, text.encode("utf-8", "replace"), _PAGE)
+
+
+def _ignored(request: Request) -> list[str]:
+    """What the address asks for that the page knows nothing of."""
+    if not isinstance(request.query, BaseModel):
+        return []
+    given = parse_qs(request.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+    return sorted(given.keys() - type(request.query).model_fields.keys())
 
 
 def redirect(request: Request, path: str, *headers: Header) -> Answer:

@@ -19,18 +19,21 @@ MOST = 500
 """Entries of a history that is replayed: more would hold up the event loop for too long."""
 
 
-class _Noted(dict[str, Operation]):
-    """The open operations of an instance; notes when each came and went."""
+class Noted(dict[str, Operation]):
+    """The open operations of an instance; notes when each came and went, and what was waited for."""
 
     def __init__(self, instance: Instance) -> None:
         super().__init__()
         self._instance = instance
         self.openings: dict[str, Opened] = {}
+        self.waits: dict[str, EventWait] = {}
 
     def __setitem__(self, id: str, operation: Operation) -> None:
         super().__setitem__(id, operation)
         if id != WORKFLOW_TIMEOUT:
             self.openings[id] = Opened(_kind(operation), operation.since)
+        if isinstance(operation, EventWait):
+            self.waits[id] = operation
 
     def __delitem__(self, id: str) -> None:
         super().__delitem__(id)
@@ -45,9 +48,9 @@ def _kind(operation: Operation) -> str:
     return "event" if isinstance(operation, EventWait) else "timer"
 
 
-async def openings(definition: WorkflowDefinition, row: InstanceRow, entries: Sequence[Entry]) -> dict[str, Opened]:
+async def replayed(definition: WorkflowDefinition, row: InstanceRow, entries: Sequence[Entry]) -> Noted:
     """When each operation began, as far as today's code follows the history."""
-    future: asyncio.Future[dict[str, Opened]] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[Noted] = asyncio.get_running_loop().create_future()
 
     def run() -> None:
         if not future.done():
@@ -57,13 +60,13 @@ async def openings(definition: WorkflowDefinition, row: InstanceRow, entries: Se
     return await future
 
 
-def _replay(definition: WorkflowDefinition, row: InstanceRow, entries: Sequence[Entry]) -> dict[str, Opened]:
+def _replay(definition: WorkflowDefinition, row: InstanceRow, entries: Sequence[Entry]) -> Noted:
     instance = Instance(definition, row.id, row.input, row.created_at, input_kind=row.input_kind, deadline=row.deadline)
-    instance.ops = noted = _Noted(instance)
+    instance.ops = noted = Noted(instance)
     try:
         instance.replay(entries)
     except Exception:  # the code has left the history: the instance is blocked, and its page says so
         pass
     finally:
         instance.evict()
-    return noted.openings
+    return noted

@@ -85,7 +85,15 @@ def attempt_words(entry: HistoryEntry) -> str:
     """What a failed attempt's mark says of time: `ran for 120 ms; the next was due 2 s later`."""
     rest = f"the next was due {lasting((from_us(entry.input['next']) - entry.at).total_seconds())} later"
     began = entry.input.get("began")
-    return rest if began is None else f"ran for {lasting((entry.at - from_us(began)).total_seconds())}; {rest}"
+    if began is None:
+        return rest
+    took = lasting((entry.at - from_us(began)).total_seconds())
+    return f"ran for {took}; {rest}" if entry.input["attempt"] == 1 else f"failed {took} after it was due; {rest}"
+
+
+def middle(id: str, limit: int = 24) -> str:
+    """A long id without its middle: ids that are alike differ at one end."""
+    return id if len(id) <= limit else f"{id[: limit // 2]}…{id[-(limit // 3) :]}"
 
 
 def cut(text: str, limit: int) -> str:

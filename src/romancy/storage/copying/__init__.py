@@ -21,6 +21,7 @@ from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.driver import FAILED, asyncpg
 from romancy.storage.postgres.migrating import bring_up_to_date
 from romancy.storage.postgres.statements import Statements
+from romancy.storage.protocol import NotThere
 from romancy.storage.sqlite.connection import explain
 
 __all__ = ["Told", "copy"]
@@ -57,7 +58,8 @@ def _nobody(table: str, copied: int, total: int) -> None:
 def _explained(connections: Connections, error: Exception) -> StorageError:
     said = connections.explain(error)
     where = getattr(error, "table_name", None)
-    return StorageError(f"{said}{f' (in the table {where})' if where else ''}; nothing was copied")
+    kind = NotThere if isinstance(error, asyncpg.InvalidCatalogNameError) else StorageError
+    return kind(f"{said}{f' (in the table {where})' if where else ''}; nothing was copied")
 
 
 async def _copy(source: sqlite3.Connection, target: Any, schema: str, told: Told, now: int) -> dict[str, int]:

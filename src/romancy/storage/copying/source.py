@@ -7,6 +7,7 @@ from pathlib import Path
 
 from romancy.errors import StorageError
 from romancy.storage.copying.tables import COLUMNS
+from romancy.storage.protocol import NotThere
 from romancy.storage.sqlite.connection import LIBRARY_VERSION, connect, explain, migrate
 
 
@@ -14,7 +15,7 @@ def open_alone(path: str) -> sqlite3.Connection:
     """Open a file so that nobody else has it open: not a worker, nor one who only starts and sends."""
     file = Path(path)
     if not file.is_file() or file.stat().st_size == 0:
-        raise StorageError(f"there is no database at {path!r}; give the SQLite file to copy")
+        raise NotThere(f"there is no database at {path!r}; give the SQLite file to copy")
     connection = _alone(path)
     try:
         migrate(connection, path)

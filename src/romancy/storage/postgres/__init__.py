@@ -9,6 +9,7 @@ from typing import Any
 from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.history import Entry
 from romancy.core.model import Status
+from romancy.storage.places import check_schema
 from romancy.storage.postgres.catalog import PostgresCatalog
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.listening import Announcer, Listener, channel_of
@@ -46,7 +47,8 @@ class PostgresStorage:
     """A database of a PostgreSQL server, everything in one schema of it.
 
     `notify_url`: a direct URL for LISTEN where `url` leads to a pooler (PgBouncer in transaction mode). With
-    `listen=False` there are no notices at all: what other processes do is seen within a second.
+    `listen=False` there are no notices at all: what other processes do is seen within a second. With `create=False` a
+    schema in which there is nothing yet is refused.
     """
 
     def __init__(
@@ -57,18 +59,19 @@ class PostgresStorage:
         notify_url: str | None = None,
         listen: bool = True,
         durability: str = "full",
+        create: bool = True,
         clock: Clock | None = None,
     ) -> None:
         if durability not in ("full", "normal"):
             raise ValueError(f'durability is "full" or "normal", not {durability!r}')
-        if not schema or len(schema.encode()) > 63 or "\0" in schema:
-            raise ValueError(f"a schema's name has 1 to 63 bytes, got {schema!r}")
-        self.url, self.schema = url, schema
+        check_schema(schema)
+        self.url, self.schema, self._create = url, schema, create
         self.on_foreign_change: Callable[[], None] | None = None
         self._clock = clock or SystemClock()
         self._connections = Connections(url, Statements(schema, relaxed=durability == "normal"), self._clock)
         self._announcer = Announcer(self._connections)
-        self._listener = Listener(notify_url or url if listen else None, schema, self._announcer.sender, self._changed)
+        direct, home = notify_url or url if listen else None, self._connections if notify_url else None
+        self._listener = Listener(direct, schema, self._announcer.sender, self._changed, home)
         self._writer = BatchWriter(self._connections, self._tell)
         self._owning = Owning(self._connections, self._listener, self._clock)
         self._reading = Reading(self._connections)
@@ -84,7 +87,7 @@ class PostgresStorage:
     async def open(self) -> None:
         await self._connections.open()
         try:
-            await migrate(self._connections, self.schema)
+            await migrate(self._connections, self.schema, create=self._create)
             await self._connections.do_timed("tell_time")  # before anybody asks what time it is
             await self._listener.open()
         except BaseException:
@@ -183,8 +186,8 @@ class PostgresStorage:
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:
         return await self._reading.due(worker, before, limit)
 
-    async def running(self, worker: str) -> list[str]:
-        return [id for (id,) in await self._connections.ask("running_of_worker", worker=worker)]
+    async def restless(self, worker: str) -> list[str]:
+        return [id for (id,) in await self._connections.ask("restless_of_worker", worker=worker)]
 
     async def shares(self, workflows: Collection[str], limit: int) -> Shares:
         return await self._owning.shares(workflows, limit)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from romancy.core.clock import Clock, SystemClock, ticks
 from romancy.errors import StorageError
+from romancy.storage.places import without_password
 from romancy.storage.postgres.driver import FAILED, LOST, asyncpg
 from romancy.storage.postgres.statements import Statement, Statements
-from romancy.storage.protocol import RefusedValue, TransientError
+from romancy.storage.postgres.words import STATEMENT_TIMEOUT, words
+from romancy.storage.protocol import NotThere, RefusedValue, TransientError
 
 MAX_CONNECTIONS = 5
 """One for the group commit, the others for what follows it and for reads."""
-STATEMENT_TIMEOUT = 30.0
 ACQUIRE_TIMEOUT = 10.0
 _SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
@@ -58,7 +59,8 @@ class Connections:
                 await self._open({})  # a pooler that takes no settings: slower, but right
         except (*FAILED, ValueError) as error:
             await self.close()
-            raise StorageError(f"the database {self.name} can't be opened: {_words(error)}") from error
+            kind = NotThere if isinstance(error, asyncpg.InvalidCatalogNameError) else StorageError
+            raise kind(f"the database {self.name} can't be opened: {words(error, self._url)}") from error
 
     async def _open(self, settings: Mapping[str, str]) -> None:
         self._pool = await asyncpg.create_pool(
@@ -105,8 +107,8 @@ class Connections:
         try:
             try:
                 rows = await connection.fetch(statement.sql, *values)
-            except BaseException:
-                await pool.release(connection)
+            except BaseException as error:
+                await _give_back(pool, connection, error)
                 raise
             if self._spare is None and not self._waiting and pool is self._pool:
                 self._spare = connection
@@ -121,7 +123,7 @@ class Connections:
     async def _take(self, pool: Any) -> Any:
         spare, self._spare = self._spare, None
         if spare is not None:
-            if not spare.is_closed():
+            if _is_usable(spare):
                 return spare
             await pool.release(spare)
         self._waiting += 1
@@ -164,49 +166,33 @@ class Connections:
         """Tell an outage (try again) from a value that will never be taken."""
         if isinstance(error, StorageError):
             return error
+        said = words(error, self._url)
         code = getattr(error, "sqlstate", None) or ""
         if isinstance(error, (asyncpg.DataError, UnicodeError, OverflowError)) or code[:2] in _VALUES:
-            return RefusedValue(f"the database can't hold a value: {_words(error)}")
+            return RefusedValue(f"the database can't hold a value: {said}")
         if code[:2] in _MISTAKES and not isinstance(error, asyncpg.InvalidCachedStatementError):
-            return StorageError(f"{self.name}: {_words(error)}")
+            return StorageError(f"{self.name}: {said}")
         # Whatever else it is, the outcome may be unknown; a connection that breaks has many ways to say so.
-        return TransientError(f"{self.name}: {_words(error)}")
+        return TransientError(f"{self.name}: {said}")
+
+
+async def _give_back(pool: Any, connection: Any, error: BaseException) -> None:
+    """After an error. Who was cancelled does not wait for a server that may not answer; and what happens here is no
+
+    news beside the error itself.
+    """
+    if not isinstance(error, Exception):
+        connection.terminate()
+    with contextlib.suppress(*FAILED):
+        await pool.release(connection)
 
 
 async def _leave_as_is(connection: Any) -> None:
     """Statements leave nothing behind in a session, so there is nothing to reset: a round trip saved each time."""
 
 
-def _words(error: BaseException) -> str:
-    """The server's error, with what to do about it where that is known."""
-    code = getattr(error, "sqlstate", None) or ""
-    said = str(error) or type(error).__name__
-    hints = {
-        "22021": "text must not contain the character NUL (\\u0000)",
-        "54000": "a text is too long for the database's index (about 2,600 bytes for ids, types and sources together)",
-        "25006": "it is read-only (a standby?); work goes on when it, or another host of the URL, takes writes",
-        "26000": "a pooler gave a prepared statement to another session; PgBouncer must be 1.21 or newer, with "
-        "max_prepared_statements set",
-        "28P01": "the password is wrong; check the URL",
-        "28000": "this user may not log in; check the URL and pg_hba.conf",
-        "3D000": "there is no such database; create it first",
-        "42501": "this user lacks a privilege; grant it, or migrate as a user who has it",
-        "53100": "its disk is full; work goes on when there is room again",
-        "53300": "it has no connection to spare; raise max_connections, or use a pooler",
-    }
-    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
-        return "none of its hosts takes writes (standbys, or read-only); work goes on when one does"
-    if isinstance(error, asyncpg.InternalClientError):
-        return "the connection was lost"
-    if isinstance(error, TimeoutError):
-        return f"no answer within {STATEMENT_TIMEOUT:g} s"
-    return f"{hints[code]} ({said})" if code in hints else said
-
-
-def without_password(url: str) -> str:
-    """A URL that may be shown."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    credentials, _, hosts = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{credentials.partition(':')[0]}:***@{hosts}"))
+def _is_usable(connection: Any) -> bool:
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:  # it was lost, and the pool has it back already
+        return False

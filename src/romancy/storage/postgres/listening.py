@@ -15,6 +15,7 @@ from typing import Any
 
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.driver import FAILED, asyncpg
+from romancy.storage.postgres.words import words
 from romancy.storage.protocol import TransientError
 
 _logger = logging.getLogger("romancy")
@@ -35,14 +36,22 @@ def channel_of(worker: str) -> str:
 class Listener:
     """One direct connection, made anew when it is lost."""
 
-    def __init__(self, url: str | None, schema: str, sender: str, changed: Callable[[], None]) -> None:
-        self._url, self._sender, self._changed = url, sender, changed
+    def __init__(
+        self,
+        url: str | None,
+        schema: str,
+        sender: str,
+        changed: Callable[[], None],
+        home: Connections | None = None,
+    ) -> None:
+        """`home`: where the database is, if the URL is another one and may lead elsewhere."""
+        self._url, self._sender, self._changed, self._home = url, sender, changed, home
         place = hashlib.blake2b(schema.encode(), digest_size=16).hexdigest()
         self.free, self.ended = _FREE + place, _ENDED + place
         self._workers: set[str] = set()
         self._held: set[str] = set()
         self._connection: Any = None
-        self._is_pooled = False
+        self._is_useless = False
         self._lost = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -54,9 +63,10 @@ class Listener:
             return
         try:
             await self._connect()
-        except FAILED as error:
-            _logger.warning("no notices from the database yet (%s); its changes are seen every second", error)
-        if not self._is_pooled:
+        except (*FAILED, TransientError) as error:
+            said = words(error, self._url)
+            _logger.warning("no notices from the database yet (%s); its changes are seen every second", said)
+        if not self._is_useless:
             self._task = asyncio.create_task(self._keep_connected(), name="romancy-listener")
 
     def close(self) -> None:
@@ -91,23 +101,39 @@ class Listener:
     async def _connect(self) -> None:
         connection: Any = await asyncpg.connect(self._url, timeout=10, command_timeout=10, statement_cache_size=0)
         try:
-            if await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid():
-                self._is_pooled = True  # a pooler: LISTEN and session locks would end up in sessions of others
-                _logger.warning(
-                    "the database is behind a pooler; changes are heard of at once with notify_url, a direct one"
-                )
+            trouble = await self._trouble(connection)
+            if trouble is not None:
+                self._is_useless = True
+                _logger.warning(trouble)
                 await connection.close()
                 return
             for channel in (self.free, self.ended):
                 await connection.add_listener(channel, self._heard)
-            for worker in self._workers:
-                await self._take(connection, worker)
+            self._held.clear()
+            while missing := self._workers - self._held:  # others come and go meanwhile
+                await self._take(connection, missing.pop())
         except BaseException:
             connection.terminate()
             raise
         self._lost.clear()
         connection.add_termination_listener(self._terminated)
         self._connection = connection
+
+    async def _trouble(self, connection: Any) -> str | None:
+        """Why LISTEN and session locks would end up where nobody looks for them."""
+        if await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid():
+            return "the database is behind a pooler; changes are heard of at once with notify_url, a direct one"
+        if self._home is None:
+            return None
+        [home] = await self._home.ask("place")
+        there = await connection.fetchrow(self._home.statements.get("place").sql)
+        self._home = None  # asked once
+        if tuple(home) == tuple(there):
+            return None
+        return (
+            f"notify_url leads to another database ({there['name']!r}) than the app's ({home['name']!r}), where its "
+            "notices are not heard: it is not used, and changes are seen every second; give the same one, directly"
+        )
 
     async def _take(self, connection: Any, worker: str) -> None:
         await connection.add_listener(channel_of(worker), self._heard)
@@ -117,14 +143,16 @@ class Listener:
 
     async def _keep_connected(self) -> None:
         pause = 0.05
-        while not self._is_pooled:
+        while not self._is_useless:
             if self._connection is not None:
                 await self._lost.wait()
             try:
                 await self._connect()
                 pause = 0.05
                 self._changed()  # who knows what was missed
-            except FAILED:
+            except Exception as error:
+                if not isinstance(error, (*FAILED, TransientError)):
+                    _logger.exception("listening for notices failed; it is tried again")
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2.0)
 

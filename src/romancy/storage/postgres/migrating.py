@@ -3,28 +3,54 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from typing import Any
 
 from romancy.errors import StorageError
+from romancy.storage.places import DEFAULT_SCHEMA
 from romancy.storage.postgres.connection import Connections
-from romancy.storage.postgres.driver import FAILED
+from romancy.storage.postgres.driver import FAILED, asyncpg
+from romancy.storage.protocol import NotThere
 from romancy.storage.sql import migrations
 
 LIBRARY_VERSION = 1
 """The newest schema this library knows."""
 
 
-async def migrate(connections: Connections, schema: str) -> None:
+async def migrate(connections: Connections, schema: str, *, create: bool = True) -> None:
     """Bring the schema up to date, or refuse one that only a newer library can use."""
     try:
         async with connections.transaction() as connection:
             await _check_server(connection)
             if await _is_current(connection, schema):  # then no privilege beyond reading and writing rows is needed
                 return
-            async with connection.transaction():
-                await bring_up_to_date(connection, schema)
+            found = await _versions(connection, schema)
+            if found is None and not create:
+                raise NotThere(
+                    f"there is nothing of romancy in schema {schema!r} of {connections.name}; "
+                    f"`{_command(connections.name, schema)}` creates it"
+                )
+            try:
+                async with connection.transaction():
+                    await bring_up_to_date(connection, schema)
+            except asyncpg.InsufficientPrivilegeError as error:
+                raise _not_allowed(connections.name, schema, found, error) from error
     except FAILED as error:
         raise connections.explain(error) from error
+
+
+def _not_allowed(place: str, schema: str, found: tuple[int, int] | None, error: Exception) -> StorageError:
+    state = (
+        f"there is nothing of romancy in schema {schema!r} of {place} yet, and this user may not create it"
+        if found is None
+        else f"the schema {schema!r} of {place} is behind, and this user may not bring it up to date"
+    )
+    return StorageError(f"{state}; run `{_command('OWNER-URL', schema)}` as its owner first ({error})")
+
+
+def _command(url: str, schema: str) -> str:
+    """What makes the schema, as it is typed."""
+    return f"romancy migrate -d {url}" + ("" if schema == DEFAULT_SCHEMA else f" --schema {shlex.quote(schema)}")
 
 
 async def bring_up_to_date(connection: Any, schema: str) -> None:

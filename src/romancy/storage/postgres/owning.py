@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.listening import Listener, lock_key
 from romancy.storage.protocol import MOST_COUNTED, STATUS_NAMES, Claimed, Idle, Shares, Trigger
 
+_logger = logging.getLogger("romancy")
 _MISSING = 1.0
 """Seconds the session lock of a worker must be gone before it counts as dead: it may only be connecting anew."""
 _LOCKS_EVERY = 0.5
@@ -80,6 +82,10 @@ class Owning:
         if not dead:
             return []
         gone = await self._bury(dead, lost)
+        for other in gone:
+            [(n,)] = await self._connections.ask("count_of_worker", worker=other, most=MOST_COUNTED)
+            instances = f"its {n} instance{'' if n == 1 else 's'}" if n else "it had no instances"
+            _logger.info("worker %s is gone; %s%s", other, instances, " can be taken over now" if n else "")
         await self._connections.do("delete_spent_orphans")
         return gone
 
@@ -139,5 +145,6 @@ class Owning:
         if events:
             events = await self._connections.do("prune_events", seqs=[seq for (seq,) in events])
         await self._connections.do("delete_spent_mail")
+        await self._connections.do("orphan_unknown", at=now)
         await self._connections.do("delete_spent_orphans")
         return len(instances) + len(events)

@@ -27,12 +27,27 @@ WHERE locktype = 'advisory' AND objsubid = 1 AND granted
 WITH gone AS (DELETE FROM romancy.workers w USING unnest(:workers::text[], :clean::boolean[]) AS x(id, clean), {now}
   WHERE w.id = x.id AND (w.until < now OR w.id = ANY(:lost::text[])) RETURNING w.id, x.clean, now)
 INSERT INTO romancy.orphans (id, at, clean) SELECT id, now, clean FROM gone ON CONFLICT DO NOTHING RETURNING id
+-- name: count_of_worker
+SELECT count(*) FROM (SELECT 1 FROM romancy.instances i WHERE i.owner = :worker::text AND i.status < 9
+  ORDER BY i.status, i.id LIMIT :most::integer) x
 -- name: delete_spent_orphans
 DELETE FROM romancy.orphans o WHERE NOT EXISTS (SELECT 1 FROM romancy.instances i WHERE i.owner = o.id AND i.status < 9)
+-- Owners that no row tells of, because somebody deleted it by hand. From one owner to the next by the index.
+-- name: orphan_unknown
+WITH RECURSIVE owners AS ((SELECT i.owner FROM romancy.instances i WHERE i.status < 9 AND i.owner IS NOT NULL
+    ORDER BY i.owner, i.status, i.id LIMIT 1)
+  UNION ALL SELECT (SELECT i.owner FROM romancy.instances i WHERE i.status < 9 AND i.owner > o.owner
+    ORDER BY i.owner, i.status, i.id LIMIT 1) FROM owners o WHERE o.owner IS NOT NULL)
+INSERT INTO romancy.orphans (id, at, clean) SELECT o.owner, :at::bigint, false FROM owners o
+WHERE o.owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM romancy.workers w WHERE w.id = o.owner) ON CONFLICT DO NOTHING
 -- name: now
 (SELECT coalesce(:now::bigint, {time}) AS now) AS clock
 -- name: time
 (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+-- Which database of which server this is.
+-- name: place
+SELECT datname AS name, oid::bigint AS oid, pg_postmaster_start_time() AS since FROM pg_database
+WHERE datname = current_database()
 -- name: tell_time
 SELECT {time} AS now
 
@@ -177,8 +192,10 @@ UNION ALL
 SELECT w.due_at, w.instance, w.op FROM romancy.waits w CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
   WHERE i.id = w.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i
 WHERE w.due_at <= :before::bigint ORDER BY w.due_at LIMIT :limit::integer
--- name: running_of_worker
+-- name: restless_of_worker
 SELECT id FROM romancy.instances WHERE owner = :worker::text AND status = 1
+UNION ALL SELECT i.id FROM romancy.unlooked l CROSS JOIN LATERAL (SELECT i.id FROM romancy.instances i
+  WHERE i.id = l.instance AND i.owner = :worker::text AND i.status BETWEEN 2 AND 8 OFFSET 0) i
 -- name: worker
 SELECT id, host, until, started_at FROM romancy.workers WHERE id = :worker::text
 -- name: misfits_of_instance

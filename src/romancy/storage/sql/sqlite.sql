@@ -157,6 +157,13 @@ SELECT id, until FROM workers
 INSERT INTO orphans (id, at, clean) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM instances WHERE owner = ? AND status < 9)
 -- name: delete_spent_orphans
 DELETE FROM orphans WHERE NOT EXISTS (SELECT 1 FROM instances i WHERE i.owner = orphans.id AND i.status < 9)
+-- Owners that no row tells of, because somebody deleted it by hand. From one owner to the next by the index.
+-- name: orphan_unknown
+WITH RECURSIVE owners (owner) AS (SELECT min(owner) FROM instances WHERE status < 9
+  UNION ALL SELECT (SELECT min(i.owner) FROM instances i WHERE i.status < 9 AND i.owner > owners.owner)
+    FROM owners WHERE owners.owner IS NOT NULL)
+INSERT INTO orphans (id, at, clean) SELECT owner, ?, 0 FROM owners WHERE owner IS NOT NULL
+  AND owner NOT IN (SELECT id FROM workers) AND owner NOT IN (SELECT id FROM orphans)
 -- name: clean_orphans
 SELECT id FROM orphans WHERE clean = 1
 -- name: delete_triggers

@@ -34,6 +34,7 @@ from romancy.storage.sqlite.catalog import SQLiteCatalog
 from romancy.storage.sqlite.connection import connect, lock_folder, migrate
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.looking import SQL
+from romancy.storage.sqlite.near import NearReader
 from romancy.storage.sqlite.threads import ConnectionThread
 from romancy.storage.sqlite.writing import BatchWriter, append_statement
 
@@ -60,6 +61,7 @@ class SQLiteStorage:
         self._locks = WorkerLocks(None if self._in_memory else lock_folder(path))
         self._writer: ConnectionThread | None = None
         self._reader: ConnectionThread | None = None
+        self._near: NearReader | None = None
         self._batches: BatchWriter | None = None
         self._looker: ConnectionThread | None = None
         self._opening = asyncio.Lock()
@@ -80,6 +82,7 @@ class SQLiteStorage:
         self._writer.poll_interval = _POLL
         try:
             self._reader = await self._thread("romancy-reader")
+            self._near = NearReader(await self._connection())
         except BaseException:
             await self.close()
             raise
@@ -100,6 +103,9 @@ class SQLiteStorage:
     async def close(self) -> None:
         threads = {self._writer, self._reader, self._looker}
         self._writer = self._reader = self._looker = None  # no new jobs from here on
+        if self._near is not None:
+            self._near.close()
+            self._near = None
         for thread in threads:
             if thread is not None:
                 await asyncio.get_running_loop().run_in_executor(None, thread.stop)
@@ -115,6 +121,11 @@ class SQLiteStorage:
             raise StorageError(f"the database {self.path!r} is not open")
         return self._reader.call(job)
 
+    async def _read_now(self, job: Callable[[sqlite3.Connection], T | None]) -> T | None:
+        """For what is small and asked for very often."""
+        found = None if self._near is None else self._near.read(job)
+        return await self._read(job) if found is None else found
+
     async def _look(self, job: Callable[[sqlite3.Connection], T], /) -> T:
         """For people: on a connection of their own, so that a long search holds up nothing the engine reads."""
         if self._in_memory or self._reader is None:
@@ -128,9 +139,11 @@ class SQLiteStorage:
         return await thread.call(job)
 
     async def _thread(self, name: str) -> ConnectionThread:
+        return ConnectionThread(name, await self._connection(), self.path)
+
+    async def _connection(self) -> sqlite3.Connection:
         loop = asyncio.get_running_loop()
-        connection = await loop.run_in_executor(None, lambda: connect(self.path, durability=self._durability))
-        return ConnectionThread(name, connection, self.path)
+        return await loop.run_in_executor(None, lambda: connect(self.path, durability=self._durability))
 
     # --- writes -----------------------------------------------------------------------------------------------------
     def append(self, commit: Commit, worker: str | None) -> bool:
@@ -215,7 +228,7 @@ class SQLiteStorage:
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:
         return await self._read(lambda c: reading.due(c, worker, before, limit))
 
-    async def running(self, worker: str) -> list[str]:
+    async def restless(self, worker: str) -> list[str]:
         return await self._read(lambda c: [id for (id,) in c.execute(SQL["running_of_worker"], (worker,))])
 
     async def shares(self, workflows: Collection[str], limit: int) -> Shares:
@@ -232,10 +245,10 @@ class SQLiteStorage:
         return await self._read(lambda c: c.execute(SQL["misfits_of_instance"], (instance,)).fetchall())
 
     async def load(self, instance: str) -> Snapshot | None:
-        return await self._read(lambda c: reading.load(c, instance))
+        return await self._read_now(lambda c: reading.load(c, instance))
 
     async def instance(self, instance: str) -> InstanceRow | None:
-        return await self._read(lambda c: reading.instance(c, instance))
+        return await self._read_now(lambda c: reading.instance(c, instance))
 
     async def finished(self, instances: Collection[str]) -> list[InstanceRow]:
         return await self._read(lambda c: reading.finished(c, instances))

@@ -117,6 +117,7 @@ def prune(c: sqlite3.Connection, finished_before: int, accepted_before: int, now
         c.executemany(f"DELETE FROM {table} WHERE instance = ?", instances)
     c.executemany("DELETE FROM instances WHERE id = ?", instances)
     c.execute(SQL["forget_expired_data"], (now,))
+    c.execute(SQL["orphan_unknown"], (now,))
     events: list[tuple[int]] = c.execute(SQL["prunable_events"], (accepted_before, now, limit)).fetchall()
     c.executemany("DELETE FROM event_keys WHERE seq = ?", events)
     c.executemany("DELETE FROM consumed WHERE event = ?", events)

@@ -1,5 +1,5 @@
 // What visitors do: all of it through the control API.
-import { part, post, root, show, toast } from "./api.js";
+import { get, page, part, post, root, show, toast } from "./api.js";
 import { make } from "./forms.js";
 
 export function begin() {
@@ -47,7 +47,8 @@ async function resume(id, button) {
   button.disabled = true;
   try {
     await post(`/api/instances/${part(id)}/resume`, {});
-    toast("Resumed");
+    const after = await settled(id);
+    toast(after.status === "blocked" ? `Resumed; it is blocked again: ${after.error?.message ?? "no reason is recorded"}` : "Resumed");
   } catch (error) {
     toast(error.message);
   } finally {
@@ -55,27 +56,57 @@ async function resume(id, button) {
   }
 }
 
+const rest = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+
+// How an instance stands once a worker has taken it up again; or after three seconds, if none has.
+async function settled(id) {
+  let found = await get(`/api/instances/${part(id)}`);
+  for (let tries = 0; found.status === "running" && tries < 10; tries += 1) {
+    await rest(300);
+    found = await get(`/api/instances/${part(id)}`);
+  }
+  return found;
+}
+
 function sending() {
   const form = document.getElementById("send");
   if (!form) return;
-  const [problem, done] = [document.getElementById("problem"), document.getElementById("done")];
+  const [problem, done, misfits] = ["problem", "done", "misfits"].map((id) => document.getElementById(id));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     show(done, "");
+    misfits.hidden = true;
     trying(event.submitter ?? form.querySelector("button"), problem, async () => {
-      const said = await post("/", cloudEvent(new FormData(form)), "application/cloudevents+json");
+      const sent = cloudEvent(new FormData(form));
+      const said = await post("/", sent, "application/cloudevents+json");
+      done.className = said.mismatched ? "warn" : "done";
       show(done, receipt(said));
+      if (said.mismatched) await explain(misfits, sent, said.mismatched);
     });
   });
 }
 
+// Whose model an event did not fit, and why: its own page tells, as soon as the workers have written it down.
+async function explain(place, event, count) {
+  let found = [];
+  for (let tries = 0; found.length < Math.min(count, 3) && tries < 10; tries += 1) {
+    if (tries) await rest(300);
+    const fresh = await page(`${root}/viewer/event?source=${part(event.source)}&id=${part(event.id)}`);
+    found = [...(fresh?.querySelectorAll(".near.misfit") ?? [])];
+  }
+  place.replaceChildren(...found.map((each) => document.importNode(each, true)));
+  if (!found.length) place.textContent = "Why is not recorded; the log of the server says it.";
+  place.hidden = false;
+}
+
 function cloudEvent(fields) {
-  const event = { specversion: "1.0", id: newId(), datacontenttype: "application/json" };
+  const event = { specversion: "1.0", id: fields.get("id").trim() || newId(), datacontenttype: "application/json" };
   for (const name of ["type", "source"]) {
     event[name] = fields.get(name).trim();
     if (!event[name]) throw new Error(`${name} is needed`);
   }
   if (fields.get("subject").trim()) event.subject = fields.get("subject").trim();
+  if (fields.get("to").trim()) event.romancyinstanceid = fields.get("to").trim();
   const text = fields.get("data").trim();
   try {
     event.data = text ? JSON.parse(text) : null;
@@ -89,6 +120,7 @@ const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b
 
 function receipt(said) {
   if (said.delivered === undefined) return "Stored.";
+  if (said.duplicate) return "It was there already: an event with this source and id was stored before.";
   const parts = [`delivered to ${said.delivered}`];
   if (said.started) parts.push(`started ${said.started}`);
   if (said.mismatched) parts.push(`did not fit the model of ${said.mismatched}`);

@@ -17,6 +17,13 @@ export async function post(path, body, type = "application/json") {
   return said;
 }
 
+// Read from the control API.
+export async function get(path) {
+  const answer = await fetch(root + path, { credentials: "same-origin" });
+  if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+  return answer.json();
+}
+
 // A page of ours as a document; null if it can't be had right now.
 export async function page(url) {
   try {

@@ -7,6 +7,8 @@ export function setNow(milliseconds) {
   offset = milliseconds - Date.now();
 }
 
+export const now = () => Date.now() + offset;
+
 export function span(seconds) {
   if (seconds < 1) return `${Math.max(0, Math.round(seconds * 1000))} ms`;
   const [, unit, name] = units.find(([limit]) => seconds < limit);
@@ -26,16 +28,16 @@ const words = {
 };
 
 export function tick() {
-  const now = Date.now() + offset;
+  const present = now();
   for (const element of document.querySelectorAll("time[data-kind]")) {
     const at = Date.parse(element.dateTime);
     if (Number.isNaN(at)) continue;
-    const text = words[element.dataset.kind]((at - now) / 1000);
+    const text = words[element.dataset.kind]((at - present) / 1000);
     if (element.textContent !== text) element.textContent = text;
   }
   for (const fill of document.querySelectorAll("rect[data-due]")) {
     const since = Date.parse(fill.dataset.since);
-    const share = (now - since) / Math.max(1, Date.parse(fill.dataset.due) - since);
+    const share = (present - since) / Math.max(1, Date.parse(fill.dataset.due) - since);
     fill.setAttribute("width", Math.min(100, Math.max(0, 100 * share)).toFixed(1));
   }
 }

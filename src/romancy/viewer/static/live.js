@@ -1,11 +1,13 @@
 // What changes on the server changes here: one stream, and pages that look again at what they show, at most once a second.
 import { page, root } from "./api.js";
-import { setNow, tick } from "./clock.js";
+import { now, setNow, tick } from "./clock.js";
 import { morph } from "./morph.js";
 import * as list from "./list.js";
 
 const CAP = 10001;
 const REST = 1000; // milliseconds between looks
+const SILENCE = 12000; // milliseconds; a server that lives is heard every five seconds
+let lastHeard = 0;
 let looking = false;
 let waiting = null; // ids that changed since the last look; "all" for whatever is shown
 
@@ -14,6 +16,7 @@ export function begin() {
   const sign = document.getElementById("live");
   if (!sign) return;
   let stream = listen(sign);
+  setInterval(() => watch(sign), 1000);
   document.addEventListener("visibilitychange", () => {
     stream?.close();
     stream = document.hidden ? null : listen(sign);
@@ -26,22 +29,45 @@ export function begin() {
 
 function listen(sign) {
   const stream = new EventSource(`${root}/api/stream`);
-  stream.onopen = () => {
-    say(sign, "on", "live");
-    changed(null); // something may have happened between the page and the stream
-  };
-  stream.onerror = () => say(sign, "off", "not live");
+  stream.onopen = () => changed(null); // something may have happened between the page and the stream
+  stream.onerror = () => say(sign, "off", "not live", "there is no connection to the server");
   stream.onmessage = (message) => {
     const said = JSON.parse(message.data);
+    heard(sign, said.database);
     setNow(said.now);
     count(said.counts);
     changed(said.changed);
   };
+  stream.addEventListener("beat", (message) => {
+    heard(sign, JSON.parse(message.data).database);
+    if (leaseIsOver()) changed(null); // a worker that lives has another by now; that it died nobody announces
+  });
   return stream;
 }
 
-function say(sign, state, text) {
+// A connection may stay open though nobody is at the other end: only what is heard counts.
+function heard(sign, database) {
+  const was = sign.className;
+  lastHeard = Date.now();
+  if (database) say(sign, "on", "live", "");
+  else say(sign, "off", "not live", "the database can't be read");
+  if (database && was.endsWith("off")) changed(null);
+}
+
+function watch(sign) {
+  if (sign.classList.contains("on") && Date.now() - lastHeard > SILENCE) {
+    say(sign, "off", "not live", "the server gives no sign of life");
+  }
+}
+
+function leaseIsOver() {
+  const lease = document.querySelector("[data-lease]")?.dataset.lease;
+  return lease && Date.parse(lease) < now();
+}
+
+function say(sign, state, text, why) {
   sign.className = `live ${state}`;
+  sign.title = why;
   sign.lastElementChild.textContent = text;
 }
 

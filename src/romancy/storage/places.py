@@ -1,0 +1,42 @@
+"""Databases by their names: what a URL leads to, and how it is shown to people."""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import urlsplit, urlunsplit
+
+DEFAULT_SCHEMA = "romancy"
+_IN_QUERY = re.compile(r"([?&]password=)[^&#]*")
+
+
+def is_postgres(database: str) -> bool:
+    return database.startswith(("postgresql://", "postgres://"))
+
+
+def usual_schema(database: str) -> str | None:
+    """What the environment says, for databases that have schemas."""
+    return (os.environ.get("ROMANCY_SCHEMA") or None) if is_postgres(database) else None
+
+
+def shown(database: str, schema: str | None) -> str:
+    """A database as people may see it: without its password, with its schema unless that is the usual one."""
+    named = without_password(database)
+    return f"{named} (schema {schema})" if is_postgres(database) and schema not in (None, DEFAULT_SCHEMA) else named
+
+
+def without_password(url: str) -> str:
+    """A URL that may be shown."""
+    parts = urlsplit(_IN_QUERY.sub(r"\1***", url))
+    if parts.password is None:
+        return parts.geturl()
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{credentials.partition(':')[0]}:***@{hosts}"))
+
+
+def check_schema(name: str) -> None:
+    """Refuse names that PostgreSQL would cut, and those that would need quoting inside quotes."""
+    if not name or not name.isprintable() or len(name.encode()) > 63:
+        raise ValueError(f"a schema's name has 1 to 63 bytes, all printable, got {name!r}")
+    if any(sign in name for sign in "':\\"):
+        raise ValueError(f"a schema's name may hold no quote, colon or backslash, got {name!r}")

@@ -1,0 +1,61 @@
+"""Stored values as pages show them: whole, or the beginning of what the catalog cut short."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import replace
+from typing import Any
+
+from romancy.core.history import Kind, showable
+from romancy.records import HistoryEntry, Instance, Wait, shown_event, to_history, to_instance
+from romancy.storage.catalog import WHOLE, ShownEntry, Whole
+from romancy.viewer.attempts import failure_of
+
+
+def beginning(raw: bytes) -> Any:
+    """What was cut short, as the text it is: half of a value is no JSON. What is no text is shown as any bytes are."""
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(raw)  # half a character at the end is left out
+    except UnicodeDecodeError:
+        return showable(raw)
+
+
+def _event(payload: bytes) -> Any:
+    """An event whose data, or even its attributes, were cut short."""
+    line, newline, data = payload.partition(b"\n")
+    if not newline:
+        return {"id": "", "source": "", "data": beginning(payload)}
+    return {**shown_event(line), "data": beginning(data)}
+
+
+def shown_instance(whole: Whole, waits: list[Wait]) -> Instance:
+    """An instance with its input and output as far as they were read."""
+    row = whole.row
+    short: dict[str, Any] = {}
+    if whole.input_size > WHOLE:
+        short["input"] = beginning(row.input)  # of an event: a line of attributes, then its data
+        row = replace(row, input=b"null", input_kind=0)
+    if whole.output_size > WHOLE:
+        short["output"] = beginning(row.output or b"")
+        row = replace(row, output=None)
+    return replace(to_instance(row, waits), **short)
+
+
+def shown_entry(shown: ShownEntry) -> HistoryEntry:
+    """An entry with its values as far as they were read."""
+    entry = shown.entry
+    if shown.is_whole:
+        return to_history(entry)
+    if entry.kind in (Kind.ACTIVITY_FAILED, Kind.ATTEMPT_FAILED):
+        entry = replace(entry, payload=failure_of(entry.payload).encode())
+    short: dict[str, Any] = {}
+    if shown.input_size > WHOLE:
+        short["input"] = beginning(entry.input or b"")
+        entry = replace(entry, input=None)
+    if shown.payload_size > WHOLE and entry.kind == Kind.ACTIVITY_COMPLETED:
+        short["result"] = beginning(entry.payload or b"")
+        entry = replace(entry, payload=None)
+    elif shown.payload_size > WHOLE and entry.kind == Kind.EVENT_RECEIVED:
+        short["event"] = _event(entry.payload or b"")
+        entry = replace(entry, payload=None)
+    return replace(to_history(entry), **short)
