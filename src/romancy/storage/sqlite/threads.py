@@ -24,6 +24,8 @@ Done = Callable[[Any, "BaseException | None"], None]
 _STOP = object()
 _QUICK = 0.0005
 """Seconds: while a COMMIT takes less, a small one may run on the event loop's own thread."""
+_GLANCE = 0.005
+"""Seconds to wait where nothing was handed over: the thread only glances at what other processes wrote."""
 _LOOK_EVERY = 0.01
 """Seconds between looks whether the file is still there, where nobody is told that something is stored: a look takes as
 long as a tenth of the statement."""
@@ -51,7 +53,7 @@ class ConnectionThread(threading.Thread):
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._handed_over = 0
-        self._commit_cost = 0.0 if path == ":memory:" else 1.0
+        self._commit_cost = 0.0 if path == ":memory:" else 0.002
         """Seconds a COMMIT takes, smoothed; it begins as slow until it is known."""
         self._data_version = 0
         self._file = _identity(path)
@@ -78,7 +80,7 @@ class ConnectionThread(threading.Thread):
 
         the thread has the patience for other writers, and the place to say what is wrong.
         """
-        if self._handed_over or self._commit_cost > _QUICK or not self._lock.acquire(blocking=False):
+        if self._handed_over or self._commit_cost > _QUICK or not self._lock.acquire(timeout=_GLANCE):
             return None
         try:
             return self._outcome(job, True, patience=0.0)[0]
@@ -90,7 +92,7 @@ class ConnectionThread(threading.Thread):
 
         True: it changed a row. False: it is as if nothing was tried; again the thread knows what to do and say.
         """
-        if self._handed_over or self._commit_cost > _QUICK or not self._lock.acquire(blocking=False):
+        if self._handed_over or self._commit_cost > _QUICK or not self._lock.acquire(timeout=_GLANCE):
             return False
         try:
             begin = stopwatch()
