@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from romancy.core.codec import Codec
 from romancy.core.ids import check_lookup
 from romancy.core.model import Duration, Status, duration_us
-from romancy.engine.results import Ending
-from romancy.errors import InstanceNotFound, WorkflowBlocked, WorkflowCancelled, WorkflowFailed
+from romancy.errors import WorkflowBlocked, WorkflowCancelled, WorkflowFailed
 
 if TYPE_CHECKING:
     from romancy.app import App
@@ -38,15 +36,8 @@ class WorkflowHandle(Generic[R_co]):
         engine = self._app.engine
         check_lookup(self.instance_id)
         seconds = None if timeout is None else duration_us(timeout, "timeout") / 1e6
-        ending = None
-        if self.instance_id not in engine.scheduler.residents:
-            row = await engine.storage.instance(self.instance_id)
-            if row is None:
-                raise InstanceNotFound(instance_id=self.instance_id)
-            ending = Ending.of(row)
         try:
-            async with asyncio.timeout(seconds):
-                ending = ending or await engine.ending(self.instance_id)
+            ending = await engine.ending(self.instance_id, seconds)
         except TimeoutError:
             raise TimeoutError(
                 f"instance {self.instance_id!r} has not ended within {seconds:g} s; it goes on"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
-from romancy import App, WorkflowContext, wait_event, workflow
+from romancy import App, InstanceNotFound, WorkflowContext, wait_event, workflow
 from romancy.engine.engine import LOOKS
 from romancy.storage.protocol import InstanceRow
 
@@ -57,3 +57,14 @@ async def test_one_that_ended_elsewhere_is_heard_of_among_very_many(db: str) -> 
                 assert await waiting[n] == n + 1
         for each in waiting:
             each.cancel()
+
+
+async def test_those_that_are_not_there_are_told_apart(db: str) -> None:
+    async with App(db, workflows=[patient], max_resident=1) as app:
+        there = [await app.start_workflow(patient, n, instance_id=f"i{n}") for n in range(3)]
+        missing = [app.handle(f"none{n}") for n in range(3)]
+        awaited = asyncio.gather(*(h.result(20) for h in (*there, *missing)), return_exceptions=True)
+        await app.send_event("go", "test", 10)
+        found = await awaited
+        assert found[:3] == [10, 11, 12]
+        assert [type(error) for error in found[3:]] == [InstanceNotFound] * 3

@@ -14,9 +14,10 @@ from romancy.cli.screen import Screen, json_option, print_json
 from romancy.cli.where import Where, place_options
 from romancy.cli.words import clean, error_line, one_line, place, plural, relative, wanted, when
 from romancy.core.failure import Failure
-from romancy.core.model import FINAL, from_us
+from romancy.core.model import FINAL, from_us, to_us
 from romancy.nearness import Reason
 from romancy.records import HistoryEntry, Instance
+from romancy.running import runner_of
 from romancy.storage.protocol import Attempt
 
 
@@ -93,7 +94,7 @@ def _how(standing: Standing, now: datetime) -> list[str]:
     if inside is None:
         return ["a server does not tell which worker runs it; with -d on its database there is more to say", last]
     said = [_runner(instance, inside, now), last]
-    if inside.worker is not None and not inside.attempts:
+    if inside.worker is not None and from_us(inside.worker.until) > now and not inside.attempts:
         said.append("it runs its code, or activities in their first attempt: those are recorded when they end")
     return [*said, *(_attempt(attempt, inside.worker is not None, now) for attempt in inside.attempts)]
 
@@ -103,20 +104,14 @@ _ENDED = {"completed": "completed", "failed": "failed", "cancelled": "was cancel
 
 def _runner(instance: Instance, inside: Inside, now: datetime) -> str:
     """Who runs it, and whether that worker is alive."""
-    hint = f"that has workflow {clean(instance.workflow)!r}: romancy worker MODULE"
-    runs = "runs" if instance.status == "running" else "holds"
-    only_waits = instance.status in ("waiting_for_event", "waiting_for_timer")
-    if only_waits and inside.worker is None and not (inside.deliveries or inside.is_cancelling):
-        return f"no worker holds it now; when what it waits for comes, it is taken up by one {hint}"
-    if inside.owner is None:
-        return f"no worker {runs} it; start one {hint}"
-    if inside.worker is None:
-        return f"worker {inside.owner}, which {'ran' if runs == 'runs' else 'held'} it, is gone; start one {hint}"
-    until = from_us(inside.worker.until)
-    who = f"worker {inside.owner} on {clean(inside.worker.host)} {runs} it"
-    if until <= now:
-        return f"{who}, but its lease ran out {relative(until, now)}: it is gone or hangs; another takes over, {hint}"
-    return f"{who} and is alive: its lease lasts until {when(until, now)}"
+    is_wanted = bool(inside.deliveries or inside.is_cancelling)
+    about = instance.workflow, instance.status, inside.owner, inside.worker
+    runner = runner_of(*about, to_us(now), is_wanted=is_wanted)
+    if runner.until is None:
+        return clean(runner.said)
+    if runner.is_alive:
+        return f"{clean(runner.said)}: its lease lasts until {when(runner.until, now)}"
+    return f"{clean(runner.said)} {relative(runner.until, now)}: {clean(runner.advice)}"
 
 
 def _message(error: Mapping[str, Any] | None) -> str:

@@ -25,7 +25,7 @@ from romancy.engine.resident import CancelAsked
 from romancy.engine.results import Ending, Looks, Results
 from romancy.engine.scheduler import Scheduler
 from romancy.engine.timers import LIMIT, WINDOW, Timers
-from romancy.errors import AppNotRunning, StorageError
+from romancy.errors import AppNotRunning, InstanceNotFound, StorageError
 from romancy.storage.protocol import CANCEL, Request, RequestAnswer, Start, StartAnswer, Storage, TransientError
 
 _logger = logging.getLogger("romancy")
@@ -70,7 +70,7 @@ class Engine:
         self.worker_id: str | None = None
         self._retention, self._lease, self._grace = retention, lease, grace
         self.results = Results()
-        self._looks = Looks(self._look_for_endings, LOOKS)
+        self._looks = Looks(self._first_look, LOOKS)
         self._to_look = 0
         self.hooks = HookRunner(hooks)
         self.metrics = Metrics()
@@ -250,21 +250,32 @@ class Engine:
             await self.scheduler.residents.seen_to(instance)
         return answer
 
-    async def ending(self, instance: str) -> Ending:
-        """How an instance ends; waits for it."""
+    async def ending(self, instance: str, seconds: float | None = None) -> Ending:
+        """How an instance ends; waits so long for it, if it is there (else `InstanceNotFound`) and has not ended."""
         future = self.results.wait(instance)
         try:
             if instance not in self.scheduler.residents:
                 await self._looks.look(instance)
-            return await future
+            async with asyncio.timeout(seconds):
+                return await future
         finally:
             self.results.forget(instance, future)
 
-    async def _look_for_endings(self, instances: list[str]) -> None:
-        for row in await self.storage.finished(instances):
+    async def _first_look(self, instances: list[str]) -> None:
+        """Many at a time: very many may be awaited at once."""
+        open_ones = set(instances) - await self._look_for_endings(instances)
+        if open_ones:
+            for id in open_ones - await self.storage.known(open_ones):
+                self.results.fail(id, InstanceNotFound(instance_id=id))
+
+    async def _look_for_endings(self, instances: list[str]) -> set[str]:
+        """Says who ended."""
+        rows = await self.storage.finished(instances)
+        for row in rows:
             ending = Ending.of(row)
             if ending is not None:
                 self.results.announce(row.id, ending)
+        return {row.id for row in rows}
 
     def kick(self) -> None:
         """Somebody changed something in the database that this worker may have to act on."""

@@ -61,6 +61,11 @@ class Results:
             if not future.done():
                 future.set_result(ending)
 
+    def fail(self, instance: str, error: Exception) -> None:
+        for future in self._waiting.pop(instance, ()):
+            if not future.done():
+                future.set_exception(error)
+
     def fail_all(self, error: Exception) -> None:
         for futures in self._waiting.values():
             for future in futures:

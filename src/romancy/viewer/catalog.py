@@ -24,11 +24,11 @@ from romancy.records import (
     to_wait,
     write_cursor,
 )
+from romancy.running import Runner, runner_of
 from romancy.storage.catalog import WHOLE, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
 from romancy.storage.rows import triggered_id
 from romancy.viewer import replaying
 from romancy.viewer.replaying import Noted
-from romancy.viewer.running import Runner, runner_of
 from romancy.viewer.spans import Timeline, bars_of, draw
 from romancy.viewer.values import shown_entry, shown_instance
 
@@ -185,7 +185,7 @@ class Catalog:
         if row.finished_at is not None or row.status == "blocked":
             return None
         worker = await self._storage.worker(row.owner) if row.owner else None
-        return runner_of(row, worker, self._app.clock.now())
+        return runner_of(row.workflow, row.status, row.owner, worker, self._app.clock.now(), is_wanted=False)
 
     async def _reasons(self, whole: Whole) -> list[Reason]:
         row = whole.row

@@ -186,6 +186,9 @@ class PostgresStorage:
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:
         return await self._reading.due(worker, before, limit)
 
+    async def known(self, instances: Collection[str]) -> set[str]:
+        return {id for (id,) in await self._connections.ask("known_instances", ids=list(instances))}
+
     async def restless(self, worker: str) -> list[str]:
         return [id for (id,) in await self._connections.ask("restless_of_worker", worker=worker)]
 

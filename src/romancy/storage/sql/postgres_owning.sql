@@ -204,6 +204,8 @@ SELECT event, op, error FROM romancy.misfits WHERE instance = :instance::text OR
 -- name: instance
 SELECT id, workflow, status, owner, version, input, input_kind, output, error, deadline, description, created_at,
   updated_at, finished_at FROM romancy.instances WHERE id = :id::text
+-- name: known_instances
+SELECT id FROM romancy.instances WHERE id = ANY(:ids::text[])
 -- name: finished_instances
 SELECT id, workflow, status, owner, version, input, input_kind, output, error, deadline, description, created_at,
   updated_at, finished_at FROM romancy.instances WHERE id = ANY(:ids::text[]) AND status >= 9

@@ -224,6 +224,8 @@ SELECT event, op, error FROM misfits WHERE instance = ? ORDER BY event LIMIT 100
 -- name: instance
 SELECT id, workflow, status, owner, version, input, input_kind, output, error, deadline, description, created_at,
   updated_at, finished_at FROM instances WHERE id = ?
+-- name: known_instance
+SELECT 1 FROM instances WHERE id = ?
 -- name: finished_instance
 SELECT id, workflow, status, owner, version, input, input_kind, output, error, deadline, description, created_at,
   updated_at, finished_at FROM instances WHERE id = ? AND status >= 9

@@ -228,6 +228,9 @@ class SQLiteStorage:
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:
         return await self._read(lambda c: reading.due(c, worker, before, limit))
 
+    async def known(self, instances: Collection[str]) -> set[str]:
+        return await self._read(lambda c: reading.known(c, instances))
+
     async def restless(self, worker: str) -> list[str]:
         return await self._read(lambda c: [id for (id,) in c.execute(SQL["running_of_worker"], (worker,))])
 

@@ -67,6 +67,10 @@ def finished(c: sqlite3.Connection, instances: Collection[str]) -> list[Instance
     return [to_instance(row) for row in rows if row is not None]
 
 
+def known(c: sqlite3.Connection, instances: Collection[str]) -> set[str]:
+    return {id for id in instances if c.execute(SQL["known_instance"], (id,)).fetchone() is not None}
+
+
 def mail(c: sqlite3.Connection, worker: str, limit: int) -> Mail:
     return Mail(
         c.execute(SQL["mail_deliveries"], (worker, limit)).fetchall(),
