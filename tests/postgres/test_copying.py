@@ -283,6 +283,14 @@ async def test_filters_beyond_the_indexed_ones_still_match(here: Here) -> None:
     assert [m.op for m in (await moved.send(data={"f3": 1})).matched] == ["w3"]
 
 
+async def test_the_first_readers_find_everything_tidy(here: Here, place: Place) -> None:
+    for n in range(20):
+        await here.db.start(f"i{n}", "me")
+    await here.there()
+    pages = "SELECT relallvisible FROM pg_class WHERE oid = 'instances'::regclass"
+    assert await (await place.raw()).fetchval(pages) > 0
+
+
 async def test_everything_else_arrives_as_it_was(here: Here, place: Place) -> None:
     db = here.db
     await db.storage.announce([("placed", "other", 5)], ["other"])
