@@ -15,34 +15,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from romancy import ActivityContext, App, HooksBase, WorkflowContext, activity, wait_event, workflow
+from bench.systems.romancy_ import many_steps, one_step, waiter
+from romancy import App, HooksBase
 from romancy.hooks import WorkflowCompletedInfo
 from tests import pg_server
 
 QUICK = "--quick" in sys.argv
 ROOT = Path(__file__).parents[1]
-
-
-@activity
-async def noop(ctx: ActivityContext, x: int) -> int:
-    return x
-
-
-@workflow
-async def one_step(ctx: WorkflowContext, x: int) -> int:
-    return await noop(ctx, x)
-
-
-@workflow
-async def many_steps(ctx: WorkflowContext, n: int) -> int:
-    for i in range(n):
-        await noop(ctx, i)
-    return n
-
-
-@workflow
-async def waiter(ctx: WorkflowContext, key: int) -> None:
-    await wait_event(ctx, "go", where={"key": key})
 
 
 class Tell(HooksBase):

@@ -25,6 +25,7 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.engine import engine
 from romancy.storage.protocol import TransientError
 from romancy.storage.sqlite import SQLiteStorage, owning
 from romancy.testing import Environment, environment
@@ -293,3 +294,20 @@ async def test_a_url_names_the_file_it_says(db: str, url: str, monkeypatch: pyte
     async with App(url.format(db), workflows=[one]) as app:
         assert await (await app.start_workflow(one)).result() == 1
     assert os.listdir(tmp_path) == ["romancy.db"]
+
+
+async def test_who_stops_does_not_wait_for_a_database_that_says_nothing(
+    db: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App(db, workflows=[])
+    await app.start()
+    storage: Any = app.engine.storage
+
+    async def silent(worker: str) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(engine, "HAND_BACK", 0.05)
+    monkeypatch.setattr(storage, "release", silent)
+    async with asyncio.timeout(10):
+        await app.stop()
+    assert "can't be handed back (the database does not answer)" in caplog.text

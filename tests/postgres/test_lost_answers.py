@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from romancy import App, WorkflowContext, sleep, wait_event, workflow
+from romancy.storage.postgres.connection import _give_back
 from romancy.storage.postgres.listening import Listener
 from romancy.storage.protocol import TransientError
 from tests.postgres.conftest import Place
@@ -107,3 +108,29 @@ async def test_a_listener_goes_on_whatever_happens(
         while "a surprise" not in caplog.text or listener._connection is None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     listener.close()
+
+
+class Stubborn:
+    """A pool and a connection of it, on a line that is dead."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    def terminate(self) -> None:
+        self.did.append("terminated")
+
+    async def release(self, connection: object) -> None:
+        self.did.append("released")
+        raise ConnectionError("no line")
+
+
+@pytest.mark.parametrize(
+    ("error", "did"),
+    [(asyncio.CancelledError(), ["terminated", "released"]), (OSError("lost"), ["released"])],
+    ids=["cancelled", "failed"],
+)
+async def test_a_connection_given_back_on_a_dead_line_hides_nothing(error: BaseException, did: list[str]) -> None:
+    """Who was cancelled is told so, at once: another error instead would keep a stopped duty going."""
+    stubborn = Stubborn()
+    await _give_back(stubborn, stubborn, error)
+    assert stubborn.did == did

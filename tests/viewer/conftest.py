@@ -213,6 +213,20 @@ def live(serve: Callable[..., Live]) -> Live:
     return serve()
 
 
+@pytest.fixture
+def blocked(serve: Callable[..., Live], monkeypatch: pytest.MonkeyPatch) -> Live:
+    """A server with a blocked instance `f`, which an event fits: its code was changed."""
+    live = serve()
+    live.start("fickle", id="f")
+    live.until("f", "waiting_for_event")
+    live.stop()
+    monkeypatch.setitem(CODE, "version", 2)
+    live = serve()
+    live.send("e", "go.on")
+    live.until("f", "blocked")
+    return live
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One a module: while it is open, an event loop runs in this thread, and no async test can."""

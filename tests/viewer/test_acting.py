@@ -101,16 +101,8 @@ def test_cancel_with_a_reason_and_a_confirmation(live: Live, look: Page) -> None
     expect(look.locator(".history")).to_contain_text("not needed")
 
 
-def test_resume_what_is_blocked(serve: Callable[..., Live], browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    live = serve()
-    live.start("fickle", id="f")
-    live.until("f", "waiting_for_event")
-    live.stop()
-    monkeypatch.setitem(CODE, "version", 2)
-    live = serve()
-    live.send("e", "go.on")
-    live.until("f", "blocked")
-    for look in visiting(browser, live):
+def test_resume_what_is_blocked(blocked: Live, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    for look in visiting(browser, blocked):
         look.goto("/viewer/instances/f")
         expect(look.locator("section.alarm")).to_contain_text("Blocked")
         shot(look, "instance-blocked")
@@ -222,18 +214,8 @@ def test_what_starts_a_workflow_is_filled_in(serve: Callable[..., Live]) -> None
     assert '"currency": ""' in text
 
 
-def test_resuming_what_is_still_broken_says_so(
-    serve: Callable[..., Live], browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    live = serve()
-    live.start("fickle", id="f")
-    live.until("f", "waiting_for_event")
-    live.stop()
-    monkeypatch.setitem(CODE, "version", 2)
-    live = serve()
-    live.send("e", "go.on")
-    live.until("f", "blocked")
-    for look in visiting(browser, live):
+def test_resuming_what_is_still_broken_says_so(blocked: Live, browser: Browser) -> None:
+    for look in visiting(browser, blocked):
         look.goto("/viewer/instances/f")
         expect(look.locator("#live")).to_have_text("live")
         look.get_by_role("button", name="Resume").click()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from romancy.storage.catalog import WHOLE
 from romancy.viewer.values import beginning
 from tests.helpers import eventually
 from tests.http.conftest import Live
-from tests.viewer.conftest import CODE, WORKFLOWS
+from tests.viewer.conftest import WORKFLOWS
 
 
 @pytest.fixture
@@ -82,15 +82,8 @@ async def test_of_what_has_ended_no_worker_is_told(live: Live) -> None:
 BLOCKED = "the instance is blocked: nothing reaches it until it is resumed"
 
 
-def test_a_blocked_instance_is_told_from_a_misfit(serve: Callable[..., Live], monkeypatch: pytest.MonkeyPatch) -> None:
-    live = serve()
-    live.start("fickle", id="f")
-    live.until("f", "waiting_for_event")
-    live.stop()
-    monkeypatch.setitem(CODE, "version", 2)
-    live = serve()
-    live.send("e", "go.on")
-    live.until("f", "blocked")
+def test_a_blocked_instance_is_told_from_a_misfit(blocked: Live) -> None:
+    live = blocked
     for path in ("/viewer/events?show=unmatched", "/viewer/event?source=bank&id=e", "/viewer/instances/f"):
         text = live.client.get(path).text
         assert BLOCKED in text, path

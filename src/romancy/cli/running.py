@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from typing import Any
 
 import click
@@ -18,6 +17,7 @@ from romancy.cli.loading import app_of, load, load_workflow, register
 from romancy.cli.logs import log_to_stderr
 from romancy.cli.screen import note
 from romancy.cli.words import value
+from romancy.signals import on_first_signal
 from romancy.storage.places import shown
 
 
@@ -85,19 +85,8 @@ def worker(targets: tuple[str, ...], database: str, schema: str | None) -> None:
 async def _work(app: App) -> None:
     """Until a signal comes; a second one is not waited for."""
     _check_works(app)
-    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-
-    def stop() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-        logging.getLogger("romancy").info("stopping: finishing or handing back what runs")
-        stopped.set()
-
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
-    except NotImplementedError:  # on Windows Ctrl-C arrives as KeyboardInterrupt
-        pass
+    stopped = asyncio.Event()
+    on_first_signal(stopped.set)
     await stopped.wait()
 
 

@@ -82,12 +82,13 @@ class Balancing:
     # --- taking -----------------------------------------------------------------------------------------------------
     async def _take(self, worker: str, limit: int) -> int:
         """They need not be read into memory: their timers do, and what came for them meanwhile."""
-        taken = 1  # if the answer is lost, who knows
         try:
             taken = await self._storage.adopt(worker, self._workflows(), limit)
-        finally:
-            if taken:
-                self._adopted()
+        except TransientError:
+            self._adopted()  # the answer is lost: who knows
+            raise
+        if taken:
+            self._adopted()
         return taken
 
     # --- giving -----------------------------------------------------------------------------------------------------

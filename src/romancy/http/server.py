@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import socket
 from collections.abc import Callable, Collection, Coroutine, Generator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from romancy.app import App
 from romancy.http.asgi import Face
 from romancy.http.patience import patient
 from romancy.options import SCOPES
+from romancy.signals import on_first_signal
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -51,20 +51,12 @@ async def serve(
     async with app:
         face = Face(app, allows)
         server = Server(face, app, on_started)
-        loop = asyncio.get_running_loop()
 
         def stop() -> None:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
-            logging.getLogger("romancy").info("stopping: finishing or handing back what runs")
             face.drain()
             server.should_exit = True
 
-        try:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, stop)
-        except NotImplementedError:  # on Windows Ctrl-C arrives as KeyboardInterrupt
-            pass
+        on_first_signal(stop)
         await server.serve(sockets=[bound])
 
 

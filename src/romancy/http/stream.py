@@ -124,9 +124,8 @@ class Hub:
                 counts = await self._counted(engine.storage.catalog.counts, before)
                 if _is_news(changes) or counts != before:
                     self._tell(changes, counts, engine.clock.now())
-                took = (
-                    0.0 if self._failed else stopwatch() - begun
-                )  # how long an outage took says nothing about counting
+                # How long an outage took says nothing about counting.
+                took = 0.0 if self._failed else stopwatch() - begun
                 await asyncio.sleep(max(_PAUSE, took * _SHARE))
         finally:
             self._asked, self._failed = None, False  # whoever listens next asks anew
@@ -134,9 +133,7 @@ class Hub:
             for stream in self._streams:
                 stream.end()
 
-    async def _counted(
-        self, count: Callable[[int], Awaitable[dict[Any, int]]], before: dict[Any, int]
-    ) -> dict[Any, int]:
+    async def _counted(self, count: Callable[[int], Awaitable[Counts]], before: Counts) -> Counts:
         self._asked = stopwatch()
         try:
             found = await count(CAP)

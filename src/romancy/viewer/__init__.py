@@ -9,7 +9,6 @@ token. Every value is escaped by the templates; the Content-Security-Policy allo
     acting.py     the pages with forms: start a workflow, send an event
     session.py    logging in and out: the token as a cookie
     catalog.py    what pages read
-    running.py    who runs an instance
     values.py     stored values, and the beginning of long ones
     spans.py      a history as bars on a timeline, with when each began
     attempts.py   the attempts of an activity, as pieces of its bar
