@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from bench.plan import GROWTH, TITLES, Measure
+from bench.plan import GROWTH, RATE, TITLES, Measure
 from bench.results import Results
 
 WHERE = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
@@ -38,7 +38,7 @@ def table(results: Results, measures: Sequence[Measure], systems: Sequence[str],
         if measure.growth is not None or not any(results.of(measure.name, s, kind) for s in systems):
             continue
         peers = [_cell(results, measure, s, kind) for s in systems if s != "limit"]
-        if "limit" in measure.sizes:
+        if "romancy" not in measure.sizes:
             peers[0] = _cell(results, measure, "limit", kind)
         rows.append([measure.title, *peers, _share(results, measure, kind)])
     curves = list(dict.fromkeys(m.growth for m in measures if m.growth is not None))
@@ -65,13 +65,15 @@ def _cell(results: Results, measure: Measure, system: str, kind: str) -> str:
 
 
 def _share(results: Results, measure: Measure, kind: str) -> str:
-    """Only what the limit bounds: activities one after the other, against commits one after the other."""
-    if measure.name != "sequential":
-        return ""
+    """Activities one after the other, against commits one after the other; all at once, against the same by hand."""
+    if measure.name == "sequential":
+        limits = {run.round: run.value("commits_per_s") for run in results.of("limit", "limit", kind)}
+    else:
+        limits = {run.round: run.value(measure.figure) for run in results.of(measure.name, "limit", kind)}
     ours = results.of(measure.name, "romancy", kind)
-    limits = {run.round: run.value("commits_per_s") for run in results.of("limit", "limit", kind)}
     shares = [(r.value(measure.figure) or 0.0) / limit for r in ours if (limit := limits.get(r.round))]
-    return " ".join(f"{share:.0%}" for share in shares)
+    by_hand = results.median(measure, "limit", kind) if shares else None
+    return " ".join(f"{share:.0%}" for share in shares) + (f" of {quantity(by_hand, RATE)}" if by_hand else "")
 
 
 def quantity(value: float, unit: str) -> str:

@@ -107,7 +107,7 @@ def _sql(server: str, statement: str) -> None:
 # --- one run ---------------------------------------------------------------------------------------------------------
 def run(measure: Measure, system: str, kind: str, server: str, concurrency: int = 0) -> Figures:
     """The figures of one run; {"error": ...} where there are none."""
-    steps = measure.steps if system == "romancy" else measure.peer_steps
+    steps = measure.steps if system in ("romancy", "limit") else measure.peer_steps
     with database(kind, system, server) as url:
         command = [python_of(system), "-m", f"bench.systems.{SCRIPTS[system]}", measure.workload, "--database", url]
         command += ["--size", str(measure.sizes[system]), "--steps", str(steps), "--limit", str(measure.limit)]

@@ -1,10 +1,14 @@
-"""What the disk and the database allow: no engine, only commits. Our figures are shown as a share of these."""
+"""What the disk and the database allow: no engine, only commits; and, by hand, what asyncio allows beside them.
+
+Our figures are shown as a share of these.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from typing import Any
 
+from bench.systems import by_hand  # noqa: F401 - its workloads
 from bench.systems.common import Figures, Task, clock, main, workload
 
 TABLE = "CREATE TABLE t (instance TEXT, n INTEGER, payload TEXT, PRIMARY KEY (instance, n))"

@@ -315,7 +315,9 @@ class App:
                 f"{'input' if answer.workflow == name else f'workflow ({answer.workflow})'}; use another instance_id",
                 instance_id=id,
             )
-        return WorkflowHandle[Any](self, id, definition.signature.result if definition else None, answer.created)
+        result = definition.signature.result if definition else None
+        handle: WorkflowHandle[Any] = WorkflowHandle(self, id, result, answer.created)
+        return handle
 
     @overload
     def handle(self, instance_id: str, wf: Workflow[..., R], /) -> WorkflowHandle[R]: ...

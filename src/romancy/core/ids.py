@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import uuid
 
 from romancy.errors import InstanceNotFound, InvalidInput
 
 
 def new_id(now: int) -> str:
-    """A fresh instance id; later ones sort after earlier ones, which keeps the database's indexes compact."""
-    raw = (now // 1000 << 80) | (7 << 76) | (int.from_bytes(os.urandom(9), "big") & ((1 << 76) - 1))
-    return str(uuid.UUID(int=raw & ~(0b11 << 62) | (0b10 << 62)))
+    """A fresh instance id, a UUID of version 7: later ones sort after earlier ones, which keeps indexes compact."""
+    chance = os.urandom(10).hex()
+    milliseconds = f"{now // 1000:012x}"
+    variant = "89ab"[int(chance[3], 16) & 3]
+    return f"{milliseconds[:8]}-{milliseconds[8:]}-7{chance[:3]}-{variant}{chance[4:7]}-{chance[7:19]}"
 
 
 def check_id(instance_id: str) -> str:

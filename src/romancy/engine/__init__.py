@@ -22,7 +22,6 @@ means somebody else wrote to the instance: it is dropped from memory and read ag
     timers.py       the heap of what falls due
     balancing.py    a fair share for every worker
     outage.py       one trouble with the database, told once
-    tasks.py        a task's first step, at once
     metrics.py      what is counted
     feed.py         who changed, for whoever watches
     engine.py       lease, sweep, retention; what the app calls

@@ -18,9 +18,9 @@ from romancy.core.instance import current
 from romancy.core.model import MAX_RESULT, SECOND
 from romancy.core.operations import ActivityCall
 from romancy.core.retry import RetryPolicy
+from romancy.core.tasks import start_now
 from romancy.engine.metrics import Metrics
 from romancy.engine.resident import ActivityDone, ActivityFailed, AttemptChanged, Input, Resident
-from romancy.engine.tasks import start_now
 from romancy.errors import InvalidInput, NotStorable
 from romancy.storage.protocol import Attempt
 

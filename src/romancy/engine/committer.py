@@ -55,6 +55,7 @@ class Committer:
         self.on_started: Callable[[Start], None] = lambda start: None
         self.on_answer: Callable[[Answer], None] = lambda answer: None
         self.on_fenced: Callable[[str | None], None] = lambda worker: None
+        self.on_settled: Callable[[], None] = lambda: None
         self.feed = Feed()
         self.outage = Outage()
         self._storage, self._clock, self._workflows, self._metrics = storage, clock, workflows, metrics
@@ -230,6 +231,7 @@ class Committer:
                 _safely(self.feed.stored, batch, answer)
             self._settle(items, answer, batch.worker)
             self._over()
+            self.on_settled()
 
     def _retry(self, batch: Batch, items: list[tuple[str, Any, Any]], error: BaseException | None) -> None:
         """An outage. Whether the batch got through is unknown: it goes out again as it was; nothing overtakes it."""
@@ -319,7 +321,9 @@ def _weight(kind: str, item: Any) -> int:
         weight = len(item.output or b"")
         for entry in item.entries:
             weight += len(entry.payload or b"") + len(entry.input or b"")
-        return weight + sum(len(sent.event.data or b"") for sent in item.sent)
+        for sent in item.sent:
+            weight += len(sent.event.data or b"")
+        return weight
     if kind == "starts":
         return len(item.input)
     if kind == "accepts":

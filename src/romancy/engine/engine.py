@@ -96,6 +96,7 @@ class Engine:
         self.committer.on_started = self.loader.begin
         self.committer.on_answer = self.scheduler.answered
         self.committer.on_fenced = self._fenced
+        self.committer.on_settled = self.scheduler.settled
         self.scheduler.residents.on_work = self._claim_more
         self.feed = self.committer.feed
         self.balancing = Balancing(storage, clock, self.scheduler, lambda: registry.names, self._adopted)
@@ -256,6 +257,8 @@ class Engine:
         try:
             if instance not in self.scheduler.residents:
                 await self._looks.look(instance)
+            if seconds is None:
+                return await future
             async with asyncio.timeout(seconds):
                 return await future
         finally:

@@ -70,7 +70,7 @@ class Scheduler:
         self.suspects = Suspects(lambda resident, op: self.post(resident, SuspectBegins(op)))
         self.closed = False
         self._ready: deque[Resident] = deque()
-        self._draining = False
+        self._draining = self._feeding = False
 
     def __repr__(self) -> str:
         return f"<Scheduler {self.residents!r} ready={len(self._ready)}>"
@@ -113,14 +113,21 @@ class Scheduler:
         loop in between, for a moment.
         """
         until = stopwatch() + MOMENT
+        self._feeding = True
         try:
             self._feed()
             while self._ready and stopwatch() < until:
                 self._feed()
         finally:
+            self._feeding = False
             self._draining = bool(self._ready)
             if self._draining:
                 asyncio.get_running_loop().call_soon(self._drain)
+
+    def settled(self) -> None:
+        """A batch is in: whom it made ready is fed at once, not when the loop comes round to it."""
+        if self._ready and not self._feeding:
+            self._drain()
 
     def _feed(self) -> None:
         self.committer.gather()

@@ -9,6 +9,7 @@ from typing import Any
 from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.history import Entry
 from romancy.core.model import Status
+from romancy.core.tasks import start_now
 from romancy.storage.places import check_schema
 from romancy.storage.postgres.catalog import PostgresCatalog
 from romancy.storage.postgres.connection import Connections
@@ -119,7 +120,7 @@ class PostgresStorage:
         return False  # a round trip is always waited for
 
     def commit(self, batch: Batch, answered: Answered) -> None:
-        task = asyncio.create_task(self._writer.apply(batch), name="romancy-commit")
+        task = start_now(asyncio.get_running_loop(), self._writer.apply(batch))
         self._commits.add(task)
         task.add_done_callback(lambda done: self._committed(done, answered))
 

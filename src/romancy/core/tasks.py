@@ -1,14 +1,16 @@
-"""Starting a task at once: most activities are over before the event loop would have come round to them."""
+"""Starting a task at once: what it does first need not wait until the event loop comes round to it."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
-def start_now(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+def start_now(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """A task that has taken its first step when this returns, where the loop lets us; else it does so soon."""
     if sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
