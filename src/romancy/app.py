@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import uuid
@@ -18,9 +17,10 @@ from romancy.api.workflow import Workflow
 from romancy.core.clock import Clock, SystemClock
 from romancy.core.history import is_json
 from romancy.core.ids import check_id, check_lookup, is_text, new_id
-from romancy.core.instance import BOUND, UNBOUND, current
+from romancy.core.inputs import write_input
+from romancy.core.instance import current
 from romancy.core.matching import parse_json
-from romancy.core.model import MAX_RESULT, SECOND, Attribute, Duration, Event, Status, duration_us, from_us, to_us
+from romancy.core.model import SECOND, Attribute, Duration, Event, Status, duration_us, from_us, to_us
 from romancy.core.operations import ActivityCall
 from romancy.core.outgoing import make_event
 from romancy.core.registry import Registry, WorkflowDefinition
@@ -305,7 +305,7 @@ class App:
             raise InvalidInput(f"a workflow's name must be a text that is not empty, got {wf!r}")
         id = check_id(instance_id) if instance_id is not None else new_id(engine.clock.now())
         name = definition.name if definition else str(wf)  # pyright: ignore[reportUnknownArgumentType]
-        kind, raw = _input(definition, name, args, kwargs)
+        kind, raw = write_input(definition, name, args, kwargs)
         now = engine.clock.now()
         start = Start(id, name, raw, kind, now, None if timeout is None else now + timeout)
         answer = await engine.start_instance(start)
@@ -466,29 +466,6 @@ class App:
         if row is None:
             raise InstanceNotFound(instance_id=instance_id)
         return [started_entry(row), *map(to_history, await self.engine.storage.history(instance_id))]
-
-
-def _input(
-    definition: WorkflowDefinition | None, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[int, bytes]:
-    if definition is not None:
-        signature = definition.signature
-        raw = signature.encode(signature.bind(args, kwargs))
-        kind = BOUND
-    else:
-        try:
-            raw = json.dumps({"args": list(args), "kwargs": kwargs}, allow_nan=False).encode()
-        except (TypeError, ValueError) as error:
-            raise InvalidInput(
-                f"workflow {name!r} is not registered here, so its arguments must be plain JSON: {error}"
-            ) from None
-        kind = UNBOUND
-    if len(raw) > MAX_RESULT:
-        raise InvalidInput(
-            f"the input of workflow {name!r} is {len(raw):,} bytes, more than the {MAX_RESULT:,} allowed; "
-            "store it elsewhere and pass where it is"
-        )
-    return kind, raw
 
 
 def check_event(event: Event) -> None:

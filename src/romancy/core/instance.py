@@ -8,7 +8,6 @@ path, so the same facts always lead to the same place. No clock, no database, no
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,7 +18,8 @@ from romancy.core import failure as failures
 from romancy.core.activation import Activation, Outcome
 from romancy.core.failure import Failure
 from romancy.core.halting import Halted, Refusal, close_all
-from romancy.core.history import Entry, Kind, plain_data, received, unpack_event, with_marks
+from romancy.core.history import Entry, Kind, with_marks
+from romancy.core.inputs import BOUND, UNBOUND, is_from_input, read_input
 from romancy.core.loop import TimerHandle, WorkflowLoop
 from romancy.core.model import FOREVER_US, MAX_RESULT, SECOND, Event, ReceivedEvent, Status
 from romancy.core.operations import ActivityCall, EventWait, Group, Operation, OperationFuture, Timer, user_line
@@ -31,8 +31,6 @@ current: ContextVar[Any] = ContextVar("romancy.current")
 """The context object of the workflow or activity that is running."""
 
 WORKFLOW_TIMEOUT = "(workflow timeout)"
-BOUND, UNBOUND, EVENT = 0, 1, 2
-"""How an instance's input is kept: arguments by name; as they were given by a starter without the code; an event."""
 
 
 class Instance:
@@ -172,7 +170,7 @@ class Instance:
 
     async def _main(self) -> bytes:
         definition = self.definition
-        args, kwargs = self._arguments()
+        args, kwargs = read_input(definition, self._input_kind, self._input)
         try:
             result = await definition.fn(self._context[current], *args, **kwargs)
         except (SystemExit, KeyboardInterrupt) as error:
@@ -197,19 +195,6 @@ class Instance:
                     await generator.aclose()
             except Exception as error:
                 self.report({"message": "closing an async generator failed", "exception": error})
-
-    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        signature = self.definition.signature
-        if self._input_kind == EVENT:
-            event = unpack_event(self._input)
-            model = self.definition.event_model
-            return (received(event, model.judge(event.data or b"null") if model else plain_data(event)),), {}
-        if self._input_kind == UNBOUND:
-            given = json.loads(self._input)
-            signature.bind(tuple(given["args"]), given["kwargs"])
-            named = dict(zip(signature.names, given["args"], strict=False)) | given["kwargs"]
-            return signature.decode(json.dumps(named).encode())
-        return signature.decode(self._input)
 
     def _feed(self, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
         if self.outcome is not None:
@@ -287,7 +272,7 @@ class Instance:
 
     def _outcome_of(self, root: asyncio.Task[bytes]) -> Outcome:
         error = asyncio.CancelledError() if root.cancelled() else root.exception()
-        if self._input_kind != UNBOUND and isinstance(error, NotStorable | InvalidInput) and _from_input(error):
+        if self._input_kind != UNBOUND and isinstance(error, NotStorable | InvalidInput) and is_from_input(error):
             raise error  # the stored input no longer fits the code: not the instance's fault, so not its end
         status: Status = "completed" if error is None else "failed"
         failure = None if error is None else failures.capture(_explain(error))
@@ -476,16 +461,6 @@ def _same_call(recorded: bytes, call: ActivityCall) -> bool:
     return signature.same_call(recorded, call.arguments) or (
         again is not None and signature.same_call(again, call.arguments)
     )
-
-
-def _from_input(error: BaseException) -> bool:
-    """Whether it came from decoding the stored input, before the user's function was even called."""
-    traceback = error.__traceback__
-    while traceback is not None:
-        if traceback.tb_frame.f_code is Instance._arguments.__code__:  # pyright: ignore[reportPrivateUsage]
-            return True
-        traceback = traceback.tb_next
-    return False
 
 
 def _explain(error: BaseException) -> BaseException:

@@ -8,7 +8,8 @@ from typing import Any
 
 from romancy import hooks as h
 from romancy.core.clock import Clock
-from romancy.core.instance import UNBOUND, Instance
+from romancy.core.inputs import UNBOUND
+from romancy.core.instance import Instance
 from romancy.core.model import from_us
 from romancy.core.operations import EventWait
 from romancy.core.registry import Registry, WorkflowDefinition

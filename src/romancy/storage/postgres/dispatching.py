@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from romancy.core.history import pack_event
-from romancy.core.instance import EVENT
+from romancy.core.inputs import EVENT
 from romancy.core.matching import Filter, event_key
 from romancy.core.model import Event
 from romancy.storage.postgres.connection import Connections

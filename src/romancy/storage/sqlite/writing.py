@@ -12,7 +12,7 @@ from typing import Any
 
 from romancy.core.failure import Failure
 from romancy.core.history import Entry
-from romancy.core.instance import EVENT
+from romancy.core.inputs import EVENT
 from romancy.storage.protocol import (
     CANCEL,
     FIRST_FINAL,

@@ -1,0 +1,62 @@
+"""What an instance was started with: how it is kept, and how the code gets it back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from romancy.core.history import plain_data, received, unpack_event
+from romancy.core.model import MAX_RESULT
+from romancy.core.registry import WorkflowDefinition
+from romancy.errors import InvalidInput
+
+BOUND, UNBOUND, EVENT = 0, 1, 2
+"""How an instance's input is kept: arguments by name; as they were given by a starter without the code; an event."""
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def write_input(
+    definition: WorkflowDefinition | None, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[int, bytes]:
+    """Kind and bytes of the arguments of a start."""
+    if definition is not None:
+        signature = definition.signature
+        kind, raw = BOUND, signature.encode(signature.bind(args, kwargs))
+    else:
+        try:
+            kind, raw = UNBOUND, json.dumps({"args": list(args), "kwargs": kwargs}, allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"workflow {name!r} is not registered here, so its arguments must be plain JSON: {error}"
+            ) from None
+    if len(raw) > MAX_RESULT:
+        raise InvalidInput(
+            f"the input of workflow {name!r} is {len(raw):,} bytes, more than the {MAX_RESULT:,} allowed; "
+            "store it elsewhere and pass where it is"
+        )
+    return kind, raw
+
+
+def read_input(definition: WorkflowDefinition, kind: int, raw: bytes) -> Call:
+    """What to call the workflow's function with, after its context."""
+    signature = definition.signature
+    if kind == EVENT:
+        event, model = unpack_event(raw), definition.event_model
+        return (received(event, model.judge(event.data or b"null") if model else plain_data(event)),), {}
+    if kind == UNBOUND:
+        given = json.loads(raw)
+        signature.bind(tuple(given["args"]), given["kwargs"])
+        named = dict(zip(signature.names, given["args"], strict=False)) | given["kwargs"]
+        return signature.decode(json.dumps(named).encode())
+    return signature.decode(raw)
+
+
+def is_from_input(error: BaseException) -> bool:
+    """Whether it came from reading the stored input, before the user's function was even called."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code is read_input.__code__:
+            return True
+        traceback = traceback.tb_next
+    return False
