@@ -1,121 +1,145 @@
-"""Every interleaving of statements: actors stop before each one, and a schedule says who goes next."""
+"""Actors on stage: processes that stop before each statement until they are let through, and the play they are in."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import random
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from itertools import product
-from math import factorial, prod
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.postgres.statements import Statement
+from tests.postgres.conftest import Place
+from tests.storage.conftest import Database
 
-MANY, THOROUGH = 40, 6_000
-"""How many orders are tried at most."""
-patient = pytest.mark.timeout(3600 if os.environ.get("ROMANCY_TEST_THOROUGH") else 120)
+THOROUGH = bool(os.environ.get("ROMANCY_TEST_THOROUGH"))
+patient = pytest.mark.timeout(3600 if THOROUGH else 120)
+DEAD = "dead"
+_IN_ORDER = re.compile(r"\bORDER BY\b[^()]*$")
+"""Whether a statement says in what order its rows come; if not they may come in any, and here they are sorted."""
 
 
-class Gate:
-    """Stops a storage before each statement until it is let through."""
+class Actor:
+    """A process whose memory is empty. While it acts it stops before each statement until it is let through."""
 
-    def __init__(self, storage: PostgresStorage) -> None:
-        self._connections = storage._connections
-        self._through = self._connections.write
-        self._asking: asyncio.Queue[asyncio.Future[None]] = asyncio.Queue()
-        self._done: asyncio.Event = asyncio.Event()
-        self.count = 0
+    def __init__(self, name: str, home: PostgresStorage, place: Place) -> None:
+        self.name, self._home, self._place = name, home, place
+        self.is_dead = self.is_disturbed = False
+        self.task: asyncio.Task[Any] | None = None
+        self.asks = ""
+        self._answers: list[str] = []
+        self._tokens: dict[bytes, bytes] = {}
+        self._stopped, self._let_through = asyncio.Event(), asyncio.Event()
+        self._be_born()
+
+    def _be_born(self) -> None:
+        storage = PostgresStorage(self._home.url, schema=self._home.schema, listen=False, clock=self._place.clock)
+        storage._connections.statements = self._home._connections.statements
+        storage._connections.write = self._write  # type: ignore[method-assign] - it is never opened
+        storage._workflows = ("wf",)
+        self.db = Database(storage, self._place.clock)
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_dead or self.task is None or self.task.done()
+
+    @property
+    def memory(self) -> str:
+        return DEAD if self.is_dead else "\n".join([*self._answers, "over" if self.is_over else self.asks])
 
     async def _write(self, statement: Statement, given: Mapping[str, Any]) -> list[Any]:
         if "pg_notify" in statement.sql:
-            return await self._through(statement, given)  # nobody waits for it
-        leave: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._asking.put_nowait(leave)
-        await leave
+            return []
+        if "token" in given:
+            mine = f"{self.name} {len(self._tokens)}{' of the stage' if self.task is None else ''}"
+            given = {**given, "token": self._tokens.setdefault(given["token"], mine.encode())}
+        if self.is_over:
+            return await self._home._connections.write(statement, given)
+        assert not self._stopped.is_set(), f"{self.name} does two things at once"
+        self.asks = f"{self._name(statement)} {_shown(given)}"
+        self._stopped.set()
+        await self._let_through.wait()
+        self._let_through.clear()
         try:
-            return await self._through(statement, given)
-        finally:
-            self.count += 1
-            self._done.set()
+            rows = await self._home._connections.write(statement, given)
+        except Exception as error:
+            self._answers.append(repr(error))
+            raise
+        self.is_disturbed |= any(dict(row).get("settled") is False for row in rows)
+        if not _IN_ORDER.search(statement.sql):
+            rows.sort(key=lambda row: _shown(dict(row)))
+        self._answers.append(" ".join(_shown(dict(row)) for row in rows))
+        return rows
 
-    async def begin(self, action: Awaitable[Any]) -> asyncio.Task[Any]:
-        """Start an action; from here on its statements wait at the gate."""
-        self._connections.write = self._write  # type: ignore[method-assign]
+    def _name(self, statement: Statement) -> str:
+        made: Mapping[Any, Statement] = self._home._connections.statements._made
+        return next(str(key[0] or "write") for key, each in made.items() if each is statement)
+
+    async def begin(self, action: Awaitable[Any]) -> None:
+        """Up to its first statement."""
         self.task = asyncio.ensure_future(action)
-        return self.task
+        self.task.add_done_callback(lambda _: self._stopped.set())
+        await self._stopped.wait()
 
-    async def step(self) -> bool:
-        """Let one statement through and wait for its end; false: the action is over."""
-        ask = asyncio.ensure_future(self._asking.get())
-        await asyncio.wait([ask, self.task], return_when=asyncio.FIRST_COMPLETED)
-        if not ask.done():
-            ask.cancel()
-            return False
-        self._done.clear()
-        ask.result().set_result(None)
-        await self._done.wait()
-        return True
+    async def step(self) -> None:
+        """Let one statement through, and wait until it stops before the next or is over."""
+        self._stopped.clear()
+        self._let_through.set()
+        await self._stopped.wait()
 
-    async def finish(self) -> Any:
-        while await self.step():
-            pass
-        return self.open()
+    async def stop(self) -> None:
+        tasks = [task for task in (self.task, *self.db.storage._commits) if task]  # type: ignore[attr-defined]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    def open(self) -> Any:
-        self._connections.write = self._through  # type: ignore[method-assign]
-        return self.task.result()
-
-    async def crash(self) -> None:
+    async def die(self) -> None:
         """The process is gone: what it was about to do it never does."""
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
-        self._connections.write = self._through  # type: ignore[method-assign]
+        await self.stop()
+        self.is_dead = True
+        self._be_born()
 
 
-def schedules(*counts: int) -> list[tuple[int, ...]]:
-    """Every order in which so many steps of each actor can happen; a choice, the same each time, if they are many.
-
-    With ROMANCY_TEST_THOROUGH set the choice is so big that for two actors it is nearly always every one.
-    """
-    return _some([counts])
-
-
-def deaths(*counts: int, actor: int) -> list[tuple[int, ...]]:
-    """Every way for one of the actors to die before its end: what happened up to then."""
-    ends = product(*(range(count + (n != actor)) for n, count in enumerate(counts)))
-    return _some(list(ends))
+def _shown(values: Mapping[str, Any]) -> str:
+    """Parameters or a row, without the server's time, and with transaction ids marked as such."""
+    shown = {name: value for name, value in values.items() if name != "now"}
+    for name in shown:
+        if name.endswith(("xid", "xids")) and shown[name]:
+            shown[name] = re.sub(r"\d+", lambda xid: f"<xid {xid[0]:>020}>", str(shown[name]))
+    return json.dumps(shown, default=repr)
 
 
-def _some(ends: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    limit = THOROUGH if os.environ.get("ROMANCY_TEST_THOROUGH") else MANY
-    if sum(_how_many(counts) for counts in ends) <= limit:
-        return [order for counts in ends for order in _orders(counts)]
-    chance, found = random.Random(0), dict[tuple[int, ...], None]()
-    while len(found) < limit:
-        order = [actor for actor, count in enumerate(chance.choice(ends)) for _ in range(count)]
-        chance.shuffle(order)
-        found[tuple(order)] = None
-    return list(found)
+class Play(ABC):
+    """Who is on stage, what they do and how it must end."""
 
+    names: Sequence[str] = ("owner", "sender", "heir", "last")
+    cast: Mapping[str, Actor]
+    """New for every run."""
 
-def _how_many(counts: Sequence[int]) -> int:
-    return factorial(sum(counts)) // prod(map(factorial, counts))
+    def __getitem__(self, name: str) -> Database:
+        return self.cast[name].db
 
+    def is_dead(self, name: str) -> bool:
+        return self.cast[name].is_dead
 
-def _orders(counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    if not any(counts):
-        yield ()
-    for actor, count in enumerate(counts):
-        if count:
-            for rest in _orders((*counts[:actor], count - 1, *counts[actor + 1 :])):
-                yield (actor, *rest)
+    def result(self, name: str) -> Any:
+        """What came of what somebody did. None: it died."""
+        task = self.cast[name].task
+        return None if self.is_dead(name) or task is None else task.result()
 
+    @abstractmethod
+    async def set(self) -> None:
+        """The stage as it is at the beginning."""
 
-async def play(schedule: Sequence[int], gates: Sequence[Gate]) -> None:
-    """Run by schedule; who has nothing to do misses a turn."""
-    for actor in schedule:
-        await gates[actor].step()
+    @abstractmethod
+    def actions(self) -> dict[str, Awaitable[Any]]:
+        """What those do who do something. Any of them may die."""
+
+    @abstractmethod
+    async def check(self) -> None:
+        """All are over or dead."""

@@ -3,115 +3,82 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import pytest
 
 from romancy.core.history import Entry, Kind
 from romancy.core.matching import Filter
-from romancy.storage.postgres import dispatching
-from romancy.storage.protocol import Answer, Commit
+from romancy.storage.protocol import Commit
 from tests.postgres.conftest import Place
-from tests.postgres.gates import Gate, deaths, patient, play, schedules
+from tests.postgres.exploring import explore
+from tests.postgres.gates import Play, patient
 from tests.storage.conftest import Database, offers
 
 pytestmark = patient
 FILTERS = {"unfiltered": None, "filtered": Filter.build(where={"n": 1})}
 
 
-class Scene:
-    """An owner about to open a wait, somebody about to accept an event for it, and one who comes after."""
+class Meeting(Play):
+    """An owner opens a wait and somebody accepts an event for it; the heir comes after."""
 
-    def __init__(self, owner: Database, sender: Database, heir: Database) -> None:
-        self.owner, self.sender, self.heir = owner, sender, heir
-        self._runs = 0
+    names: Sequence[str] = ("owner", "sender", "heir")
+    senders: Sequence[str] = ("sender",)
 
-    async def set(self, filter: Filter | None) -> None:
-        """A new instance and a new event type, so that runs don't touch each other."""
-        self._runs += 1
-        self.worker, self.instance, self.type = f"owner{self._runs}", f"i{self._runs}", f"type{self._runs}"
-        await self.owner.register(self.worker)
-        await self.owner.start(self.instance, self.worker)
-        self.wait = self.owner.wait("w", self.type, filter=filter)
-        self.gates = Gate(self.owner.storage), Gate(self.sender.storage)  # type: ignore[arg-type]
+    def __init__(self, filter: Filter | None) -> None:
+        self._filter = filter
 
-    async def begin(self) -> None:
-        opening = Commit(self.instance, 0, "waiting_for_event", self.owner.now, opened=[self.wait])
-        await self.gates[0].begin(self.owner.commit(self.worker, commits=[opening]))
-        await self.gates[1].begin(self.sender.commit(accepts=[self.sender.event(self.type, {"n": 1}, id=self.type)]))
+    async def set(self) -> None:
+        await self["owner"].register("owner", "heir")
+        await self["owner"].start("a", "owner")
 
-    async def count(self, filter: Filter | None) -> tuple[int, int]:
-        """How many statements each actor takes, at most."""
-        await self.set(filter)
-        await self.begin()
-        await self.gates[0].finish()
-        await self.gates[1].finish()
-        counts = self.gates[0].count + 1, self.gates[1].count + 1
-        await self.owner.storage.release(self.worker)
-        return counts
+    def actions(self) -> dict[str, Awaitable[Any]]:
+        wait = self["owner"].wait(filter=self._filter)
+        opening = Commit("a", 0, "waiting_for_event", self["owner"].now, opened=[wait])
+        owning = self["owner"].commit("owner", commits=[opening])
+        return {"owner": owning, **{name: self.sending(name) for name in self.senders}}
 
-    async def reached(self, answer: Answer | None) -> list[str]:
-        """How the owner comes to know of the event; if it died, how its heir does."""
-        await self.heir.storage._writer.dispatcher.sweep(None, (), self.heir.now)  # type: ignore[attr-defined]
+    def sending(self, sender: str) -> Awaitable[Any]:
+        return self[sender].commit(accepts=[self[sender].event(data={"n": 1}, id="1")])
+
+    async def check(self) -> None:
+        """Once the wait and the event are stored, the event reaches the owner, or whoever claims the instance."""
+        is_open, is_stored = await self["heir"].version("a") == 1, bool(await self["heir"].storage.events())
+        answers = [self.result(name) for name in self.senders if not self.is_dead(name)]
+        new = sum(not answer.accepts[0].duplicate for answer in answers)
+        assert is_open or self.is_dead("owner")
+        assert is_stored or not answers
+        assert new == 1 or (new == 0 and len(answers) < len(self.senders))
+        assert await self._reached() == (is_open and is_stored)
+
+    async def _reached(self) -> bool:
+        heir, answer = self["heir"], self.result("owner")
+        await heir.storage._writer.dispatcher.sweep(None, (), heir.now)  # type: ignore[attr-defined]
         if answer is not None:
-            ways = ["offer" for offer in answer.offers if offer.instance == self.instance]
-            mail = (await self.owner.storage.mail(self.worker, 1000)).deliveries
-            ways += ["mail" for instance, _ in mail if instance == self.instance]
-            found = await self.owner.look(self.instance, self.worker)
+            heard = answer.offers or (await self["owner"].storage.mail("owner", 10)).deliveries
+            found = await self["owner"].look("a", "owner")
         else:
-            await self.heir.storage.take_over("heir", [self.worker])
-            claimed = await self.heir.claim("heir")
-            ways = ["claim"] if self.instance in claimed else []
-            found = await self.heir.look(self.instance, "heir") if ways else []
+            await heir.storage.take_over("heir", ["owner"])
+            heard = await heir.claim("heir")
+            found = await heir.look("a", "heir")
         assert len(found) <= 1
-        return ways if found else []
+        return bool(heard and found)
 
 
-@pytest.fixture
-async def scene(place: Place, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr(dispatching, "STALE", 0)
-    owner = Database(await place.storage(listen=False), place.clock)
-    sender = Database(await place.storage(listen=False), place.clock)
-    return Scene(owner, sender, await place.worker("heir", listen=False))
+class Resending(Meeting):
+    """The event is sent by two, as by one who does not know whether it came through."""
 
-
-@pytest.mark.parametrize("filter", FILTERS)
-async def test_an_event_and_a_wait_find_each_other_in_every_order(scene: Scene, filter: str) -> None:
-    for schedule in schedules(*await scene.count(FILTERS[filter])):
-        await scene.set(FILTERS[filter])
-        await scene.begin()
-        await play(schedule, scene.gates)
-        answer = await scene.gates[0].finish()
-        await scene.gates[1].finish()
-        assert await scene.reached(answer), f"lost when the order was {schedule}"
-        await scene.owner.storage.release(scene.worker)
+    names = "owner", "sender", "again", "heir"
+    senders = "sender", "again"
 
 
 @pytest.mark.parametrize("filter", FILTERS)
-async def test_the_sender_may_die_at_any_point(scene: Scene, filter: str) -> None:
-    """Once the event is stored somebody dispatches it."""
-    for schedule in deaths(*await scene.count(FILTERS[filter]), actor=1):
-        await scene.set(FILTERS[filter])
-        await scene.begin()
-        await play(schedule, scene.gates)
-        stored = scene.gates[1].count >= 1
-        await scene.gates[1].crash()
-        answer = await scene.gates[0].finish()
-        assert bool(await scene.reached(answer)) == stored, f"lost when the order was {schedule}"
-        await scene.owner.storage.release(scene.worker)
-
-
-@pytest.mark.parametrize("filter", FILTERS)
-async def test_the_owner_may_die_at_any_point(scene: Scene, filter: str) -> None:
-    """Once the wait is stored the event reaches whoever claims the instance; before, there is nobody to be reached."""
-    for schedule in deaths(*await scene.count(FILTERS[filter]), actor=0):
-        await scene.set(FILTERS[filter])
-        await scene.begin()
-        await play(schedule, scene.gates)
-        await scene.gates[0].crash()
-        await scene.gates[1].finish()
-        stored = await scene.owner.version(scene.instance) == 1
-        assert bool(await scene.reached(None)) == stored, f"lost when the order was {schedule}"
+@pytest.mark.parametrize("play", [Meeting, Resending])
+async def test_an_event_and_a_wait_find_each_other_whoever_dies_where(
+    place: Place, play: type[Meeting], filter: str
+) -> None:
+    await explore(place, play(FILTERS[filter]))
 
 
 async def test_a_filtered_wait_finds_an_event_that_is_just_being_dispatched(place: Place) -> None:
@@ -135,32 +102,68 @@ async def test_a_filtered_wait_finds_an_event_that_is_just_being_dispatched(plac
 
 
 # --- taking over -----------------------------------------------------------------------------------------------------
-async def take_over(db: Database, heir: str, dead: str) -> set[str]:
-    await db.storage.take_over(heir, [dead])
+async def take_over(db: Database, heir: str, *dead: str) -> set[str]:
+    await db.storage.take_over(heir, dead)
     return set(await db.claim(heir))
 
 
-async def test_a_commit_and_a_takeover_in_every_order(scene: Scene) -> None:
-    """Either the commit is in and the heir sees it, or it is refused. Never both, never neither."""
-    for schedule in schedules(2, 6):
-        await scene.set(None)
-        heir = f"heir of {scene.worker}"
-        await scene.sender.register(heir)
-        start = scene.owner.starting(f"new of {scene.worker}", mine=True)
-        commit = Commit(scene.instance, 0, "running", scene.owner.now, description="done")
-        await scene.gates[0].begin(scene.owner.commit(scene.worker, starts=[start], commits=[commit]))
-        await scene.gates[1].begin(take_over(scene.sender, heir, scene.worker))
-        await play(schedule, scene.gates)
-        answer, claimed = await scene.gates[0].finish(), await scene.gates[1].finish()
-        claimed |= set(await scene.sender.claim(heir))
-        assert claimed >= {scene.instance, start.id}, "an instance is left with a dead owner"
-        row = await scene.sender.storage.instance(scene.instance)
-        assert row is not None
-        assert (row.owner, row.description == "done") == (heir, answer.commits[0])
-        assert answer.fenced != answer.commits[0]
-        late = await scene.owner.commit(scene.worker, commits=[Commit(scene.instance, 1, "failed", scene.owner.now)])
-        assert late.commits == [False]
-        await scene.sender.storage.release(heir)
+class Handover(Play):
+    """An owner commits while somebody takes over from it; after the heir there is one more."""
+
+    names: Sequence[str] = ("owner", "heir", "last")
+
+    async def set(self) -> None:
+        await self["owner"].register("owner", "heir", "last")
+        await self["owner"].start("a", "owner")
+
+    def actions(self) -> dict[str, Awaitable[Any]]:
+        start = self["owner"].starting("new", mine=True)
+        commit = Commit("a", 0, "running", self["owner"].now, description="done")
+        committing = self["owner"].commit("owner", starts=[start], commits=[commit])
+        return {"owner": committing, "heir": take_over(self["heir"], "heir", "owner")}
+
+    async def check(self) -> None:
+        claimed = self.result("heir")
+        if claimed is None:
+            await self._check("last", await take_over(self["last"], "last", "owner", "heir"))
+        else:
+            await self._check("heir", claimed)
+
+    async def _check(self, name: str, claimed: set[str]) -> None:
+        """Either the commit is in and the heir sees it, or it is refused. Never both, never neither."""
+        answer = self.result("owner")
+        claimed |= set(await self[name].claim(name))
+        rows = {row.id: row for row in await self[name].storage.instances()}
+        assert claimed == set(rows), "an instance is left with a dead owner"
+        assert {row.owner for row in rows.values()} == {name}
+        if answer is not None:
+            assert "new" in rows
+            assert answer.commits == [rows["a"].description == "done"] == [not answer.fenced]
+        for other in self.names[: self.names.index(name)]:
+            for version in range(rows["a"].version + 2):
+                late = Commit("a", version, "failed", self[other].now)
+                assert (await self[other].commit(other, commits=[late])).commits == [False]
+
+
+class Succession(Handover):
+    """The heir is taken over too, while it is at it: dead or not."""
+
+    names = "owner", "heir", "last", "next"
+
+    async def set(self) -> None:
+        await super().set()
+        await self["next"].register("next")
+
+    def actions(self) -> dict[str, Awaitable[Any]]:
+        return {**super().actions(), "last": take_over(self["last"], "last", "owner", "heir")}
+
+    async def check(self) -> None:
+        await self._check("next", await take_over(self["next"], "next", "owner", "heir", "last"))
+
+
+@pytest.mark.parametrize("play", [Handover, Succession])
+async def test_a_commit_and_takeovers_whoever_dies_where(place: Place, play: type[Play]) -> None:
+    await explore(place, play())
 
 
 async def test_a_takeover_waits_for_a_commit_under_way_and_sees_what_it_wrote(place: Place) -> None:

@@ -7,225 +7,248 @@ from typing import Any
 
 import pytest
 
+from romancy.core.history import Entry, Kind
 from romancy.core.matching import Filter
-from romancy.storage.postgres import dispatching
-from romancy.storage.protocol import Commit
+from romancy.storage.protocol import Answer, Commit, Consumption, InstanceRow, WaitRow
 from tests.postgres.conftest import Place
-from tests.postgres.gates import Gate, deaths, patient, play, schedules
-from tests.storage.conftest import Database
+from tests.postgres.exploring import explore
+from tests.postgres.gates import Play, patient
 
 pytestmark = patient
 FILTERS = {"unfiltered": None, "filtered": Filter.build(where={"n": 1})}
-OWNER, SENDER, HEIR = range(3)
 
 
-class Cast:
-    """Who takes part, and a stage that is new for every run."""
+class Inheritance(Play):
+    """A wait is opened, its event sent, its owner taken over. After the heir there is one more."""
 
-    def __init__(self, *databases: Database) -> None:
-        self.owner, self.sender, self.heir, self.last = databases
-        self._runs = 0
+    def __init__(self, filter: Filter | None = None) -> None:
+        self._filter = filter
 
-    async def set(self, filter: Filter | None = None) -> None:
-        self._runs += 1
-        n = self._runs
-        self.instance, self.type = f"i{n}", f"type{n}"
-        self.names = {self.owner: f"owner{n}", self.heir: f"heir{n}", self.last: f"last{n}"}
-        for database, name in self.names.items():
-            await database.register(name)
-        await self.owner.start(self.instance, self.names[self.owner])
-        self.wait = self.owner.wait("w", self.type, filter=filter)
-        self.gates = [Gate(each.storage) for each in (self.owner, self.sender, self.heir)]  # type: ignore[arg-type]
+    async def set(self) -> None:
+        await self["owner"].register("owner", "heir", "last")
+        await self["owner"].start("a", "owner")
 
-    async def strike(self) -> None:
-        """The run is over: nothing of it is left to be claimed by the next."""
-        for database, name in self.names.items():
-            await database.storage.release(name)
-        await self.owner.rows("DELETE FROM instances RETURNING id")
+    @property
+    def wait(self) -> WaitRow:
+        return self["owner"].wait(filter=self._filter)
 
     # --- what they do ------------------------------------------------------------------------------------------------
-    def opening(self) -> Awaitable[Any]:
-        commit = Commit(self.instance, 0, "waiting_for_event", self.owner.now, opened=[self.wait])
-        return self.owner.commit(self.names[self.owner], commits=[commit])
+    def actions(self) -> dict[str, Awaitable[Any]]:
+        return {"owner": self.owning(), "sender": self.sending(), "heir": self.inheriting()}
 
-    def giving_up(self) -> Awaitable[Any]:
-        commit = Commit(self.instance, 1, "waiting_for_event", self.owner.now, release=True)
-        return self.owner.commit(self.names[self.owner], commits=[commit])
+    def owning(self) -> Awaitable[Any]:
+        return self.opening()
+
+    def inheriting(self) -> Awaitable[list[int]]:
+        return self.succeeding("heir", "owner")
+
+    def opening(self) -> Awaitable[Any]:
+        commit = Commit("a", 0, "waiting_for_event", self["owner"].now, opened=[self.wait])
+        return self["owner"].commit("owner", commits=[commit])
 
     def sending(self) -> Awaitable[Any]:
-        return self.sender.commit(accepts=[self.sender.event(self.type, {"n": 1}, id=self.type)])
+        return self["sender"].commit(accepts=[self["sender"].event(data={"n": 1}, id="1")])
 
-    async def succeeding(self, heir: Database, *dead: Database) -> list[int]:
+    async def succeeding(self, heir: str, *dead: str) -> list[int]:
         """Take over, claim, and look for what was claimed: the events that came of it."""
-        heir.storage._swept = float("-inf")  # type: ignore[attr-defined] - what was left undispatched is part of it
-        await heir.storage.take_over(self.names[heir], [self.names[each] for each in dead])
+        storage = self[heir].storage
+        storage._swept = float("-inf")  # type: ignore[attr-defined] - what was left undispatched is part of it
+        await storage.take_over(heir, dead)
         return await self.claiming(heir)
 
-    async def claiming(self, heir: Database) -> list[int]:
-        claimed = await heir.claim(self.names[heir])
-        return [seq for _, seq in await heir.look(self.instance, self.names[heir])] if claimed else []
-
-    async def adopting(self) -> list[int]:
-        await self.heir.storage.adopt(self.names[self.heir], ("wf",), 10)
-        return await self.claiming(self.heir)
-
-    async def begin(self, *actions: Awaitable[Any]) -> None:
-        for gate, action in zip(self.gates, actions, strict=True):
-            await gate.begin(action)
-
-    async def counts(self, *actions: Awaitable[Any]) -> list[int]:
-        """How many statements each takes, at most."""
-        await self.begin(*actions)
-        for gate in self.gates:
-            await gate.finish()
-        await self.strike()
-        return [gate.count + 1 for gate in self.gates]
+    async def claiming(self, heir: str) -> list[int]:
+        claimed = await self[heir].claim(heir)
+        return [seq for _, seq in await self[heir].look("a", heir)] if claimed else []
 
     # --- how it must end ---------------------------------------------------------------------------------------------
-    async def check(self, heir: Database, found: list[int], order: object) -> None:
-        """The instance is the heir's; if it waits and the event is stored it hears of it, and takes it once.
+    async def check(self) -> None:
+        answer = self.result("owner")
+        assert answer is None or answer.fenced or answer.commits == [True]
+        if self.is_dead("heir"):
+            await self._check("last", await self.succeeding("last", "heir", "owner"))
+        else:
+            await self._check("heir", self.result("heir"))
+
+    async def _check(self, heir: str, found: list[int]) -> None:
+        """The heir hears of the event if the instance waits for it, and takes it once."""
+        db, storage = self[heir], self[heir].storage
+        row, found = await self._inherited(heir, found)
+        waits, stored = await storage.waits(), [each.event.seq for each in await storage.events()]
+        assert len(stored) == 1 or self.is_dead("sender")
+        assert set(found) == set(stored if waits else ()), "lost"
+        if found:
+            await db.take("a", heir, row.version, stored[0], self.wait)
+            assert await db.look("a", heir) == []
+            assert (await storage.mail(heir, 100)).deliveries == []
+
+    async def _inherited(self, heir: str, found: list[int]) -> tuple[InstanceRow, list[int]]:
+        """The instance is the heir's, and nobody else's any more. What it heard of.
 
         If it only waits it may be left as it is until there is an event.
         """
+        storage = self[heir].storage
         found = [*found, *await self.succeeding(heir)]
-        name = self.names[heir]
-        row = await heir.storage.instance(self.instance)
+        row = await storage.instance("a")
         assert row is not None
-        if row.owner != name and row.status == "waiting_for_event" and not await heir.storage.events(type=self.type):
+        if row.owner != heir and row.status == "waiting_for_event" and not await storage.events(unmatched=True):
             await self.sending()
             found += await self.claiming(heir)
-            row = await heir.storage.instance(self.instance)
+            row = await storage.instance("a")
             assert row is not None
-        assert row.owner == name, f"left with a dead owner when the order was {order}"
-        found += [seq for instance, seq in (await heir.storage.mail(name, 100)).deliveries if instance == self.instance]
-        waits = await heir.storage.waits(instance=self.instance)
-        stored = [each.event.seq for each in await heir.storage.events(type=self.type)]
-        assert len(stored) <= 1
-        assert set(found) == set(stored if waits else ()), f"lost when the order was {order}"
-        if found:
-            await heir.take(self.instance, name, row.version, stored[0], self.wait)
-            assert await heir.look(self.instance, name) == []
-            assert (await heir.storage.mail(name, 100)).deliveries == []
-        late = [Commit(self.instance, version, "failed", heir.now) for version in range(4)]
-        for commit in late:
-            assert (await self.owner.commit(self.names[self.owner], commits=[commit])).commits == [False]
-        await self.strike()
-
-
-@pytest.fixture
-async def cast(place: Place, monkeypatch: pytest.MonkeyPatch) -> Cast:
-    monkeypatch.setattr(dispatching, "STALE", -1_000_000)  # an event is swept up at once
-    return Cast(*[Database(await place.storage(listen=False), place.clock) for _ in range(4)])
-
-
-# --- a wait is opened, its event sent, its owner taken over -----------------------------------------------------------
-def all_three(cast: Cast) -> tuple[Awaitable[Any], ...]:
-    return cast.opening(), cast.sending(), cast.succeeding(cast.heir, cast.owner)
+        assert row.owner == heir, "left with a dead owner"
+        for version in range(row.version + 2):
+            late = Commit("a", version, "failed", self["owner"].now)
+            assert (await self["owner"].commit("owner", commits=[late])).commits == [False]
+        return row, found + [seq for _, seq in (await storage.mail(heir, 100)).deliveries]
 
 
 @pytest.mark.parametrize("filter", FILTERS)
-async def test_in_every_order(cast: Cast, filter: str) -> None:
-    await cast.set(FILTERS[filter])
-    for order in schedules(*await cast.counts(*all_three(cast))):
-        await cast.set(FILTERS[filter])
-        await cast.begin(*all_three(cast))
-        await play(order, cast.gates)
-        answer, _, found = [await gate.finish() for gate in cast.gates]
-        assert answer.fenced or answer.commits == [True]
-        await cast.check(cast.heir, found, order)
+async def test_a_wait_its_event_and_a_takeover_whoever_dies_where(place: Place, filter: str) -> None:
+    await explore(place, Inheritance(FILTERS[filter]))
 
 
-@pytest.mark.parametrize("dies", [OWNER, SENDER, HEIR], ids=["owner", "sender", "heir"])
-async def test_any_of_them_may_die_anywhere(cast: Cast, dies: int) -> None:
-    """After the heir there is one more."""
-    await cast.set()
-    for order in deaths(*await cast.counts(*all_three(cast)), actor=dies):
-        await cast.set()
-        await cast.begin(*all_three(cast))
-        await play(order, cast.gates)
-        await cast.gates[dies].crash()
-        answers = [None if n == dies else await gate.finish() for n, gate in enumerate(cast.gates)]
-        if dies == HEIR:
-            await cast.check(cast.last, await cast.succeeding(cast.last, cast.heir, cast.owner), order)
-        else:
-            await cast.check(cast.heir, answers[HEIR], order)
+class Taking(Inheritance):
+    """An event is taken and the next wait opened, the next event sent, the owner taken over."""
+
+    async def set(self) -> None:
+        await super().set()
+        await self.opening()
+        await self["sender"].send(data={"n": 1})
+
+    async def owning(self) -> Answer | None:
+        owner, wait, following = self["owner"], self.wait, self["owner"].wait("w2", filter=self._filter)
+        for _, seq in await owner.look("a", "owner"):
+            entry = Entry(1, Kind.EVENT_RECEIVED, "w", owner.now, wait.spec, b"{}", seq)
+            taking = Commit("a", 1, "waiting_for_event", owner.now, entries=[entry], hints=[seq])
+            taking.consumed, taking.closed, taking.opened = [Consumption(seq, "go", wait)], ["w"], [following]
+            return await owner.commit("owner", commits=[taking])
+        return None
+
+    async def _check(self, heir: str, found: list[int]) -> None:
+        """Both events are taken once and in order, wherever the owner came to."""
+        db, storage = self[heir], self[heir].storage
+        row, found = await self._inherited(heir, found)
+        stored, taken = [each.event.seq for each in await storage.events()][::-1], await self._taken(heir)
+        assert len(stored) == 2 or self.is_dead("sender")
+        assert set(found) >= set(stored[len(taken) :][:1]), "lost"
+        for n in range(3):
+            for op, seq in await db.look("a", heir):
+                wait, following = db.wait(op, filter=self._filter), db.wait(f"next{n}", filter=self._filter)
+                await db.take("a", heir, row.version + n, seq, wait, opened=[following])
+        assert await self._taken(heir) == stored
+
+    async def _taken(self, heir: str) -> list[int | None]:
+        return [entry.event for entry in await self[heir].storage.history("a")]
 
 
-# --- a wait is given up, its event sent, the instance adopted ---------------------------------------------------------
-def balancing(cast: Cast) -> tuple[Awaitable[Any], ...]:
-    return cast.giving_up(), cast.sending(), cast.adopting()
+@pytest.mark.parametrize("filter", FILTERS)
+async def test_an_event_that_is_taken_the_next_and_a_takeover_whoever_dies_where(place: Place, filter: str) -> None:
+    await explore(place, Taking(FILTERS[filter]))
 
 
-async def test_an_instance_that_changes_hands_in_every_order(cast: Cast) -> None:
-    await cast.set()
-    await cast.opening()
-    for order in schedules(*await cast.counts(*balancing(cast))):
-        await cast.set()
-        await cast.opening()
-        await cast.begin(*balancing(cast))
-        await play(order, cast.gates)
-        _, _, found = [await gate.finish() for gate in cast.gates]
-        await cast.heir.storage.adopt(cast.names[cast.heir], ("wf",), 10)
-        await cast.check(cast.heir, found, order)
+class Balancing(Inheritance):
+    """A wait is given up, its event sent, the instance adopted."""
+
+    async def set(self) -> None:
+        await super().set()
+        await self.opening()
+
+    def owning(self) -> Awaitable[Any]:
+        commit = Commit("a", 1, "waiting_for_event", self["owner"].now, release=True)
+        return self["owner"].commit("owner", commits=[commit])
+
+    def inheriting(self) -> Awaitable[list[int]]:
+        return self.adopting("heir")
+
+    async def adopting(self, heir: str) -> list[int]:
+        await self[heir].storage.adopt(heir, ("wf",), 10)
+        return await self.claiming(heir)
+
+    async def check(self) -> None:
+        heir = "last" if self.is_dead("heir") else "heir"
+        found = self.result("heir") or []
+        dead = [name for name in ("owner", "heir") if self.is_dead(name)]
+        found += await self.succeeding(heir, *dead)
+        await self._check(heir, found + await self.adopting(heir))
 
 
-# --- two heirs -------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("dies", [False, True], ids=["both live", "one dies"])
-async def test_two_who_take_over_at_once_share(cast: Cast, dies: bool) -> None:
-    """What one has the other has not; what one had when it died the other gets."""
+class Leaving(Balancing):
+    """A wait is given up by the commit that opens it: nobody has looked."""
 
-    async def claiming(heir: Database) -> set[str]:
-        await heir.storage.take_over(cast.names[heir], [cast.names[cast.owner]])
-        return set(await heir.claim(cast.names[heir], limit=2))
+    async def set(self) -> None:
+        await Inheritance.set(self)
 
-    heirs = cast.heir, cast.last
-    for order in deaths(5, 5, actor=0) if dies else schedules(5, 5):
-        await cast.set()
-        ids = {f"{cast.instance}.{n}" for n in range(4)}
-        for n, id in enumerate(ids):
-            if n < 2:
-                await cast.owner.start(id, cast.names[cast.owner])
-            else:
-                await cast.owner.waiting(id, cast.names[cast.owner], cast.wait)
-        await cast.sending()
-        gates = [Gate(heir.storage) for heir in heirs]  # type: ignore[arg-type]
-        for gate, heir in zip(gates, heirs, strict=True):
-            await gate.begin(claiming(heir))
-        await play(order, gates)
-        if dies:
-            await gates[0].crash()
-        claimed = [set[str]() if dies and n == 0 else await gate.finish() for n, gate in enumerate(gates)]
-        assert not claimed[0] & claimed[1]
-        if dies:
-            await cast.last.storage.take_over(cast.names[cast.last], [cast.names[cast.heir]])
-        while more := await cast.last.claim(cast.names[cast.last], limit=2):
-            assert not set(more) & (claimed[0] | claimed[1])
-            claimed[1] |= set(more)
-        assert claimed[0] | claimed[1] == ids | {cast.instance}, f"left behind when the order was {order}"
-        await cast.strike()
+    def owning(self) -> Awaitable[Any]:
+        commit = Commit("a", 0, "waiting_for_event", self["owner"].now, opened=[self.wait], release=True)
+        return self["owner"].commit("owner", commits=[commit])
 
 
-# --- an event that starts a workflow, dispatched by two --------------------------------------------------------------
-@pytest.mark.parametrize("dies", [False, True], ids=["lives", "dies"])
-async def test_an_event_starts_once_whoever_dispatches_it(cast: Cast, dies: bool) -> None:
-    async def sweeping() -> None:
-        await cast.heir.storage._writer.dispatcher.sweep(None, (), cast.heir.now)  # type: ignore[attr-defined]
+@pytest.mark.parametrize("filter", FILTERS)
+@pytest.mark.parametrize("play", [Balancing, Leaving])
+async def test_an_instance_that_changes_hands_whoever_dies_where(
+    place: Place, play: type[Balancing], filter: str
+) -> None:
+    await explore(place, play(FILTERS[filter]))
 
-    for order in deaths(4, 4, actor=0) if dies else schedules(4, 4):
-        await cast.set()
-        await cast.last.storage.announce([(cast.type, "wf", None)], ("wf",))
-        gates = cast.gates[SENDER], cast.gates[HEIR]
-        await gates[0].begin(cast.sending())
-        await gates[1].begin(sweeping())
-        await play(order, gates)
-        if dies:
-            await gates[0].crash()
-        else:
-            await gates[0].finish()
-        await gates[1].finish()
-        await sweeping()
-        events = await cast.heir.storage.events(type=cast.type)
-        started = [row.id for row in await cast.heir.storage.instances() if row.id != cast.instance]
-        assert len(started) == len(events), f"{started} when the order was {order}"
-        assert dies or len(events) == 1
-        await cast.strike()
+
+class Sharing(Inheritance):
+    """Two who take over at once: what one has the other has not; what one had when it died the other gets."""
+
+    names = "owner", "sender", "heir", "last", "next"
+    ids = "a", "b", "c", "d", "e"
+
+    async def set(self) -> None:
+        await super().set()
+        await self["next"].register("next")
+        await self["owner"].start("b", "owner")
+        for id in self.ids[2:]:
+            await self["owner"].waiting(id, "owner")
+        await self.sending()
+
+    def actions(self) -> dict[str, Awaitable[Any]]:
+        return {name: self.taking_some(name) for name in ("heir", "last")}
+
+    async def taking_some(self, name: str) -> set[str]:
+        await self[name].storage.take_over(name, ["owner"])
+        return set(await self[name].claim(name, limit=2))
+
+    async def check(self) -> None:
+        claimed = {name: self.result(name) or set() for name in ("heir", "last")}
+        assert not claimed["heir"] & claimed["last"]
+        dead = [name for name in claimed if self.is_dead(name)]
+        rest = next(name for name in ("heir", "last", "next") if name not in dead)
+        claimed["next"] = set()
+        await self[rest].storage.take_over(rest, ["owner", *dead])
+        while more := set(await self[rest].claim(rest, limit=2)):
+            assert not more & set().union(*claimed.values())
+            claimed[rest] |= more
+        assert set().union(*claimed.values()) == set(self.ids), "left behind"
+        owners = {row.id: row.owner for row in await self[rest].storage.instances()}
+        assert owners == {id: name for name, ids in claimed.items() for id in ids}
+
+
+async def test_two_who_take_over_at_once_share_whoever_dies_where(place: Place) -> None:
+    await explore(place, Sharing())
+
+
+class Starting(Inheritance):
+    """An event that starts a workflow is dispatched by its sender and by another."""
+
+    async def set(self) -> None:
+        await self["last"].storage.announce([("go", "wf", None)], ("wf",))
+
+    def actions(self) -> dict[str, Awaitable[Any]]:
+        return {"sender": self.sending(), "heir": self.sweeping("heir"), "last": self.sweeping("last")}
+
+    async def sweeping(self, name: str) -> None:
+        await self[name].storage._writer.dispatcher.sweep(None, (), self[name].now)  # type: ignore[attr-defined]
+
+    async def check(self) -> None:
+        await self.sweeping("owner")
+        events, started = await self["owner"].storage.events(), await self["owner"].storage.instances()
+        assert len(started) == len(events)
+        assert len(events) == 1 or self.is_dead("sender")
+
+
+async def test_an_event_starts_once_whoever_dispatches_it_or_dies_over_it(place: Place) -> None:
+    await explore(place, Starting())
