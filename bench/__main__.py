@@ -40,6 +40,8 @@ def main(
     """Measure Romancy, Edda, DBOS and Restate on this machine, alternating, beside the database's own limit."""
     server = pg_server.url()
     results = Results(describe_machine(_version(server)))
+    whole = growth and rounds >= 3 and not (systems or databases or only or small)
+    path = LATEST if whole else LATEST.with_name("partial.json")  # what is published is not lost to a look at a part
     wanted = [m for m in [*MEASURES, *(GROWTH if growth else [])] if not only or m.name.startswith(only)]
     if small:
         wanted = [replace(m, sizes={s: max(10, n // 10) for s, n in m.sizes.items()}) for m in wanted]
@@ -52,14 +54,14 @@ def main(
             figures = run(measure, system, kind, server, concurrency)
             size = measure.sizes[system]
             results.runs.append(Run(measure.name, system, kind, number, size, concurrency, figures))
-            results.save()
+            results.save(path)
             progress.advance(task)
     if not only:
         results.footprint = {s: footprint.measure(s) for s in here if s != "limit"}
-        results.save()
+        results.save(path)
     report.show(results, wanted, here, console)
-    console.print(f"Every run: {LATEST.relative_to(ROOT)}")
-    if plots and not only:
+    console.print(f"Every run: {path.relative_to(ROOT)}")
+    if plots and whole:
         _draw()
 
 

@@ -28,7 +28,7 @@ def _installed(system: str) -> str:
         return str(ENVIRONMENTS / system / "bin" / "python")
     place = ENVIRONMENTS / "romancy"
     subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
-    subprocess.run([str(place / "bin" / "python"), "-m", "pip", "install", "-qq", str(ROOT)], check=True)
+    subprocess.run([str(place / "bin" / "python"), "-m", "pip", "install", "-qq", f"{ROOT}[postgres]"], check=True)
     return str(place / "bin" / "python")
 
 

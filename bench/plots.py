@@ -72,6 +72,7 @@ def growth(results: Results) -> None:
         plot.legend(fontsize=7, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
         plot.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("seconds for all of them")
+    axes[-1].set_ylabel("seconds late (p99)")
     _save(figure, "performance-growth.png")
 
 

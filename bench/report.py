@@ -10,6 +10,8 @@ from rich.table import Table
 from bench.plan import GROWTH, RATE, TITLES, Measure
 from bench.results import Results
 
+FEW = 100
+"""Of fewer samples the 99th percentile is only their maximum, and is not shown."""
 WHERE = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 
 
@@ -28,7 +30,7 @@ def show(results: Results, measures: Sequence[Measure], systems: Sequence[str], 
 
 
 def heads(systems: Sequence[str]) -> list[str]:
-    return ["", *(TITLES[s] for s in systems if s != "limit"), "share of limit"]
+    return ["", *(TITLES[s] for s in systems if s != "limit"), "limit, and our share"]
 
 
 def table(results: Results, measures: Sequence[Measure], systems: Sequence[str], kind: str) -> list[list[str]]:
@@ -38,9 +40,9 @@ def table(results: Results, measures: Sequence[Measure], systems: Sequence[str],
         if measure.growth is not None or not any(results.of(measure.name, s, kind) for s in systems):
             continue
         peers = [_cell(results, measure, s, kind) for s in systems if s != "limit"]
-        if "romancy" not in measure.sizes:
-            peers[0] = _cell(results, measure, "limit", kind)
-        rows.append([measure.title, *peers, _share(results, measure, kind)])
+        alone = "romancy" not in measure.sizes
+        last = _cell(results, measure, "limit", kind) if alone else _share(results, measure, kind)
+        rows.append([measure.title, *peers, last])
     curves = list(dict.fromkeys(m.growth for m in measures if m.growth is not None))
     for curve in curves:
         slopes = [results.slope(curve, s, kind) for s in systems if s != "limit"]
@@ -55,10 +57,17 @@ def _cell(results: Results, measure: Measure, system: str, kind: str) -> str:
     if value is None:
         return f"({troubles[0][:40]})" if troubles else "-"
     text = quantity(value, measure.unit)
+    at_once = results.of(measure.name, system, kind)[0].concurrency
+    text += f" at {at_once}" if at_once else ""
+    few = measure.sizes[system] < FEW
     more = [results.median(measure, system, kind, figure) for figure in measure.also]
-    text += "".join(f", {label(name)} {number(v)}" for name, v in zip(measure.also, more, strict=True) if v is not None)
+    text += "".join(
+        f", {label(name)} {number(v)}"
+        for name, v in zip(measure.also, more, strict=True)
+        if not (v is None or (few and name == "p99_ms"))
+    )
     ours = results.median(measure, "romancy", kind)
-    if system not in ("romancy", "limit") and ours and value:
+    if measure.alike and system not in ("romancy", "limit") and ours and value:
         times = ours / value if measure.more else value / ours
         text += f"  ({times:,.0f}x)" if times >= 10 else f"  ({times:.1f}x)"
     return text + (f" [{', '.join(troubles)}]" if troubles else "")
@@ -73,7 +82,7 @@ def _share(results: Results, measure: Measure, kind: str) -> str:
     ours = results.of(measure.name, "romancy", kind)
     shares = [(r.value(measure.figure) or 0.0) / limit for r in ours if (limit := limits.get(r.round))]
     by_hand = results.median(measure, "limit", kind) if shares else None
-    return " ".join(f"{share:.0%}" for share in shares) + (f" of {quantity(by_hand, RATE)}" if by_hand else "")
+    return (f"{quantity(by_hand, RATE)}: " if by_hand else "") + " ".join(f"{share:.0%}" for share in shares)
 
 
 def quantity(value: float, unit: str) -> str:

@@ -9,6 +9,8 @@ import platform
 import sqlite3
 import statistics
 import subprocess
+import tempfile
+import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -86,27 +88,39 @@ def load(path: Path = LATEST) -> Results:
 
 
 def _at_its_best(runs: Iterable[Run]) -> list[Run]:
-    """Of several settings tried, the runs of the one that did best in the first round."""
-    runs = list(runs)
-    if len({run.concurrency for run in runs}) < 2:
-        return runs
-    first = [run for run in runs if run.round == 0]
-    rates = {run.concurrency: run.value("workflows_per_s") or 0.0 for run in first}
-    best = max(rates, key=lambda concurrency: rates[concurrency])
-    return [run for run in runs if run.concurrency == best]
+    """Of several settings tried, the runs of the one with the best median."""
+    by_setting: dict[int, list[Run]] = {}
+    for run in runs:
+        by_setting.setdefault(run.concurrency, []).append(run)
+    if len(by_setting) < 2:
+        return [run for tried in by_setting.values() for run in tried]
+    return max(by_setting.values(), key=lambda tried: statistics.median(r.value("workflows_per_s") or 0 for r in tried))
 
 
 def describe_machine(postgres: str) -> dict[str, str]:
     """What the figures depend on."""
     cpu = _first_line("lscpu | sed -n 's/^Model name: *//p'") or platform.processor() or platform.machine()
-    disk = _first_line(f"df --output=fstype {os.environ.get('BENCH_DIR', '/tmp')} | tail -1")
+    place = os.environ.get("BENCH_DIR", tempfile.gettempdir())
+    disk = _first_line(f"df --output=fstype {place} | tail -1")
     return {
         "cpu": f"{cpu} ({platform.machine()}), {os.cpu_count()} cores",
         "system": f"{platform.system()} {platform.release()}, {disk} file system",
+        "disk": f"fdatasync of 4 kB in {_sync_us(place):.0f} microseconds (median)",
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
         "postgres": postgres,
     }
+
+
+def _sync_us(place: str) -> float:
+    taken: list[float] = []
+    with tempfile.TemporaryFile(dir=place, buffering=0) as file:
+        for _ in range(300):
+            file.write(b"x" * 4096)
+            begin = time.perf_counter()
+            os.fdatasync(file.fileno())
+            taken.append(time.perf_counter() - begin)
+    return statistics.median(taken) * 1e6
 
 
 def _first_line(command: str) -> str:

@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -107,24 +108,26 @@ def _sql(server: str, statement: str) -> None:
 # --- one run ---------------------------------------------------------------------------------------------------------
 def run(measure: Measure, system: str, kind: str, server: str, concurrency: int = 0) -> Figures:
     """The figures of one run; {"error": ...} where there are none."""
-    steps = measure.steps if system in ("romancy", "limit") else measure.peer_steps
     with database(kind, system, server) as url:
         command = [python_of(system), "-m", f"bench.systems.{SCRIPTS[system]}", measure.workload, "--database", url]
-        command += ["--size", str(measure.sizes[system]), "--steps", str(steps), "--limit", str(measure.limit)]
+        command += ["--size", str(measure.sizes[system]), "--steps", str(measure.steps), "--limit", str(measure.limit)]
         command += ["--concurrency", str(concurrency)] if concurrency else []
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, cwd=ROOT, timeout=measure.limit * 3 + 60, env=environment,
-                check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return {"error": f"it did not end within {measure.limit * 3 + 60:.0f} s"}
-    lines = done.stdout.strip().splitlines()
+        patience = measure.limit * 3 + 60
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT, env=environment, start_new_session=True
+        ) as process:
+            try:
+                said, complained = process.communicate(timeout=patience)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # with the processes it started
+                return {"error": f"it did not end within {patience:.0f} s"}
+    lines = said.strip().splitlines()
     try:
         return json.loads(lines[-1])
     except (IndexError, ValueError):
-        text = (done.stderr or done.stdout).strip().splitlines()
+        text = (complained or said).strip().splitlines()
         if text and text[-1].startswith(f"{measure.workload}: "):
             return {"absent": text[-1].partition(": ")[2]}
-        return {"error": text[-1][:300] if text else f"it ended with {done.returncode} and without a word"}
+        return {"error": text[-1][:300] if text else f"it ended with {process.returncode} and without a word"}

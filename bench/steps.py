@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import sqlite3
 import sys
 from typing import Any
 
 from bench.systems.romancy_ import WORKFLOWS, many_steps, one_step, waiter
 from romancy import App
+from romancy.storage.sqlite import threads
 from romancy.testing import replay
 
 AT_ONCE = 20
+threads._QUICK = math.inf  # type: ignore[attr-defined] - else how slow valgrind is decides which thread commits
 
 
 async def reference(n: int) -> None:

@@ -5,8 +5,8 @@
 - SQLite is for development, says its documentation. DBOS leaves the file as SQLite makes it (a rollback journal,
   synchronous=FULL). We make the file beforehand in WAL mode, which stays with the file: as durable, and faster.
   `notification_listener_polling_interval_sec` (1 s by default) is how often each waiter is looked up: as low as pays.
-- Plain workflows, called as functions, are the faster on an idle machine, async ones where there is company: `finish`
-  is plain for `--concurrency 1`, else async; `sequential` and `parallel` run both ways, and the better one counts.
+- Plain workflows, called as functions, are the faster on an idle machine, async ones where there is company: `finish`,
+  `sequential` and `parallel` run both ways, and the better one counts.
   What waits is async: no thread is kept for it. `max_executor_threads` bounds the threads of their database calls: near
   the pool's size (`sys_db_pool_size`, 20 by default; more did not help), but few for `sleepers`.
 - An event is `send` and `recv` with a topic; `wake` sends by `send_bulk`, all in one transaction. `broadcast` is
@@ -195,8 +195,11 @@ def start_waiting(task: Task, count: int, workflow: Any, *more: Any, prefix: str
 def finish(task: Task) -> Figures:
     launch(task.database)
     at_once = task.concurrency or CONCURRENCY[1]
-    outcome = (run_plain if at_once == 1 else run_async)(task, task.size, at_once, 1)
-    return {"workflows_per_s": outcome.done / outcome.seconds, **outcome.missing}
+    outcomes = [run_plain(replace(task, limit=task.limit / 2), task.size, at_once, 1)]
+    if not outcomes[0].missing:  # else they still run, and would count in the other's time
+        outcomes.append(run_async(task, task.size, at_once, 1))
+    best = max(outcomes, key=lambda outcome: outcome.done / outcome.seconds)
+    return {"workflows_per_s": best.done / best.seconds, **best.missing}
 
 
 @workload
@@ -231,7 +234,7 @@ def broadcast(task: Task) -> Figures:
 
 @workload
 def latency(task: Task) -> Figures:
-    launch(task.database)
+    launch(task.database, poll=0.003)  # one waiter: nobody minds
     taken: list[float] = []
     for i in range(task.size):
         (handle,) = start_waiting(task, 1, waiter, prefix=f"latency-{i}")

@@ -26,7 +26,7 @@ from romancy import App, WorkflowContext, wait_event, workflow
 async def waiter(ctx: WorkflowContext, key: int) -> int:
     return (await wait_event(ctx, "go", where={{"key": key}})).data["key"]
 
-app = App({database!r}, workflows=[waiter], max_resident=20_000)
+app = App({database!r}, workflows=[waiter])
 """
 
 

@@ -41,7 +41,7 @@ from bench.systems.common import Figures, Task, clock, main, rss_kb, spread_ms, 
 
 REQUIREMENTS = ("restate-sdk[serde]==1.2.0", "hypercorn==0.18.0")
 NODE_REQUIREMENTS = ("@restatedev/restate-server@1.7.12",)
-CONCURRENCY = (32, 64, 128)
+CONCURRENCY = (32, 128, 1000)
 SERVER = {
     "RESTATE_DEFAULT_NUM_PARTITIONS": "4",
     "RESTATE_DEFAULT_RETRY_POLICY__INITIAL_INTERVAL": "50ms",
@@ -148,9 +148,10 @@ class Restate:
         command = (server_program(), "--base-dir", str(self.folder))
         self.processes.append(await spawn(self.folder / "server.log", *command, env=env))
 
-    async def start_service(self) -> None:
+    async def start_service(self, **environment: str) -> None:
         command = (sys.executable, "-m", "bench.systems.restate_service", str(self.port))
-        self.processes.append(await spawn(self.folder / "service.log", *command, stdout=PIPE))
+        env = os.environ | environment
+        self.processes.append(await spawn(self.folder / "service.log", *command, stdout=PIPE, env=env))
         self._reading = asyncio.create_task(self._read(self.processes[-1].stdout))
 
     async def _read(self, lines: Any) -> None:
@@ -333,8 +334,11 @@ async def memory(restate: Restate, task: Task) -> Figures:
 
 @measured
 async def recovery(restate: Restate, task: Task) -> Figures:
+    """All are held in their second step until the kill."""
+    await restate.kill_service()
+    await restate.start_service(BENCH_HOLD="3600")
     waiting = restate.post_soon(task.size, "/bench/slow_second")
-    await restate.reported("ran", task.size // 2)
+    await restate.reported("ran", task.size)
     await restate.kill_service()
     restate.reports.clear()
     begin = clock()

@@ -22,6 +22,7 @@ from bench.systems.common import Figures, Task, clock, main, rss_kb, spread_ms, 
 from romancy import ActivityContext, App, WorkflowContext, activity, sleep_until, wait_event, workflow
 from romancy.testing import replay as replay_history
 
+CONCURRENCY = (1000,)
 LOG = os.environ.setdefault("BENCH_LOG", tempfile.mkstemp(prefix="romancy-bench-")[1])
 """Where activities of `recovery` say when they ran, in whatever process."""
 
@@ -44,7 +45,7 @@ async def noop(ctx: ActivityContext, x: int) -> int:
 @activity
 async def slow(ctx: ActivityContext, x: int) -> int:
     _note()
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(float(os.environ.get("BENCH_HOLD", "0.2")))
     return x
 
 
@@ -125,7 +126,7 @@ async def finish(task: Task) -> Figures:
                 await (await app.start_workflow(one_step, i)).result()
 
         begin = clock()
-        await asyncio.gather(*(some() for _ in range(min(task.size, task.concurrency or 1000))))
+        await asyncio.gather(*(some() for _ in range(min(task.size, task.concurrency or CONCURRENCY[0]))))
         return {"workflows_per_s": task.size / (clock() - begin)}
 
 
@@ -141,9 +142,10 @@ async def sequential(task: Task) -> Figures:
 async def parallel(task: Task) -> Figures:
     async with app_of(task) as app:
         begin = clock()
-        handles = await start_all(app, many_steps, ((task.steps,) for _ in range(task.size)))
-        await asyncio.gather(*(handle.result() for handle in handles))
-        return {"activities_per_s": task.size * task.steps / (clock() - begin)}
+        for _ in range(task.repeats):
+            handles = await start_all(app, many_steps, ((task.steps,) for _ in range(task.size)))
+            await asyncio.gather(*(handle.result() for handle in handles))
+        return {"activities_per_s": task.repeats * task.size * task.steps / (clock() - begin)}
 
 
 # --- events and timers -----------------------------------------------------------------------------------------------
@@ -252,10 +254,11 @@ async def memory(task: Task) -> Figures:
 
 @workload
 async def recovery(task: Task) -> Figures:
-    async with _worker(task) as process, app_of(task, worker=False) as app:
+    """All are held in their second activity until the kill."""
+    async with _worker(task, BENCH_HOLD="3600") as process, app_of(task, worker=False) as app:
         handles = await start_all(app, "two_steps", ((i,) for i in range(task.size)))
-        while not _noted():  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.001)
+        while len(_noted()) < task.size:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.01)
         os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
         begin = time.time()
@@ -269,9 +272,9 @@ async def recovery(task: Task) -> Figures:
 
 
 @asynccontextmanager
-async def _worker(task: Task) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _worker(task: Task, **environment: str) -> AsyncIterator[asyncio.subprocess.Process]:
     command = [sys.executable, "-m", "bench.systems.romancy_", "worker", "--database", task.database]
-    process = await asyncio.create_subprocess_exec(*command, start_new_session=True)
+    process = await asyncio.create_subprocess_exec(*command, start_new_session=True, env=os.environ | environment)
     try:
         yield process
     finally:

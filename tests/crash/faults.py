@@ -47,6 +47,10 @@ class MortalStorage:
     def on_foreign_change(self, callback: Callable[[], None] | None) -> None:
         self.inner.on_foreign_change = callback
 
+    @property
+    def is_apart(self) -> bool:
+        return self.inner.is_apart
+
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)
         if name in ("hurry", "disown"):

@@ -34,7 +34,10 @@ from romancy.storage.protocol import (
 )
 
 _logger = logging.getLogger("romancy")
-MAX_BATCH = 2_000
+MAX_BATCH, WORTH_A_TRIP = 2_000, 100
+"""Items of a batch. A database that is a process of its own gets half of what waits, if that is worth a trip: while it
+works on one half, we follow up on the other.
+"""
 MAX_WEIGHT = 4 * 1024 * 1024
 """Bytes of results, inputs and data after which a batch is full; the last item may be as big as an item can be."""
 MAX_WAITING = 10_000
@@ -178,7 +181,8 @@ class Committer:
         """What goes out next: no more at once than a database takes, and gets through a slow line in time."""
         items: list[tuple[str, Any, Any]] = []
         weight = 0
-        while queue and len(items) < MAX_BATCH and weight < MAX_WEIGHT:
+        most = min(max(len(queue) // 2, WORTH_A_TRIP), MAX_BATCH) if self._storage.is_apart else MAX_BATCH
+        while queue and len(items) < most and weight < MAX_WEIGHT:
             item = queue.popleft()
             items.append(item)
             weight += _weight(*item[:2])
@@ -229,8 +233,12 @@ class Committer:
             self._metrics.commit_seconds.observe(stopwatch() - self._submitted)
             if self.feed.watchers:
                 _safely(self.feed.stored, batch, answer)
-            self._settle(items, answer, batch.worker)
-            self._over()
+            if self._storage.is_apart and self._queue:
+                self._over()  # the database works on the next while we follow up on this one
+                self._settle(items, answer, batch.worker)
+            else:
+                self._settle(items, answer, batch.worker)
+                self._over()
             self.on_settled()
 
     def _retry(self, batch: Batch, items: list[tuple[str, Any, Any]], error: BaseException | None) -> None:

@@ -398,6 +398,13 @@ class Storage(Protocol):
     on_foreign_change: Callable[[], None] | None
     """Called on the event loop when another process wrote something."""
 
+    is_apart: bool
+    """Whether a process of its own stores batches: then it can work on the next while we follow up on the last.
+
+    It must not answer before `commit` returns: answers are followed up in the order of their batches. An offer that was
+    made before its wait took the event, and is heard of after that is stored, would be taken for another one.
+    """
+
     @property
     def catalog(self) -> Catalog:
         """What people look at."""

@@ -52,6 +52,8 @@ class PostgresStorage:
     schema in which there is nothing yet is refused.
     """
 
+    is_apart = True
+
     def __init__(
         self,
         url: str,

@@ -50,6 +50,8 @@ _POLL = 0.02
 class SQLiteStorage:
     """A database file, or `:memory:`."""
 
+    is_apart = False
+
     def __init__(self, path: str, *, durability: str = "full", clock: Clock | None = None) -> None:
         if durability not in ("full", "normal"):
             raise ValueError(f'durability is "full" or "normal", not {durability!r}')
