@@ -239,7 +239,7 @@ class Committer:
             else:
                 self._settle(items, answer, batch.worker)
                 self._over()
-            self.on_settled()
+            _safely(self.on_settled)
 
     def _retry(self, batch: Batch, items: list[tuple[str, Any, Any]], error: BaseException | None) -> None:
         """An outage. Whether the batch got through is unknown: it goes out again as it was; nothing overtakes it."""
