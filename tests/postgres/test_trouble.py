@@ -63,24 +63,30 @@ async def sessions_cut(server: Breakable, raw: Any) -> AsyncGenerator[None, None
             await asyncio.sleep(0.002)
 
     cutting = asyncio.create_task(cut())
-    yield
-    cutting.cancel()
-    await asyncio.gather(cutting, return_exceptions=True)
+    try:
+        yield
+    finally:
+        cutting.cancel()
+        await asyncio.gather(cutting, return_exceptions=True)
 
 
 @asynccontextmanager
 async def no_time(server: Breakable, raw: Any) -> AsyncGenerator[None, None]:
     """A statement timeout of the server, far too short."""
     await settings(raw, statement_timeout="'1ms'")
-    yield
-    await settings(raw, statement_timeout=None)
+    try:
+        yield
+    finally:
+        await settings(raw, statement_timeout=None)
 
 
 @asynccontextmanager
 async def read_only(server: Breakable, raw: Any) -> AsyncGenerator[None, None]:
     await settings(raw, default_transaction_read_only="on")
-    yield
-    await settings(raw, default_transaction_read_only=None)
+    try:
+        yield
+    finally:
+        await settings(raw, default_transaction_read_only=None)
 
 
 @asynccontextmanager
@@ -92,8 +98,10 @@ async def disk_full(server: Breakable, raw: Any) -> AsyncGenerator[None, None]:
     )
     for table in ("history", "events", "instances"):
         await raw.execute(f"CREATE TRIGGER full_{table} BEFORE INSERT ON {table} EXECUTE FUNCTION full_disk()")
-    yield
-    await raw.execute("DROP FUNCTION full_disk CASCADE")
+    try:
+        yield
+    finally:
+        await raw.execute("DROP FUNCTION full_disk CASCADE")
 
 
 @asynccontextmanager
@@ -106,9 +114,11 @@ async def no_connection_left(server: Breakable, raw: Any) -> AsyncGenerator[None
         with suppress(asyncpg.TooManyConnectionsError):
             while True:
                 hogs.append(await asyncpg.connect(server.url))
-    yield
-    for hog in hogs:
-        await hog.close()
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            await hog.close()
 
 
 Trouble = Callable[[Breakable, Any], AbstractAsyncContextManager[None]]
@@ -122,8 +132,12 @@ TROUBLES: dict[str, tuple[Trouble, str]] = {
 
 
 # --- tests -----------------------------------------------------------------------------------------------------------
-async def load(app: App) -> list[int]:
+async def load(app: App, trouble: asyncio.Event) -> list[int]:
+    """Half of it before there is trouble, or while it begins; the other half in the middle of it."""
+
     async def one(n: int) -> int:
+        if n % 2:
+            await trouble.wait()
         await asyncio.sleep(n * 0.006)
         handle = await app.start_workflow(steps, n, instance_id=f"i{n}")
         receipt = await app.send_event("go", "test", {"n": n, "plus": 1}, id=f"e{n}")
@@ -190,11 +204,13 @@ async def go_through(
 ) -> None:
     with caplog.at_level(logging.WARNING, "romancy"):
         async with App(server.url, workflows=[steps]) as app:
-            loading = asyncio.ensure_future(load(app))
+            begun = asyncio.Event()
+            loading = asyncio.ensure_future(load(app, begun))
             await asyncio.sleep(0.3)
             async with trouble(server, raw):
+                begun.set()
                 await asyncio.sleep(1.2)
-                assert not loading.done(), "the load was over before there was any trouble"
+                assert not loading.done(), "there was no trouble"
             assert await loading == [4 * n + 1 for n in range(JOBS)]
             assert {i.status for i in (await app.list_instances(limit=1000)).items} == {"completed"}
             await told_it_is_over(caplog)
