@@ -34,9 +34,9 @@ from romancy.storage.protocol import (
 )
 
 _logger = logging.getLogger("romancy")
-MAX_BATCH, WORTH_A_TRIP = 2_000, 100
-"""Items of a batch. A database that is a process of its own gets half of what waits, if that is worth a trip: while it
-works on one half, we follow up on the other.
+MAX_BATCH, WORTH_A_TRIP = 2_000, 25
+"""Items of a batch. A database that is a process of its own gets half of all there is, if that is worth a trip: while
+it works on one half, we follow up on the other.
 """
 MAX_WEIGHT = 4 * 1024 * 1024
 """Bytes of results, inputs and data after which a batch is full; the last item may be as big as an item can be."""
@@ -66,6 +66,8 @@ class Committer:
         self._queue: deque[tuple[str, Any, Any]] = deque()
         self._busy = False
         self._called = self._under_way = self._looping = False
+        self._followed_up = 0
+        """How many items are followed up while the next batch is under way."""
         self._closed = self._dead = False
         self._waiting = 0
         self._room = asyncio.Event()
@@ -181,7 +183,8 @@ class Committer:
         """What goes out next: no more at once than a database takes, and gets through a slow line in time."""
         items: list[tuple[str, Any, Any]] = []
         weight = 0
-        most = min(max(len(queue) // 2, WORTH_A_TRIP), MAX_BATCH) if self._storage.is_apart else MAX_BATCH
+        half = max((len(queue) + self._followed_up) // 2, WORTH_A_TRIP)
+        most = min(half, MAX_BATCH) if self._storage.is_apart else MAX_BATCH
         while queue and len(items) < most and weight < MAX_WEIGHT:
             item = queue.popleft()
             items.append(item)
@@ -234,7 +237,9 @@ class Committer:
             if self.feed.watchers:
                 _safely(self.feed.stored, batch, answer)
             if self._storage.is_apart and self._queue:
+                self._followed_up = len(items)
                 self._over()  # the database works on the next while we follow up on this one
+                self._followed_up = 0
                 self._settle(items, answer, batch.worker)
             else:
                 self._settle(items, answer, batch.worker)
