@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from bench.plan import GROWTH, RATE, TITLES, Measure
+from bench.plan import RATE, TITLES, Measure
 from bench.results import Results
 
 FEW = 100
@@ -100,7 +100,3 @@ def label(figure: str) -> str:
 def markdown(results: Results, measures: Sequence[Measure], systems: Sequence[str], kind: str) -> str:
     lines = [heads(systems), ["---", *["---:"] * (len(systems))], *table(results, measures, systems, kind)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def growth_measures() -> list[Measure]:
-    return list(GROWTH)
