@@ -11,7 +11,7 @@ STAMP := $(VENV)/.ready
 
 # The first Python new enough; looked up only when needed. Override with `make setup PYTHON=/path/to/python`.
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+PYTHON ?= $(shell for p in python3.14 python3.13 python3.12 python3.11 python3 python; do \
 	"$$p" -c '$(NEW_ENOUGH)' 2>/dev/null && { command -v "$$p"; break; }; done)
 
 # The versions of uv.lock as pip constraints, so that both ways of setting up install the same.
@@ -23,7 +23,7 @@ ifneq ($(CURDIR),$(shell cat $(STAMP) 2>/dev/null))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup demo test check format bench bench-quick lock clean
+.PHONY: help setup demo test test-python check format bench bench-quick lock clean
 
 help: ## List the targets
 	@echo 'Usage: make <target> [ARGS="..."]'
@@ -38,6 +38,9 @@ demo: $(STAMP) ## See Romancy at work (ARGS=--once: run through and exit)
 
 test: $(STAMP) .browser ## Run the tests (ARGS="-k name")
 	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile)
+
+test-python: ## Run the tests on another Python (VERSION=3.14)
+	@scripts/test-python $(or $(VERSION),$(error Which one? make test-python VERSION=3.14)) $(ARGS)
 
 # The viewer is tested in a real browser: Debian's, installed if that may be done here.
 .PHONY: .browser
@@ -71,7 +74,7 @@ lock: ## Refresh uv.lock after a change of dependencies (needs uv)
 	@uv lock
 
 clean: ## Remove .venv, caches and build output
-	@rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .venv-* build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml $(wildcard uv.lock)

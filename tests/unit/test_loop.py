@@ -419,6 +419,20 @@ def test_outer_loop_may_be_running(owner: Owner) -> None:
     assert asyncio.run(outside()) == ("inside", True)
 
 
+def test_an_activation_may_be_asked_for_by_a_running_task(owner: Owner) -> None:
+    """`testing.replay` in an async test: Python 3.14 lets no task step while another is the current one."""
+
+    async def outside() -> tuple[Any, bool]:
+        task = asyncio.current_task()
+        async with asyncio.timeout(10):
+            result = owner.finish(after(1, "inside"))
+            await asyncio.sleep(0)
+        return result, asyncio.current_task() is task
+
+    assert asyncio.run(outside()) == ("inside", True)
+    assert owner.reports == []
+
+
 # --- async generators ------------------------------------------------------------------------------------------------
 
 

@@ -159,6 +159,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def run(self, first: Callable[..., None], *args: Any) -> None:
         """One activation: call `first`, then everything that becomes ready, until nothing is."""
         outer = events._get_running_loop()  # type: ignore[attr-defined]
+        task = _set_current_task(outer, None)
         hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(self)  # type: ignore[attr-defined]
         sys.set_asyncgen_hooks(self._adopt, _leave_alone)
@@ -172,6 +173,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self._ready = _NOTHING
             sys.set_asyncgen_hooks(*hooks)
             events._set_running_loop(outer)  # type: ignore[attr-defined]
+            _set_current_task(outer, task)
 
     def _drain(self) -> None:
         ready, steps = self._ready, 0
@@ -209,6 +211,17 @@ class _Nobody:
 
 
 _NOBODY = _Nobody()
+
+
+def _set_current_task(loop: asyncio.AbstractEventLoop | None, task: asyncio.Task[Any] | None) -> Any:
+    """Make `task` the current task of the loop that calls us, and return the one that was.
+
+    A thread has one current task since Python 3.14, whatever the number of its loops, and no other may step meanwhile.
+    An activation may be asked for by a task (`testing.replay` in an async test), so that task steps aside.
+    """
+    if sys.version_info < (3, 14) or loop is None:
+        return None
+    return tasks._swap_current_task(loop, task)  # type: ignore[attr-defined]
 
 
 def _leave_alone(generator: AsyncGenerator[Any, Any]) -> None:
