@@ -43,22 +43,29 @@ async def test_a_standby_takes_over_with_everything_that_was_acknowledged(
     url = f"postgresql://postgres@/postgres?host={standby.folder},{primary.folder}"
     started: set[str] = set()
     sent: set[str] = set()
+    enough, dying, dead = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def one(app: App, n: int) -> int:
-        await asyncio.sleep(n * 0.006)
+        """Half of them while all is well, a quarter while the primary dies, a quarter afterwards."""
+        if n >= JOBS // 2:
+            await (dead if n >= 3 * JOBS // 4 else dying).wait()
         handle = await app.start_workflow(steps, n, instance_id=f"i{n}")
         started.add(handle.instance_id)
         receipt = await app.send_event("go", "test", {"n": n, "plus": 1}, id=f"e{n}")
         assert not receipt.duplicate, f"e{n} was sent once"
         sent.add(f"e{n}")
+        if len(sent) > JOBS // 4:
+            enough.set()
         return await handle.result(60)
 
     with caplog.at_level(logging.WARNING, "romancy"):
         async with App(url, workflows=[steps]) as app:
             loading = asyncio.gather(*(one(app, n) for n in range(JOBS)))
-            await asyncio.sleep(0.6)
+            await enough.wait()
+            dying.set()
             await asyncio.to_thread(primary.kill)
             acknowledged = set(started), set(sent)
+            dead.set()
             assert 20 < len(acknowledged[1]) < JOBS - 20, "the primary did not die in the middle"
             await asyncio.to_thread(standby.promote)
             await check_acknowledged(standby, *acknowledged)
