@@ -1,7 +1,8 @@
 """Every interleaving of statements, and deaths at every point: all that can happen, followed to its end.
 
 Actors stop before each statement. A move lets one of them go on to its next stop, or lets it die; any of them may die,
-also all of them, and also when it is through. What can come after some moves depends on what the tables hold and on
+also all of them, and also when it is through. Where the play says so, a move may also be the loss of a connection, of
+which the process lives to hear. What can come after some moves depends on what the tables hold and on
 what each actor has been answered, which together is a *state*: two orders that lead to one state have the same future,
 and one of them is enough. So it is states that are gone through, thousands, instead of orders, of which there are
 billions. And as a statement sees the tables and its actor, but not what the others know, each is run once in all
@@ -31,8 +32,8 @@ out, and must get there. ROMANCY_TEST_THOROUGH=1 goes to every state there is.
 
 Not covered: statements that overlap in time, of which one waits for the other, or does not see what it does. Those we
 know to matter are played one by one in test_order and test_interleavings, others come up by chance where several
-workers run. Nor what a connection that is lost leaves unknown (test_lost_answers, test_outages): to the tables, who
-dies in the middle of a statement died before it or after.
+workers run. To the tables, whoever dies in the middle of a statement died before it or after; the same is true of a
+connection. What a lost connection leaves under way on the server is for test_lost_answers and test_outages.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ import pytest
 
 from romancy.storage.postgres import PostgresStorage, dispatching
 from tests.postgres.conftest import Place
-from tests.postgres.gates import DEAD, THOROUGH, Actor, Play
+from tests.postgres.gates import CUT, DEAD, DEAF, THOROUGH, Actor, Play
 
 DIES = " dies"
 State = tuple[str, ...]
@@ -127,8 +128,10 @@ class Search:
         self._orders: dict[State, tuple[str, ...]] = {}
         """The shortest way to every state."""
         self._steps: dict[tuple[str, str, str], tuple[str, str]] = {}
-        """(actor, what the tables hold, its memory): what its statement makes of these two."""
+        """(move, what the tables hold, the actor's memory): what the move makes of these two."""
         self._over = {_digest(DEAD)}
+        self._unhurt = set[str]()
+        """Memories of actors whose connection may still be lost."""
         self._acting: list[Actor] = []
         self._moves = self._ends = self._runs = 0
 
@@ -160,27 +163,27 @@ class Search:
     def _possible(self, state: State) -> list[str]:
         """Who is over may still die: with it goes what it came to know."""
         alive = [(a.name, memory) for a, memory in zip(self._acting, state[1:], strict=True) if memory != _digest(DEAD)]
-        return [name for name, memory in alive if memory not in self._over] + [name + DIES for name, _ in alive]
+        hurt = [name + move for name, memory in alive if memory in self._unhurt for move in (CUT, DEAF)]
+        return [name for name, memory in alive if memory not in self._over] + [name + DIES for name, _ in alive] + hurt
 
     async def _after(self, state: State, move: str) -> State:
         contents, *memories = state
-        name = move.removesuffix(DIES)
-        n = [actor.name for actor in self._acting].index(name)
-        if name != move:
+        n = [actor.name for actor in self._acting].index(_mover(move))
+        if move.endswith(DIES):
             memories[n] = _digest(DEAD)
         else:
-            key = name, contents, memories[n]
+            key = move, contents, memories[n]
             if key not in self._steps:
-                await self._run(state)
+                await self._run(state, move)
             contents, memories[n] = self._steps[key]
         return contents, *memories
 
     # --- on stage ----------------------------------------------------------------------------------------------------
-    async def _run(self, wanted: State | None = None) -> State:
+    async def _run(self, wanted: State | None = None, move: str = "") -> State:
         for _ in range(1000):
             self._runs += 1
             try:
-                return await self._play_to(wanted)
+                return await self._play_to(wanted, move)
             except Disturbed:
                 await asyncio.sleep(0.01)
             except BaseException as error:
@@ -191,15 +194,16 @@ class Search:
                     await actor.stop()
         raise AssertionError("somebody else's transactions on this server leave us no moment of our own")
 
-    async def _play_to(self, wanted: State | None) -> State:
+    async def _play_to(self, wanted: State | None, move: str) -> State:
         """Go to a state, and see whether all is well if it is an end; or go on while there is something to find out."""
         await self._begin()
-        for move in self._orders[wanted] if wanted is not None else ():
-            await self._make(move)
+        for done in self._orders[wanted] if wanted is not None else ():
+            await self._make(done)
         here = state = await self._look()
         assert wanted in (None, here), "the same moves led elsewhere: there is more to a state than we look at"
-        while (n := self._undecided(state)) is not None:
-            state = await self._find_out(n, state)
+        while move:
+            state = await self._find_out(move, state)
+            move = self._undecided(state)
         if state == here and self._is_end(here):
             self._ends += 1
             await self._play.check()
@@ -217,35 +221,43 @@ class Search:
             await self._acting[-1].begin(action)
 
     async def _make(self, move: str) -> None:
-        actor = self._play.cast[move.removesuffix(DIES)]
-        if actor.name != move:
+        actor = self._play.cast[_mover(move)]
+        if move.endswith(DIES):
             self._said.append(move)
             await actor.die()
         else:
             self._said.append(f"{move}: {actor.asks.split()[0]}")
-            await actor.step()
+            await actor.step(move.removeprefix(actor.name))
         if actor.is_disturbed:
             raise Disturbed
 
-    def _undecided(self, state: State) -> int | None:
+    def _undecided(self, state: State) -> str:
         """Somebody whose next statement has not been run in what the tables hold now."""
         for n, actor in enumerate(self._acting):
             if not actor.is_over and (actor.name, state[0], state[n + 1]) not in self._steps:
-                return n
-        return None
+                return actor.name
+        return ""
 
-    async def _find_out(self, n: int, state: State) -> State:
-        actor = self._acting[n]
-        await self._make(actor.name)
+    async def _find_out(self, move: str, state: State) -> State:
+        n = [actor.name for actor in self._acting].index(_mover(move))
+        await self._make(move)
         after = await self._look()
         assert after == (after[0], *state[1 : n + 1], after[n + 1], *state[n + 2 :]), "others' memories have changed"
-        self._steps[actor.name, state[0], state[n + 1]] = after[0], after[n + 1]
+        self._steps[move, state[0], state[n + 1]] = after[0], after[n + 1]
         return after
 
     async def _look(self) -> State:
         state = await self._stage.state(self._acting)
-        self._over |= {memory for actor, memory in zip(self._acting, state[1:], strict=True) if actor.is_over}
+        for actor, memory in zip(self._acting, state[1:], strict=True):
+            if actor.is_over:
+                self._over.add(memory)
+            elif actor.name in self._play.fragile and not actor.was_cut_off:
+                self._unhurt.add(memory)
         return state
+
+
+def _mover(move: str) -> str:
+    return move.split(" ", 1)[0]
 
 
 async def explore(place: Place, play: Play) -> None:

@@ -14,12 +14,14 @@ import pytest
 
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.postgres.statements import Statement
+from romancy.storage.protocol import TransientError
 from tests.postgres.conftest import Place
 from tests.storage.conftest import Database
 
 THOROUGH = bool(os.environ.get("ROMANCY_TEST_THOROUGH"))
 patient = pytest.mark.timeout(3600 if THOROUGH else 120)
 DEAD = "dead"
+CUT, DEAF = " is cut off", " is cut off before it hears the answer"
 _IN_ORDER = re.compile(r"\bORDER BY\b[^()]*$")
 """Whether a statement says in what order its rows come; if not they may come in any, and here they are sorted."""
 
@@ -29,7 +31,8 @@ class Actor:
 
     def __init__(self, name: str, home: PostgresStorage, place: Place) -> None:
         self.name, self._home, self._place = name, home, place
-        self.is_dead = self.is_disturbed = False
+        self.is_dead = self.is_disturbed = self.was_cut_off = False
+        self._trouble = ""
         self.task: asyncio.Task[Any] | None = None
         self.asks = ""
         self._answers: list[str] = []
@@ -65,16 +68,25 @@ class Actor:
         self._stopped.set()
         await self._let_through.wait()
         self._let_through.clear()
+        if self._trouble == CUT:
+            return self._cut_off()
         try:
             rows = await self._home._connections.write(statement, given)
         except Exception as error:
             self._answers.append(repr(error))
             raise
+        if self._trouble == DEAF:
+            return self._cut_off()
         self.is_disturbed |= any(dict(row).get("settled") is False for row in rows)
         if not _IN_ORDER.search(statement.sql):
             rows.sort(key=lambda row: _shown(dict(row)))
         self._answers.append(" ".join(_shown(dict(row)) for row in rows))
         return rows
+
+    def _cut_off(self) -> list[Any]:
+        self._trouble = ""
+        self._answers.append("cut off")
+        raise TransientError("the connection was lost")
 
     def _name(self, statement: Statement) -> str:
         made: Mapping[Any, Statement] = self._home._connections.statements._made
@@ -86,8 +98,12 @@ class Actor:
         self.task.add_done_callback(lambda _: self._stopped.set())
         await self._stopped.wait()
 
-    async def step(self) -> None:
-        """Let one statement through, and wait until it stops before the next or is over."""
+    async def step(self, trouble: str = "") -> None:
+        """Let one statement through, and wait until it stops before the next or is over.
+
+        With `trouble` the process hears that its connection was lost: before the statement was run, or after it.
+        """
+        self._trouble, self.was_cut_off = trouble, self.was_cut_off or bool(trouble)
         self._stopped.clear()
         self._let_through.set()
         await self._stopped.wait()
@@ -120,6 +136,8 @@ class Play(ABC):
     names: Sequence[str] = ("owner", "sender", "heir", "last")
     cast: Mapping[str, Actor]
     """New for every run."""
+    fragile: Sequence[str] = ()
+    """Those whose connection may be lost, once: at any statement, before it is run or after."""
 
     def __getitem__(self, name: str) -> Database:
         return self.cast[name].db

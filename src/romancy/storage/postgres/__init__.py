@@ -180,6 +180,7 @@ class PostgresStorage:
         return None if row is None else row.status
 
     async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int:
+        await self._writer.shapes.finish(self._clock.now())
         return await self._owning.prune(finished_before, accepted_before, limit)
 
     # --- reads ------------------------------------------------------------------------------------------------------

@@ -1,7 +1,15 @@
 """Shapes: the sets of fields that waits filter by. What this process knows of them, and of which events start what.
 
-An event gets a key for every shape of its type when it is dispatched, which is after its commit; a new shape is stored,
-and then the log is gone through once. So whichever becomes visible second finds the other, and no event lacks a key.
+An event gets a key for every shape of its type when it is dispatched, after its commit. A new shape is stored first and
+then the log of its type is indexed for it. So whichever becomes visible second finds the other, and once the log has
+been indexed no event lacks its key: the shape is *ready*. A wait is stored only under a ready shape, because its look
+finds events by their keys alone.
+
+This process remembers two things. All shapes of a type, ready or not, decide which keys events get: this may be out of
+date, and `dispatch` compares it with the truth in its own statement. Ready shapes are those that waits rely on: a shape
+is remembered as ready only after the database has said so, and it never ceases to be ready. A worker that needs a shape
+that is not ready indexes the log itself: the worker that created the shape may still be at it, or may have died.
+Indexing twice does no harm.
 """
 
 from __future__ import annotations
@@ -23,45 +31,53 @@ _logger = logging.getLogger("romancy")
 
 
 class Shapes:
-    """Shapes and triggers by event type; may be out of date, and `dispatch` says so when they are."""
+    """Shapes and triggers by event type."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._known: dict[str, dict[str, int]] = {}
+        """All there are, and the triggers: may be out of date, and `dispatch` says so when they are."""
         self._triggers: dict[str, list[tuple[str, int | None]]] = {}
-        self._unready: set[int] = set()
+        self._ready: dict[tuple[str, str], int] = {}
+        """By type and fields those that waits may rely on. Nothing is in here before it is true in the database."""
         self._warned: set[str] = set()
 
     def number(self, event_type: str, narrow: Filter) -> int:
-        """The number of a filter's shape; 0 for no filter, -1 where it has no index."""
+        """The number of a filter's shape; 0 for no filter, -1 where it has no index that can be relied on."""
         if not narrow.fields:
             return 0
-        return self._known.get(event_type, {}).get(narrow.fields, UNINDEXED)
+        return self._ready.get((event_type, narrow.fields), UNINDEXED)
 
     # --- learning ---------------------------------------------------------------------------------------------------
-    async def learn(self, waits: Iterable[WaitRow]) -> None:
+    async def learn(self, waits: Iterable[WaitRow], now: int) -> None:
         """Before waits are stored: make sure that their shapes are, and that every event has its key."""
         wanted = {(type, wait.filter.fields) for wait in waits if wait.filter.fields for type in wait.types}
-        missing = {pair for pair in wanted if pair[1] not in self._known.get(pair[0], {})}
+        missing = wanted - self._ready.keys()
         if missing:
             await self._refresh_shapes({type for type, _ in missing})
-        for event_type, fields in sorted(missing):
-            await self._learn(event_type, fields)
+        for event_type, fields in sorted(missing - self._ready.keys()):
+            await self._learn(event_type, fields, now)
 
-    async def _learn(self, event_type: str, fields: str) -> None:
-        known = self._known.get(event_type, {})
+    async def _learn(self, event_type: str, fields: str, now: int) -> None:
+        known = self._known[event_type]
         if fields not in known:
             if len(known) >= MAX_SHAPES:
                 self._warn(event_type)
                 return
             await self._connections.do("insert_shape", type=event_type, fields=fields)
             await self._refresh_shapes({event_type})
-        number = self._known[event_type][fields]
-        if number in self._unready:
-            # Whoever created it may have died over this; doing it twice does no harm.
-            await self._index_log(event_type, fields, number)
-            await self._connections.do("shape_is_ready", id=number)
-            self._unready.discard(number)
+        if (event_type, fields) not in self._ready:
+            await self._make_ready(event_type, fields, self._known[event_type][fields], now)
+
+    async def finish(self, now: int) -> None:
+        """Make ready the shapes of waits that were stored too early, by a former version: nobody else may need them."""
+        for event_type, number, fields in await self._connections.ask("unready_in_use"):
+            await self._make_ready(event_type, fields, number, now)
+
+    async def _make_ready(self, event_type: str, fields: str, number: int, now: int) -> None:
+        await self._index_log(event_type, fields, number)
+        await self._connections.do("shape_is_ready", id=number, at=now)
+        self._ready[event_type, fields] = number
 
     def _warn(self, event_type: str) -> None:
         if event_type not in self._warned:
@@ -72,7 +88,7 @@ class Shapes:
         rows = await self._connections.ask("shapes_of_types", types=list(types))
         for event_type in types:
             self._known[event_type] = {fields: id for type, id, fields, _ in rows if type == event_type}
-        self._unready |= {id for _, id, _, ready in rows if not ready}
+        self._ready |= {(type, fields): id for type, id, fields, ready in rows if ready}
 
     async def _index_log(self, event_type: str, fields: str, number: int) -> None:
         """A key for every event of the type that is there already; those still to come get theirs when dispatched."""
@@ -83,7 +99,9 @@ class Shapes:
                 found = [(key, row["xid"], row["seq"]) for key, row in zip(keys, rows, strict=True) if key is not None]
                 columns = [list(column) for column in zip(*found, strict=True)] or [[], [], []]
                 given = dict(zip(("keys", "xids", "seqs"), columns, strict=True))
-                await self._connections.do("insert_event_keys", shape=number, **given)
+                await self._connections.ask("insert_event_keys", shape=number, **given)
+                if len(rows) < _CHUNK:
+                    break
                 after = {name: rows[-1][name] for name in after}
 
     # --- dispatching ------------------------------------------------------------------------------------------------

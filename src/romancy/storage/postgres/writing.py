@@ -94,7 +94,7 @@ class BatchWriter:
         """The group commit. None: there is nothing to write."""
         if len({commit.instance for commit in batch.commits}) < len(batch.commits):
             raise RefusedValue("two commits of one instance can't share a batch")  # it is taken apart, in order
-        await self.shapes.learn(wait for commit in batch.commits for wait in commit.opened)
+        await self.shapes.learn((wait for commit in batch.commits for wait in commit.opened), batch.at)
         columns = Columns(batch, self.shapes, self.looker.settled)
         if not columns.pieces and (batch.looks or batch.worker is None):
             return None

@@ -204,7 +204,7 @@ k AS MATERIALIZED (
   UNION ALL SELECT e.seq, e.xid, e.type, e.target, x.shape, x.key
   FROM unnest(:key_seqs::bigint[], :key_shapes::integer[], :key_keys::bytea[]) AS x(seq, shape, key) JOIN e USING (seq)),
 indexed AS (INSERT INTO romancy.event_keys (shape, key, xid, seq) SELECT shape, key, xid, seq FROM k WHERE shape > 0
-  ON CONFLICT DO NOTHING),
+  ORDER BY shape, key, xid, seq ON CONFLICT DO NOTHING),
 found AS (
   SELECT k.seq, k.shape, y.instance, y.op FROM k CROSS JOIN LATERAL (SELECT instance, op FROM romancy.wait_keys y
     WHERE y.type = k.type AND y.shape = k.shape AND y.key = k.key OFFSET 0) y WHERE k.target IS NULL
@@ -246,8 +246,25 @@ WHERE u.at < {time} - :age::bigint ORDER BY u.event LIMIT 500
 INSERT INTO romancy.shapes (type, fields) VALUES (:type::text, :fields::text) ON CONFLICT DO NOTHING
 -- name: shapes_of_types
 SELECT type, id, fields, ready FROM romancy.shapes WHERE type = ANY(:types::text[])
+-- name: unready_in_use
+SELECT s.type, s.id, s.fields FROM romancy.shapes s WHERE NOT s.ready
+  AND EXISTS (SELECT 1 FROM romancy.wait_keys y WHERE y.type = s.type AND y.shape = s.id OFFSET 0) ORDER BY s.id
+-- Waits that are stored under a shape by now did not see all keys when they looked (only former versions store them that
+-- early): each gets a hint of the oldest event it may take, so that it is looked at again. A mark that was set meanwhile
+-- may have passed over events that had no key yet: it goes. Waits that come later look later, and see all keys.
 -- name: shape_is_ready
-UPDATE romancy.shapes SET ready = true WHERE id = :id::integer AND NOT ready
+WITH now_ready AS (UPDATE romancy.shapes SET ready = true WHERE id = :id::integer AND NOT ready RETURNING id, type),
+unmarked AS (DELETE FROM romancy.marks m USING now_ready s WHERE m.type = s.type AND m.shape = s.id)
+INSERT INTO romancy.deliveries (instance, event) SELECT DISTINCT k.instance, c.seq
+FROM now_ready s
+CROSS JOIN LATERAL (SELECT * FROM romancy.wait_keys y WHERE y.type = s.type AND y.shape = s.id OFFSET 0) y
+CROSS JOIN LATERAL (SELECT w.instance, w.model, w.since, coalesce(w.born, i.born) AS born, i.trigger_xid, i.trigger_seq
+  FROM romancy.waits w JOIN romancy.instances i ON i.id = w.instance
+  WHERE w.instance = y.instance AND w.op = y.op AND i.status < 9 OFFSET 0) k
+CROSS JOIN LATERAL (SELECT x.seq FROM romancy.event_keys x CROSS JOIN LATERAL (SELECT 1 FROM romancy.events e
+    WHERE e.seq = x.seq AND (e.target IS NULL OR e.target = k.instance) AND {free} OFFSET 0) e
+  WHERE x.shape = s.id AND x.key = y.key ORDER BY x.xid, x.seq LIMIT 1) c
+ORDER BY 1, 2 ON CONFLICT DO NOTHING
 -- name: untargeted_of_type
 SELECT '' AS target, xid::text::bigint AS xid, seq, subject, source, data, attrs FROM romancy.events
 WHERE type = :type::text AND target IS NULL AND (xid, seq) > (:xid::bigint::text::xid8, :seq::bigint)
@@ -256,10 +273,12 @@ ORDER BY target, xid, seq LIMIT :limit::integer
 SELECT target, xid::text::bigint AS xid, seq, subject, source, data, attrs FROM romancy.events
 WHERE type = :type::text AND (target, xid, seq) > (:target::text, :xid::bigint::text::xid8, :seq::bigint)
 ORDER BY target, xid, seq LIMIT :limit::integer
+-- In order, as `dispatch` does it: who writes the same keys at the same time waits, and is never waited for in turn.
 -- name: insert_event_keys
 INSERT INTO romancy.event_keys (shape, key, xid, seq) SELECT :shape::integer, x.key, x.xid::text::xid8, x.seq
 FROM unnest(:keys::bytea[], :xids::bigint[], :seqs::bigint[]) AS x(key, xid, seq)
-WHERE EXISTS (SELECT 1 FROM romancy.events e WHERE e.seq = x.seq) ON CONFLICT DO NOTHING
+WHERE EXISTS (SELECT 1 FROM romancy.events e WHERE e.seq = x.seq)
+ORDER BY x.key, x.xid, x.seq ON CONFLICT DO NOTHING
 
 -- === a wait looks for events ===
 
