@@ -73,11 +73,11 @@ class Unsure(MortalStorage):
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The committer rests between attempts; not here."""
+    """The committer rests between attempts, and so do those that step aside; not here."""
     real = asyncio.BaseEventLoop.call_later
 
     def at_once(loop: Any, delay: float, callback: Any, *args: Any, **kwargs: Any) -> Any:
-        rests = getattr(callback, "__qualname__", "").startswith("Committer.")
+        rests = getattr(callback, "__qualname__", "").startswith(("Committer.", "Laggards."))
         return real(loop, 0 if rests else delay, callback, *args, **kwargs)
 
     monkeypatch.setattr(asyncio.BaseEventLoop, "call_later", at_once)

@@ -2,7 +2,7 @@
 
 While one batch commits, the next gathers; no timer and no knob, the batch follows the load. A batch whose outcome is
 unknown is submitted again exactly as it was; one that holds a value the database refuses is taken apart until only the
-culprit is left out.
+culprit is left out. One that takes too long is taken apart too; what takes too long alone is tried again on the side.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 
 from romancy.core.clock import Clock, stopwatch
 from romancy.engine.feed import Feed
+from romancy.engine.halves import Item, fill, halves
+from romancy.engine.laggards import Laggard, Laggards
 from romancy.engine.metrics import Metrics
 from romancy.engine.outage import Outage
 from romancy.errors import AppNotRunning, StorageError
@@ -31,6 +33,7 @@ from romancy.storage.protocol import (
     Start,
     StartAnswer,
     Storage,
+    TookTooLong,
 )
 
 _logger = logging.getLogger("romancy")
@@ -42,8 +45,6 @@ MAX_WEIGHT = 4 * 1024 * 1024
 """Bytes of results, inputs and data after which a batch is full; the last item may be as big as an item can be."""
 MAX_WAITING = 10_000
 """Starts and events from outside that may wait to be stored; more callers wait their turn."""
-
-_EVENTS = ("accepts", "groups")
 
 Done = Callable[[bool, "RefusedValue | None"], None]
 
@@ -63,7 +64,11 @@ class Committer:
         self.outage = Outage()
         self._storage, self._clock, self._workflows, self._metrics = storage, clock, workflows, metrics
         self._submitted = 0.0
-        self._queue: deque[tuple[str, Any, Any]] = deque()
+        self._queue: deque[Item] = deque()
+        self._parts: deque[tuple[Batch, list[Item]]] = deque()
+        """Of a batch that was too much at once."""
+        self._most = MAX_BATCH
+        self._laggards = Laggards(storage, self._settle_late)
         self._busy = False
         self._called = self._under_way = self._looping = False
         self._followed_up = 0
@@ -85,7 +90,7 @@ class Committer:
 
     @property
     def is_idle(self) -> bool:
-        return not self._busy and not self._queue
+        return not (self._busy or self._queue or self._laggards)
 
     # --- putting in -------------------------------------------------------------------------------------------------
     def commit(self, commit: Commit, done: Done) -> None:
@@ -169,22 +174,26 @@ class Committer:
     def _next(self) -> None:
         queue = self._queue
         self._looping = True
-        while queue and not self._under_way:  # an answer may be there before `commit` returns
-            items = self._some(queue)
+        while (queue or self._parts) and not self._under_way:  # an answer may be there before `commit` returns
             self._under_way = True
             self._submitted = stopwatch()
-            self._submit(self._batch(items), items)
+            if self._parts:
+                self._submit(*self._parts.popleft())
+            else:
+                items = self._some(queue)
+                self._submit(self._batch(items), items)
         self._looping = False
         if not self._under_way:
             self._busy = False
-            self._idle.set()
+            if not self._laggards:
+                self._idle.set()
 
-    def _some(self, queue: deque[tuple[str, Any, Any]]) -> list[tuple[str, Any, Any]]:
+    def _some(self, queue: deque[Item]) -> list[Item]:
         """What goes out next: no more at once than a database takes, and gets through a slow line in time."""
-        items: list[tuple[str, Any, Any]] = []
+        items: list[Item] = []
         weight = 0
         half = max((len(queue) + self._followed_up) // 2, WORTH_A_TRIP)
-        most = min(half, MAX_BATCH) if self._storage.is_apart else MAX_BATCH
+        most = min(half, self._most) if self._storage.is_apart else self._most
         while queue and len(items) < most and weight < MAX_WEIGHT:
             item = queue.popleft()
             items.append(item)
@@ -197,27 +206,21 @@ class Committer:
         if not self._looping:
             self._next()
 
-    def _batch(self, items: list[tuple[str, Any, Any]]) -> Batch:
+    def _batch(self, items: list[Item]) -> Batch:
         self._batches += 1
         token = self._salt + self._batches.to_bytes(8, "big")
-        batch = Batch(self.worker, self._workflows(), token, self._clock.now())
-        batch.commits = [item for kind, item, _ in items if kind == "commits"]
-        if len(batch.commits) < len(items):
-            batch.starts = [item for kind, item, _ in items if kind == "starts"]
-            batch.requests = [item for kind, item, _ in items if kind == "requests"]
-            batch.looks = [item for kind, item, _ in items if kind == "looks"]
-            accepts = [[item] if kind == "accepts" else item for kind, item, _ in items if kind in _EVENTS]
-            batch.accepts = [item for group in accepts for item in group]
-        return batch
+        return fill(Batch(self.worker, self._workflows(), token, self._clock.now()), items)
 
-    def _submit(self, batch: Batch, items: list[tuple[str, Any, Any]]) -> None:
+    def _submit(self, batch: Batch, items: list[Item]) -> None:
+        self._laggards.watch(batch)
         self._storage.commit(batch, lambda answer, error: self._answered(batch, items, answer, error))
 
-    def _answered(
-        self, batch: Batch, items: list[tuple[str, Any, Any]], answer: Answer | None, error: BaseException | None
-    ) -> None:
+    def _answered(self, batch: Batch, items: list[Item], answer: Answer | None, error: BaseException | None) -> None:
         if self._dead:
             self._fail(items, AppNotRunning("the app crashed"))
+            return
+        if isinstance(error, TookTooLong):
+            self._take_apart(batch, items, error)
             return
         if isinstance(error, StorageError) and not isinstance(error, RefusedValue):
             # A privilege that was revoked, a table that is gone: people mend that, and no value is to blame.
@@ -226,6 +229,7 @@ class Committer:
         if self._pause:
             self.outage.over("commit")
             self._pause = 0.0
+            self._laggards.hurry()
         if answer is None:
             # Unexpected errors are taken like refused values: whatever it is, trying again at once would not mend it.
             self._bisect(
@@ -234,6 +238,8 @@ class Committer:
         else:
             self._metrics.commit_items.observe(len(items))
             self._metrics.commit_seconds.observe(stopwatch() - self._submitted)
+            if self._most < MAX_BATCH and len(items) >= self._most:
+                self._most = min(self._most * 2, MAX_BATCH)
             if self.feed.watchers:
                 _safely(self.feed.stored, batch, answer)
             if self._storage.is_apart and self._queue:
@@ -246,7 +252,7 @@ class Committer:
                 self._over()
             _safely(self.on_settled)
 
-    def _retry(self, batch: Batch, items: list[tuple[str, Any, Any]], error: BaseException | None) -> None:
+    def _retry(self, batch: Batch, items: list[Item], error: BaseException | None) -> None:
         """An outage. Whether the batch got through is unknown: it goes out again as it was; nothing overtakes it."""
         self.outage.noticed("commit", error)
         self._pause = min(max(self._pause * 2, 0.05), 2.0)
@@ -256,7 +262,52 @@ class Committer:
         else:
             asyncio.get_running_loop().call_later(self._pause, self._submit, batch, items)
 
-    def _bisect(self, items: list[tuple[str, Any, Any]], error: RefusedValue) -> None:
+    # --- what takes too long ----------------------------------------------------------------------------------------
+    def _take_apart(self, batch: Batch, items: list[Item], error: TookTooLong) -> None:
+        """Split the batch. An item that takes too long alone steps aside; the next one waits a little."""
+        self._pause = max(self._pause, 0.05)
+        self.outage.noticed("commit", error)
+        if self._closed:
+            self._fail(items, error)
+            self._over()
+        elif parts := halves(batch, items):
+            self._most = max(1, len(items) // 2)
+            self._parts.extendleft(reversed(parts))
+            self._over()
+        else:
+            self._laggards.add(batch, items, error)
+            asyncio.get_running_loop().call_later(self._pause, self._over)
+            self._pause = min(self._pause * 2, 2.0)
+
+    def _settle_late(self, late: Laggard, answer: Answer | None, error: BaseException | None) -> None:
+        """Something got through beside the others, or was refused."""
+        if self._dead:
+            self._fail(late.items, AppNotRunning("the app crashed"))
+        elif answer is not None:
+            if self.feed.watchers:
+                _safely(self.feed.stored, late.batch, answer)
+            self._settle(self._look_again(late, answer), answer, late.batch.worker)
+            _safely(self.on_settled)
+        elif isinstance(error, StorageError) and not isinstance(error, RefusedValue):
+            self._fail(late.items, error)
+        else:
+            self._queue.extendleft(reversed(late.items))  # it is taken apart, and the culprit told
+        self.flush()
+        if self.is_idle:
+            self._idle.set()
+
+    def _look_again(self, late: Laggard, answer: Answer) -> list[Item]:
+        """Offers to instances that went on meanwhile may be out of date: these look once more, in their turn."""
+        stale = {offer.instance for offer in answer.offers} & late.overtaken_by
+        if not stale:
+            return late.items
+        answer.offers = [offer for offer in answer.offers if offer.instance not in stale]
+        again = [item for item in late.items if item[0] == "looks" and item[1][0] in stale]
+        stale.difference_update(item[1][0] for item in again)
+        self._queue.extend([*again, *(("looks", (instance, None), None) for instance in sorted(stale))])
+        return [item for item in late.items if item[0] != "looks" or item not in again]
+
+    def _bisect(self, items: list[Item], error: RefusedValue) -> None:
         """Only the item that holds what the database refuses may suffer."""
         if len(items) == 1:
             kind, _, done = items[0]
@@ -270,18 +321,18 @@ class Committer:
         self._queue.extendleft(reversed(items[middle:]))
         self._submit(self._batch(items[:middle]), items[:middle])
 
-    def _fail(self, items: list[tuple[str, Any, Any]], error: BaseException) -> None:
+    def _fail(self, items: list[Item], error: BaseException) -> None:
         for kind, _, done in items:
             if kind == "commits":
                 if not self._dead:
                     done(False, None)
             elif kind == "looks":
-                if done is not None:
+                if done is not None and not self._closed:  # after that nobody may think that there was nothing
                     done()
             elif not done.done():
                 done.set_exception(error)
 
-    def _settle(self, items: list[tuple[str, Any, Any]], answer: Answer, worker: str | None) -> None:
+    def _settle(self, items: list[Item], answer: Answer, worker: str | None) -> None:
         if len(answer.commits) == len(items):
             for (_, _, done), applied in zip(items, answer.commits, strict=True):
                 _safely(done, applied, None)
@@ -295,7 +346,7 @@ class Committer:
         if answer.fenced:
             _safely(self.on_fenced, worker)
 
-    def _settle_each(self, items: list[tuple[str, Any, Any]], answer: Answer) -> None:
+    def _settle_each(self, items: list[Item], answer: Answer) -> None:
         answers: dict[str, Iterator[Any]] = {
             "commits": iter(answer.commits),
             "starts": iter(answer.starts),
@@ -318,13 +369,18 @@ class Committer:
     def abandon(self) -> None:
         """For tests: forget everything, as a crash does. Whoever waits for an answer hears that the app is gone."""
         self._closed = self._dead = True
-        self._fail(list(self._queue), AppNotRunning("the app crashed"))
+        late = [item for laggard in self._laggards.close() for item in laggard.items]
+        parts = [item for _, items in self._parts for item in items]
+        self._fail([*late, *parts, *self._queue], AppNotRunning("the app crashed"))
+        self._parts.clear()
         self._queue.clear()
         self._idle.set()
 
     def close(self) -> None:
         """Take nothing more from outside; what is queued is still stored."""
         self._closed = True
+        for laggard in self._laggards.close():
+            self._fail(laggard.items, laggard.error)
         self.outage.close()
 
 

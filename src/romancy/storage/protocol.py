@@ -41,6 +41,13 @@ class TransientError(StorageError):
     """The database can't take it now, but may in a moment: the same batch is submitted again."""
 
 
+class TookTooLong(TransientError):
+    """The database gave up on it: it took too long, waited too long for somebody's lock, or needed too much memory.
+
+    Less at once may do. What was stored, if an earlier submission got through, is known by the batch's token.
+    """
+
+
 class NotThere(StorageError):
     """There is no such database, or nothing of ours in it, and whoever opens it may not make it."""
 
@@ -185,6 +192,8 @@ class Batch:
     requests: Sequence[Request] = ()
     looks: Sequence[tuple[str, str | None]] = ()
     """(instance, wait) to look for events; None: every wait of the instance."""
+    asked: int = 0
+    """How many requests come before these in the batch of which this is a part."""
 
     def __len__(self) -> int:
         return len(self.starts) + len(self.commits) + len(self.accepts) + len(self.requests) + len(self.looks)

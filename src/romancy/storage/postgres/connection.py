@@ -13,7 +13,7 @@ from romancy.storage.places import without_password
 from romancy.storage.postgres.driver import FAILED, LOST, asyncpg
 from romancy.storage.postgres.statements import Statement, Statements
 from romancy.storage.postgres.words import STATEMENT_TIMEOUT, words
-from romancy.storage.protocol import NotThere, RefusedValue, TransientError
+from romancy.storage.protocol import NotThere, RefusedValue, TookTooLong, TransientError
 
 MAX_CONNECTIONS = 5
 """One for the group commit, the others for what follows it and for reads."""
@@ -32,6 +32,8 @@ so that an instance which waits again and again would meet all its former waits,
 """
 _VALUES, _MISTAKES = ("22", "23", "54"), ("0A", "42")
 """Classes of errors that say something about what was asked, and would say it again; all others are outages."""
+_TOO_MUCH = ("57014", "55P03", "53200")
+"""The statement was given up: no time left, somebody else's lock, no memory. Less at once may do."""
 
 
 class Connections:
@@ -172,6 +174,8 @@ class Connections:
             return RefusedValue(f"the database can't hold a value: {said}")
         if code[:2] in _MISTAKES and not isinstance(error, asyncpg.InvalidCachedStatementError):
             return StorageError(f"{self.name}: {said}")
+        if code in _TOO_MUCH or (isinstance(error, TimeoutError) and error.errno is None):
+            return TookTooLong(f"{self.name}: {said}")
         # Whatever else it is, the outcome may be unknown; a connection that breaks has many ways to say so.
         return TransientError(f"{self.name}: {said}")
 

@@ -214,6 +214,7 @@ class BatchWriter:
             payloads=[r.payload for r in requests],
             ats=[r.at for r in requests],
             token=batch.token,
+            before=batch.asked,
         )
         cancels = [r for r in requests if r.kind == CANCEL]
         await self._connections.do(
@@ -222,7 +223,7 @@ class BatchWriter:
             ats=[r.at for r in cancels],
             errors=[_reason(r) for r in cancels],
         )
-        rows = await self._connections.do("request_answers", instances=instances, token=batch.token)
+        rows = await self._connections.do("request_answers", instances=instances, token=batch.token, before=batch.asked)
         found = {row["n"] - 1: row for row in rows}
         answers = [_request_answer(found.get(n)) for n in range(len(requests))]
         owners |= {answer.owner for answer in answers if answer.id}

@@ -375,7 +375,7 @@ DELETE FROM romancy.unlooked WHERE instance = ANY(:instances::text[])
 
 -- name: insert_requests
 INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
-SELECT x.instance, x.kind, x.payload, x.at, :token::bytea, x.n
+SELECT x.instance, x.kind, x.payload, x.at, :token::bytea, x.n + :before::integer
 FROM unnest(:instances::text[], :kinds::smallint[], :payloads::bytea[], :ats::bigint[]) WITH ORDINALITY
   AS x(instance, kind, payload, at, n)
 CROSS JOIN LATERAL (SELECT status FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
@@ -397,7 +397,8 @@ SELECT id FROM cancelled
 SELECT x.n, i.status, CASE WHEN o.id IS NULL THEN i.owner END AS owner, r.id
 FROM unnest(:instances::text[]) WITH ORDINALITY AS x(instance, n)
 CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
-LEFT JOIN romancy.requests r ON r.token = :token::bytea AND r.n = x.n LEFT JOIN romancy.orphans o ON o.id = i.owner
+LEFT JOIN romancy.requests r ON r.token = :token::bytea AND r.n = x.n + :before::integer
+LEFT JOIN romancy.orphans o ON o.id = i.owner
 -- name: resume_blocked
 UPDATE romancy.instances SET status = 1, owner = NULL, version = version + 1, error = NULL
 WHERE id = :id::text AND status = 9

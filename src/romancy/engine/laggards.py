@@ -1,0 +1,119 @@
+"""Laggards: items that take too long even alone. They are tried again on the side, one at a time, while others go on.
+
+Nothing is lost by that: an instance is fed nothing while its commit is under way, and whoever sent an event, or started
+an instance, is not told yet. It is tried for ever, with longer and longer pauses: the lock that is in the way will be
+released, the server will have more time, and no value is to blame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from romancy.engine.halves import Item, describe
+from romancy.errors import StorageError
+from romancy.storage.protocol import Answer, Batch, RefusedValue, Storage
+
+_logger = logging.getLogger("romancy")
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+TOLD_AFTER = 3
+"""Tries after which people are told: before that it may be a trouble that everybody has."""
+
+Settle = Callable[["Laggard", "Answer | None", "BaseException | None"], None]
+
+
+@dataclass(slots=True, eq=False)
+class Laggard:
+    """A batch that can't be taken apart any further."""
+
+    batch: Batch
+    items: list[Item]
+    error: BaseException
+    tries: int = 1
+    pause: float = FIRST_PAUSE
+    overtaken_by: set[str] = field(default_factory=set[str])
+    """Instances that others committed for during the last try: what these are offered by it may be taken already."""
+    timer: asyncio.TimerHandle | None = None
+
+
+class Laggards:
+    """All of them, in the order of their next try."""
+
+    def __init__(self, storage: Storage, settle: Settle) -> None:
+        self._storage, self._settle = storage, settle
+        self._resting: set[Laggard] = set()
+        self._ready: deque[Laggard] = deque()
+        self._trying: Laggard | None = None
+        self._beside: Batch | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Laggards {len(self)} trying={self._trying is not None}>"
+
+    def __len__(self) -> int:
+        return len(self._resting) + len(self._ready) + (self._trying is not None)
+
+    def add(self, batch: Batch, items: list[Item], error: BaseException) -> None:
+        self._rest(Laggard(batch, items, error))
+
+    def hurry(self) -> None:
+        """Others get through again: perhaps it was a trouble that everybody had."""
+        for laggard in [each for each in self._resting if each.tries == 1]:
+            self._wake(laggard)
+
+    def close(self) -> list[Laggard]:
+        """Those that are not being tried just now; they are not tried any more."""
+        self._closed = True
+        left = [*self._resting, *self._ready]
+        for laggard in self._resting:
+            if laggard.timer is not None:
+                laggard.timer.cancel()
+        self._resting.clear()
+        self._ready.clear()
+        return left
+
+    def _rest(self, laggard: Laggard) -> None:
+        self._resting.add(laggard)
+        laggard.timer = asyncio.get_running_loop().call_later(laggard.pause, self._wake, laggard)
+        if laggard.tries >= TOLD_AFTER:
+            _logger.warning(
+                "%s can't be stored, though others can (%s); it was tried %d times and is tried again in %g s",
+                describe(laggard.items[0]),
+                laggard.error,
+                laggard.tries,
+                laggard.pause,
+            )
+
+    def _wake(self, laggard: Laggard) -> None:
+        if laggard.timer is not None:
+            laggard.timer.cancel()
+        self._resting.discard(laggard)
+        self._ready.append(laggard)
+        self._next()
+
+    def watch(self, batch: Batch) -> None:
+        """A batch of others goes out."""
+        self._beside = batch
+        if self._trying is not None:
+            self._trying.overtaken_by.update(commit.instance for commit in batch.commits)
+
+    def _next(self) -> None:
+        if self._ready and self._trying is None:
+            self._trying = self._ready.popleft()
+            beside = self._beside.commits if self._beside is not None else ()
+            self._trying.overtaken_by = {commit.instance for commit in beside}
+            self._storage.commit(self._trying.batch, self._answered)
+
+    def _answered(self, answer: Answer | None, error: BaseException | None) -> None:
+        laggard, self._trying = self._trying, None
+        assert laggard is not None
+        if isinstance(error, StorageError) and not isinstance(error, RefusedValue) and not self._closed:
+            laggard.error, laggard.tries = error, laggard.tries + 1
+            laggard.pause = min(laggard.pause * 2, LONGEST_PAUSE)
+            self._rest(laggard)
+        else:
+            self._settle(laggard, answer, error)
+        self._next()
