@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
+
+import asyncpg
 
 from tests import pg_server
 
@@ -40,6 +43,15 @@ class Standby:
             file.write(f"\nprimary_conninfo = '{line}'\nsynchronous_standby_names = ''\n")
         options = f"-c unix_socket_directories={self.folder} -c listen_addresses="
         primary.run("pg_ctl", "-D", self.folder, "-w", "-o", options, "-l", f"{self.folder}/log", "start")
+
+    async def fall_behind(self) -> None:
+        """From now on it hears nothing from its primary."""
+        raw = await asyncpg.connect(f"postgresql://postgres@/postgres?host={self.folder}")
+        await settings(raw, primary_conninfo="''")
+        async with asyncio.timeout(10):
+            while await raw.fetchval("SELECT count(*) FROM pg_stat_wal_receiver"):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await raw.close()
 
     def promote(self) -> None:
         self._primary.run("pg_ctl", "-D", self.folder, "-w", "promote")

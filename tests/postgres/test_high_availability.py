@@ -1,15 +1,20 @@
-"""A primary and a synchronous standby: the primary dies under load, the standby takes its place, nothing is missing."""
+"""A primary dies and its standby takes its place.
+
+A synchronous standby has everything. Another one may lack what was written last: that is lost, but what is in memory
+must not be put on top of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import asyncpg
 import pytest
 
-from romancy import App, StorageError
+from romancy import ActivityContext, App, StorageError, WorkflowContext, activity, wait_event, workflow
 from tests.postgres.servers import Breakable, Standby, settings
 from tests.postgres.test_trouble import steps
 
@@ -92,3 +97,67 @@ async def test_only_standbys_is_told_at_once(primary: Breakable, standby: Standb
         pass
     with pytest.raises(StorageError, match="none of its hosts takes writes"):
         await App(f"postgresql://postgres@/postgres?host={standby.folder}", workflows=[steps]).start()
+
+
+# --- a standby that is behind ----------------------------------------------------------------------------------------
+@activity
+async def count(ctx: ActivityContext, n: int) -> int:
+    await ctx.state[n].wait()
+    return n
+
+
+@workflow
+async def counts(ctx: WorkflowContext) -> list[int]:
+    return [await count(ctx, n) for n in range(6)]
+
+
+@workflow
+async def filters(ctx: WorkflowContext) -> Any:
+    await count(ctx, 2)
+    return (await wait_event(ctx, "go", where={"n": 1})).data
+
+
+async def until(condition: Callable[[], Awaitable[Any]]) -> None:
+    async with asyncio.timeout(20):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def caught_up(raw: Any) -> bool:
+    return await raw.fetchval("SELECT replay_lsn >= pg_current_wal_lsn() FROM pg_stat_replication")
+
+
+async def test_nothing_in_memory_is_put_on_top_of_a_standby_that_was_behind(
+    primary: Breakable, standby: Standby, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"postgresql://postgres@/postgres?host={standby.folder},{primary.folder}"
+    gates = [asyncio.Event() for _ in range(6)]
+    gates[0].set()
+    raw = await asyncpg.connect(primary.url)
+    async with App(url, workflows=[counts, filters], state=gates) as app:
+        counting = await app.start_workflow(counts, instance_id="counting")
+        filtering = await app.start_workflow(filters, instance_id="filtering")
+        await until(lambda: raw.fetchval("SELECT count(*) = 1 FROM romancy.history WHERE instance = 'counting'"))
+        await until(lambda: caught_up(raw))
+        await standby.fall_behind()
+        for gate in gates[1:4]:
+            gate.set()
+        # Results, a shape and a wait that only the primary will ever know.
+        await until(lambda: raw.fetchval("SELECT count(*) = 4 FROM romancy.history WHERE instance = 'counting'"))
+        await until(lambda: raw.fetchval("SELECT ready FROM romancy.shapes"))
+        await until(lambda: raw.fetchval("SELECT count(*) = 1 FROM romancy.waits"))
+        await asyncio.to_thread(primary.kill)
+        await asyncio.to_thread(standby.promote)
+        for gate in gates:
+            gate.set()
+        assert await counting.result(30) == list(range(6))
+        raw = await asyncpg.connect(f"postgresql://postgres@/postgres?host={standby.folder}")
+        entries = await raw.fetch("SELECT n FROM romancy.history WHERE instance = 'counting' ORDER BY n")
+        assert [n for (n,) in entries] == list(range(1, len(entries) + 1)), "there is a hole in the history"
+        await until(lambda: raw.fetchval("SELECT count(*) = 1 FROM romancy.waits"))
+        await app.send_event("go", "test", {"n": 2})
+        await app.send_event("go", "test", {"n": 1})
+        assert await filtering.result(30) == {"n": 1}
+        await raw.close()
+    assert caplog.text.count("was replaced by a standby or a backup") == 1
+    assert "no notices" not in caplog.text, "the standby was listened to, and not the primary"

@@ -12,7 +12,7 @@ from romancy.core.matching import Filter
 from romancy.storage.protocol import Answer, Batch, Commit, TransientError
 from tests.postgres.conftest import Place
 from tests.postgres.exploring import explore
-from tests.postgres.gates import Play, patient
+from tests.postgres.gates import THOROUGH, Play, patient
 from tests.storage.conftest import Database, offers
 
 pytestmark = patient
@@ -34,6 +34,7 @@ class Learning(Play):
 
     names = "owner", "other", "sender", "heir"
     learners: Sequence[str] = ("owner", "other")
+    immortal = () if THOROUGH else ("sender",)
 
     async def set(self) -> None:
         await self["owner"].register(*INSTANCES)

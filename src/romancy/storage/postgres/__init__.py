@@ -71,7 +71,8 @@ class PostgresStorage:
         self.url, self.schema, self._create = url, schema, create
         self.on_foreign_change: Callable[[], None] | None = None
         self._clock = clock or SystemClock()
-        self._connections = Connections(url, Statements(schema, relaxed=durability == "normal"), self._clock)
+        statements = Statements(schema, relaxed=durability == "normal")
+        self._connections = Connections(url, statements, self._clock, self._replaced)
         self._announcer = Announcer(self._connections)
         direct, home = notify_url or url if listen else None, self._connections if notify_url else None
         self._listener = Listener(direct, schema, self._announcer.sender, self._changed, home)
@@ -96,6 +97,14 @@ class PostgresStorage:
         except BaseException:
             await self.close()
             raise
+
+    async def _replaced(self, connection: Any) -> None:
+        """Another server, which may lack what was written last: forget everything, and be a new worker.
+
+        Without its row the worker's commits are refused, so that its instances are dropped from memory and read again.
+        """
+        self._writer.forget()
+        await self._owning.step_down(connection)
 
     async def close(self) -> None:
         """Whoever is cut short here leaves nothing running either."""
@@ -144,7 +153,7 @@ class PostgresStorage:
         """Nothing here waits for others."""
 
     def disown(self, worker: str) -> None:
-        self._listener.drop(worker)
+        self._owning.disown(worker)
 
     async def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
         self._workflows = workflows

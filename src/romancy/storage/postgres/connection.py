@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from romancy.core.clock import Clock, SystemClock, ticks
@@ -15,6 +16,7 @@ from romancy.storage.postgres.statements import Statement, Statements
 from romancy.storage.postgres.words import STATEMENT_TIMEOUT, words
 from romancy.storage.protocol import NotThere, RefusedValue, TookTooLong, TransientError
 
+_logger = logging.getLogger("romancy")
 MAX_CONNECTIONS = 5
 """One for the group commit, the others for what follows it and for reads."""
 ACQUIRE_TIMEOUT = 10.0
@@ -36,11 +38,24 @@ _TOO_MUCH = ("57014", "55P03", "53200")
 """The statement was given up: no time left, somebody else's lock, no memory. Less at once may do."""
 
 
-class Connections:
-    """Runs statements on whichever connection is free."""
+Replaced = Callable[[Any], Awaitable[None]]
+"""Called with a connection to a server that took the place of another, before anything else is done with it."""
 
-    def __init__(self, url: str, statements: Statements, clock: Clock | None = None) -> None:
-        self._url, self.statements = url, statements
+
+class Connections:
+    """Runs statements on whichever connection is free.
+
+    A standby that took the place of its primary may lack what was written last, and so may a restored database. Either
+    begins a new timeline: each new connection is asked for its timeline, because what this process remembers holds only
+    on the one where it was learned.
+    """
+
+    def __init__(
+        self, url: str, statements: Statements, clock: Clock | None = None, replaced: Replaced | None = None
+    ) -> None:
+        self._url, self.statements, self._replaced = url, statements, replaced
+        self._timeline: str | None = None
+        self._greeting = asyncio.Lock()
         self._clock = clock if isinstance(clock, SystemClock) else None  # one that a test turns follows nobody
         self.name = without_password(url)
         self._pool: Any = None
@@ -72,6 +87,7 @@ class Connections:
             command_timeout=STATEMENT_TIMEOUT,
             timeout=ACQUIRE_TIMEOUT,
             target_session_attrs="read-write",
+            init=self._greet,
             reset=_leave_as_is,
             statement_cache_size=500,
             max_cached_statement_lifetime=0,
@@ -79,6 +95,19 @@ class Connections:
         )
         async with self.transaction():
             pass  # connects, so that a wrong URL is told here
+
+    async def _greet(self, connection: Any) -> None:
+        """See whether this is the server it was, or one that follows it."""
+        timeline = await _timeline(connection)
+        async with self._greeting:
+            if timeline is not None and self._timeline is not None and timeline != self._timeline:
+                _logger.warning(
+                    "the database %s was replaced by a standby or a backup; what this process knows of it is read anew",
+                    self.name,
+                )
+                if self._replaced is not None:
+                    await self._replaced(connection)
+            self._timeline = timeline or self._timeline
 
     async def close(self) -> None:
         """Let go. What is still under way on the server ends there, as after a crash."""
@@ -99,7 +128,7 @@ class Connections:
         pool = self._pool
         if pool is None:
             raise TransientError(f"the database {self.name} is not open")
-        values = statement.values(given)
+        values, timeline = statement.values(given), self._timeline
         try:
             connection = await self._take(pool)
         except TimeoutError as error:
@@ -107,6 +136,9 @@ class Connections:
         except Exception as error:
             raise self.explain(error) from error
         try:
+            if timeline != self._timeline:
+                await pool.release(connection)
+                raise TransientError(f"{self.name} was replaced meanwhile")  # it may go by what holds no more
             try:
                 rows = await connection.fetch(statement.sql, *values)
             except BaseException as error:
@@ -178,6 +210,14 @@ class Connections:
             return TookTooLong(f"{self.name}: {said}")
         # Whatever else it is, the outcome may be unknown; a connection that breaks has many ways to say so.
         return TransientError(f"{self.name}: {said}")
+
+
+async def _timeline(connection: Any) -> str | None:
+    """None: this server does not say, or can't."""
+    try:
+        return await connection.fetchval("SELECT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)")
+    except asyncpg.PostgresError:
+        return None
 
 
 async def _give_back(pool: Any, connection: Any, error: BaseException) -> None:

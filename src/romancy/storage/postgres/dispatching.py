@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from romancy.core.clock import stopwatch
 from romancy.core.history import pack_event
 from romancy.core.inputs import EVENT
 from romancy.core.matching import Filter, event_key
 from romancy.core.model import Event
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.shapes import UNINDEXED, Shapes
-from romancy.storage.protocol import Accept, Batch, Matched, Started
+from romancy.storage.protocol import Accept, Batch, Matched, Started, TookTooLong
 from romancy.storage.rows import matchable_data, to_event, triggered_id
 
 STALE = 2_000_000
 """Microseconds after which an event that nobody dispatched is taken to be left behind."""
+REST = 60.0
+"""Seconds before an event is swept up again whose dispatch takes too long."""
+_logger = logging.getLogger("romancy")
 
 
 @dataclass(slots=True)
@@ -44,6 +49,8 @@ class Dispatcher:
 
     def __init__(self, connections: Connections, shapes: Shapes) -> None:
         self._connections, self._shapes = connections, shapes
+        self._resting: dict[int, float] = {}
+        """Until when the sweep leaves an event alone."""
 
     async def dispatch(self, items: Sequence[tuple[int, Accept]], batch: Batch) -> Outcome:
         """Index events, leave hints for the waits they may fit, start what they start."""
@@ -98,10 +105,26 @@ class Dispatcher:
         if not rows:
             return None
         items: list[tuple[int, Accept]] = []
+        self._resting = {seq: until for seq, until in self._resting.items() if until > stopwatch()}
         for *values, unfit in rows:
             event = to_event(tuple(values))
-            items.append((event.seq, Accept(event, pack_event(event), json.loads(unfit))))
-        return await self.dispatch(items, Batch(worker, workflows, os.urandom(16), now))
+            if event.seq not in self._resting:
+                items.append((event.seq, Accept(event, pack_event(event), json.loads(unfit))))
+        return await self._sweep(items, Batch(worker, workflows, os.urandom(16), now)) if items else None
+
+    async def _sweep(self, items: Sequence[tuple[int, Accept]], batch: Batch) -> Outcome:
+        """Dispatch them all, or in halves; one that takes too long alone must not keep the others."""
+        try:
+            return await self.dispatch(items, batch)
+        except TookTooLong as error:
+            if len(items) == 1:
+                [(seq, item)] = items
+                self._resting[seq] = stopwatch() + REST
+                _logger.warning("event %r can't be dispatched (%s); tried again in %g s", item.event.id, error, REST)
+                raise
+        middle = len(items) // 2
+        first, second = await self._sweep(items[:middle], batch), await self._sweep(items[middle:], batch)
+        return Outcome(first.by_seq | second.by_seq, first.owners | second.owners, first.mine + second.mine)
 
 
 def _outcome(

@@ -99,7 +99,9 @@ class Listener:
 
     # --- the connection ---------------------------------------------------------------------------------------------
     async def _connect(self) -> None:
-        connection: Any = await asyncpg.connect(self._url, timeout=10, command_timeout=10, statement_cache_size=0)
+        connection: Any = await asyncpg.connect(
+            self._url, timeout=10, command_timeout=10, statement_cache_size=0, target_session_attrs="read-write"
+        )
         try:
             trouble = await self._trouble(connection)
             if trouble is not None:

@@ -25,6 +25,9 @@ class Looker:
         self._connections = connections
         self._settled: OrderedDict[tuple[str, int, bytes, str], int] = OrderedDict()
 
+    def forget(self) -> None:
+        self._settled.clear()
+
     async def look(self, asked: Collection[tuple[str, str | None]], worker: str, now: int) -> tuple[bool, list[Offer]]:
         """Whether the worker still is one, and the oldest event each wait may take, if the instance is its own."""
         given = {"instances": [i for i, _ in asked], "ops": [op for _, op in asked], "worker": worker, "at": now}

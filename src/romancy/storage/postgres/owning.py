@@ -27,6 +27,8 @@ class Owning:
         self._missing: dict[str, float] = {}
         self._held: set[int] = set()
         self._locks_read = float("-inf")
+        self._mine: set[str] = set()
+        """Workers of this process."""
 
     def _now(self) -> int | None:
         """None: the database's clock rules, whatever the workers' clocks say. A clock that a test turns is to rule."""
@@ -35,6 +37,7 @@ class Owning:
     # --- leases -----------------------------------------------------------------------------------------------------
     async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
         await self.announce(triggers, workflows)
+        self._mine.add(worker)
         session = await self._listener.hold(worker)
         try:
             await self._connections.do_timed(
@@ -46,7 +49,7 @@ class Owning:
                 now=self._now(),
             )
         except BaseException:
-            self._listener.drop(worker)
+            self.disown(worker)
             raise
 
     async def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
@@ -68,7 +71,18 @@ class Owning:
     async def release(self, worker: str) -> None:
         """Hand everything back at once, however much it is: others claim what they need when they need it."""
         await self._bury({worker: True}, [worker])
+        self.disown(worker)
+
+    def disown(self, worker: str) -> None:
+        self._mine.discard(worker)
         self._listener.drop(worker)
+
+    async def step_down(self, connection: Any) -> None:
+        """The workers of this process are no more, on the server that this connection leads to."""
+        mine = list(self._mine)
+        bury = self._connections.statements.get("bury")
+        given = {"workers": mine, "clean": [True] * len(mine), "lost": mine, "now": self._now()}
+        await connection.fetch(bury.sql, *bury.values(given))
 
     # --- the dead ---------------------------------------------------------------------------------------------------
     async def take_over(self, worker: str, known_dead: Sequence[str]) -> list[str]:

@@ -7,9 +7,9 @@ finds events by their keys alone.
 
 This process remembers two things. All shapes of a type, ready or not, decide which keys events get: this may be out of
 date, and `dispatch` compares it with the truth in its own statement. Ready shapes are those that waits rely on: a shape
-is remembered as ready only after the database has said so, and it never ceases to be ready. A worker that needs a shape
-that is not ready indexes the log itself: the worker that created the shape may still be at it, or may have died.
-Indexing twice does no harm.
+is remembered as ready only after the database has said so, and then it stays ready. A worker that needs a shape that is
+not ready indexes the log itself: the worker that created the shape may still be at it, or may have died. Indexing twice
+does no harm.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ class Shapes:
         self._ready: dict[tuple[str, str], int] = {}
         """By type and fields those that waits may rely on. Nothing is in here before it is true in the database."""
         self._warned: set[str] = set()
+
+    def forget(self) -> None:
+        self._known.clear()
+        self._triggers.clear()
+        self._ready.clear()
 
     def number(self, event_type: str, narrow: Filter) -> int:
         """The number of a filter's shape; 0 for no filter, -1 where it has no index that can be relied on."""

@@ -44,6 +44,11 @@ class BatchWriter:
         self.looker = Looker(connections)
         self.dispatcher = Dispatcher(connections, self.shapes)
 
+    def forget(self) -> None:
+        """What is remembered does not hold any more."""
+        self.shapes.forget()
+        self.looker.forget()
+
     async def apply(self, batch: Batch) -> Answer:
         if await self._append_one(batch):
             return Answer(commits=[True])
