@@ -135,10 +135,10 @@ class Connections:
             raise TransientError(f"no connection to {self.name} came free in {ACQUIRE_TIMEOUT:g} s") from error
         except Exception as error:
             raise self.explain(error) from error
+        if timeline != self._timeline:  # what it goes by may not hold any more
+            await _give_back(pool, connection, None)
+            raise TransientError(f"{self.name} was replaced meanwhile")
         try:
-            if timeline != self._timeline:
-                await pool.release(connection)
-                raise TransientError(f"{self.name} was replaced meanwhile")  # it may go by what holds no more
             try:
                 rows = await connection.fetch(statement.sql, *values)
             except BaseException as error:
@@ -215,17 +215,18 @@ class Connections:
 async def _timeline(connection: Any) -> str | None:
     """None: this server does not say, or can't."""
     try:
-        return await connection.fetchval("SELECT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)")
+        query = "SELECT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
+        return await connection.fetchval(query, timeout=ACQUIRE_TIMEOUT)
     except asyncpg.PostgresError:
         return None
 
 
-async def _give_back(pool: Any, connection: Any, error: BaseException) -> None:
+async def _give_back(pool: Any, connection: Any, error: BaseException | None) -> None:
     """After an error. Who was cancelled does not wait for a server that may not answer; and what happens here is no
 
     news beside the error itself.
     """
-    if not isinstance(error, Exception):
+    if error is not None and not isinstance(error, Exception):
         connection.terminate()
     with contextlib.suppress(*FAILED):
         await pool.release(connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import shlex
 from typing import Any
@@ -15,6 +16,10 @@ from romancy.storage.sql import migrations
 
 LIBRARY_VERSION = 1
 """The newest schema this library knows."""
+_LOCK_TIMEOUT = 1000
+"""Milliseconds to wait for a lock that workers hold."""
+_LONGEST_PAUSE = 10.0
+"""Seconds after which it is given up: somebody holds a lock for good."""
 
 
 async def migrate(connections: Connections, schema: str, *, create: bool = True) -> None:
@@ -31,12 +36,29 @@ async def migrate(connections: Connections, schema: str, *, create: bool = True)
                     f"`{_command(connections.name, schema)}` creates it"
                 )
             try:
-                async with connection.transaction():
-                    await bring_up_to_date(connection, schema)
+                await _undisturbed(connection, schema)
             except asyncpg.InsufficientPrivilegeError as error:
                 raise _not_allowed(connections.name, schema, found, error) from error
     except FAILED as error:
         raise connections.explain(error) from error
+
+
+async def _undisturbed(connection: Any, schema: str) -> None:
+    """Workers go on meanwhile: where a lock of theirs is in the way, step back and try again.
+
+    Waiting for it would hold up everybody who comes after, and may be a deadlock.
+    """
+    pause = 0.05
+    while True:
+        try:
+            async with connection.transaction():
+                await bring_up_to_date(connection, schema)
+                return
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            if pause > _LONGEST_PAUSE:
+                raise
+            await asyncio.sleep(pause)
+            pause *= 1.5
 
 
 def _not_allowed(place: str, schema: str, found: tuple[int, int] | None, error: Exception) -> StorageError:
@@ -58,6 +80,7 @@ async def bring_up_to_date(connection: Any, schema: str) -> None:
     await _check_server(connection)
     await connection.execute("SET LOCAL statement_timeout = 0")
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _lock_key(schema), timeout=600)
+    await connection.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT}")  # from here on workers are in the way
     await _migrate(connection, schema)
 
 

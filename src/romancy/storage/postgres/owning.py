@@ -153,7 +153,9 @@ class Owning:
         now = self._clock.now()
         instances = await self._connections.ask("prunable_instances", before=finished_before, limit=limit)
         if instances:
-            instances = await self._connections.do("prune_instances", ids=[id for (id,) in instances])
+            instances = await self._connections.do(
+                "prune_instances", ids=[id for (id,) in instances], before=finished_before
+            )
         await self._connections.do("forget_expired_data", at=now)
         events = await self._connections.ask("prunable_events", before=accepted_before, at=now, limit=limit)
         if events:

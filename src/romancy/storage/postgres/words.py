@@ -22,6 +22,7 @@ _HINTS = {
     "3D000": "there is no such database; create it first",
     "42501": "this user lacks a privilege; grant it, or migrate as a user who has it",
     "53100": "its disk is full; work goes on when there is room again",
+    "55P03": "somebody holds a lock that is in the way; pg_locks says who",
     "53300": "it has no connection to spare; raise max_connections, or use a pooler",
 }
 _UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)

@@ -247,23 +247,25 @@ INSERT INTO romancy.shapes (type, fields) VALUES (:type::text, :fields::text) ON
 -- name: shapes_of_types
 SELECT type, id, fields, ready FROM romancy.shapes WHERE type = ANY(:types::text[])
 -- name: unready_in_use
-SELECT s.type, s.id, s.fields FROM romancy.shapes s WHERE NOT s.ready
-  AND EXISTS (SELECT 1 FROM romancy.wait_keys y WHERE y.type = s.type AND y.shape = s.id OFFSET 0) ORDER BY s.id
+SELECT s.type, s.id, s.fields FROM romancy.shapes s CROSS JOIN LATERAL (SELECT 1 FROM romancy.wait_keys y
+  WHERE y.type = s.type AND y.shape = s.id ORDER BY y.key LIMIT 1) y WHERE NOT s.ready ORDER BY s.id
 -- Waits that are stored under a shape by now did not see all keys when they looked (only former versions store them that
 -- early): each gets a hint of the oldest event it may take, so that it is looked at again. A mark that was set meanwhile
 -- may have passed over events that had no key yet: it goes. Waits that come later look later, and see all keys.
 -- name: shape_is_ready
 WITH now_ready AS (UPDATE romancy.shapes SET ready = true WHERE id = :id::integer AND NOT ready RETURNING id, type),
-unmarked AS (DELETE FROM romancy.marks m USING now_ready s WHERE m.type = s.type AND m.shape = s.id)
+early AS MATERIALIZED (SELECT s.id AS shape, y.* FROM now_ready s CROSS JOIN LATERAL (SELECT y.type, y.key, y.instance, y.op
+  FROM romancy.wait_keys y WHERE y.type = s.type AND y.shape = s.id ORDER BY y.key, y.instance, y.op) y),
+unmarked AS (DELETE FROM romancy.marks m USING early y
+  WHERE m.instance = y.instance AND m.type = y.type AND m.shape = y.shape AND m.key = y.key)
 INSERT INTO romancy.deliveries (instance, event) SELECT DISTINCT k.instance, c.seq
-FROM now_ready s
-CROSS JOIN LATERAL (SELECT * FROM romancy.wait_keys y WHERE y.type = s.type AND y.shape = s.id OFFSET 0) y
+FROM early y
 CROSS JOIN LATERAL (SELECT w.instance, w.model, w.since, coalesce(w.born, i.born) AS born, i.trigger_xid, i.trigger_seq
-  FROM romancy.waits w JOIN romancy.instances i ON i.id = w.instance
+  FROM romancy.waits w CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE i.id = w.instance OFFSET 0) i
   WHERE w.instance = y.instance AND w.op = y.op AND i.status < 9 OFFSET 0) k
 CROSS JOIN LATERAL (SELECT x.seq FROM romancy.event_keys x CROSS JOIN LATERAL (SELECT 1 FROM romancy.events e
     WHERE e.seq = x.seq AND (e.target IS NULL OR e.target = k.instance) AND {free} OFFSET 0) e
-  WHERE x.shape = s.id AND x.key = y.key ORDER BY x.xid, x.seq LIMIT 1) c
+  WHERE x.shape = y.shape AND x.key = y.key ORDER BY x.xid, x.seq LIMIT 1) c
 ORDER BY 1, 2 ON CONFLICT DO NOTHING
 -- name: untargeted_of_type
 SELECT '' AS target, xid::text::bigint AS xid, seq, subject, source, data, attrs FROM romancy.events

@@ -146,18 +146,22 @@ DELETE FROM romancy.requests r USING romancy.requests x CROSS JOIN LATERAL
 WHERE r.id = x.id
 -- name: prunable_instances
 SELECT id FROM romancy.instances WHERE finished_at < :before::bigint ORDER BY finished_at LIMIT :limit::integer
+-- Asked again under the lock: another worker may have pruned it meanwhile, and its id may belong to a new instance.
+-- What another worker is pruning at the moment is left to it.
 -- name: prune_instances
-WITH h AS (DELETE FROM romancy.history WHERE instance = ANY(:ids::text[])),
-c AS (DELETE FROM romancy.consumed WHERE instance = ANY(:ids)),
-m AS (DELETE FROM romancy.marks WHERE instance = ANY(:ids)),
-f AS (DELETE FROM romancy.misfits WHERE instance = ANY(:ids)),
-a AS (DELETE FROM romancy.attempts WHERE instance = ANY(:ids)),
-w AS (DELETE FROM romancy.waits WHERE instance = ANY(:ids)),
-k AS (DELETE FROM romancy.wait_keys WHERE instance = ANY(:ids)),
-d AS (DELETE FROM romancy.deliveries WHERE instance = ANY(:ids)),
-r AS (DELETE FROM romancy.requests WHERE instance = ANY(:ids)),
-u AS (DELETE FROM romancy.unlooked WHERE instance = ANY(:ids))
-DELETE FROM romancy.instances i WHERE i.id = ANY(:ids) RETURNING i.id
+WITH gone AS MATERIALIZED (SELECT id FROM romancy.instances WHERE id = ANY(:ids::text[]) AND finished_at < :before::bigint
+  ORDER BY id FOR UPDATE SKIP LOCKED),
+h AS (DELETE FROM romancy.history WHERE instance IN (SELECT id FROM gone)),
+c AS (DELETE FROM romancy.consumed WHERE instance IN (SELECT id FROM gone)),
+m AS (DELETE FROM romancy.marks WHERE instance IN (SELECT id FROM gone)),
+f AS (DELETE FROM romancy.misfits WHERE instance IN (SELECT id FROM gone)),
+a AS (DELETE FROM romancy.attempts WHERE instance IN (SELECT id FROM gone)),
+w AS (DELETE FROM romancy.waits WHERE instance IN (SELECT id FROM gone)),
+k AS (DELETE FROM romancy.wait_keys WHERE instance IN (SELECT id FROM gone)),
+d AS (DELETE FROM romancy.deliveries WHERE instance IN (SELECT id FROM gone)),
+r AS (DELETE FROM romancy.requests WHERE instance IN (SELECT id FROM gone)),
+u AS (DELETE FROM romancy.unlooked WHERE instance IN (SELECT id FROM gone))
+DELETE FROM romancy.instances i WHERE i.id IN (SELECT id FROM gone) RETURNING i.id
 -- name: forget_expired_data
 UPDATE romancy.events e SET data = NULL WHERE expires_at < :at::bigint AND data IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq)
@@ -169,7 +173,9 @@ SELECT seq FROM romancy.events e WHERE accepted_at < :before::bigint
   AND NOT EXISTS (SELECT 1 FROM romancy.undispatched u WHERE u.event = e.seq)
 ORDER BY accepted_at LIMIT :limit::integer
 -- name: prune_events
-WITH gone AS (DELETE FROM romancy.events e WHERE e.seq = ANY(:seqs::bigint[])
+WITH old AS MATERIALIZED (SELECT seq FROM romancy.events WHERE seq = ANY(:seqs::bigint[])
+  ORDER BY seq FOR UPDATE SKIP LOCKED),
+gone AS (DELETE FROM romancy.events e WHERE e.seq IN (SELECT seq FROM old)
   AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq) RETURNING e.seq),
 k AS (DELETE FROM romancy.event_keys WHERE seq IN (SELECT seq FROM gone)),
 c AS (DELETE FROM romancy.consumed WHERE event IN (SELECT seq FROM gone))
