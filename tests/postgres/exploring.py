@@ -1,10 +1,10 @@
 """Every interleaving of statements, and deaths at every point: all that can happen, followed to its end.
 
 Actors stop before each statement. A move lets one of them go on to its next stop, or lets it die; any of them may die,
-also all of them, and also when it is through. Where the play says so, somebody does not die, or loses
-its connection and lives to hear of it. What can come after some moves depends on what the tables hold and on
-what each actor has been answered, which together is a *state*: two orders that lead to one state have the same future,
-and one of them is enough. So it is states that are gone through, thousands, instead of orders, of which there are
+also all of them, and also when it is through. Where the play says so, somebody may also lose its connection,
+and lives to hear of it. What can come after some moves depends on what the tables hold and on what each actor has been
+answered, which together is a *state*: two orders that lead to one state have the same future, and one of them is
+enough. So it is states that are gone through, thousands, instead of orders, of which there are
 billions. And as a statement sees the tables and its actor, but not what the others know, each is run once in all
 contents of the tables that it may meet; what it does beside other memories of the others is put together from that.
 Where nobody has a statement left, the play is played to this end, and says whether all is well.
@@ -164,7 +164,7 @@ class Search:
         """Who is over may still die: with it goes what it came to know."""
         alive = [(a.name, memory) for a, memory in zip(self._acting, state[1:], strict=True) if memory != _digest(DEAD)]
         going_on = [name for name, memory in alive if memory not in self._over]
-        dying = [name + DIES for name, _ in alive if name not in self._play.immortal]
+        dying = [name + DIES for name, _ in alive]
         return (
             going_on + dying + [name + how for name, memory in alive if memory in self._unhurt for how in (CUT, DEAF)]
         )

@@ -136,8 +136,6 @@ class Play(ABC):
     names: Sequence[str] = ("owner", "sender", "heir", "last")
     cast: Mapping[str, Actor]
     """New for every run."""
-    immortal: Sequence[str] = ()
-    """Those whose death is left to other plays."""
     fragile: Sequence[str] = ()
     """Those whose connection may be lost, once: at any statement, before it is run or after."""
 
