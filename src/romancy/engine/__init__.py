@@ -16,6 +16,8 @@ means somebody else wrote to the instance: it is dropped from memory and read ag
     activation.py   inbox -> code -> commit; pure
     scheduler.py    who is fed next, what follows a commit
     committer.py    one transaction after the other; outages, refusals
+    halves.py       a batch that is too much at once, in parts; pure
+    laggards.py     items that take too long even alone
     delivery.py     events on their way in, and whom their data fits
     activities.py   attempts in tasks and threads, retries, timeouts
     suspects.py     activities that were running when their worker died

@@ -1,4 +1,33 @@
-"""Databases: the protocol, and the backend a URL names."""
+"""Databases: the protocol, and the backend a URL names.
+
+What a process remembers of the database is either checked again in the statement that relies on it, or remembered only
+after it has become true for good. Everything else loses events sooner or later. This is all there is, and why each is
+safe; whoever adds to it adds a line.
+
+Checked again by the statement that relies on it:
+- instances in memory: every commit is refused unless owner and version are what they were when it was read; a plain one
+  also unless its entries are the next. Whatever takes an instance away raises its version;
+- the worker's own registration: the fence is part of every commit, claim, adoption and look;
+- shapes and triggers of an event type (PostgreSQL): `dispatch` compares them with the tables and does nothing if they
+  differ. SQLite reads them anew in every transaction, in which the log is also indexed for a new shape: nobody ever sees
+  a shape that is not ready;
+- which workers are dead: a session lock seen to be gone may be back by now. Then a live worker is fenced, and starts
+  afresh. What may be pruned, what may be handed to others: asked again by the delete, and by the commit;
+- offers, deliveries, notices, timers, balances: hints. The owner decides when it feeds them, and its commit is checked.
+
+True for good once it is remembered:
+- ready shapes (PostgreSQL): remembered after the database has said so, and never unready again;
+- the event before which a wait can't be offered anything any more, for marks: nothing older was under way or without
+  its keys in the snapshot that found it, and whatever comes later is newer;
+- results and endings: announced after the commit, and final.
+
+Wrong for a while at most: the offset of the database's clock (a lower bound, measured with every commit; a clock that
+is set makes timers early or late by as much), and prepared statements (the server refuses those that a migration broke,
+and the batch goes out again).
+
+All of this holds on one server and its history. Where a standby that was behind takes its place, everything is
+forgotten: `postgres/connection.py`.
+"""
 
 from __future__ import annotations
 
