@@ -63,6 +63,17 @@ async def test_since_now_takes_what_was_on_its_way(place: Place) -> None:
     assert await db.look("a", "me") == [("w", slow)]
 
 
+async def test_which_wait_is_served_first_does_not_depend_on_the_order_they_were_found_in(place: Place) -> None:
+    """Waits that reach back come first: a query plan, or a crash and another look, must not decide it otherwise."""
+    db = await place.worker("me")
+    await db.start("a", "me")
+    await db.step("a", "me", 0, opened=[db.wait("now", since="now"), db.wait("w")])
+    seq = (await db.send()).seq
+    for asked in ([("a", "now"), ("a", "w")], [("a", "w"), ("a", "now")], [("a", None)]):
+        found = [(offer.op, offer.event.seq) for offer in (await db.submit(db.batch("me", looks=asked))).offers]
+        assert found == [("w", seq), ("now", seq)], asked
+
+
 async def test_a_started_instance_hears_of_what_was_on_its_way_when_its_event_came(place: Place) -> None:
     db, raw = await place.worker("me"), await place.raw()
     await db.register("svc", triggers=[("placed", "wf", None)])

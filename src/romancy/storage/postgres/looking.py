@@ -104,11 +104,15 @@ class Looker:
 
 
 def _in_order(offers: list[Offer], asked: Collection[tuple[str, str | None]]) -> list[Offer]:
-    """As they were asked for; of one instance, first the waits that reach back to its beginning."""
-    turns = {look: n for n, look in enumerate(asked)}
+    """Instances as they were asked for; of each, first the waits that reach back to its beginning.
+
+    The waits of one instance are asked for in the order a query plan happened to find them in: that decides nothing.
+    """
+    turns: dict[str, int] = {}
+    for instance, _ in asked:
+        turns.setdefault(instance, len(turns))
 
     def turn(offer: Offer) -> tuple[int, bool, tuple[bytes, str], str]:
-        n = turns.get((offer.instance, offer.op), turns.get((offer.instance, None), 0))
-        return n, offer.group is None, offer.group or (b"", ""), offer.op
+        return turns[offer.instance], offer.group is None, offer.group or (b"", ""), offer.op
 
     return sorted(offers, key=turn)
