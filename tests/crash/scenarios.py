@@ -25,7 +25,7 @@ from romancy import (
     workflow,
 )
 from romancy.storage.rows import triggered_id
-from tests.crash.stage import Stage
+from tests.crash.stage import Stage, hanging
 
 Script = Callable[[Stage], Awaitable[None]]
 
@@ -102,7 +102,8 @@ async def charge(ctx: ActivityContext, card: str) -> str:
 
 @activity(timeout=5)
 async def hang(ctx: ActivityContext) -> None:
-    await asyncio.get_running_loop().create_future()
+    with hanging():
+        await asyncio.get_running_loop().create_future()
 
 
 @activity

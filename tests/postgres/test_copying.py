@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, TypeVar
-from unittest.mock import patch
 
 import pytest
 
@@ -29,7 +28,7 @@ from romancy.testing import Environment, ManualClock
 from tests import pg_server
 from tests.crash.faults import Fault, MortalStorage
 from tests.crash.scenarios import SCENARIOS, Scenario
-from tests.crash.stage import BEGINNING, RETRY, Stage
+from tests.crash.stage import BEGINNING, RETRY, PatientEnvironment, Stage
 from tests.postgres.conftest import Place
 from tests.storage.conftest import Database
 
@@ -91,11 +90,10 @@ async def journey(
     storage = app.storage = MortalStorage(here, faults)
     async with pg_server.schema() as schema:
         place = Place(schema, pg_server.url())
-        play = Journey(Environment(app, clock), storage, file, place, leave_at)
+        play = Journey(PatientEnvironment(app, clock), storage, file, place, leave_at)
         try:
-            with patch("romancy.testing.environment._PATIENCE", 0.02):
-                await app.start()
-                yield play
+            await app.start()
+            yield play
         finally:
             await app.crash()
             await play.storage.inner.close()
