@@ -360,21 +360,27 @@ class App:
     async def _accept(self, event: Event) -> Receipt:
         return to_receipt(await self.engine.accept(event))
 
-    async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> None:
-        """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up. Finished already: nothing."""
+    async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool:
+        """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up.
+
+        True if it was asked to stop, or is cancelled at once; false if it had ended already: nothing happens.
+        """
         check_lookup(instance_id)
         if not isinstance(reason, str | None) or not is_text(reason or ""):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"the reason for cancelling {instance_id!r} must be a text, got {reason!r}")
         answer = await self.engine.cancel(instance_id, reason)
         if answer.status is None:
             raise InstanceNotFound(instance_id=instance_id)
+        return answer.took
 
-    async def resume_workflow(self, instance_id: str) -> None:
-        """Try a blocked instance again, after its code was mended. Not blocked: nothing."""
+    async def resume_workflow(self, instance_id: str) -> bool:
+        """Try a blocked instance again, after you fixed its code. False if it is not blocked: nothing happens."""
         check_lookup(instance_id)
-        if await self.engine.storage.resume(instance_id) is None:
+        status = await self.engine.storage.resume(instance_id)
+        if status is None:
             raise InstanceNotFound(instance_id=instance_id)
         self.engine.kick()
+        return status == "blocked"
 
     # --- reading ----------------------------------------------------------------------------------------------------
     async def get_instance(self, instance_id: str) -> Instance:

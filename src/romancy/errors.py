@@ -77,7 +77,7 @@ class WorkflowBlocked(RomancyError):
     def __init__(self, message: str | None = None, *, instance_id: str = "", reason: str = "") -> None:
         super().__init__(
             message
-            or f"instance {instance_id!r} is blocked: {reason}; mend the code, then resume it "
+            or f"instance {instance_id!r} is blocked: {reason}; fix the code, then resume it "
             f"(app.resume_workflow({instance_id!r}))"
         )
         self.instance_id = instance_id

@@ -62,6 +62,6 @@ class WorkflowHandle(Generic[R_co]):
         """How it stands now."""
         return (await self._app.get_instance(self.instance_id)).status
 
-    async def cancel(self, reason: str | None = None) -> None:
-        """Ask it to stop; its code sees `asyncio.CancelledError` and may clean up."""
-        await self._app.cancel_workflow(self.instance_id, reason=reason)
+    async def cancel(self, reason: str | None = None) -> bool:
+        """Ask it to stop; its code sees `asyncio.CancelledError` and may clean up. False: it had ended already."""
+        return await self._app.cancel_workflow(self.instance_id, reason=reason)

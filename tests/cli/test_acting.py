@@ -121,7 +121,11 @@ def test_cancel(romancy, answered) -> None:
 
 
 @pytest.mark.usefixtures("database")
-def test_resume(romancy, answered) -> None:
+def test_resume(romancy, answered, refused) -> None:
     assert "will be tried again by a worker that has workflow 'turns'" in romancy("resume", "blocked").stdout
     assert answered("show", "blocked")["status"] == "running"
-    assert "not blocked; there is nothing to resume" in romancy("resume", "order-1").stdout
+    said = "romancy: instance 'order-1' is waiting_for_event, not blocked; there is nothing to resume"
+    assert refused("resume", "order-1", code=1).startswith(said)
+    assert "'blocked' is running, not blocked" in refused("resume", "blocked", code=1), "it was resumed just now"
+    assert "`romancy show done` has how it ended" in refused("resume", "done", code=1)
+    assert "no instance has the id 'nobody'" in refused("resume", "nobody", code=1)

@@ -388,7 +388,7 @@ async def test_code_that_left_its_history_is_blocked_and_resumes_when_mended(db:
             message = str(blocked.value)
             for part in ("'one'", "job", "recorded:", "echo:1", "the code:", "resume"):
                 assert part in message, message
-            await env.app.resume_workflow("one")  # still broken: blocked again, nothing lost
+            assert await env.app.resume_workflow("one") is True  # still broken: blocked again, nothing lost
             await env.settle()
             assert (await env.app.get_instance("one")).status == "blocked"
             await env.app.engine.storage.resume("one")  # for the next version
@@ -404,11 +404,11 @@ async def test_a_blocked_instance_can_be_cancelled(db: str) -> None:
     async with environment(database=db, workflows=[version(reordered)]) as env:
         await env.send_event("go", "test")
         assert (await env.app.get_instance("one")).status == "blocked"
-        await env.app.cancel_workflow("one", reason="hopeless")
+        assert await env.app.cancel_workflow("one", reason="hopeless") is True
         assert (await env.app.get_instance("one")).status == "cancelled"
         with pytest.raises(WorkflowCancelled, match="hopeless"):
             await env.app.handle("one").result(timeout=5)
-        await env.app.resume_workflow("one")
+        assert await env.app.resume_workflow("one") is False
         assert (await env.app.get_instance("one")).status == "cancelled"
         assert await env.waits() == []
 

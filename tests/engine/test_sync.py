@@ -114,8 +114,8 @@ def test_the_verbs(app: App) -> None:
     assert [instance.status for instance in app.list_instances(workflow="order").items] == ["completed"]
     assert [record.received_by for record in app.list_events(type="paid").items] == [(("order-1", "paid:1"),)]
     assert [e.kind for e in app.get_history("order-1")] == ["started", "event_received", "activity_completed"]
-    app.resume_workflow("order-1")
-    app.cancel_workflow("order-1")
+    assert app.resume_workflow("order-1") is False
+    assert app.cancel_workflow("order-1") is False
     assert handle.status() == "completed"
 
 
@@ -130,7 +130,7 @@ def test_errors_come_as_themselves(app: App) -> None:
     with pytest.raises(WorkflowFailed, match="nobody paid"):
         app.start_workflow(order, "ORD-3", timedelta(0)).result(timeout=10)
     handle = app.handle("order-1", order)
-    handle.cancel("no stock")
+    assert handle.cancel("no stock") is True
     with pytest.raises(WorkflowCancelled, match="no stock"):
         handle.result(timeout=10)
 

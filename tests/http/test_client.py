@@ -149,10 +149,11 @@ async def test_a_server_that_gives_no_receipts(serve: Any) -> None:
 
 async def test_cancel_and_resume_do_nothing_where_there_is_nothing_to_do(client: Client) -> None:
     handle = await client.start_workflow("pay", instance_id="p")
-    await client.resume_workflow("p")
-    await client.cancel_workflow("p", reason="changed")
+    assert await client.resume_workflow("p") is False
+    assert await client.cancel_workflow("p", reason="changed") is True
     await until(client, "p", "cancelled")
-    await client.cancel_workflow("p")
+    assert await client.cancel_workflow("p") is False
+    assert await handle.cancel() is False
     assert await handle.status() == "cancelled"
 
 

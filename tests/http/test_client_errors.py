@@ -140,7 +140,7 @@ async def test_a_blocked_instance(serve: Any) -> None:
     live.on_loop(live.app.start)
     async with Client(live.url) as client:
         await client.send_event("turned", "test")
-        with pytest.raises(WorkflowBlocked, match="mend the code") as caught:
+        with pytest.raises(WorkflowBlocked, match="fix the code") as caught:
             await client.handle("b").result(timeout=30)
         assert "before" in caught.value.reason
         name = "before"

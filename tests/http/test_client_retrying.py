@@ -89,7 +89,7 @@ async def test_cancelling_whose_answer_is_lost(live: Live) -> None:
     live.until("p", "waiting_for_event")
     with proxy(live.url, LOST) as between:
         async with Client(between.url) as client:
-            await client.cancel_workflow("p", reason="once")
+            assert await client.cancel_workflow("p", reason="once"), "the attempt whose answer was lost did it"
             live.until("p", "cancelled")
             assert (await client.get_instance("p")).error["message"] == "once"
 

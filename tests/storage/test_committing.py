@@ -197,6 +197,7 @@ async def test_requests_go_to_the_owner(db: Database) -> None:
     await db.start("free")
     answer = await db.commit(requests=[Request(id, CANCEL, b"why", db.now) for id in ("a", "free", "unknown")])
     assert [(r.status, r.owner) for r in answer.requests] == [("running", "me"), ("cancelled", None), (None, None)]
+    assert [r.took for r in answer.requests] == [True, True, False]
     [(number, instance, kind, reason)] = (await db.storage.mail("me", 10)).requests
     assert (number, instance, kind, reason) == (answer.requests[0].id, "a", CANCEL, b"why")
     await db.step("a", "me", 0, status="running", requests_done=[number])
@@ -207,7 +208,7 @@ async def test_a_request_to_the_finished_is_not_kept(db: Database) -> None:
     await db.start("a", "me")
     await db.step("a", "me", 0, status="completed")
     [answer] = (await db.commit(requests=[Request("a", CANCEL, b"", db.now)])).requests
-    assert (answer.status, answer.id) == ("completed", 0)
+    assert (answer.status, answer.id, answer.took) == ("completed", 0, False)
     assert await db.rows("SELECT * FROM requests") == []
 
 
@@ -216,9 +217,12 @@ async def test_a_blocked_instance_is_cancelled_where_it_stands_or_resumed(db: Da
         await db.waiting(id, "me")
         await db.step(id, "me", 1, status="blocked", error=b"{}", release=True)
     [answer] = (await db.commit(requests=[Request("a", CANCEL, b"", db.now)])).requests
-    assert answer.status == "cancelled"
+    assert (answer.status, answer.took) == ("cancelled", True)
+    [again] = (await db.commit(requests=[Request("a", CANCEL, b"", db.now + 1)])).requests
+    assert (again.status, again.took) == ("cancelled", False)
     assert [w.instance for w in await db.storage.waits()] == ["b"]
     assert await db.storage.resume("b") == "blocked"
+    assert await db.storage.resume("b") == "running", "another one resumed it"
     assert await db.storage.resume("unknown") is None
     assert list(await db.claim("me")) == ["b"]
     row = await db.storage.instance("a")

@@ -14,7 +14,7 @@ import click
 from romancy.api.workflow import Workflow
 from romancy.cli.arguments import TakesWords, by_annotation
 from romancy.cli.arguments import as_json as read_json
-from romancy.cli.failing import Refused
+from romancy.cli.failing import Failed, Refused
 from romancy.cli.loading import find_workflow, module_option
 from romancy.cli.place import Place
 from romancy.cli.screen import json_option, note, print_json
@@ -144,15 +144,13 @@ def receipt_line(receipt: Receipt, unjudged: int = 0) -> str:
 def cancel(id: str, reason: str | None, where: Where) -> None:
     """Cancel an instance; its code may clean up first."""
 
-    async def work(place: Place) -> tuple[Instance, Instance]:
-        before = await place.verbs.get_instance(id)
-        if before.status not in FINAL:
-            await place.verbs.cancel_workflow(id, reason=reason)
-        return before, await place.verbs.get_instance(id)
+    async def work(place: Place) -> tuple[bool, Instance]:
+        took = await place.verbs.cancel_workflow(id, reason=reason)
+        return took, await place.verbs.get_instance(id)
 
-    before, after = where.do(work)
-    if before.status in FINAL:
-        click.echo(f"instance {id!r} is {before.status} already; there is nothing to cancel")
+    took, after = where.do(work)
+    if not took:
+        click.echo(f"instance {id!r} is {after.status} already; there is nothing to cancel")
     elif after.status == "cancelled":
         click.echo(f"instance {id!r} is cancelled")
     else:
@@ -163,15 +161,23 @@ def cancel(id: str, reason: str | None, where: Where) -> None:
 @click.argument("id")
 @place_options
 def resume(id: str, where: Where) -> None:
-    """Try a blocked instance again, after its code was mended."""
+    """Try a blocked instance again, after you fixed its code.
 
-    async def work(place: Place) -> Instance:
-        before = await place.verbs.get_instance(id)
-        await place.verbs.resume_workflow(id)
-        return before
+    Exits with 1 if it is not blocked.
+    """
 
-    before = where.do(work)
-    if before.status == "blocked":
-        click.echo(f"instance {id!r} will be tried again by a worker that has workflow {before.workflow!r}")
-    else:
-        click.echo(f"instance {id!r} is {before.status}, not blocked; there is nothing to resume")
+    async def work(place: Place) -> tuple[bool, Instance]:
+        took = await place.verbs.resume_workflow(id)
+        return took, await place.verbs.get_instance(id)
+
+    took, after = where.do(work)
+    if not took:
+        raise Failed(f"instance {id!r} is {after.status}, not blocked; there is nothing to resume{_instead(after, id)}")
+    click.echo(f"instance {id!r} will be tried again by a worker that has workflow {after.workflow!r}")
+
+
+def _instead(instance: Instance, id: str) -> str:
+    """What may help with one that is not blocked."""
+    if instance.status in FINAL:
+        return f" (`romancy show {id}` has how it ended)"
+    return f" (`romancy why {id}` says what it waits for)"

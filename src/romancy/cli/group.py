@@ -33,7 +33,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "start": ("acting:start", "Start a workflow by name; a worker that has it runs it."),
         "send": ("acting:send", "Send an event."),
         "cancel": ("acting:cancel", "Cancel an instance; its code may clean up first."),
-        "resume": ("acting:resume", "Try a blocked instance again, after its code was mended."),
+        "resume": ("acting:resume", "Try a blocked instance again, after you fixed its code."),
     },
     "Move": {
         "migrate": ("moving:migrate", "Bring the schema of a database up to date."),

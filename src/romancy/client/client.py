@@ -201,17 +201,22 @@ class Client:
             return [Receipt() for _ in events]
         return answers.read(self.url, reply.content, lambda batch: [answers.to_receipt(r) for r in batch["events"]])
 
-    async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> None:
-        """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up. Finished already: nothing."""
+    async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool:
+        """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up.
+
+        True if it was asked to stop, or is cancelled at once; false if it had ended already: nothing happens.
+        """
         path = f"/cancel/{looked_up(instance_id)}"
         if not isinstance(reason, str | None) or not is_text(reason or ""):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"the reason for cancelling {instance_id!r} must be a text, got {reason!r}")
-        await self._post(path, {"reason": reason}, instance_id, accepts=(409,))
+        reply = await self._post(path, {"reason": reason}, instance_id, accepts=(409,))
+        # Cancelled already, after an attempt whose answer was lost: that attempt did it.
+        return reply.status != 409 or (reply.attempts > 1 and reply.content.get("status") == "cancelled")
 
-    async def resume_workflow(self, instance_id: str) -> None:
-        """Try a blocked instance again, after its code was mended. Not blocked: nothing."""
+    async def resume_workflow(self, instance_id: str) -> bool:
+        """Try a blocked instance again, after you fixed its code. False if it is not blocked: nothing happens."""
         path = f"/api/instances/{looked_up(instance_id)}/resume"
-        await self._ask(self._call("POST", path, About(instance_id), accepts=(409,)))
+        return (await self._ask(self._call("POST", path, About(instance_id), accepts=(409,)))).status != 409
 
     # --- reading ----------------------------------------------------------------------------------------------------
     async def get_instance(self, instance_id: str) -> Instance:

@@ -64,9 +64,9 @@ class RemoteHandle(Generic[R_co]):
         """How it stands now."""
         return (await self._client.get_instance(self.instance_id)).status
 
-    async def cancel(self, reason: str | None = None) -> None:
-        """Ask it to stop; its code sees `asyncio.CancelledError` and may clean up."""
-        await self._client.cancel_workflow(self.instance_id, reason=reason)
+    async def cancel(self, reason: str | None = None) -> bool:
+        """Ask it to stop; its code sees `asyncio.CancelledError` and may clean up. False: it had ended already."""
+        return await self._client.cancel_workflow(self.instance_id, reason=reason)
 
 
 _ENDS = frozenset({"completed", "failed", "cancelled", "blocked"})

@@ -11,7 +11,7 @@ import socket
 import ssl
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -46,10 +46,11 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """An accepted answer: its status and its JSON."""
+    """An accepted answer: its status and its JSON, and how often the request was made for it."""
 
     status: int
     content: Any
+    attempts: int = 1
 
 
 class _Again(Exception):
@@ -89,7 +90,7 @@ class Wire:
         while True:
             attempts += 1
             try:
-                return await self._attempt(call)
+                return replace(await self._attempt(call), attempts=attempts)
             except _Again as again:
                 rest = pause(attempts, again.wanted, patience - (stopwatch() - begun), random.random())
                 if rest is None:

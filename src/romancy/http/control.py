@@ -146,20 +146,22 @@ async def cancel(request: Request) -> Answer:
     if (before := await app.get_instance(id)).status in FINAL:
         raise _conflict(id, before.status, "is finished; there is nothing to cancel")
     unknown = "; whether it is cancelled is not known: ask again"
-    await request.intake.store(app.cancel_workflow(id, reason=request.body.reason), request.size, unknown)
+    took = await request.intake.store(app.cancel_workflow(id, reason=request.body.reason), request.size, unknown)
     after = await app.get_instance(id)
-    if after.status in FINAL and after.status != "cancelled":
+    if not took or (after.status in FINAL and after.status != "cancelled"):
         raise _conflict(id, after.status, "ended before it could be cancelled")
     return json_answer(200, {"instance_id": id, "status": after.status})
 
 
 async def resume(request: Request) -> Answer:
-    """Try a blocked instance again, after its code was mended. Not blocked: 409."""
+    """Try a blocked instance again, after you fixed its code. Not blocked: 409."""
     app, id = request.app, request.path["instance_id"]
-    if (before := await app.get_instance(id)).status != "blocked":
-        raise _conflict(id, before.status, "is not blocked; there is nothing to resume")
-    await request.intake.store(app.resume_workflow(id), 0, "; whether it is resumed is not known: ask again")
-    return json_answer(200, {"instance_id": id, "status": (await app.get_instance(id)).status})
+    unknown = "; whether it is resumed is not known: ask again"
+    took = await request.intake.store(app.resume_workflow(id), 0, unknown)
+    after = await app.get_instance(id)
+    if not took:
+        raise _conflict(id, after.status, "is not blocked; there is nothing to resume")
+    return json_answer(200, {"instance_id": id, "status": after.status})
 
 
 def _conflict(id: str, status: str, text: str) -> Refusal:

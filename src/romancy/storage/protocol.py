@@ -265,6 +265,8 @@ class RequestAnswer:
     status: Status | None
     owner: str | None
     id: int = 0
+    took: bool = False
+    """Whether the request was recorded or met at once; false if the instance had ended before."""
 
 
 @dataclass(slots=True)
@@ -447,7 +449,10 @@ class Storage(Protocol):
         """Own instances of these workflows that only wait and that nobody owns; returns how many."""
         ...
 
-    async def resume(self, instance: str) -> Status | None: ...
+    async def resume(self, instance: str) -> Status | None:
+        """The status it had: "blocked" if, and only if, this call resumed it; None: there is no such instance."""
+        ...
+
     async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int: ...
 
     async def mail(self, worker: str, limit: int) -> Mail: ...

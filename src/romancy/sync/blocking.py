@@ -111,9 +111,9 @@ class WorkflowHandle(Generic[R_co]):
         """How it stands now."""
         return self._owner.background.do(self._handle.status)
 
-    def cancel(self, reason: str | None = None) -> None:
-        """Ask it to stop; its code sees `asyncio.CancelledError` and may clean up."""
-        self._owner.background.do(self._handle.cancel, reason)
+    def cancel(self, reason: str | None = None) -> bool:
+        """Ask it to stop; its code sees `asyncio.CancelledError` and may clean up. False: it had ended already."""
+        return self._owner.background.do(self._handle.cancel, reason)
 
 
 class Blocking(ABC):
@@ -171,13 +171,16 @@ class Blocking(ABC):
         send = self._verbs.send_event
         return self.background.do(send, type, source, data, subject=subject, id=id, to=to, extensions=extensions)
 
-    def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> None:
-        """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up. Finished already: nothing."""
-        self.background.do(self._verbs.cancel_workflow, instance_id, reason=reason)
+    def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool:
+        """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up.
 
-    def resume_workflow(self, instance_id: str) -> None:
-        """Try a blocked instance again, after its code was mended. Not blocked: nothing."""
-        self.background.do(self._verbs.resume_workflow, instance_id)
+        True if it was asked to stop, or is cancelled at once; false if it had ended already: nothing happens.
+        """
+        return self.background.do(self._verbs.cancel_workflow, instance_id, reason=reason)
+
+    def resume_workflow(self, instance_id: str) -> bool:
+        """Try a blocked instance again, after you fixed its code. False if it is not blocked: nothing happens."""
+        return self.background.do(self._verbs.resume_workflow, instance_id)
 
     # --- reading -----------------------------------------------------------------------------------------------------
     def get_instance(self, instance_id: str) -> Instance:

@@ -182,11 +182,12 @@ class PostgresStorage:
         return await self._owning.adopt(worker, workflows, limit)
 
     async def resume(self, instance: str) -> Status | None:
-        row = await self._reading.instance(instance)
-        if row is not None:
-            await self._connections.do("resume_blocked", id=instance)
-            self._tell({None}, ended=False)
-        return None if row is None else row.status
+        while not await self._connections.do("resume_blocked", id=instance):
+            row = await self._reading.instance(instance)
+            if row is None or row.status != "blocked":
+                return None if row is None else row.status
+        self._tell({None}, ended=False)
+        return "blocked"
 
     async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int:
         await self._writer.shapes.finish(self._clock.now())

@@ -212,12 +212,13 @@ class BatchWriter:
         """Stored first, then looked whether it can be met at once: whoever claims the instance meanwhile finds it."""
         requests = list(batch.requests)
         instances = [_findable(request.instance) for request in requests]
-        await self._connections.do(
+        ats = [r.at for r in requests]
+        stored = await self._connections.do(
             "insert_requests",
             instances=instances,
             kinds=[r.kind for r in requests],
             payloads=[r.payload for r in requests],
-            ats=[r.at for r in requests],
+            ats=ats,
             token=batch.token,
             before=batch.asked,
         )
@@ -228,9 +229,10 @@ class BatchWriter:
             ats=[r.at for r in cancels],
             errors=[_reason(r) for r in cancels],
         )
-        rows = await self._connections.do("request_answers", instances=instances, token=batch.token, before=batch.asked)
-        found = {row["n"] - 1: row for row in rows}
-        answers = [_request_answer(found.get(n)) for n in range(len(requests))]
+        numbered = {"token": batch.token, "before": batch.asked}
+        rows = await self._connections.do("request_answers", instances=instances, ats=ats, **numbered)
+        found, taken = {row["n"] - 1: row for row in rows}, {n - batch.asked - 1 for (n,) in stored}
+        answers = [_request_answer(found.get(n), n in taken) for n in range(len(requests))]
         owners |= {answer.owner for answer in answers if answer.id}
         return answers
 
@@ -280,10 +282,11 @@ def _reason(request: Request) -> bytes:
     return Failure("CancelledError", request.payload.decode() or "cancelled").encode()
 
 
-def _request_answer(row: Any) -> RequestAnswer:
+def _request_answer(row: Any, is_stored: bool) -> RequestAnswer:
+    """`is_stored`: just now; one that an earlier submission stored is in the row."""
     if row is None:
         return RequestAnswer(None, None)
-    status = STATUS_NAMES.get(row["status"], "blocked")
+    status, took = STATUS_NAMES.get(row["status"], "blocked"), is_stored or row["took"]
     if row["status"] >= FIRST_FINAL:
-        return RequestAnswer(status, None)
-    return RequestAnswer(status, row["owner"], row["id"] or 0)
+        return RequestAnswer(status, None, took=took)
+    return RequestAnswer(status, row["owner"], row["id"] or 0, took)

@@ -381,7 +381,7 @@ SELECT x.instance, x.kind, x.payload, x.at, :token::bytea, x.n + :before::intege
 FROM unnest(:instances::text[], :kinds::smallint[], :payloads::bytea[], :ats::bigint[]) WITH ORDINALITY
   AS x(instance, kind, payload, at, n)
 CROSS JOIN LATERAL (SELECT status FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
-WHERE i.status < 10 ORDER BY x.n ON CONFLICT (token, n) DO NOTHING
+WHERE i.status < 10 ORDER BY x.n ON CONFLICT (token, n) DO NOTHING RETURNING n
 -- A blocked instance has no code that could clean up; one nobody ever ran has nothing to clean up.
 -- name: cancel_at_once
 WITH cancelled AS (UPDATE romancy.instances i SET status = 12, owner = NULL, version = version + 1, finished_at = x.at,
@@ -395,15 +395,17 @@ u AS (DELETE FROM romancy.unlooked WHERE instance IN (SELECT id FROM cancelled))
 k AS (DELETE FROM romancy.wait_keys WHERE instance IN (SELECT id FROM cancelled)),
 w AS (DELETE FROM romancy.waits WHERE instance IN (SELECT id FROM cancelled))
 SELECT id FROM cancelled
+-- An instance that ended at the very time of the request was cancelled by it, perhaps in an earlier submission.
 -- name: request_answers
-SELECT x.n, i.status, CASE WHEN o.id IS NULL THEN i.owner END AS owner, r.id
-FROM unnest(:instances::text[]) WITH ORDINALITY AS x(instance, n)
+SELECT x.n, i.status, CASE WHEN o.id IS NULL THEN i.owner END AS owner, r.id,
+  coalesce(r.id IS NOT NULL OR (i.status = 12 AND i.finished_at = x.at), false) AS took
+FROM unnest(:instances::text[], :ats::bigint[]) WITH ORDINALITY AS x(instance, at, n)
 CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
 LEFT JOIN romancy.requests r ON r.token = :token::bytea AND r.n = x.n + :before::integer
 LEFT JOIN romancy.orphans o ON o.id = i.owner
 -- name: resume_blocked
 UPDATE romancy.instances SET status = 1, owner = NULL, version = version + 1, error = NULL
-WHERE id = :id::text AND status = 9
+WHERE id = :id::text AND status = 9 RETURNING id
 
 -- The catalog: what people look at. Long values are cut short here, so that they are never sent. What is counted has an
 -- order, although it counts for nothing: without one the planner hopes to find enough by reading the table from its start.

@@ -298,10 +298,10 @@ class BatchWriter:
         if status >= FIRST_FINAL:
             return RequestAnswer(STATUS_NAMES.get(status, "blocked"), None)
         if request.kind == CANCEL and self._cancel_at_once(request):
-            return RequestAnswer("cancelled", None)
+            return RequestAnswer("cancelled", None, took=True)
         values = (request.instance, request.kind, request.payload, request.at)
         number = self._run(SQL["insert_request"], values).lastrowid
-        return RequestAnswer(STATUS_NAMES.get(status, "blocked"), owner, number or 0)
+        return RequestAnswer(STATUS_NAMES.get(status, "blocked"), owner, number or 0, took=True)
 
     def _cancel_at_once(self, request: Request) -> bool:
         """A blocked instance has no code that could clean up; one nobody ever ran has nothing to clean up."""
