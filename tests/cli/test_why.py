@@ -9,11 +9,12 @@ import socket
 import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from romancy import App
+from romancy import App, testing
 from romancy.cli.why import _attempt
 from romancy.core.failure import Failure
 from romancy.core.model import from_us
@@ -98,6 +99,38 @@ def test_an_event_that_expired(answered) -> None:
     assert near(answered, "order-1") == "it expired at 2020-01-01T00:00:00+00:00"
 
 
+def test_a_wait_without_a_timeout(romancy, folder: Path) -> None:
+    """Without one it waits for ever; inside `asyncio.timeout` it does not, although it has none of its own."""
+    (folder / "waits.py").write_text(
+        "import asyncio\n"
+        "from romancy import *\n"
+        "@workflow\n"
+        "async def alone(ctx: WorkflowContext) -> None:\n"
+        "    await wait_event(ctx, 'never')\n"
+        "@workflow\n"
+        "async def within(ctx: WorkflowContext) -> None:\n"
+        "    async with asyncio.timeout(3600):\n"
+        "        await wait_event(ctx, 'never')\n"
+        "@workflow\n"
+        "async def beside(ctx: WorkflowContext) -> None:\n"
+        "    await asyncio.gather(wait_event(ctx, 'never'), sleep(ctx, 3600))\n"
+    )
+    waits = importlib.import_module("waits")
+
+    async def begin() -> None:
+        async with testing.environment(workflows=[waits], database="romancy.db") as env:
+            for wf in (waits.alone, waits.within, waits.beside):
+                await env.start(wf.options(instance_id=wf.name))
+
+    asyncio.run(begin())
+    for id in ("alone", "beside"):
+        assert "until  for ever: it has no timeout\n" in romancy("why", id).stdout
+    text = romancy("why", "within").stdout
+    assert "for ever" not in text
+    ends = r"until  it has no timeout of its own; an asyncio\.timeout around it ends it earlier \(timer:1 ends 20"
+    assert re.search(ends, text), text
+
+
 def test_a_timer(romancy) -> None:
     text = romancy("why", "asleep").stdout
     assert "timer sleep:1" in text
@@ -176,6 +209,11 @@ def change(sql: str) -> None:
         ),
         (Attempt("a:1", 0, 0, crashes=2), False, "2 workers died while it ran; attempt 1 begins when a worker runs it"),
         (
+            Attempt("a:1", 0, 0, progress=b'{"done": 3}', started=True),
+            True,
+            'activity a:1: its last progress: {"done": 3}; attempt 1 is under way, or about to begin',
+        ),
+        (
             Attempt("a:1", 1, 0, crashes=1),
             True,
             "failed once (no reason is recorded), and 1 worker died while it ran; ",
@@ -190,8 +228,13 @@ def test_blocked_says_why_and_what_to_do(romancy) -> None:
     text = romancy("why", "blocked").stdout
     assert '  recorded: activity_completed charge:1 {"amount":1.0}' in text
     assert '  the code: activity charge:1 charge({"amount":2.0})' in text.replace("    the code", "  the code")
-    assert "romancy replay blocked --module MODULE" in text
-    assert "romancy resume blocked" in text
+    assert "fix the code, try it with `romancy replay blocked --module MODULE`, then `romancy resume blocked`" in text
+    assert "1 event that may fit has come; once it is resumed it looks at it" in text
+    assert "romancy worker" not in text, "no worker would run it"
+    change("INSERT INTO requests (instance, kind, payload, at) VALUES ('blocked', 1, '', 0)")
+    text = romancy("why", "blocked").stdout
+    assert "it was asked to stop; that happens once it is resumed" in text
+    assert "romancy worker" not in text
 
 
 def test_finished_ones_wait_for_nothing(romancy) -> None:

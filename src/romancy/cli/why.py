@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +17,7 @@ from romancy.cli.words import clean, error_line, one_line, place, plural, relati
 from romancy.core.failure import Failure
 from romancy.core.model import FINAL, from_us, to_us
 from romancy.nearness import Reason
-from romancy.records import HistoryEntry, Instance
+from romancy.records import HistoryEntry, Instance, Wait
 from romancy.running import runner_of
 from romancy.storage.protocol import Attempt
 
@@ -29,7 +30,7 @@ def why(id: str, where: Where, as_json: bool) -> None:
     """Say what an instance waits for, and which events came near."""
     standing = where.do(lambda place: place.standing(id))
     instance, inside, now = standing.instance, standing.inside, present()
-    said = [*_how(standing, now), *_pending(instance, inside, now)]
+    said = [*_how(standing, now), *_pending(instance, inside)]
     if as_json:
         head = {"instance_id": instance.instance_id, "workflow": instance.workflow, "status": instance.status}
         until = from_us(inside.worker.until) if inside and inside.worker else None
@@ -42,18 +43,22 @@ def why(id: str, where: Where, as_json: bool) -> None:
     screen.facts({**names, "status": instance.status})
     for line in said:
         screen.say(line)
+    timers = [reason.wait for reason in standing.reasons if _ASYNCIO_TIMER.match(reason.wait.wait_id)]
     for reason in standing.reasons:
-        _show(screen, reason, now)
+        _show(screen, reason, timers, now)
 
 
-def _show(screen: Screen, reason: Reason, now: datetime) -> None:
+_ASYNCIO_TIMER = re.compile(r"timer:\d+$")
+"""The ids of timers asyncio sets: `asyncio.timeout`, `wait_for`, `asyncio.sleep`. Those of `sleep(ctx, ...)` differ."""
+
+
+def _show(screen: Screen, reason: Reason, timers: Sequence[Wait], now: datetime) -> None:
     wait = reason.wait
-    due = "" if wait.due_at is None else when(wait.due_at, now)
     screen.heading(f"{wait.kind} {clean(wait.wait_id)}")
     facts = {
         "for": wanted(wait),
         "since": when(wait.since, now),
-        "until": due or ("for ever: it has no timeout" if wait.kind == "event" else ""),
+        "until": _until(wait, timers, now),
         "line": place(wait.location),
     }
     screen.facts({name: text for name, text in facts.items() if text})
@@ -66,6 +71,19 @@ def _show(screen: Screen, reason: Reason, now: datetime) -> None:
             screen.say(f"    {clean(said)}", "yellow")
     if wait.kind == "event" and not reason.near:
         screen.say("no event of this type has come, nor one like it")
+
+
+def _until(wait: Wait, timers: Sequence[Wait], now: datetime) -> str:
+    """When it ends. Which wait an `asyncio.timeout` is around is not recorded: say which there are."""
+    if wait.due_at is not None:
+        return when(wait.due_at, now)
+    if wait.kind != "event":
+        return ""
+    if not timers:
+        return "for ever: it has no timeout"
+    said = ", ".join(f"{timer.wait_id} ends {when(timer.due_at, now)}" for timer in timers[:3])
+    more = f" and {len(timers) - 3} more" if len(timers) > 3 else ""
+    return f"it has no timeout of its own; an asyncio.timeout around it ends it earlier ({said}{more})"
 
 
 def _wait(reason: Reason, now: datetime) -> dict[str, object]:
@@ -83,9 +101,9 @@ def _how(standing: Standing, now: datetime) -> list[str]:
         return [ended.rstrip(), *_failure(instance)]
     if instance.status == "blocked":
         return [
-            "it is blocked: its code can't go on from its history",
+            "it is blocked: it does nothing until you fix what is wrong and resume it",
             *(f"  {clean(line)}" for line in _message(instance.error).split("\n")),
-            f"mend the code, try it with `romancy replay {id} --module MODULE`, "
+            f"fix the code, try it with `romancy replay {id} --module MODULE`, "
             f"then `romancy resume {id}` (or `romancy cancel {id}`)",
         ]
     if instance.status in ("waiting_for_event", "waiting_for_timer"):
@@ -146,21 +164,24 @@ def _attempt(attempt: Attempt, alive: bool, now: datetime) -> str:
         next_one = f"attempt {attempt.n + 1} is under way, or about to begin"
     else:
         next_one = f"attempt {attempt.n + 1} begins when a worker runs it"
-    return f"activity {clean(attempt.op)}: {'; '.join(filter(None, (failed, next_one)))}"
+    reached = "" if attempt.progress is None else f"its last progress: {one_line(attempt.progress.decode(), 300)}"
+    return f"activity {clean(attempt.op)}: {'; '.join(filter(None, (failed, reached, next_one)))}"
 
 
 def _said(attempt: Attempt) -> str:
     return Failure.decode(attempt.error).message if attempt.error else "no reason is recorded"
 
 
-def _pending(instance: Instance, inside: Inside | None, now: datetime) -> list[str]:
-    """What others left for it that nobody has seen to, and who would have to if that is not said already."""
+def _pending(instance: Instance, inside: Inside | None) -> list[str]:
+    """What others left for it that no worker has seen to yet."""
     if inside is None:
         return []
-    said, n = list[str](), inside.deliveries
+    said, n, is_blocked = list[str](), inside.deliveries, instance.status == "blocked"
     if inside.is_cancelling:
-        said.append("it was asked to stop; no worker has seen to that yet")
+        seen_to = "that happens once it is resumed" if is_blocked else "no worker has seen to that yet"
+        said.append(f"it was asked to stop; {seen_to}")
     if n:
         have, them = ("has", "it") if n == 1 else ("have", "them")
-        said.append(f"{plural(n, 'event')} that may fit {have} come; no worker has looked at {them} yet")
-    return [*said, _runner(instance, inside, now)] if said and instance.status == "blocked" else said
+        looked = f"once it is resumed it looks at {them}" if is_blocked else f"no worker has looked at {them} yet"
+        said.append(f"{plural(n, 'event')} that may fit {have} come; {looked}")
+    return said
