@@ -106,7 +106,7 @@ class App:
         self._registry = Registry()
         self._hooks = (hooks,) if isinstance(hooks, HooksBase) else tuple(hooks)
         self._worker, self._state, self._durability = worker, state, durability
-        self._retry = check_policy(retry, "App") or RetryPolicy()
+        self._retry = RetryPolicy() if retry is None else check_policy(retry, "App") or RetryPolicy()
         if durability not in ("full", "normal"):
             raise ValueError(f'durability is "full" or "normal", not {durability!r}')
         self._max_activities, self._max_resident = max_activities, max_resident

@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
-from romancy import NO_RETRY, RetryPolicy, TerminalError
+from romancy import NO_RETRY, ActivityContext, RetryPolicy, TerminalError, activity
 
 SECOND = 1_000_000
+
+
+@activity
+async def charge(ctx: ActivityContext) -> None: ...
 
 
 def pauses(policy: RetryPolicy, count: int) -> list[float | None]:
@@ -16,10 +20,10 @@ def pauses(policy: RetryPolicy, count: int) -> list[float | None]:
     return [None if due is None else due / SECOND for due in dues]
 
 
-def test_the_default_is_five_attempts_doubling_from_a_second() -> None:
+def test_the_default_is_ten_attempts_over_about_four_minutes() -> None:
     policy = RetryPolicy(jitter=0)
-    assert pauses(policy, 6) == [1, 2, 4, 8, None, None]
-    assert RetryPolicy() == RetryPolicy(5, timedelta(seconds=1), 2.0, timedelta(seconds=60), 0.1, None, ())
+    assert pauses(policy, 11) == [1, 2, 4, 8, 16, 32, 60, 60, 60, None, None]
+    assert RetryPolicy() == RetryPolicy(10, timedelta(seconds=1), 2.0, timedelta(seconds=60), 0.1, None, ())
 
 
 def test_pauses_grow_up_to_the_maximum() -> None:
@@ -76,6 +80,28 @@ def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     (name,) = wrong
     with pytest.raises(ValueError, match=name):
         RetryPolicy(**wrong)
+
+
+def test_none_is_refused_where_it_could_mean_two_things() -> None:
+    """`retry=None` looks like "no retry", and used to be taken for "the default"."""
+    with pytest.raises(
+        TypeError, match=r"activity 'charge': retry=None could mean two things.*NO_RETRY.*leave retry out"
+    ):
+        charge.options(retry=None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"activity 'pay': retry=None could mean two things"):
+
+        @activity(retry=None)  # type: ignore[call-overload]
+        async def pay(ctx: ActivityContext) -> None: ...
+
+    with pytest.raises(TypeError, match="retry is a RetryPolicy"):
+        charge.options(retry=3)  # type: ignore[arg-type]
+
+
+def test_what_is_left_out_of_options_stays() -> None:
+    once = charge.options(retry=NO_RETRY)
+    assert once._retry is NO_RETRY
+    assert once.options(timeout=5)._retry is NO_RETRY
+    assert charge.options(timeout=5)._retry is None
 
 
 def test_a_policy_is_a_value() -> None:

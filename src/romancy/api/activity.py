@@ -10,7 +10,7 @@ from romancy.api.context import ActivityContext, WorkflowContext
 from romancy.core.model import Duration, duration_us
 from romancy.core.operations import ActivityCall
 from romancy.core.registry import ActivityDefinition
-from romancy.core.retry import RetryPolicy, check_policy
+from romancy.core.retry import UNSET, RetryPolicy, Unset, check_policy
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,16 +71,19 @@ class Activity(Generic[P, R_co]):
         self,
         *,
         activity_id: str | None = None,
-        retry: RetryPolicy | None = None,
+        retry: RetryPolicy | Unset = UNSET,
         timeout: Duration | None = None,
     ) -> Activity[P, R_co]:
-        """The same activity with other settings for one call: `await charge.options(timeout=5)(ctx, 42)`."""
+        """The same activity with other settings for one call: `await charge.options(timeout=5)(ctx, 42)`.
+
+        What is left out stays as it is. `retry=NO_RETRY` is a single attempt.
+        """
         us = None if timeout is None else duration_us(timeout, "timeout")
-        check_policy(retry, f"activity {self.name!r}")
+        given = check_policy(retry, f"activity {self.name!r}")
         return Activity(
             self.definition,
             activity_id if activity_id is not None else self._id,
-            retry or self._retry,
+            given or self._retry,
             self._timeout if us is None else us,
         )
 
@@ -100,7 +103,7 @@ def activity(fn: Callable[Concatenate[ActivityContext, P], R], /) -> Activity[P,
 def activity(
     *,
     name: str | None = None,
-    retry: RetryPolicy | None = None,
+    retry: RetryPolicy | Unset = UNSET,
     timeout: Duration | None = None,
     raises: Collection[type[Exception]] = (),
 ) -> _ActivityDecorator: ...
@@ -109,7 +112,7 @@ def activity(
     /,
     *,
     name: str | None = None,
-    retry: RetryPolicy | None = None,
+    retry: RetryPolicy | Unset = UNSET,
     timeout: Duration | None = None,
     raises: Collection[type[Exception]] = (),
 ) -> Any:
@@ -122,10 +125,10 @@ def activity(
         check_plain(fn, "activity")
         stored = name if name is not None else fn.__name__
         check_function(fn, "activity", stored)
-        check_policy(retry, f"activity {stored!r}")
+        policy = check_policy(retry, f"activity {stored!r}")
         answers = cast("tuple[type[Exception], ...]", (raises,) if isinstance(raises, type) else tuple(raises))
         us = None if timeout is None else duration_us(timeout, "timeout")
-        definition = ActivityDefinition(stored, fn, retry, us, answers)
+        definition = ActivityDefinition(stored, fn, policy, us, answers)
         definition.resolve_early()
         return Activity(definition)
 

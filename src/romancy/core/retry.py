@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum, auto
+from typing import Final
 
 from romancy.core.model import Duration, duration_us
 from romancy.errors import TerminalError
@@ -12,12 +14,14 @@ from romancy.errors import TerminalError
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """The default of every activity: five attempts, one second apart at first, doubling up to a minute.
+    """The default of every activity: ten attempts, one second apart at first, doubling up to a minute.
+
+    That is about four minutes: enough for a restart, a failover or a deployment on the other side.
 
     >>> RetryPolicy(max_attempts=3, initial=timedelta(milliseconds=100))
     """
 
-    max_attempts: int | None = 5
+    max_attempts: int | None = 10
     initial: Duration = timedelta(seconds=1)
     backoff: float = 2.0
     maximum: Duration = timedelta(seconds=60)
@@ -53,9 +57,28 @@ class RetryPolicy:
         return due
 
 
-def check_policy(retry: RetryPolicy | None, what: str) -> RetryPolicy | None:
-    """`retry=3` is what everybody writes first; say what is meant."""
-    if retry is not None and not isinstance(retry, RetryPolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
+class Unset(Enum):
+    """The type of `UNSET`, the default of parameters for which None would be ambiguous."""
+
+    UNSET = auto()
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset.UNSET
+
+
+def check_policy(retry: RetryPolicy | Unset | None, what: str) -> RetryPolicy | None:
+    """The policy that was given, or None if none was. `retry=3` is what everybody writes first; say what is meant."""
+    if retry is None:
+        raise TypeError(
+            f"{what}: retry=None could mean two things; "
+            "give retry=NO_RETRY for a single attempt, or leave retry out to keep the policy it has"
+        )
+    if isinstance(retry, Unset):
+        return None
+    if not isinstance(retry, RetryPolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{what}: retry is a RetryPolicy, e.g. RetryPolicy(max_attempts=3), not {retry!r}")
     return retry
 
