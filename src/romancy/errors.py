@@ -45,7 +45,7 @@ class ActivityTimeout(ActivityError, TimeoutError):
 
 
 class WorkflowFailed(RomancyError):
-    """The workflow ended with an error."""
+    """The workflow ended with an error. `traceback` is that of the error, from where it ran, and a note of this one."""
 
     def __init__(
         self,
@@ -60,6 +60,8 @@ class WorkflowFailed(RomancyError):
         self.instance_id = instance_id
         self.error_type = error_type
         self.traceback = traceback
+        if traceback:
+            self.add_note(f"Inside the workflow:\n{traceback.rstrip()}")
 
 
 class WorkflowCancelled(RomancyError):

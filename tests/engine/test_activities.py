@@ -4,6 +4,7 @@ import asyncio
 import enum
 import logging
 import threading
+import traceback
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -262,6 +263,45 @@ async def test_an_uncaught_activity_error_fails_the_workflow(env: Environment) -
     assert failed.value.instance_id == handle.instance_id
     instance = await env.app.get_instance(handle.instance_id)
     assert (instance.status, instance.error["type"]) == ("failed", "ActivityError")
+
+
+class Declined(Exception):
+    pass
+
+
+@pytest.mark.parametrize("error", [ValueError("no such card"), Declined("no money")], ids=repr)
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_failed_workflow_shows_where_its_activity_failed(
+    env: Environment, error: Exception, restarts: bool
+) -> None:
+    """The line in the activity and the line in the workflow that called it, live and after a replay."""
+
+    def deep_in_the_bank() -> None:
+        raise error
+
+    @activity(retry=NO_RETRY, raises=[Declined])
+    async def charge(ctx: ActivityContext) -> None:
+        deep_in_the_bank()
+
+    @workflow
+    async def pays_with_a_card(ctx: WorkflowContext) -> None:
+        try:
+            await charge(ctx)
+        finally:
+            if restarts:
+                await sleep(ctx, 1)
+
+    handle = await env.start(pays_with_a_card)
+    if restarts:
+        await env.restart()
+    with pytest.raises(WorkflowFailed) as failed:
+        await handle.result()
+    printed = "".join(traceback.format_exception(failed.value))
+    for text in (failed.value.traceback, printed):
+        assert "in deep_in_the_bank" in text
+        assert "in pays_with_a_card" in text
+        assert str(error) in text
+    assert "deep_in_the_bank" not in str(failed.value), "the message stays one line"
 
 
 @pytest.mark.parametrize("error", [TerminalError("stop"), ZeroDivisionError("no use")])

@@ -11,6 +11,8 @@ from typing import Any
 from romancy.errors import ActivityError, ActivityTimeout
 
 _TRACEBACK_LIMIT = 20_000
+_NOTE_LIMIT = 10_000
+"""Characters of an activity's traceback that go with the exception the workflow sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,17 @@ def _plain(value: Any) -> Any:
 
 
 def rebuild(failure: Failure, activity: str, raises: Collection[type[Exception]]) -> Exception:
-    """The exception workflow code sees: itself if the activity lists it, else `ActivityError`."""
+    """The exception workflow code sees: itself if the activity lists it, else `ActivityError`.
+
+    It brings the activity's traceback as a note: if it ends the workflow, that shows where it came from.
+    """
+    error = _rebuild(failure, activity, raises)
+    if failure.traceback:
+        error.add_note(f"Inside activity {activity!r}:\n{failure.traceback[-_NOTE_LIMIT:].rstrip()}")
+    return error
+
+
+def _rebuild(failure: Failure, activity: str, raises: Collection[type[Exception]]) -> Exception:
     base = next((t for t in raises if f"{t.__module__}.{t.__qualname__}" == failure.listed), None)
     if base is not None:
         answer = _as_itself(_find(base, failure.error_type), failure)
