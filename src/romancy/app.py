@@ -67,7 +67,8 @@ class App:
     ...     print(await handle.result())
 
     `database` is a path, `":memory:"` or a URL; default: the environment's ROMANCY_DATABASE, else ./romancy.db.
-    With `worker=False` it only starts, sends and reads. `durability="normal"` may lose the last moments in a power
+    With `worker=False` it only starts, sends and reads; `romancy worker shop:app` works for it all the same, in a
+    process of its own. `durability="normal"` may lose the last moments in a power
     failure (never in a crash of the process) and is faster on slow disks.
 
     On PostgreSQL, `schema` names where its tables are (default: the environment's ROMANCY_SCHEMA, else romancy), and
@@ -105,7 +106,8 @@ class App:
         self._face: Callable[[Any, Any, Any], Awaitable[None]] | None = None
         self._registry = Registry()
         self._hooks = (hooks,) if isinstance(hooks, HooksBase) else tuple(hooks)
-        self._worker, self._state, self._durability = worker, state, durability
+        self.works = worker  # `romancy worker` and `romancy run` work whatever it says here
+        self._state, self._durability = state, durability
         self._retry = RetryPolicy() if retry is None else check_policy(retry, "App") or RetryPolicy()
         if durability not in ("full", "normal"):
             raise ValueError(f'durability is "full" or "normal", not {durability!r}')
@@ -170,7 +172,7 @@ class App:
             storage,
             self.clock,
             self._registry,
-            worker=self._worker,
+            worker=self.works,
             hooks=self._hooks,
             retry=self._retry,
             state=self._state,
@@ -187,8 +189,8 @@ class App:
             if self._owns_storage:
                 await storage.close()
             raise
-        known = f"with {', '.join(self._registry.names) or 'no workflows'}" if self._worker else "without a worker"
-        on = "works on" if self._worker else "is open on"
+        known = f"with {', '.join(self._registry.names) or 'no workflows'}" if self.works else "without a worker"
+        on = "works on" if self.works else "is open on"
         _logger.info("romancy %s %s %s", on, shown(self.database, self.schema), known)
         return engine
 

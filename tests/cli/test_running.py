@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import signal
 import subprocess
@@ -83,8 +84,10 @@ def test_a_modules_app_gives_its_settings_and_database(romancy, refused, folder:
     assert (folder / "own.db").exists()
     romancy("run", "tiny:wf", "-d", "given.db")
     assert (folder / "given.db").exists()
-    (folder / "lazy.py").write_text("from tiny import wf\nfrom romancy import App\napp = App(worker=False)\n")
-    assert "worker=False" in refused("run", "lazy:wf", code=1)
+    (folder / "lazy.py").write_text(
+        "from tiny import wf\nfrom romancy import App\napp = App(state='lazy', worker=False)\n"
+    )
+    assert romancy("run", "lazy:wf", "-d", "lazy.db").stdout == "lazy\n", "it works all the same"
     (folder / "two.py").write_text("from tiny import app, wf\n")
     (folder / "three.py").write_text("from lazy import app as other\n")
     assert "several Apps" in refused("worker", "two", "three", code=1)
@@ -132,6 +135,26 @@ def test_a_worker_works_until_it_is_told_to_stop(romancy, folder: Path, number: 
         assert "Traceback" not in log
         assert " WARNING romancy: [fails f1] workflow fails failed" in log
         assert " INFO romancy: stopping: " in log
+
+
+def test_an_api_without_a_worker_and_a_worker_beside_it(folder: Path) -> None:
+    """Both use one module, whose App says worker=False; the worker works all the same."""
+    (folder / "split.py").write_text(
+        "from romancy import *\n"
+        "@workflow\nasync def wf(ctx: WorkflowContext, n: int) -> int:\n    return 2 * n\n"
+        "app = App('romancy.db', workflows=[wf], worker=False)\n"
+    )
+
+    async def start() -> None:
+        async with importlib.import_module("split").app as app:
+            assert not app.engine.is_worker
+            await app.start_workflow("wf", 4, instance_id="w1")
+
+    asyncio.run(start())
+    with process("worker", "split:app") as worker:
+        assert worker.stderr is not None
+        assert "romancy works on romancy.db with wf" in worker.stderr.readline()
+        assert asyncio.run(_result("w1")) == 8
 
 
 def test_an_interrupted_run_can_be_taken_up_again(romancy, folder: Path) -> None:

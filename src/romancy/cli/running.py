@@ -31,7 +31,7 @@ def run(target: str, words: tuple[str, ...], instance_id: str | None, database: 
 
     Each ARG is read by the annotation of its parameter: text, a number, a date, or JSON for models; `name=ARG` names
     the parameter. If MODULE defines one App, its settings are used (state, hooks), and its database unless another is
-    given.
+    given; it works even if that App says worker=False.
 
     \b
       romancy run shop:payment ORD-1 amount=12.50
@@ -40,6 +40,7 @@ def run(target: str, words: tuple[str, ...], instance_id: str | None, database: 
     args, kwargs = by_annotation(wf, words)
     log_to_stderr(logging.WARNING)
     app = settle(app_of(module), database, schema)
+    app.works = True
     register(app, module)
     id = check_id(instance_id) if instance_id is not None else new_id(app.clock.now())
     try:
@@ -50,7 +51,6 @@ def run(target: str, words: tuple[str, ...], instance_id: str | None, database: 
 
 
 async def _run(app: App, wf: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    _check_works(app)
     handle = await app.start_workflow(wf, *args, **kwargs)
     there = "" if handle.created else " (it was there already)"
     note(f"instance {handle.instance_id} on {shown(app.database, app.schema)}{there}")
@@ -67,6 +67,9 @@ def worker(targets: tuple[str, ...], database: str, schema: str | None) -> None:
 
     A MODULE that defines one App, or MODULE:APP, gives its settings and its database unless another is given; else
     every workflow in the modules is worked on. What is running when it stops is finished or handed back.
+
+    It works for an App(worker=False), too: an API process that only starts and sends, and workers beside it, can share
+    one module.
     """
     log_to_stderr(logging.INFO)
     split = [target.partition(":") for target in targets]
@@ -76,6 +79,7 @@ def worker(targets: tuple[str, ...], database: str, schema: str | None) -> None:
     if len(given) > 1:
         raise Failed("the modules define several Apps; start a worker for each, or name one as MODULE:APP")
     app = settle(given[0] if given else None, database, schema)
+    app.works = True
     register(app, *modules)
     if not app.workflows:
         raise Failed(f"there is no workflow in {', '.join(targets)}; is @workflow missing?")
@@ -84,12 +88,6 @@ def worker(targets: tuple[str, ...], database: str, schema: str | None) -> None:
 
 async def _work(app: App) -> None:
     """Until a signal comes; a second one is not waited for."""
-    _check_works(app)
     stopped = asyncio.Event()
     on_first_signal(stopped.set)
     await stopped.wait()
-
-
-def _check_works(app: App) -> None:
-    if not app.engine.is_worker:
-        raise Failed("the App says worker=False, so nothing would run; define one that works, or name it MODULE:APP")
