@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import select
+import os
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +29,7 @@ from romancy.cli.words import clean, one_line, relative, wanted
 from romancy.core.model import Status
 from romancy.options import SCOPES
 from romancy.records import Wait
+from romancy.signals import on_first_signal
 from romancy.viewer.catalog import CAP, Catalog
 from romancy.viewer.catalog import Group as WaitGroup
 from romancy.viewer.words import STATUS_WORDS, count
@@ -132,33 +133,50 @@ async def _glance(app: App) -> Glance:
 
 
 async def _watch(app: App, console: Console, every: float) -> None:
-    with _keys(), Live(console=console, screen=True, auto_refresh=False) as screen:
-        while True:
-            screen.update(_drawn(await _glance(app), console.width), refresh=True)
-            if not sys.stdin.isatty():
-                await asyncio.sleep(every)
-            elif await asyncio.to_thread(_asked_to_stop, every):
-                return
+    """Until a key or a signal ends it, whatever it is doing then."""
+    stopped = asyncio.Event()
+    on_first_signal(stopped.set)
+    with _keys(stopped.set), Live(console=console, screen=True, auto_refresh=False) as screen:
+        watching = asyncio.ensure_future(_repeat(app, console, screen, every))
+        stopping = asyncio.ensure_future(stopped.wait())
+        await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (watching, stopping):
+            task.cancel()
+        await asyncio.wait({watching, stopping})
+    if not watching.cancelled():
+        watching.result()
 
 
-def _asked_to_stop(within: float) -> bool:
-    """Waits for a key that long."""
-    ready, _, _ = select.select([sys.stdin], [], [], within)
-    return bool(ready) and sys.stdin.read(1) in ("q", "Q", "\x03", "\x04", "")
+async def _repeat(app: App, console: Console, screen: Live, every: float) -> None:
+    while True:
+        screen.update(_drawn(await _glance(app), console.width), refresh=True)
+        await asyncio.sleep(every)
 
 
 @contextmanager
-def _keys() -> Generator[None]:
-    """Keys arrive as they are pressed, and are not shown; Ctrl-C is one of them."""
+def _keys(stop: Callable[[], None]) -> Generator[None]:
+    """Keys arrive as they are pressed, and are not shown. No thread waits for them: it would outlive the command."""
     if termios is None or tty is None or not sys.stdin.isatty():
         yield
         return
-    before = termios.tcgetattr(sys.stdin)
+    loop, terminal = asyncio.get_running_loop(), sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+
+    def pressed() -> None:
+        keys = os.read(terminal, 1024)
+        if not keys or set(keys.lower()) & set(b"q\x03\x04"):  # nothing at all: the terminal is gone
+            stop()
+
     try:
-        tty.setcbreak(sys.stdin)
+        tty.setcbreak(terminal)
+        mode = termios.tcgetattr(terminal)
+        mode[6][termios.VMIN] = 0  # never wait: a signal may have thrown away what was pressed
+        termios.tcsetattr(terminal, termios.TCSADRAIN, mode)
+        loop.add_reader(terminal, pressed)
         yield
     finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+        loop.remove_reader(terminal)
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 def _drawn(glance: Glance, room: int) -> Group:
