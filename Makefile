@@ -1,4 +1,5 @@
-# `make` lists the targets. Everything lives in .venv; nothing else on the machine is touched.
+# `make` lists the targets. Everything lives in .venv, with one exception: `make test`, run as root where there is no
+# chromium, installs Debian's package for the browser tests. `make test BROWSER=no` leaves the machine alone.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -36,23 +37,33 @@ setup: $(STAMP) ## Create or refresh .venv (with uv when present, else venv and 
 demo: $(STAMP) ## See Romancy at work (ARGS=--once: run through and exit)
 	@$(BIN)/romancy demo $(ARGS)
 
-test: $(STAMP) .browser ## Run the tests (ARGS="-k name")
-	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile)
+test: $(STAMP) .browser ## Run the tests (ARGS="-k name"; BROWSER=no: no browser tests, and no chromium is installed)
+	@ROMANCY_TEST_BROWSER=$(BROWSER) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile)
 
 test-python: ## Run the tests on another Python (VERSION=3.14)
 	@scripts/test-python $(or $(VERSION),$(error Which one? make test-python VERSION=3.14)) $(ARGS)
 
-# The viewer is tested in a real browser: Debian's, installed if that may be done here.
+# The viewer is tested in a real browser: Debian's, installed if that may be done here. CI must have it.
+BROWSER ?= yes
+FIND_BROWSER := command -v chromium || command -v chromium-browser || command -v google-chrome
+
 .PHONY: .browser
 .browser:
-	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 && exit 0; \
+	@{ $(FIND_BROWSER); } >/dev/null 2>&1 && [ "$(BROWSER)" != no ] && exit 0; \
+	if [ "$(BROWSER)" = no ]; then \
+		[ "$$CI" != true ] || { echo 'BROWSER=no is not for CI, which must run the browser tests.' >&2; exit 1; }; \
+		echo 'BROWSER=no: the browser tests are skipped, and nothing is installed.'; \
+		exit 0; \
+	fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
-		echo 'Installing chromium for the browser tests ...'; \
+		echo 'No chromium: installing it on this machine, as root, with apt-get (not wanted: make test BROWSER=no) ...'; \
 		export DEBIAN_FRONTEND=noninteractive; \
 		apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1 \
 			|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1; \
 	fi; \
-	command -v chromium >/dev/null 2>&1 || echo 'No chromium: the browser tests are skipped (apt-get install chromium).'
+	{ $(FIND_BROWSER); } >/dev/null 2>&1 && exit 0; \
+	[ "$$CI" != true ] || { echo 'No chromium, and CI must run the browser tests (apt-get install chromium).' >&2; exit 1; }; \
+	echo 'No chromium: the browser tests are skipped (apt-get install chromium).'
 
 check: $(STAMP) ## Check format, lint, types and layers
 	@$(BIN)/ruff format --check . || { echo 'Run `make format`.' >&2; exit 1; }

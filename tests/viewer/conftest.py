@@ -230,6 +230,8 @@ def blocked(serve: Callable[..., Live], monkeypatch: pytest.MonkeyPatch) -> Live
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One a module: while it is open, an event loop runs in this thread, and no async test can."""
+    if os.environ.get("ROMANCY_TEST_BROWSER") == "no":
+        pytest.skip("ROMANCY_TEST_BROWSER=no")
     if CHROMIUM is None:
         text = "no chromium found: install Debian's package `chromium` to test the viewer in a browser"
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(text)
