@@ -37,7 +37,7 @@ async def kinds(env: Environment, instance_id: str) -> list[str]:
 
 async def until(condition: Callable[[], object]) -> None:
     """Let everybody else run until something is true."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - what is waited for belongs to others
             await asyncio.sleep(0)
 

@@ -19,6 +19,7 @@ from romancy.storage.protocol import TransientError
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.sqlite.connection import LIBRARY_VERSION
 from romancy.testing import ManualClock
+from tests.engine.helpers import until
 from tests.storage.conftest import Database
 
 
@@ -226,8 +227,8 @@ async def test_an_app_waits_for_room_and_goes_on(path: Path, caplog: pytest.LogC
         with caplog.at_level(logging.WARNING, "romancy"):
             sending = [asyncio.create_task(app.send_event("fill", "test", "x" * 9000, id=f"f{n}")) for n in range(5)]
             sending.append(asyncio.create_task(app.send_event("go", "test", id="e")))
-            done, _ = await asyncio.wait(sending, timeout=0.12)
-            assert not done, "acknowledged, and not stored"
+            await until(lambda: app.engine.committer._pause >= 0.2)  # it has been tried three times
+            assert not any(send.done() for send in sending), "acknowledged, and not stored"
         assert "is full; work goes on when there is room again" in caplog.text
         assert caplog.text.count("can't be written") == 1, "an outage is told once, not at every attempt"
         await limit(storage, None)
@@ -246,9 +247,8 @@ async def test_a_locked_file_is_waited_for(
             outsider.execute("BEGIN IMMEDIATE")
             with caplog.at_level(logging.WARNING, "romancy"):
                 sending = asyncio.create_task(app.send_event("go", "test", id="e"))
-                done, _ = await asyncio.wait([sending], timeout=0.2)
-            assert not done
-            assert "locked by another program" in caplog.text
+                await until(lambda: "locked by another program" in caplog.text)
+            assert not sending.done()
             outsider.execute("ROLLBACK")
         assert (await sending).delivered == 1
         assert await handle.result(5) == "e"
