@@ -183,6 +183,15 @@ async def test_since_a_time_reaches_behind_the_instance_but_not_behind_the_time(
     assert offers(await db.take("a", "me", 2, seqs[1], following, opened=[beginning])) == [("a", "w3", seqs[0])]
 
 
+async def test_an_event_stored_late_hides_none_that_a_wait_since_a_time_may_take(db: Database) -> None:
+    """Two processes accept at the same time: what was stamped first may be stored last, after an outage."""
+    moment = db.now
+    wanted = (await db.send(accepted_at=moment + SECOND)).seq
+    await db.send(accepted_at=moment - SECOND)
+    await db.start("a", "me")
+    assert offers(await db.step("a", "me", 0, opened=[db.wait(since=moment)])) == [("a", "w", wanted)]
+
+
 async def test_an_expired_event_is_kept_but_not_delivered(db: Database) -> None:
     await db.start("a", "me")
     short = (await db.send(expires_at=db.now + SECOND)).seq

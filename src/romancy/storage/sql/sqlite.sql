@@ -129,8 +129,11 @@ WHERE e.type = ? AND (e.target IS NULL OR e.target = ?) AND e.seq > ? AND (e.exp
 ORDER BY e.seq
 -- name: event
 SELECT seq, source, id, type, subject, time, target, attrs, data, accepted_at, expires_at FROM events WHERE seq = ?
--- name: accepted_before
-SELECT coalesce(max(seq), 0) FROM (SELECT seq FROM events WHERE accepted_at < ? ORDER BY accepted_at DESC LIMIT 1000)
+-- The last event before those accepted since a time. Processes store at the same time, so what was accepted a little
+-- earlier may be stored later; it counts, too. A limit, since a time may be long ago.
+-- name: last_before
+SELECT coalesce(min(seq) - 1, (SELECT coalesce(max(seq), 0) FROM events))
+FROM (SELECT seq FROM events WHERE accepted_at >= ? ORDER BY accepted_at LIMIT 1000)
 
 -- name: insert_request
 INSERT INTO requests (instance, kind, payload, at) VALUES (?, ?, ?, ?)

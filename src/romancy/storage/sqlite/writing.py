@@ -232,7 +232,7 @@ class BatchWriter:
         if since == "now":
             since = self._horizon()
         elif since is not None:
-            since = self._run(SQL["accepted_before"], (since,)).fetchone()[0]
+            since = self._run(SQL["last_before"], (since,)).fetchone()[0]
         values = (instance, wait.op, wait.due, since, wait.model, wait.spec, wait.location, wait.created_at)
         self._run(SQL["insert_wait"], values)
         for event_type in wait.types:
