@@ -16,6 +16,7 @@ from romancy import (
     InstanceNotFound,
     RetryPolicy,
     WorkflowContext,
+    WorkflowFailed,
     activity,
     sleep,
     wait_event,
@@ -38,6 +39,47 @@ async def quick(ctx: WorkflowContext, n: int) -> int:
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
+async def test_a_timeout_that_cannot_be_confirmed_yet_is_not_read_again_and_again(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is full and the database takes nothing: a wait whose time has come stays until it was looked for."""
+    forever = asyncio.Event()
+
+    @activity
+    async def busy(ctx: ActivityContext) -> None:
+        await forever.wait()
+
+    @workflow
+    async def working(ctx: WorkflowContext) -> None:
+        await busy(ctx)
+
+    @workflow
+    async def waiting(ctx: WorkflowContext) -> None:
+        await wait_event(ctx, "go", timeout=0.3)
+
+    async with App(db, workflows=[working, waiting], max_resident=1) as app:
+        storage, residents = app.engine.storage, app.engine.scheduler.residents
+        handle = await app.start_workflow(waiting.options(instance_id="waiting"))
+        await until(lambda: "waiting" in residents and residents["waiting"].is_evictable)
+        await app.start_workflow(working)
+        await until(lambda: "waiting" not in residents)
+        held: list[Any] = []
+        loads: list[str] = []
+        commit, load = storage.commit, storage.load
+        monkeypatch.setattr(storage, "commit", lambda *batch: held.append(batch))
+        monkeypatch.setattr(storage, "load", lambda instance: loads.append(instance) or load(instance))
+        await until(lambda: held and not residents.loading)
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        assert loads == ["waiting"]
+        monkeypatch.undo()
+        for batch in held:
+            commit(*batch)
+        forever.set()
+        with pytest.raises(WorkflowFailed, match="WaitTimeout"):
+            await handle.result(timeout=10)
+
+
 async def test_with_room_for_two_everything_still_works() -> None:
     @activity
     async def echo(ctx: ActivityContext, n: int) -> int:

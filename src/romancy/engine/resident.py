@@ -121,6 +121,8 @@ class Resident:
     """What is offered to it is fed first, and often ends it; only then it is looked for more, with these hints."""
     consumed: Set[int] = frozenset()
     """Events taken in the last activation: an offer of one that was made before is void."""
+    confirming: int = 0
+    """Waits whose time has come and that are being looked for once more."""
 
     def __repr__(self) -> str:
         flags = " ".join(n for n in ("begun", "committing", "scheduled", "gone") if getattr(self, n))
@@ -129,7 +131,7 @@ class Resident:
     @property
     def is_evictable(self) -> bool:
         """Waiting, and nothing under way."""
-        idle = self.begun and not (self.committing or self.scheduled or self.inbox)
+        idle = self.begun and not (self.committing or self.scheduled or self.inbox or self.confirming)
         return idle and self.instance.status != "running"
 
 

@@ -267,8 +267,10 @@ class Scheduler:
     def _confirm_timeout(self, resident: Resident, op: str) -> None:
         """A tie goes to the event: look once for one that was accepted before the time ran out."""
         id = resident.instance.id
+        resident.confirming += 1  # it stays in memory: read again, it would only come here again, at once
 
         def looked() -> None:
+            resident.confirming -= 1
             offered = any(isinstance(i, EventOffered) for i in resident.inbox)
             # Another wait may take what was offered; then the time is still over, and there may be a further event.
             self.loader.wake(id, Due(op, again=True) if offered else TimedOut(op))
