@@ -30,6 +30,7 @@ class Accepted:
     transaction: int
     before: int
     """The highest seq of the steps before."""
+    subject: str | None = None
 
     def follows(self, other: Accepted) -> bool:
         """Whether it was accepted after the other one. Transactions of one step may have been under way together."""
@@ -112,6 +113,24 @@ class Act(Leaf):
         self.how = self.spec[1]
         self.open(self.path)
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether an attempt of it may fail with another to follow."""
+        return self.how in ("fail", "flaky", "hang", "thread_sends")
+
+    def succeed(self) -> None:
+        assert self.how not in _FAILURES, f"{self.run.id}: {self.op} can't have succeeded"
+        if self.how in ("sends", "thread_sends"):
+            self.run.sent.append((f"{self.run.id}/{self.op}", *self.spec[2:]))
+        self.fact(["ok", self.path])
+
+    def fail(self) -> None:
+        assert self.how in _FAILURES, f"{self.run.id}: {self.op} can't have failed"
+        self.fact([_FAILURES[self.how], self.path if self.how == "raises" else 2])
+
+
+_FAILURES = {"fail": "failed", "raises": "declined", "hang": "timed out"}
+
 
 class Clean(Act):
     """The activity of a `finally`."""
@@ -128,6 +147,7 @@ class Wait(Leaf):
         self.due = None if wait["timeout"] is None else self.run.at + int(wait["timeout"] * SECOND)
         self.opened_after = self.run.world.settled
         self.types, self.k, self.fitting, self.since = wait["types"], wait["where"], wait["model"], wait["since"]
+        self.subject, self.source = wait.get("subject"), wait.get("source")
         self.open(self.path)
         self.opened_step = self.run.step
 
@@ -138,17 +158,11 @@ class Wait(Leaf):
             return False
         if (self.k is not None and event.k != self.k) or (self.fitting and not event.fits):
             return False
+        if self.subject not in (None, event.subject) or self.source not in (None, event.source):
+            return False
         if self.due is not None and event.at > self.due:
             return False  # too late for this wait, even where the clock was set back meanwhile; it stays for the next
-        if self.since == "past":
-            return None if run.world.stepped_back else event.at >= run.born_at - PAST * SECOND
-        if event.seq <= run.born:
-            return False
-        if self.since == "now":
-            if event.seq <= self.opened_after:
-                return False
-            return None if event.seq <= run.world_at_step_end(self.opened_step) else True
-        return True
+        return run.reaches(self, event)
 
 
 class Sleep(Leaf):
@@ -156,6 +170,12 @@ class Sleep(Leaf):
 
     def start(self) -> None:
         self.due = self.run.at + int(self.spec[1] * SECOND)
+        self.open(self.path)
+
+
+class Until(Sleep):
+    def start(self) -> None:
+        self.due = self.run.born_at + int(self.spec[1] * SECOND)
         self.open(self.path)
 
 
@@ -354,6 +374,7 @@ _KINDS: dict[str, type[Node]] = {
     "wait": Wait,
     "sleep": Sleep,
     "asleep": AsyncSleep,
+    "until": Until,
     "send": Send,
     "seq": Seq,
     "loop": Loop,
@@ -397,7 +418,21 @@ class Run:
         del self.ops[op]
 
     def ended(self, value: Any) -> None:
-        self.status, self.output = ("cancelled" if self.cancelling else "completed"), value
+        fails = self.code.get("fails", False)
+        self.status = "cancelled" if self.cancelling else "failed" if fails else "completed"
+        self.output = None if fails else value
+
+    def reaches(self, wait: Wait, event: Accepted) -> bool | None:
+        """Whether a wait reaches back to an event that fits; None: it depends on what came first within one step."""
+        if wait.since == "past":
+            return None if self.world.stepped_back else event.at >= self.born_at - PAST * SECOND
+        if event.seq <= self.born:
+            return False
+        if wait.since == "now":
+            if event.seq <= wait.opened_after:
+                return False
+            return None if event.seq <= self.world_at_step_end(wait.opened_step) else True
+        return True
 
     def ended_cancelled(self) -> None:
         self.status, self.output = "cancelled", "swallowed" if self.code["swallow"] else None
@@ -441,13 +476,9 @@ class Run:
                 self._check_due(timer, entry)
                 timer.fact("slept")
             case "activity_completed":
-                act = self._leaf(entry, "activity")
-                assert act.how != "fail", f"{self.id}: {entry} can't have succeeded"
-                act.fact(["ok", act.path])
+                self._leaf(entry, "activity").succeed()
             case "activity_failed":
-                act = self._leaf(entry, "activity")
-                assert act.how == "fail", f"{self.id}: {entry} can't have failed"
-                act.fact(["failed", 2])
+                self._leaf(entry, "activity").fail()
             case _:
                 raise AssertionError(f"{self.id}: unknown {entry}")
 

@@ -2,15 +2,19 @@
 
 A node is `[name, ...]`; every leaf answers with a plain value, so that the whole output can be compared:
 
-    ["act", how]             an activity: "ok", "thread", "fail" (for good), "flaky" (twice, then ok)
-    ["wait", {...}]          types, where, model, since, timeout
-    ["sleep", s] ["asleep", s]   `sleep(ctx, ...)` and `asyncio.sleep`
+    ["act", how, ...]        an activity: "ok", "thread", "fail" (for good), "flaky" (twice, then ok), "raises" (an
+                             answer that is an exception), "hang" (until its timeout); "sends" and "thread_sends" take
+                             a type, a key and a target, and send when they succeed
+    ["wait", {...}]          types, where, model, since, timeout, and perhaps subject and source
+    ["sleep", s] ["asleep", s] ["until", s]   `sleep(ctx, ...)`, `asyncio.sleep`, `sleep_until` (from the start on)
     ["send", type, k, to]
     ["seq", [...]] ["loop", n, node]
     ["all", "gather" | "group", [...]]    all branches
     ["race", [...]]          the first branch; the others are cancelled
     ["limit", s, node]       `asyncio.timeout`
     ["finally", node]        an activity afterwards, also when cancelled
+
+A program is `{"body": node, "swallow": bool}`, with `"fails": True` if it raises in the end.
 """
 
 from __future__ import annotations
@@ -18,20 +22,24 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from hypothesis import strategies as st
 
 from romancy import (
     NO_RETRY,
+    Activity,
     ActivityContext,
     ActivityError,
+    ActivityTimeout,
+    ReceivedEvent,
     RetryPolicy,
     WaitTimeout,
     WorkflowContext,
     activity,
     send_event,
     sleep,
+    sleep_until,
     wait_event,
     workflow,
 )
@@ -51,46 +59,132 @@ class Fitting:
     n: int
 
 
+class Declined(Exception):
+    """An answer."""
+
+
+class Failed(Exception):
+    """How a program fails."""
+
+
+class Watch(Protocol):
+    """Whoever wants to know of attempts, and how long they are to take: the app's `state`, if it has one."""
+
+    def begins(self, ctx: ActivityContext) -> float:
+        """Seconds it takes."""
+        ...
+
+    def begins_in_thread(self, ctx: ActivityContext) -> None: ...
+
+
+async def _begin(ctx: ActivityContext) -> None:
+    watch: Watch | None = ctx.state
+    if watch is not None:
+        await asyncio.sleep(watch.begins(ctx))
+
+
+def _begin_in_thread(ctx: ActivityContext) -> None:
+    watch: Watch | None = ctx.state
+    if watch is not None:
+        watch.begins_in_thread(ctx)
+
+
 @activity
 async def plain(ctx: ActivityContext, path: str) -> str:
+    await _begin(ctx)
     return path
 
 
 @activity
 def in_thread(ctx: ActivityContext, path: str) -> str:
+    _begin_in_thread(ctx)
     return path
 
 
 @activity(retry=_TWICE)
 async def failing(ctx: ActivityContext, path: str) -> str:
+    await _begin(ctx)
     raise ValueError(path)
 
 
 @activity(retry=_PATIENT)
 async def flaky(ctx: ActivityContext, path: str) -> str:
+    await _begin(ctx)
     if ctx.attempt <= FLAKY_FAILS:
         raise ValueError(path)
     return path
 
 
-ACTIVITIES = {"ok": plain, "thread": in_thread, "fail": failing, "flaky": flaky}
+@activity(raises=[Declined])
+async def declining(ctx: ActivityContext, path: str) -> str:
+    await _begin(ctx)
+    raise Declined(path)
+
+
+@activity(retry=_TWICE, timeout=3)
+async def hanging(ctx: ActivityContext, path: str) -> str:
+    await _begin(ctx)
+    await asyncio.get_running_loop().create_future()
+    return path
+
+
+@activity
+async def sending(ctx: ActivityContext, path: str, type: str, k: int, to: str | None) -> str:
+    await _begin(ctx)
+    await send_event(ctx, type, "program", {"k": k, "n": 1}, id=ctx.idempotency_key, to=to)
+    return path
+
+
+@activity(retry=_PATIENT)
+def sending_in_thread(ctx: ActivityContext, path: str, type: str, k: int, to: str | None) -> str:
+    _begin_in_thread(ctx)
+    if ctx.attempt == 1:
+        ctx.send_event(type, "program", {"k": k, "n": 1}, id=f"{ctx.idempotency_key}/never")
+        raise ValueError(path)
+    ctx.send_event(type, "program", {"k": k, "n": 1}, id=ctx.idempotency_key, to=to)
+    return path
+
+
+ACTIVITIES: dict[str, Activity[..., str]] = {
+    "ok": plain,
+    "thread": in_thread,
+    "fail": failing,
+    "flaky": flaky,
+    "raises": declining,
+    "hang": hanging,
+    "sends": sending,
+    "thread_sends": sending_in_thread,
+}
 
 
 @workflow
 async def program(ctx: WorkflowContext, code: Any) -> Any:
+    return await _run_code(ctx, code)
+
+
+@workflow(on_event="go")
+async def reaction(ctx: WorkflowContext, event: ReceivedEvent[Any]) -> Any:
+    """A program that an event brings."""
+    return await _run_code(ctx, event.data["code"])
+
+
+async def _run_code(ctx: WorkflowContext, code: Any) -> Any:
     try:
-        return await _run(ctx, code["body"], "r", "r")
+        output = await _run(ctx, code["body"], "r", "r")
     except asyncio.CancelledError:
         if code["swallow"]:
             return "swallowed"
         raise
+    if code.get("fails"):
+        raise Failed("in the end")
+    return output
 
 
 async def _run(ctx: WorkflowContext, node: Any, path: str, trail: str) -> Any:
     """`path` names the node, `trail` also the rounds of the loops around it."""
     match node:
-        case ["act", how]:
-            return await _act(ctx, how, path)
+        case ["act", how, *arguments]:
+            return await _act(ctx, how, path, arguments)
         case ["wait", spec]:
             return await _wait(ctx, spec, path)
         case ["sleep", seconds]:
@@ -98,6 +192,9 @@ async def _run(ctx: WorkflowContext, node: Any, path: str, trail: str) -> Any:
             return "slept"
         case ["asleep", seconds]:
             await asyncio.sleep(seconds)
+            return "slept"
+        case ["until", seconds]:
+            await sleep_until(ctx, ctx.started_at + timedelta(seconds=seconds), timer_id=path)
             return "slept"
         case ["send", type, k, to]:
             await send_event(ctx, type, "program", {"k": k, "n": 1}, id=f"{ctx.instance_id}/{trail}", to=to)
@@ -124,9 +221,13 @@ async def _run(ctx: WorkflowContext, node: Any, path: str, trail: str) -> Any:
     raise AssertionError(f"no such node: {node!r}")
 
 
-async def _act(ctx: WorkflowContext, how: str, path: str) -> Any:
+async def _act(ctx: WorkflowContext, how: str, path: str, arguments: list[Any]) -> Any:
     try:
-        return ["ok", await ACTIVITIES[how].options(activity_id=path)(ctx, path)]
+        return ["ok", await ACTIVITIES[how].options(activity_id=path)(ctx, path, *arguments)]
+    except Declined as error:
+        return ["declined", *error.args]
+    except ActivityTimeout as error:
+        return ["timed out", error.attempts]
     except ActivityError as error:
         return ["failed", error.attempts]
 
@@ -137,7 +238,15 @@ async def _wait(ctx: WorkflowContext, spec: Any, path: str) -> Any:
     model = Fitting if spec["model"] else None
     try:
         event = await wait_event(
-            ctx, *spec["types"], where=where, model=model, since=since, timeout=spec["timeout"], wait_id=path
+            ctx,
+            *spec["types"],
+            where=where,
+            model=model,
+            since=since,
+            timeout=spec["timeout"],
+            wait_id=path,
+            subject=spec.get("subject"),
+            source=spec.get("source"),
         )
     except WaitTimeout:
         return "timeout"

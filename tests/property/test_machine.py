@@ -448,8 +448,8 @@ class Machine(RuleBasedStateMachine):
             run.begin()
         for entry in history[len(old) :]:
             if entry.kind == "attempt_failed":
-                how = getattr(run.ops.get(entry.operation), "how", None)
-                assert how in ("fail", "flaky"), f"{run.id}: {entry} can't have been tried"
+                act = run.ops.get(entry.operation)
+                assert getattr(act, "is_repeated", False), f"{run.id}: {entry} can't have been tried"
             elif entry.kind != "event_sent":
                 run.feed(entry, self.latest)
                 assert entry.raw.at <= self.latest, f"{run.id}: {entry} is from the future"

@@ -1,0 +1,553 @@
+"""The simulation: a few processes on one database in memory, callers, and everything that may go wrong, by one seed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from romancy import ActivityContext, App, InstanceExists, RomancyError
+from romancy.core.model import SECOND
+from romancy.engine.watchdog import Watchdog
+from romancy.errors import InstanceNotFound, StorageError
+from tests.crash.stage import LEFTOVERS
+from tests.property.programs import program, reaction
+from tests.soak.drawing import Drawing
+from tests.soak.faults import FaultyStorage, Nature, Neighbours
+from tests.soak.loop import VirtualClock, VirtualLoop, deterministic
+from tests.soak.oracle import Oracle, Span, Told, Violation
+from tests.soak.storage import InlineStorage, Journal
+
+PHASES = 2
+CHAOS = 14.0
+"""Virtual seconds of one phase."""
+CALM = 22.0
+"""Virtual seconds after which everything has come to rest: leases have ended, and strays were looked for."""
+PATIENCE = 120.0
+"""Virtual seconds for callers to get their answers once all is calm."""
+_EXPECTED = (
+    "the database can't be written",
+    "is blocked:",
+    "stopping with steps not stored",
+    "can't be handed back",
+    "Task was destroyed",
+)
+
+
+class Process:
+    """A place where an app runs, dies and is started again."""
+
+    def __init__(self, world: SimulatedWorld, number: int, *, worker: bool) -> None:
+        draw = world.random
+        self.world, self.number, self.is_worker = world, number, worker
+        self.app: App | None = None
+        self.stopping: App | None = None
+        self.storage: FaultyStorage | None = None
+        self.lease = draw.choice((1, 3, 10))
+        self.max_resident = draw.choice((1, 2, 1000))
+        self.max_activities = draw.choice((1, 100))
+        self.is_apart = draw.random() < 0.4
+        self.changing = False
+        self.death = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"{'worker' if self.is_worker else 'client'} {self.number}"
+
+    async def start(self) -> None:
+        if self.app is not None or self.stopping is not None or self.changing:
+            return
+        world = self.world
+        self.changing = True
+        try:
+            while True:
+                storage = FaultyStorage(
+                    world.storage, world.journal, world.nature, world.neighbours, self.killed, is_apart=self.is_apart
+                )
+                app = App(
+                    ":memory:",
+                    workflows=[program, reaction],
+                    worker=self.is_worker,
+                    lease=self.lease,
+                    grace=0.5,
+                    max_resident=self.max_resident,
+                    max_activities=self.max_activities,
+                    state=Attempts(world, self),
+                )
+                app.clock, app.storage = world.clock, storage
+                try:
+                    await app.start()
+                except StorageError:
+                    storage.die()
+                    await app.crash()
+                    await asyncio.sleep(0.2)
+                    continue
+                self.app, self.storage = app, storage
+                if storage.dead:
+                    world.spawn(self.crash())
+                return
+        finally:
+            self.changing = False
+
+    def killed(self) -> None:
+        self.world.spawn(self.crash())
+
+    async def crash(self) -> None:
+        app, storage = self.app or self.stopping, self.storage
+        self.app = self.stopping = None
+        if app is not None and storage is not None:
+            storage.die()
+            self.world.say(f"{self} dies")
+            self.death.set()
+            self.death = asyncio.Event()
+            await app.crash()
+            self.world.spawn(self.come_back())
+
+    async def stop(self) -> None:
+        app, self.app = self.app, None
+        if app is not None:
+            self.world.say(f"{self} stops")
+            self.stopping = app
+            with contextlib.suppress(RomancyError):
+                await self.world.unless_dead(self, app.stop())
+            if self.stopping is app and self.storage is not None:
+                self.storage.close()
+                self.stopping = None
+                self.world.spawn(self.come_back())
+
+    async def come_back(self) -> None:
+        await asyncio.sleep(self.world.random.choice((0.0, 0.1, 1.0, 4.0)))
+        await self.start()
+
+
+class Attempts:
+    """The `state` of an app: hears of every attempt of an activity, and checks that it may begin."""
+
+    def __init__(self, world: SimulatedWorld, process: Process) -> None:
+        self._world, self._process = world, process
+
+    def begins(self, ctx: ActivityContext) -> float:
+        self._note(ctx)
+        return self._world.random.choice((0, 0, 0.01, 0.3, 1.5))
+
+    def begins_in_thread(self, ctx: ActivityContext) -> None:
+        self._note(ctx)
+
+    def _note(self, ctx: ActivityContext) -> None:
+        world, key = self._world, (ctx.instance_id, ctx.activity_id)
+        world.attempts.append((*key, ctx.attempt, world.length(ctx.instance_id)))
+        if ctx.attempt - 1 > world.journal.attempts[key]:
+            world.violate(f"attempt {ctx.attempt} of {key} began before the failure of the last was stored")
+
+
+class LogTimeline:
+    """Places are positions in the log, known exactly."""
+
+    def __init__(self, journal: Journal, world: SimulatedWorld) -> None:
+        self._journal, self._world = journal, world
+
+    def event(self, seq: int, source: str, id: str) -> Span:
+        return Span(seq, seq)
+
+    def born(self, instance: str) -> Span:
+        return _exactly(self._journal.born[instance])
+
+    def entry(self, instance: str, n: int, history: list[Any]) -> Span:
+        return _exactly(self._journal.entries.get((instance, n), self._journal.born[instance]))
+
+    def time(self, moment: int) -> Span:
+        if self._world.stepped_back:
+            return _exactly(0)
+        return _exactly(self._journal.visible_at(moment) + 0.5)
+
+
+def _exactly(place: float) -> Span:
+    return Span(place, place)
+
+
+class SimulatedWorld:
+    """One seed: programs, callers, faults; then calm, and the judge. Again; and an end for everybody."""
+
+    def __init__(self, seed: int, source: random.Random, loop: VirtualLoop, counts: Counter[str]) -> None:
+        self.seed, self.random, self.loop = seed, source, loop
+        self.clock = VirtualClock(loop)
+        self.storage = InlineStorage(self.clock)
+        self.journal = Journal(self.storage, self.clock)
+        intensity = source.choice((0.1, 0.3, 0.5))
+        self.nature = Nature(source, intensity, intensity * 0.7, source.choice((0.0, 0.3, 0.9)), counts)
+        self.neighbours = Neighbours()
+        self.counts = counts
+        self.told = Told()
+        self.oracle = Oracle(self.told, LogTimeline(self.journal, self), in_order=True)
+        self.oracle.was_blocked = lambda id: id in self.journal.blocked
+        self.draw = Drawing(source)
+        self.stepped_back = False
+        self.story: list[str] = []
+        self.attempts: list[tuple[str, str, int, int]] = []
+        self._violations: list[str] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._numbers = 0
+        self.processes = [Process(self, n, worker=True) for n in range(source.randint(2, 4))]
+        self.processes.append(Process(self, len(self.processes), worker=False))
+
+    # --- telling -----------------------------------------------------------------------------------------------------
+    def say(self, what: str) -> None:
+        self.story.append(f"{self.loop.time():8.3f}  {what}")
+
+    def violate(self, what: str) -> None:
+        self._violations.append(what)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._violations.append(f"{type(error).__name__}: {error}")
+
+    def length(self, instance: str) -> int:
+        return self.storage.read("SELECT count(*) FROM history WHERE instance = ?", instance)[0][0]
+
+    # --- the course of things ----------------------------------------------------------------------------------------
+    async def play(self) -> None:
+        await self.storage.open()
+        self.reader = App(":memory:", workflows=[program, reaction], worker=False)
+        self.reader.clock, self.reader.storage = self.clock, self.storage
+        await self.reader.start()
+        self.nature.calm = True
+        for process in self.processes:
+            await process.start()
+        for _ in range(PHASES):
+            await self._chaos()
+            await self._rest()
+            await self._judge()
+        await self._end()
+        await self._close()
+
+    async def _chaos(self) -> None:
+        self.nature.calm = False
+        end = self.loop.time() + CHAOS
+        for _ in range(self.random.randint(1, 3)):
+            self.spawn(self._start())
+        while self.loop.time() < end:
+            await asyncio.sleep(self.random.expovariate(4.0))
+            self.spawn(self._something())
+
+    def _something(self) -> Coroutine[Any, Any, None]:
+        things: list[tuple[Callable[[], Coroutine[Any, Any, None]], int]] = [
+            (self._start, 5),
+            (self._start_again, 2),
+            (self._send_any, 10),
+            (self._send_awaited, 16),
+            (self._send_again, 4),
+            (self._send_go, 2),
+            (self._cancel, 3),
+            (self._resume, 4),
+            (self._kill, 4),
+            (self._stop, 2),
+            (self._fence, 4),
+            (self._cut_off, 4),
+            (self._jump, 1),
+            (self._step_back, 1 if self.seed % 7 == 0 else 0),
+        ]
+        [thing] = self.random.choices([thing for thing, _ in things], [weight for _, weight in things])
+        return thing()
+
+    async def _rest(self) -> None:
+        """No more faults; everybody is up. Whatever is under way ends."""
+        self.nature.calm = True
+        self.say("calm")
+        end = self.loop.time() + CALM
+        while self.loop.time() < end or self._blocked():
+            for process in self.processes:
+                await process.start()
+            for id in self._blocked():
+                await self.reader.resume_workflow(id)
+            await asyncio.sleep(2.0)
+            if self.loop.time() > end + PATIENCE:
+                raise Violation(f"blocked again and again: {self._blocked()}")
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=PATIENCE)
+            if self._tasks:
+                states = [
+                    (p, p.app and p.app.engine, p.storage and p.storage.dead, p.changing, p.stopping)
+                    for p in self.processes
+                ]
+                raise Violation(f"nobody answers {self._tasks} {states}")
+
+    async def _judge(self) -> None:
+        self.oracle.world.stepped_back = self.stepped_back
+        await self.oracle.compare(self.reader, self.clock.now())
+        self._check_attempts()
+        for violation in (*self._violations, *self.journal.violations):
+            raise Violation(violation)
+
+    def _check_attempts(self) -> None:
+        """No activity began before the entry that led to it was stored."""
+        for instance, op, attempt, length in self.attempts:
+            run = self.oracle.runs.get(instance)
+            opened = None if run is None else run.opened.get(op)
+            if opened is None:
+                if instance not in self.journal.blocked:
+                    raise Violation(f"attempt {attempt} of {op} in {instance}: the workflow never asked for it")
+            elif length < opened:
+                raise Violation(f"attempt {attempt} of {op} in {instance} began before entry {opened} was stored")
+        self.attempts.clear()
+
+    async def _end(self) -> None:
+        for id, run in list(self.oracle.runs.items()):
+            if run.status is None:
+                self.told.cancel_tried.add(id)
+                await self.reader.cancel_workflow(id)
+                self.told.cancelled.add(id)
+        await self._rest()
+        await self._judge()
+        self.oracle.check_ended()
+        self.oracle.check_replays()
+        for table in LEFTOVERS:
+            left = self.storage.read(
+                f"SELECT t.* FROM {table} t JOIN instances i ON i.id = t.instance WHERE i.status >= 10"
+            )
+            if left:
+                raise Violation(f"left behind in {table}: {left}")
+
+    async def _close(self) -> None:
+        for process in self.processes:
+            if process.app is not None:
+                await process.app.stop()
+        await self.reader.stop()
+        await self.storage.close()
+
+    # --- callers -----------------------------------------------------------------------------------------------------
+    def _any_app(self) -> tuple[Process, App] | None:
+        up = [(process, process.app) for process in self.processes if process.app is not None]
+        return self.random.choice(up) if up else None
+
+    async def _ask(self, what: str, call: Callable[[App], Awaitable[Any]]) -> Any:
+        """Ask somebody; again, perhaps somebody else, until there is an answer or the caller gives up. None: who knows."""
+        while True:
+            found = self._any_app()
+            if found is not None:
+                process, app = found
+                self.say(f"{what} by {process}")
+                try:
+                    return await self.unless_dead(process, call(app))
+                except (InstanceExists, InstanceNotFound):
+                    raise
+                except RomancyError as error:
+                    self.say(f"{what} by {process}: {type(error).__name__}")
+            if self.random.random() < 0.3:
+                return None
+            await asyncio.sleep(self.random.choice((0.0, 0.2, 1.0)))
+
+    async def unless_dead(self, process: Process, call: Awaitable[Any]) -> Any:
+        """Whoever asks is part of the process, and dies with it."""
+        asking, death = asyncio.ensure_future(call), asyncio.ensure_future(process.death.wait())
+        await asyncio.wait({asking, death}, return_when=asyncio.FIRST_COMPLETED)
+        death.cancel()
+        if asking.done():
+            return asking.result()
+        asking.cancel()
+        await asyncio.wait({asking})
+        raise RomancyError("the process died")
+
+    async def _start(self) -> None:
+        id = f"i{len(self.told.starts)}"
+        code = self.told.starts[id] = self.draw.code()
+        self.say(f"program {id}: {json.dumps(code)}")
+        await self._start_as(id, code)
+
+    async def _start_as(self, id: str, code: Any) -> None:
+        handle = await self._ask(f"start {id}", lambda app: app.start_workflow(program, code, instance_id=id))
+        if handle is not None:
+            if handle.created and id in self.told.created:
+                self.violate(f"{id} was created twice")
+            if handle.created:
+                self.told.created.add(id)
+            self.told.started.add(id)
+
+    async def _start_again(self) -> None:
+        if not self.told.starts:
+            return
+        id = self.random.choice(list(self.told.starts))
+        if self.random.random() < 0.7 or id not in self.told.started:
+            await self._start_as(id, self.told.starts[id])
+            return
+        try:
+            await self._ask(f"start another {id}", lambda app: app.start_workflow(program, {}, instance_id=id))
+        except InstanceExists:
+            return
+
+    async def _send(self, event: dict[str, Any], id: str | None = None) -> None:
+        self._numbers += 1
+        key = event["source"], f"e{self._numbers}" if id is None else id
+        event = self.told.sent.setdefault(key, event)
+        known = key in self.told.acknowledged
+        data = {"k": event["k"], "n": event["n"], **({"code": event["code"]} if "code" in event else {})}
+        receipt = await self._ask(
+            f"send {key[1]} {json.dumps(event) if id is None else 'again'}",
+            lambda app: app.send_event(
+                event["type"], key[0], data, subject=event["subject"], id=key[1], to=event["to"]
+            ),
+        )
+        if receipt is not None:
+            if not receipt.duplicate and (known or key in self.told.first):
+                self.violate(f"{key} was accepted twice")
+            if not receipt.duplicate:
+                self.told.first.add(key)
+            self.told.acknowledged.add(key)
+
+    async def _send_any(self) -> None:
+        await self._send(self.draw.event())
+
+    async def _send_awaited(self) -> None:
+        rows = self.storage.read("SELECT instance, spec FROM waits WHERE spec <> x''")
+        if not rows:
+            return
+        instance, spec = self.random.choice(rows)
+        wanted = json.loads(spec)
+        event = self.draw.event()
+        event |= {"type": self.random.choice(wanted["types"]), "n": 1, "to": self.random.choice((None, None, instance))}
+        narrow = next(
+            (
+                w
+                for w in (await self.reader.list_waits(instance_id=instance, limit=100)).items
+                if list(w.types) == wanted["types"] and (w.where or w.subject or w.source)
+            ),
+            None,
+        )
+        if narrow is not None:
+            event["k"] = narrow.where.get("k", event["k"])
+            event["subject"] = narrow.subject or event["subject"]
+            event["source"] = narrow.source or event["source"]
+        await self._send(event)
+
+    async def _send_again(self) -> None:
+        if self.told.sent:
+            source, id = self.random.choice(list(self.told.sent))
+            await self._send(self.told.sent[source, id], id)
+
+    async def _send_go(self) -> None:
+        code = self.draw.code()
+        await self._send({"type": "go", "k": 0, "n": 1, "subject": None, "source": "test", "to": None, "code": code})
+
+    async def _cancel(self) -> None:
+        if not self.told.starts:
+            return
+        id = self.random.choice(list(self.told.starts))
+        self.told.cancel_tried.add(id)
+        try:
+            answer = await self._ask(f"cancel {id}", lambda app: _answered(app.cancel_workflow(id)))
+        except InstanceNotFound:
+            return
+        if answer is not None:
+            self.told.cancelled.add(id)
+
+    def _blocked(self) -> list[str]:
+        return [id for (id,) in self.storage.read("SELECT id FROM instances WHERE status = 9")]
+
+    async def _resume(self) -> None:
+        for id in self._blocked():
+            await self._ask(f"resume {id}", lambda app, id=id: _answered(app.resume_workflow(id)))
+
+    # --- faults that are no storage's ---------------------------------------------------------------------------------
+    def _any_up(self) -> Process | None:
+        up = [process for process in self.processes if process.app is not None]
+        return self.random.choice(up) if up else None
+
+    async def _kill(self) -> None:
+        process = self._any_up()
+        if process is not None:
+            self.nature.count("killed")
+            await process.crash()
+
+    async def _stop(self) -> None:
+        process = self._any_up()
+        if process is not None:
+            self.nature.count("stopped")
+            await process.stop()
+
+    async def _fence(self) -> None:
+        """Somebody is taken for dead who is not."""
+        process = self._any_up()
+        victim = process.app.engine.worker_id if process is not None and process.app is not None else None
+        if victim is not None:
+            self.nature.count("fenced")
+            self.say(f"{process} is fenced")
+            await self.storage.take_over("", [victim])
+
+    async def _cut_off(self) -> None:
+        process = self._any_up()
+        if process is not None and process.storage is not None:
+            self.nature.count("cut off")
+            process.storage.cut_off_until = self.loop.time() + self.random.choice((0.3, 1.5, 4.0, 12.0))
+            self.say(f"{process} is cut off until {process.storage.cut_off_until:.3f}")
+
+    async def _jump(self) -> None:
+        self.nature.count("clock forwards")
+        by = self.random.choice((1, 5, 20, 3600))
+        self.say(f"the clock jumps by {by} s")
+        self.clock.offset += by * SECOND
+
+    async def _step_back(self) -> None:
+        self.nature.count("clock back")
+        self.stepped_back = True
+        self.say("the clock is set back by 5 s")
+        self.clock.offset -= 5 * SECOND
+
+
+async def _answered(work: Awaitable[None]) -> bool:
+    await work
+    return True
+
+
+class _Errors(logging.Handler):
+    """What the engine or asyncio call an error, but for what is done to them on purpose."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if not any(expected in text for expected in _EXPECTED):
+            self.found.append(text + (f": {record.exc_info[1]!r}" if record.exc_info else ""))
+
+
+def simulate(seed: int, counts: Counter[str]) -> SimulatedWorld:
+    """Play a world; raises `Violation` with its story."""
+    errors, loggers = _Errors(), [logging.getLogger(name) for name in ("romancy", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(errors)
+        logger.setLevel(logging.ERROR)
+        logger.propagate = False
+    world: SimulatedWorld | None = None
+    watch, Watchdog.start = Watchdog.start, lambda self: None  # type: ignore[method-assign]
+    try:
+        with deterministic(seed) as (source, loop):
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                world = SimulatedWorld(seed, source, loop, counts)
+                runner.run(world.play())
+        if errors.found:
+            raise Violation(f"logged as an error: {errors.found[0]}")
+    except AssertionError as error:
+        more = "".join(f"\n  logged: {line}" for line in errors.found[:5])
+        error.add_note("\n".join(world.story if world is not None else []) + more)
+        raise
+    finally:
+        Watchdog.start = watch  # type: ignore[method-assign]
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(errors)
+            logger.setLevel(level)
+            logger.propagate = True
+    counts["programs"] += len(world.oracle.runs)
+    counts["events"] += len(world.oracle.world.events)
+    counts["entries"] += sum(len(history) for history in world.oracle.histories.values())
+    return world
