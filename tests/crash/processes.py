@@ -21,29 +21,30 @@ ROOT = Path(__file__).parents[2]
 
 
 class Cluster:
-    """A database file, a log file, and the worker processes on them."""
+    """A database file, a log file, and the worker processes on them; `module` is what they run."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, module: str = "tests.crash.worker") -> None:
         self.database = str(folder / "romancy.db")
         self._log = folder / "log"
         self._log.touch()
+        self._module = module
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def spawn(self, lease: float = 10.0) -> subprocess.Popen[bytes]:
+    def spawn(self, lease: float = 10.0, *more: str, database: str | None = None) -> subprocess.Popen[bytes]:
         """Start a worker; returns at once."""
         path = os.pathsep.join([str(Path(romancy.__file__).parents[1]), str(ROOT)])
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.worker", self.database, str(self._log), str(lease)],
+            [sys.executable, "-m", self._module, database or self.database, str(self._log), str(lease), *more],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": path},
         )
         self._processes.append(process)
         return process
 
-    def ready(self, *processes: subprocess.Popen[bytes]) -> None:
+    def ready(self, *processes: subprocess.Popen[bytes], within: float = 20) -> None:
         """Wait until these workers work."""
         for process in processes:
-            eventually(lambda pid=process.pid: pid in self.pids("ready"), 20, f"worker {process.pid}")
+            eventually(lambda pid=process.pid: pid in self.pids("ready"), within, f"worker {process.pid}")
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         process.kill()
@@ -104,8 +105,8 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path) -> Generator[Cluster, None, None]:
-    it = Cluster(folder)
+def cluster(folder: Path, module: str = "tests.crash.worker") -> Generator[Cluster, None, None]:
+    it = Cluster(folder, module)
     try:
         yield it
     finally:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.soak import real
 from tests.soak.display import Display, Part
 from tests.soak.world import simulate
 
@@ -20,12 +21,15 @@ def _simulate(seed: int, part: Part) -> None:
     simulate(seed, part.counts)
 
 
-def _plays() -> dict[str, Play]:
-    return {"sim": _simulate}
+def _on(site: type[real.Site]) -> Play:
+    return lambda seed, part: real.play(seed, site(), part.counts)
+
+
+PLAYS: dict[str, Play] = {"sim": _simulate, "sqlite": _on(real.SQLiteSite), "postgres": _on(real.PostgresSite)}
 
 
 def main(names: list[str]) -> int:
-    plays = _plays()
+    plays = PLAYS
     unknown = set(names) - set(plays)
     if unknown:
         print(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(plays)}", file=sys.stderr)

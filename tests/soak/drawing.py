@@ -120,3 +120,18 @@ class Drawing:
             "source": choice(SOURCES),
             "to": choice((None, None, None, None, *self._targets[:2], "nobody")),
         }
+
+    def awaited(self, wait: Any) -> dict[str, Any]:
+        """One that an open wait (of `list_waits`) takes."""
+        event = self.event()
+        event |= {
+            "type": self._random.choice(wait.types),
+            "n": 1,
+            "to": self._random.choice((None, None, wait.instance_id)),
+        }
+        event["k"] = wait.where.get("k", event["k"])
+        return event | {"subject": wait.subject or event["subject"], "source": wait.source or event["source"]}
+
+    def go(self) -> dict[str, Any]:
+        """One that starts a program of its own."""
+        return {"type": "go", "k": 0, "n": 1, "subject": None, "source": "test", "to": None, "code": self.code()}

@@ -76,6 +76,8 @@ class SoakRun(Run):
         super().__init__(world, id, code, 0, 0)
         self.timeline = timeline
         self.entry_span = self.birth = SOMETIME
+        self.is_cut_short = False
+        """It was cancelled without a word to its code."""
         self.opened: dict[str, int] = {}
         """The entry that each operation was opened by."""
         self.last = 0
@@ -141,12 +143,11 @@ class Told:
 class Oracle:
     """Holds a database against what was told and against the model."""
 
-    def __init__(self, told: Told, timeline: Timeline, *, in_order: bool) -> None:
+    def __init__(self, told: Told, timeline: Timeline) -> None:
         self.told, self.timeline, self.world = told, timeline, World()
         self.runs: dict[str, SoakRun] = {}
         self.histories: dict[str, list[Any]] = {}
         self.was_blocked: Callable[[str], bool] = lambda id: False
-        self._in_order = in_order
         self._records: list[Any] = []
 
     # --- at rest -----------------------------------------------------------------------------------------------------
@@ -233,12 +234,12 @@ class Oracle:
         if status != "cancelled" or not run.cancel_tried:
             return False
         if run.root is None and len(history) == 1:
-            run.status = "cancelled"
+            run.status, run.is_cut_short = "cancelled", True
             return True
         if not self.was_blocked(run.id) or any(entry.kind == "cancel_requested" for entry in history):
             return False
         self._feed(run, history)
-        run.status, run.output = "cancelled", None
+        run.status, run.output, run.is_cut_short = "cancelled", None, True
         run.ops.clear()
         run.timers.clear()
         return True
@@ -281,7 +282,7 @@ class Oracle:
 
     def check_replays(self) -> None:
         for run in self.runs.values():
-            if run.root is not None and not self.was_blocked(run.id):
+            if run.root is not None and not run.is_cut_short:
                 wf = program if run.id in self.told.starts else reaction
                 status = replay(wf, self.histories[run.id])
                 _check(status == run.shown_status, f"{run.id} replays to {status}, not {run.shown_status}")

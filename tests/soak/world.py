@@ -182,7 +182,7 @@ class SimulatedWorld:
         self.neighbours = Neighbours()
         self.counts = counts
         self.told = Told()
-        self.oracle = Oracle(self.told, LogTimeline(self.journal, self), in_order=True)
+        self.oracle = Oracle(self.told, LogTimeline(self.journal, self))
         self.oracle.was_blocked = lambda id: id in self.journal.blocked
         self.draw = Drawing(source)
         self.stepped_back = False
@@ -283,7 +283,7 @@ class SimulatedWorld:
 
     async def _judge(self) -> None:
         self.oracle.world.stepped_back = self.stepped_back
-        await self.oracle.compare(self.reader, self.clock.now())
+        await self.oracle.compare(self.reader, self.clock.now() - 1000)
         self._check_attempts()
         for violation in (*self._violations, *self.journal.violations):
             raise Violation(violation)
@@ -407,26 +407,9 @@ class SimulatedWorld:
         await self._send(self.draw.event())
 
     async def _send_awaited(self) -> None:
-        rows = self.storage.read("SELECT instance, spec FROM waits WHERE spec <> x''")
-        if not rows:
-            return
-        instance, spec = self.random.choice(rows)
-        wanted = json.loads(spec)
-        event = self.draw.event()
-        event |= {"type": self.random.choice(wanted["types"]), "n": 1, "to": self.random.choice((None, None, instance))}
-        narrow = next(
-            (
-                w
-                for w in (await self.reader.list_waits(instance_id=instance, limit=100)).items
-                if list(w.types) == wanted["types"] and (w.where or w.subject or w.source)
-            ),
-            None,
-        )
-        if narrow is not None:
-            event["k"] = narrow.where.get("k", event["k"])
-            event["subject"] = narrow.subject or event["subject"]
-            event["source"] = narrow.source or event["source"]
-        await self._send(event)
+        waits = [wait for wait in (await self.reader.list_waits(limit=200)).items if wait.kind == "event"]
+        if waits:
+            await self._send(self.draw.awaited(self.random.choice(waits)))
 
     async def _send_again(self) -> None:
         if self.told.sent:
@@ -434,8 +417,7 @@ class SimulatedWorld:
             await self._send(self.told.sent[source, id], id)
 
     async def _send_go(self) -> None:
-        code = self.draw.code()
-        await self._send({"type": "go", "k": 0, "n": 1, "subject": None, "source": "test", "to": None, "code": code})
+        await self._send(self.draw.go())
 
     async def _cancel(self) -> None:
         if not self.told.starts:
