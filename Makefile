@@ -24,7 +24,7 @@ ifneq ($(CURDIR),$(shell cat $(STAMP) 2>/dev/null))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup demo test test-python check format bench bench-quick lock clean
+.PHONY: help setup demo test soak test-python check format bench bench-quick lock clean
 
 help: ## List the targets
 	@echo 'Usage: make <target> [ARGS="..."]'
@@ -42,6 +42,9 @@ test: $(STAMP) .browser ## Run the tests (ARGS="-k name"; BROWSER=no: no browser
 
 test-python: ## Run the tests on another Python (VERSION=3.14)
 	@scripts/test-python $(or $(VERSION),$(error Which one? make test-python VERSION=3.14)) $(ARGS)
+
+soak: $(STAMP) ## Run random programs under faults (ROMANCY_SOAK_MINUTES=10, ROMANCY_SOAK_SEED=sim-1, ARGS=sim)
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 # The viewer is tested in a real browser: Debian's, installed if that may be done here. CI must have it.
 BROWSER ?= yes

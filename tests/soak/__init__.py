@@ -1,12 +1,13 @@
-"""The soak: random programs of every primitive under all kinds of faults, held against a model, for as long as you like.
+"""The soak: random programs of every primitive under all kinds of faults, held against a model.
 
     make soak                                   # ten minutes, all parts
     ROMANCY_SOAK_MINUTES=60 make soak           # longer
     make soak ARGS=sim                          # one part: sim, sqlite or postgres
     ROMANCY_SOAK_SEED=sim-4711 make soak        # once more what a violation named
 
-The simulation (`sim`) plays engines, storage and time in one thread, by one seed, about a thousand faults a second. The
-real parts run worker processes on a real database, and kill, stop and cut them off.
+The simulation (`sim`) plays engines, storage and time in one thread, by one seed, several hundred faults a second. The
+real parts run worker processes on a real database, and kill, pause and cut them off. Their seed decides what is tried,
+not what comes of it. ROMANCY_SOAK_LOG names a file for counts and violations.
 
     programs        tests/property/programs.py: the language and the workflow that runs it
     model           tests/property/model.py: what a program must do

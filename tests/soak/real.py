@@ -289,7 +289,7 @@ class RealWorld:
         self.counts["entries"] += sum(len(history) for history in self.oracle.histories.values())
         self.counts["known"] += len(self._blocked)
 
-    # --- callers -------------------------------------------------------------------------------------------------------
+    # --- callers -----------------------------------------------------------------------------------------------------
     async def _ask(self, what: str, key: object, call: Callable[[], Awaitable[Any]]) -> Any:
         """Ask; again if there is trouble, or give up. None: it is not known what became of it."""
         if key is not None:
@@ -396,7 +396,7 @@ class RealWorld:
                 lambda id=instance.instance_id: _answered(self.app.resume_workflow(id)),
             )
 
-    # --- faults --------------------------------------------------------------------------------------------------------
+    # --- faults ------------------------------------------------------------------------------------------------------
     async def _faults(self) -> None:
         while True:
             await asyncio.sleep(self.random.expovariate(2.5))

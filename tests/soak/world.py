@@ -330,7 +330,7 @@ class SimulatedWorld:
         return self.random.choice(up) if up else None
 
     async def _ask(self, what: str, call: Callable[[App], Awaitable[Any]]) -> Any:
-        """Ask somebody; again, perhaps somebody else, until there is an answer or the caller gives up. None: who knows."""
+        """Ask somebody, and again somebody, until there is an answer or the caller gives up. None: who knows."""
         while True:
             found = self._any_app()
             if found is not None:
