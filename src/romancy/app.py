@@ -485,4 +485,5 @@ def check_event(event: Event) -> None:
 def to_receipt(accepted: Accepted) -> Receipt:
     """What the sender of an event is told."""
     answer = accepted.answer
-    return Receipt("accepted", answer.duplicate, accepted.delivered, len(answer.started), accepted.mismatched)
+    counts = accepted.delivered, len(answer.started), accepted.mismatched
+    return Receipt("accepted", answer.duplicate, *counts, differs=answer.differs)

@@ -28,6 +28,8 @@ class Receipt:
     delivered: int = 0
     started: int = 0
     mismatched: int = 0
+    differs: bool = False
+    """It is a duplicate by source and id only: another event is stored under them, and this one was dropped."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class EventRecord:
     event: Event
     accepted_at: datetime
     received_by: Sequence[tuple[str, str]]
+    differed_at: datetime | None = None
+    """When an event with the same source and id, but other content, was first sent; it was dropped."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,8 @@ def to_history(entry: Entry) -> HistoryEntry:
 
 
 def to_event_record(stored: StoredEvent) -> EventRecord:
-    return EventRecord(stored.event, from_us(stored.event.accepted_at), tuple(stored.receivers))
+    differed_at = None if stored.differed_at is None else from_us(stored.differed_at)
+    return EventRecord(stored.event, from_us(stored.event.accepted_at), tuple(stored.receivers), differed_at)
 
 
 # --- pages ----------------------------------------------------------------------------------------------------------

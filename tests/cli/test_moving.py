@@ -17,6 +17,8 @@ from romancy.storage import sql
 from romancy.storage.postgres import migrating as postgres
 from tests import pg_server
 
+NEWEST = postgres.LIBRARY_VERSION
+
 
 def fetch(schema: str, query: str) -> list[tuple[Any, ...]]:
     async def main() -> list[tuple[Any, ...]]:
@@ -33,9 +35,9 @@ def fetch(schema: str, query: str) -> list[tuple[Any, ...]]:
 def test_a_file_is_made_and_then_up_to_date(romancy, folder: Path) -> None:
     assert romancy("migrate", "--check", "-d", "new.db", code=1).stdout == "nothing there yet, at 'new.db'\n"
     assert not (folder / "new.db").exists()
-    assert romancy("migrate", "-d", "new.db").stdout == "made at version 1\n"
-    assert romancy("migrate", "-d", "new.db").stdout == "up to date at version 1\n"
-    assert romancy("migrate", "--check", "-d", "new.db").stdout == "up to date at version 1\n"
+    assert romancy("migrate", "-d", "new.db").stdout == f"made at version {NEWEST}\n"
+    assert romancy("migrate", "-d", "new.db").stdout == f"up to date at version {NEWEST}\n"
+    assert romancy("migrate", "--check", "-d", "new.db").stdout == f"up to date at version {NEWEST}\n"
 
 
 def test_a_schema_is_made_and_then_up_to_date(romancy, schema: str) -> None:
@@ -43,8 +45,8 @@ def test_a_schema_is_made_and_then_up_to_date(romancy, schema: str) -> None:
     nothing = romancy("migrate", "--check", *where, code=1).stdout
     assert nothing == f"nothing there yet, in schema {schema!r} of {pg_server.url()}\n"
     assert fetch(schema, f"SELECT 1 FROM pg_namespace WHERE nspname = '{schema}'") == []
-    assert romancy("migrate", *where).stdout == f"made at version 1 (schema {schema})\n"
-    assert romancy("migrate", *where).stdout == f"up to date at version 1 (schema {schema})\n"
+    assert romancy("migrate", *where).stdout == f"made at version {NEWEST} (schema {schema})\n"
+    assert romancy("migrate", *where).stdout == f"up to date at version {NEWEST} (schema {schema})\n"
 
 
 def test_one_that_is_behind_is_brought_forward(
@@ -55,15 +57,15 @@ def test_one_that_is_behind_is_brought_forward(
     real = sql.migrations
 
     def two(dialect: str) -> list[tuple[int, int, str]]:
-        return [*real(dialect), (2, 1, "CREATE TABLE shiny (a integer)")]
+        return [*real(dialect), (NEWEST + 1, 1, "CREATE TABLE shiny (a integer)")]
 
     monkeypatch.setattr(sql, "migrations", two)
     monkeypatch.setattr(postgres, "migrations", two)
     for place, named in (("-d", "romancy.db"), ""), (where, f" (schema {schema})"):
         behind = romancy("migrate", "--check", *place, code=1).stdout
-        assert behind == f"behind: version 1, and this romancy brings 2{named}\n"
-        assert romancy("migrate", *place).stdout == f"brought from version 1 to 2{named}\n"
-        assert romancy("migrate", "--check", *place).stdout == f"up to date at version 2{named}\n"
+        assert behind == f"behind: version {NEWEST}, and this romancy brings {NEWEST + 1}{named}\n"
+        assert romancy("migrate", *place).stdout == f"brought from version {NEWEST} to {NEWEST + 1}{named}\n"
+        assert romancy("migrate", "--check", *place).stdout == f"up to date at version {NEWEST + 1}{named}\n"
 
 
 def test_a_newer_one_is_left_alone_or_refused(romancy, refused, database: Path, schema: str) -> None:
@@ -74,7 +76,9 @@ def test_a_newer_one_is_left_alone_or_refused(romancy, refused, database: Path, 
         connection.execute("UPDATE schema_info SET version = 9")
         connection.commit()
     for place in ((), where):
-        assert "up to date at version 9, newer than the 1 this romancy brings" in romancy("migrate", *place).stdout
+        assert (
+            f"up to date at version 9, newer than the {NEWEST} this romancy brings" in romancy("migrate", *place).stdout
+        )
     fetch(schema, "UPDATE schema_info SET min_reader = 9")
     assert "needs a newer romancy" in refused("migrate", "--check", *where, code=1)
 

@@ -299,7 +299,8 @@ async def test_everything_else_arrives_as_it_was(here: Here, place: Place) -> No
         "a", "me", 0, opened=[db.wait("w", "go", due=99)], attempts=[attempt], misfits=[misfit], description="a\0b"
     )
     await db.commit(requests=[Request("a", CANCEL, b"why", db.now)])
-    await db.send(subject="S", time=5, target="a", expires_at=db.now + 10)
+    await db.send(id="e", subject="S", time=5, target="a", expires_at=db.now + 10)
+    assert (await db.send("other", id="e")).differs
     moved = await here.there()
     snapshot = await moved.storage.load("a")
     assert snapshot is not None
@@ -312,10 +313,11 @@ async def test_everything_else_arrives_as_it_was(here: Here, place: Place) -> No
     [stored] = await moved.storage.events()
     assert (stored.event.subject, stored.event.time, stored.event.target) == ("S", 5, "a")
     assert stored.event.expires_at == moved.now + 10
+    assert stored.differed_at == moved.now
     assert [tuple(t) for t in await (await place.raw()).fetch("SELECT * FROM triggers")] == [("placed", "other", 5)]
     # Numbers go on where they were.
     assert (await moved.commit(requests=[Request("a", CANCEL, b"", moved.now)])).requests[0].id == 2
-    assert (await moved.send()).seq == 2
+    assert (await moved.send()).seq == 3, "the one that was dropped had drawn a number"
     await moved.step("a", "heir", 100, opened=[moved.wait("f", filter=Filter.build(where={"n": 7}))])
 
 

@@ -72,7 +72,7 @@ async def test_a_schema_that_is_too_new_is_refused_and_left_alone(place: Place) 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = migrations("postgres")
-    broken = [*steps, (2, 1, "CREATE TABLE shiny (a int); CREATE TABLE shiny (a int)")]
+    broken = [*steps, (LIBRARY_VERSION + 1, 1, "CREATE TABLE shiny (a int); CREATE TABLE shiny (a int)")]
     monkeypatch.setattr(migrating, "migrations", lambda dialect: broken)
     with pytest.raises(StorageError, match="shiny"):
         await place.storage()
@@ -86,12 +86,13 @@ async def test_a_later_migration_is_applied_once_while_old_workers_go_on(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = await place.worker("old")
-    steps = [*migrations("postgres"), (2, 1, "ALTER TABLE instances ADD COLUMN shiny text")]
+    newer = LIBRARY_VERSION + 1
+    steps = [*migrations("postgres"), (newer, 1, "ALTER TABLE instances ADD COLUMN shiny text")]
     monkeypatch.setattr(migrating, "migrations", lambda dialect: steps)
-    monkeypatch.setattr(migrating, "LIBRARY_VERSION", 2)
+    monkeypatch.setattr(migrating, "LIBRARY_VERSION", newer)
     await asyncio.gather(*(place.storage() for _ in range(3)))
     raw = await place.raw()
-    assert [tuple(r) for r in await raw.fetch("SELECT * FROM schema_info")] == [(2, 1)]
+    assert [tuple(r) for r in await raw.fetch("SELECT * FROM schema_info")] == [(newer, 1)]
     await old.waiting("a", "old")
     assert len((await old.send()).matched) == 1
 

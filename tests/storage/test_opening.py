@@ -82,7 +82,7 @@ async def test_a_schema_that_is_too_new_is_refused_and_left_alone(path: Path) ->
 
 async def test_a_migration_that_fails_leaves_nothing_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = sql.migrations("sqlite")
-    broken = [*steps, (2, 1, "CREATE TABLE shiny (a);\nCREATE TABLE shiny (a)")]
+    broken = [*steps, (LIBRARY_VERSION + 1, 1, "CREATE TABLE shiny (a);\nCREATE TABLE shiny (a)")]
     monkeypatch.setattr(sql, "migrations", lambda dialect: broken)
     with pytest.raises(StorageError, match="shiny"):
         await use(path)
@@ -95,14 +95,15 @@ async def test_a_later_migration_is_applied_once_to_an_old_database(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await use(path)
-    steps = [*sql.migrations("sqlite"), (2, 2, "ALTER TABLE instances ADD COLUMN shiny TEXT")]
+    newer = LIBRARY_VERSION + 1
+    steps = [*sql.migrations("sqlite"), (newer, newer, "ALTER TABLE instances ADD COLUMN shiny TEXT")]
     monkeypatch.setattr(sql, "migrations", lambda dialect: steps)
-    monkeypatch.setattr("romancy.storage.sqlite.connection.LIBRARY_VERSION", 2)
+    monkeypatch.setattr("romancy.storage.sqlite.connection.LIBRARY_VERSION", newer)
     storages = [SQLiteStorage(str(path)) for _ in range(3)]
     await asyncio.gather(*(s.open() for s in storages))
     for storage in storages:
         await storage.close()
-    assert ask(path, "SELECT version, min_reader FROM schema_info") == [(2, 2)]
+    assert ask(path, "SELECT version, min_reader FROM schema_info") == [(newer, newer)]
     assert ask(path, "SELECT count(*), count(shiny) FROM instances") == [(1, 0)]
 
 

@@ -125,6 +125,8 @@ def _json(text: str) -> bytes:
 def receipt_line(receipt: Receipt, unjudged: int = 0) -> str:
     """What became of an event, in words. `unjudged`: instances that are counted as reached, but may not want it."""
     delivered = receipt.delivered - unjudged
+    if receipt.differs:
+        return "dropped: another event with this source and id is stored; send it with an id of its own"
     if receipt.duplicate:
         return "accepted before: a duplicate, nothing happens"
     said = [

@@ -114,7 +114,7 @@ def to_receipt(item: Mapping[str, Any] | None) -> Receipt:
     if item is None:
         return Receipt()
     counts = (int(item["delivered"]), int(item["started"]), int(item["mismatched"]))
-    return Receipt("accepted", bool(item["duplicate"]), *counts)
+    return Receipt("accepted", bool(item["duplicate"]), *counts, differs=bool(item.get("differs", False)))
 
 
 def to_ending(item: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -190,7 +190,8 @@ def to_event_record(item: Mapping[str, Any]) -> EventRecord:
         expires_at=None if expiry is None else parse_time("expirytime", expiry),
     )
     receivers = tuple((receiver["instance_id"], receiver["wait_id"]) for receiver in item["received_by"])
-    return EventRecord(event, accepted_at, receivers)
+    differed_at = item.get("differed_at")  # an older server does not tell
+    return EventRecord(event, accepted_at, receivers, None if differed_at is None else _time(differed_at))
 
 
 def _data(item: Mapping[str, Any]) -> bytes | None:

@@ -91,7 +91,7 @@ class Filter:
             source=source,
             where=tuple((path, wanted[path]) for path in paths),
             fields=json.dumps(fields, separators=(",", ":")) if fields else "",
-            key=_digest([_canonical(value) or b"" for value in values]) if fields else b"",
+            key=_digest([canonical(value) or b"" for value in values]) if fields else b"",
         )
 
     def accepts(self, subject: str | None, source: str, data: Any) -> bool:
@@ -99,7 +99,7 @@ class Filter:
         return (
             (self.subject is None or self.subject == subject)
             and (self.source is None or self.source == source)
-            and all(_canonical(_at(data, path)) == _canonical(value) for path, value in self.where)
+            and all(canonical(_at(data, path)) == canonical(value) for path, value in self.where)
         )
 
     def nearest(self, subject: str | None, source: str, data: Any) -> list[str]:
@@ -110,7 +110,7 @@ class Filter:
                 said.append(f"{name} = {_show(wanted)} but {_show(came)} came")
         for path, value in self.where:
             came = _at(data, path)
-            if _canonical(came) != _canonical(value):
+            if canonical(came) != canonical(value):
                 outcome = "the data is not JSON" if isinstance(data, bytes) else _outcome(came)
                 said.append(f"where {_show_path(path)} = {_show(value)} but {outcome}")
         return said
@@ -146,7 +146,7 @@ def event_key(fields: str, subject: str | None, source: str, data: Any) -> bytes
             value = source
         else:
             value = _ABSENT if subject is None else subject
-        part = _canonical(value)
+        part = canonical(value)
         if part is None:
             return None
         parts.append(part)
@@ -161,7 +161,7 @@ def _parse_fields(fields: str) -> tuple[str | Path, ...]:
 # --- the canonical form -----------------------------------------------------------------------------------------------
 
 
-def _canonical(value: object) -> bytes | None:
+def canonical(value: object) -> bytes | None:
     """The same bytes for equal JSON scalars and only for those; None for anything else, the absent included."""
     if type(value) is str:
         return b"s" + value.encode("utf-8", "surrogatepass")

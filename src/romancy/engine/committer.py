@@ -58,6 +58,7 @@ class Committer:
         self.worker: str | None = None
         self.on_started: Callable[[Start], None] = lambda start: None
         self.on_answer: Callable[[Answer], None] = lambda answer: None
+        self.on_events: Callable[[Batch, Answer], None] = lambda batch, answer: None
         self.on_fenced: Callable[[str | None], None] = lambda worker: None
         self.on_settled: Callable[[], None] = lambda: None
         self.feed = Feed()
@@ -242,6 +243,8 @@ class Committer:
                 self._most = min(self._most * 2, MAX_BATCH)
             if self.feed.watchers:
                 _safely(self.feed.stored, batch, answer)
+            if answer.accepts or answer.sent:
+                _safely(self.on_events, batch, answer)
             if self._storage.is_apart and self._queue:
                 self._followed_up = len(items)
                 self._over()  # the database works on the next while we follow up on this one

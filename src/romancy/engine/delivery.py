@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from romancy.core.clock import Clock
 from romancy.core.codec import Codec
 from romancy.core.history import pack_event
-from romancy.core.model import Event
+from romancy.core.model import Event, show
 from romancy.core.operations import model_for
 from romancy.core.registry import Registry
+from romancy.core.throttle import Throttle, and_more
 from romancy.engine.metrics import Metrics
 from romancy.errors import NotStorable
-from romancy.storage.protocol import Accept, AcceptAnswer, Matched
+from romancy.storage.protocol import Accept, AcceptAnswer, Answer, Batch, Matched
 
 _logger = logging.getLogger("romancy")
 
@@ -33,6 +34,7 @@ class Delivery:
 
     def __init__(self, registry: Registry, clock: Clock, metrics: Metrics) -> None:
         self._registry, self._clock, self._metrics = registry, clock, metrics
+        self._differing = Throttle()
 
     def prepare(self, event: Event) -> Accept:
         """An event that is about to be stored gets its time; workflows its data does not fit are not started by it."""
@@ -60,10 +62,34 @@ class Delivery:
         self._count(accepted)
         return accepted
 
+    def stored(self, batch: Batch, answer: Answer) -> None:
+        """Say of events that were dropped although they are no mere repetitions that they were."""
+        if not any(said.differs for said in (*answer.accepts, *answer.sent)):
+            return
+        applied = [commit for commit, done in zip(batch.commits, answer.commits, strict=True) if done]
+        sent = [(commit.instance, item.event) for commit in applied for item in commit.sent]
+        for said, (sender, event) in zip(answer.sent, sent, strict=True):
+            self._warn(said, event, f"instance {sender!r}")
+        for said, item in zip(answer.accepts, batch.accepts, strict=True):
+            self._warn(said, item.event, "somebody")
+
+    def _warn(self, answer: AcceptAnswer, event: Event, sender: str) -> None:
+        if not answer.differs or (left_out := self._differing.turn()) is None:
+            return
+        _logger.warning(
+            "%s sent event %s of source %s again with other content, and it was dropped: an event is known by its "
+            "source and id, so a new one needs a new id%s",
+            sender,
+            show(event.id),
+            show(event.source),
+            and_more(left_out),
+        )
+
     def _count(self, accepted: Accepted) -> None:
         events, answer = self._metrics.events, accepted.answer
         if answer.duplicate:
             events["duplicate"] += 1
+            events["differing"] += answer.differs
             return
         events["new"] += 1
         events["delivered"] += accepted.delivered

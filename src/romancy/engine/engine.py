@@ -95,6 +95,7 @@ class Engine:
         self.scheduler.activities, self.scheduler.timers = self.activities, self.timers
         self.committer.on_started = self.loader.begin
         self.committer.on_answer = self.scheduler.answered
+        self.committer.on_events = self.delivery.stored
         self.committer.on_fenced = self._fenced
         self.committer.on_settled = self.scheduler.settled
         self.scheduler.residents.on_work = self._claim_more

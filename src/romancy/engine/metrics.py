@@ -44,7 +44,8 @@ class Metrics:
         """By outcome: received, timed_out, withdrawn."""
         self.wait_seconds = Histogram(LONG)
         self.events: Counter[str] = Counter()
-        """Accepted events: new, duplicate; and of the new ones delivered, mismatched, started, unmatched."""
+        """Accepted events: new, duplicate; of the new ones delivered, mismatched, started, unmatched; of the duplicates
+        differing."""
         self.commit_items = Histogram(SIZES)
         self.commit_seconds = Histogram(SECONDS)
         self.timer_lag = Histogram(SECONDS)

@@ -67,4 +67,7 @@ class Ingress:
 
 
 def _receipt(accepted: Accepted) -> dict[str, Any]:
-    return vars(to_receipt(accepted))
+    receipt = dict(vars(to_receipt(accepted)))
+    if not receipt["differs"]:  # it says so only where it is so
+        del receipt["differs"]
+    return receipt

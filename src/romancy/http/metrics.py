@@ -53,6 +53,7 @@ class _Collector(Collector):
     def _events(self) -> Iterator[Metric]:
         m = self._metrics
         yield _counter("events", "Events accepted here.", ["kind"], _only(m.events, "new", "duplicate"))
+        yield _counter("events_differing", "Duplicates with other content.", [], {(): m.events.get("differing", 0)})
         text = "What became of accepted events: instances reached, not fitted or started; events nobody waited for."
         fates = _only(m.events, "delivered", "mismatched", "started", "unmatched")
         yield _counter("event_outcomes", text, ["outcome"], fates)

@@ -82,6 +82,7 @@ class Receipt(TypedDict):
     delivered: int
     started: int
     mismatched: int
+    differs: NotRequired[Literal[True]]
 
 
 class BatchReceipt(TypedDict):
@@ -171,6 +172,7 @@ class EventItem(TypedDict):
     data_base64: str | None
     accepted_at: Time
     received_by: list[Receiver]
+    differed_at: Time | None
 
 
 class InstancePage(TypedDict):

@@ -103,6 +103,8 @@ class ShownEvent:
     event: Event
     size: int
     receivers: list[tuple[str, str]]
+    differed_at: int | None = None
+    """When another event with its source and id was first dropped."""
 
 
 @dataclass(slots=True)

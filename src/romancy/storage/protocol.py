@@ -256,6 +256,8 @@ class AcceptAnswer:
     duplicate: bool
     matched: list[Matched]
     started: list[Started]
+    differs: bool = False
+    """It is a duplicate by source and id only: what is stored says something else."""
 
 
 @dataclass(slots=True)
@@ -395,6 +397,8 @@ class StoredEvent:
 
     event: Event
     receivers: list[tuple[str, str]]
+    differed_at: int | None = None
+    """When another event with its source and id was first dropped."""
 
 
 Trigger = tuple[str, str, int | None]

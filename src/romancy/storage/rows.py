@@ -9,11 +9,13 @@ from typing import Any
 from romancy.core.history import Entry, is_json
 from romancy.core.matching import parse_json
 from romancy.core.model import Event
+from romancy.core.sameness import is_same_event
 from romancy.errors import InvalidEvent
 from romancy.storage.protocol import STATUS_NAMES, Attempt, InstanceRow
 
 
-def event_values(event: Event, token: bytes) -> tuple[Any, ...]:
+def packed_attrs(event: Event) -> bytes | None:
+    """The attributes that have no column of their own."""
     attrs = {
         "datacontenttype": event.datacontenttype,
         "dataschema": event.dataschema,
@@ -21,7 +23,10 @@ def event_values(event: Event, token: bytes) -> tuple[Any, ...]:
     }
     kept = {k: v for k, v in attrs.items() if v is not None}
     plain = kept == {"datacontenttype": "application/json"}
-    packed = _PLAIN_ATTRS if plain else json.dumps(kept).encode() if kept else None
+    return _PLAIN_ATTRS if plain else json.dumps(kept).encode() if kept else None
+
+
+def event_values(event: Event, token: bytes) -> tuple[Any, ...]:
     return (
         event.source,
         event.id,
@@ -29,12 +34,19 @@ def event_values(event: Event, token: bytes) -> tuple[Any, ...]:
         event.subject,
         event.time,
         event.target,
-        packed,
+        packed_attrs(event),
         event.data,
         token,
         event.accepted_at,
         event.expires_at,
     )
+
+
+def is_other(event: Event, type: str, subject: str | None, target: str | None, attrs: Any, data: Any) -> bool:
+    """Whether an event says something else than the one that is stored under its source and id."""
+    content_type = content_type_of(attrs)
+    stored = Event(event.id, event.source, type, data, subject, datacontenttype=content_type, target=target)
+    return not is_same_event(event, stored)
 
 
 _PLAIN_ATTRS = b'{"datacontenttype": "application/json"}'

@@ -100,6 +100,10 @@ class EventLine:
         return from_us(self.shown.event.accepted_at)
 
     @property
+    def differed_at(self) -> datetime | None:
+        return None if self.shown.differed_at is None else from_us(self.shown.differed_at)
+
+    @property
     def receivers(self) -> Sequence[tuple[str, str]]:
         """Those that waited for it, as (instance, wait): not those it started."""
         return [(instance, wait) for instance, wait in self.shown.receivers if instance not in self.started]

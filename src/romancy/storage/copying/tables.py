@@ -15,7 +15,9 @@ UNINDEXED = -1
 """The shape of a filter without an index, there; here it is told by the wait."""
 
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "events": tuple("xid seq source id type subject time target attrs data token accepted_at expires_at".split()),
+    "events": tuple(
+        "xid seq source id type subject time target attrs data token accepted_at expires_at differed_at".split()
+    ),
     "shapes": ("id", "type", "fields", "ready"),
     "event_keys": ("shape", "key", "xid", "seq"),
     "instances": tuple(

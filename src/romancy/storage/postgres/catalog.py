@@ -128,7 +128,10 @@ class PostgresCatalog:
         return found[0] if found else None
 
     async def _shown(self, rows: list[Any]) -> list[ShownEvent]:
-        found = {row["seq"]: ShownEvent(to_event(tuple(row)[:-1]), tuple(row)[-1], []) for row in rows}
+        found: dict[int, ShownEvent] = {}
+        for row in rows:
+            *stored, size, differed_at = row
+            found[row["seq"]] = ShownEvent(to_event(tuple(stored)), size, [], differed_at)
         for seq, taker, op in await self._connections.ask("receivers", seqs=list(found)) if found else ():
             found[seq].receivers.append((taker, op))
         return list(found.values())

@@ -210,12 +210,11 @@ class Reading:
             where.append("e.seq < :before::bigint")
             given["before"] = before
         statement = self._connections.statements.get("listed_events", where=_where(where))
-        found = [to_event(tuple(row)) for row in await self._connections.read(statement, given)]
-        receivers: dict[int, list[tuple[str, str]]] = {event.seq: [] for event in found}
-        if found:
-            for seq, taker, op in await self._connections.ask("receivers", seqs=list(receivers)):
-                receivers[seq].append((taker, op))
-        return [StoredEvent(event, receivers[event.seq]) for event in found]
+        rows = [tuple(row) for row in await self._connections.read(statement, given)]
+        found = {row[0]: StoredEvent(to_event(row[:-1]), [], row[-1]) for row in rows}
+        for seq, taker, op in await self._connections.ask("receivers", seqs=list(found)) if found else ():
+            found[seq].receivers.append((taker, op))
+        return list(found.values())
 
 
 def _where(conditions: list[str]) -> str:

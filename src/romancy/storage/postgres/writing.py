@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from romancy.core.failure import Failure
+from romancy.core.model import Event
+from romancy.core.sameness import is_same_event
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.dispatching import Dispatched, Dispatcher, Outcome
 from romancy.storage.postgres.gathering import Columns, entry_values, senders
@@ -30,6 +32,7 @@ from romancy.storage.protocol import (
     StartAnswer,
     TransientError,
 )
+from romancy.storage.rows import is_other, packed_attrs
 
 Tell = Callable[[set["str | None"], bool], None]
 """Whom to wake (None: whoever is free), and whether an instance ended."""
@@ -186,25 +189,50 @@ class BatchWriter:
         return outcome
 
     async def _numbers(self, items: Sequence[Accept], batch: Batch, row: Any) -> list[AcceptAnswer]:
-        """The number of every event, and whether it was there before."""
+        """The number of every event, whether it was there before, and if so, whether it said something else."""
         new: dict[tuple[str, str], int] = {}
         if row is not None and "seqs" in row and row["seqs"]:  # pyright: ignore[reportUnnecessaryContains]
             new = dict(zip(zip(row["sources"], row["ids"], strict=True), row["seqs"], strict=True))
-        keys = [(item.event.source, item.event.id) for item in items]
-        known = {key: (seq, True) for key, seq in new.items()}
-        missing = [key for key in keys if key not in new]
-        if missing:
-            rows = await self._connections.do(
-                "resolve_events", sources=[s for s, _ in missing], ids=[id for _, id in missing], token=batch.token
-            )
-            known |= {(source, id): (seq, ours) for source, id, seq, ours in rows}
+        missing = [item.event for item in items if (item.event.source, item.event.id) not in new]
+        resolved = iter(await self._resolve_events(missing, batch) if missing else ())
         answers: list[AcceptAnswer] = []
-        for key in keys:
-            if key not in known:
-                raise TransientError(f"the event {key[1]!r} that was there was removed just now")
-            seq, ours = known[key]
-            known[key] = seq, False  # a twin in the same batch is a duplicate
-            answers.append(AcceptAnswer(seq, not ours, [], []))
+        twins: dict[tuple[str, str], Event] = {}
+        for item in items:
+            key = item.event.source, item.event.id
+            twin = twins.get(key)  # in the same batch: this one is a duplicate
+            twins.setdefault(key, item.event)
+            if key in new:
+                differs = twin is not None and not is_same_event(item.event, twin)
+                answers.append(AcceptAnswer(new[key], twin is not None, [], [], differs))
+            else:
+                seq, ours, differs = next(resolved)
+                duplicate = twin is not None or not ours
+                answers.append(AcceptAnswer(seq, duplicate, [], [], duplicate and differs))
+        differing = [answer.seq for answer in answers if answer.differs]
+        if differing:
+            await self._connections.do("set_differed", at=batch.at, seqs=differing)
+        return answers
+
+    async def _resolve_events(self, events: Sequence[Event], batch: Batch) -> list[tuple[int, bool, bool]]:
+        """Of events that were there: their numbers, whether this very batch brought them, whether they differ."""
+        rows = await self._connections.do(
+            "resolve_events",
+            sources=[event.source for event in events],
+            ids=[event.id for event in events],
+            types=[event.type for event in events],
+            subjects=[event.subject for event in events],
+            targets=[event.target for event in events],
+            attrs=[packed_attrs(event) for event in events],
+            datas=[event.data for event in events],
+            token=batch.token,
+        )
+        found = {row["n"] - 1: row for row in rows}
+        answers: list[tuple[int, bool, bool]] = []
+        for n, event in enumerate(events):
+            if n not in found:
+                raise TransientError(f"the event {event.id!r} that was there was removed just now")
+            _, seq, ours, same, *stored = found[n]
+            answers.append((seq, ours, not same and is_other(event, *stored)))
         return answers
 
     # --- requests ---------------------------------------------------------------------------------------------------

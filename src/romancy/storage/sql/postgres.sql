@@ -177,10 +177,18 @@ ORDER BY h.instance, h.n
 SELECT x.n, i.workflow, i.workflow = x.workflow AND i.input = x.input AS same, i.birth = :token::bytea AS ours
 FROM unnest(:ids::text[], :workflows::text[], :inputs::bytea[]) WITH ORDINALITY AS x(id, workflow, input, n)
 CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE i.id = x.id OFFSET 0) i
+-- What is stored comes along only where it is not the very same: most duplicates are.
 -- name: resolve_events
-SELECT e.source, e.id, e.seq, e.token = :token::bytea AS ours
-FROM unnest(:sources::text[], :ids::text[]) AS x(source, id)
-CROSS JOIN LATERAL (SELECT * FROM romancy.events e WHERE e.source = x.source AND e.id = x.id OFFSET 0) e
+SELECT x.n, e.seq, e.token = :token::bytea AS ours, e.same, CASE WHEN NOT e.same THEN e.type END AS type,
+  CASE WHEN NOT e.same THEN e.subject END AS subject, CASE WHEN NOT e.same THEN e.target END AS target,
+  CASE WHEN NOT e.same THEN e.attrs END AS attrs, CASE WHEN NOT e.same THEN e.data END AS data
+FROM unnest(:sources::text[], :ids::text[], :types::text[], :subjects::text[], :targets::text[], :attrs::bytea[],
+  :datas::bytea[]) WITH ORDINALITY AS x(source, id, type, subject, target, attrs, data, n)
+CROSS JOIN LATERAL (SELECT *, e.type = x.type AND (e.subject, e.target, e.attrs, e.data)
+    IS NOT DISTINCT FROM (x.subject, x.target, x.attrs, x.data) AS same
+  FROM romancy.events e WHERE e.source = x.source AND e.id = x.id OFFSET 0) e
+-- name: set_differed
+UPDATE romancy.events SET differed_at = :at::bigint WHERE seq = ANY(:seqs::bigint[]) AND differed_at IS NULL
 
 -- === an event looks for waits ===
 
@@ -473,7 +481,7 @@ SELECT * FROM (
 -- name: shown_events
 SELECT e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs,
   CASE WHEN length(e.data) <= 65536 THEN e.data ELSE substring(e.data FROM 1 FOR 4096) END, e.accepted_at, e.expires_at,
-  coalesce(length(e.data), 0) FROM romancy.events e {where} {order} LIMIT :limit::integer
+  coalesce(length(e.data), 0), e.differed_at FROM romancy.events e {where} {order} LIMIT :limit::integer
 -- name: events_bound
 SELECT seq FROM romancy.events WHERE seq < :before::bigint ORDER BY seq DESC LIMIT 1 OFFSET :skip::integer
 -- name: triggers_of_types

@@ -253,7 +253,8 @@ SELECT instance, workflow, op, kind, spec, created_at, due_at, location, error F
   ORDER BY a.instance, a.op LIMIT :limit)
 ) x ORDER BY instance, op LIMIT :limit
 -- name: listed_events
-SELECT e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at
+SELECT e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at,
+  e.differed_at
 FROM romancy.events e {where} ORDER BY e.seq DESC LIMIT :limit::integer
 -- name: receivers
 SELECT x.seq, c.instance, c.op FROM unnest(:seqs::bigint[]) AS x(seq) CROSS JOIN LATERAL

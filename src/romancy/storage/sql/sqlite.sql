@@ -71,7 +71,9 @@ DELETE FROM requests WHERE instance = ?
 INSERT INTO events (source, id, type, subject, time, target, attrs, data, token, accepted_at, expires_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (source, id) DO NOTHING
 -- name: existing_event
-SELECT seq, token FROM events WHERE source = ? AND id = ?
+SELECT seq, token, type, subject, target, attrs, data FROM events WHERE source = ? AND id = ?
+-- name: set_differed
+UPDATE events SET differed_at = ? WHERE seq = ? AND differed_at IS NULL
 -- name: shapes
 SELECT id, fields FROM shapes WHERE type = ?
 -- name: insert_shape
@@ -242,6 +244,8 @@ SELECT op, n, first_at, next_due, error, progress, crashes, started FROM attempt
 SELECT id, kind, payload FROM requests WHERE instance = ? ORDER BY id
 -- name: deliveries_of_instance
 SELECT event FROM deliveries WHERE instance = ? ORDER BY event
+-- name: listed_event
+SELECT seq, source, id, type, subject, time, target, attrs, data, accepted_at, expires_at, differed_at FROM events WHERE seq = ?
 -- name: receivers
 SELECT instance, op FROM consumed WHERE event = ? ORDER BY instance LIMIT 100
 
@@ -300,7 +304,7 @@ WHERE a.next_due > ? AND a.next_due <= ? ORDER BY a.next_due LIMIT ?
 -- name: shown_event
 SELECT seq, source, id, type, subject, time, target, attrs,
   CASE WHEN length(data) <= 65536 THEN data ELSE substr(data, 1, 4096) END, accepted_at, expires_at,
-  coalesce(length(data), 0) FROM events e WHERE source = ? AND id = ?
+  coalesce(length(data), 0), differed_at FROM events e WHERE source = ? AND id = ?
 -- name: count_started
 SELECT count(*) FROM (SELECT 1 FROM instances INDEXED BY instances_created WHERE created_at > ? LIMIT ?)
 -- name: count_finished

@@ -209,4 +209,5 @@ def _events(
 
 
 def _event(c: sqlite3.Connection, row: tuple[Any, ...]) -> ShownEvent:
-    return ShownEvent(to_event(row[:-1]), row[-1], c.execute(SQL["receivers"], (row[0],)).fetchall())
+    *stored, size, differed_at = row
+    return ShownEvent(to_event(tuple(stored)), size, c.execute(SQL["receivers"], (row[0],)).fetchall(), differed_at)

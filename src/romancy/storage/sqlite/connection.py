@@ -9,7 +9,7 @@ from pathlib import Path
 from romancy.errors import StorageError
 from romancy.storage import sql
 
-LIBRARY_VERSION = 1
+LIBRARY_VERSION = 2
 """The newest schema this library knows."""
 
 

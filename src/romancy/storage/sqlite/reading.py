@@ -21,7 +21,7 @@ from romancy.storage.rows import to_attempt, to_entry, to_event, to_instance
 from romancy.storage.sqlite.looking import SQL
 
 _INSTANCE_COLUMNS = SQL["instance"].partition(" WHERE ")[0]
-_EVENT_COLUMNS = SQL["event"].partition(" WHERE ")[0]
+_EVENT_COLUMNS = SQL["listed_event"].partition(" WHERE ")[0]
 _WAITS = """
 SELECT instance, workflow, op, kind, spec, created_at, due_at, location, error FROM (
   SELECT w.instance, i.workflow, w.op, CASE WHEN w.spec = x'' THEN 'timer' ELSE 'event' END AS kind, w.spec,
@@ -156,4 +156,4 @@ def events(
         values.append(before)
     condition = f" WHERE {' AND '.join(where)}" if where else ""
     rows = c.execute(f"{_EVENT_COLUMNS}{condition} ORDER BY seq DESC LIMIT ?", (*values, limit)).fetchall()
-    return [StoredEvent(to_event(row), c.execute(SQL["receivers"], (row[0],)).fetchall()) for row in rows]
+    return [StoredEvent(to_event(row[:-1]), c.execute(SQL["receivers"], (row[0],)).fetchall(), row[-1]) for row in rows]

@@ -13,6 +13,7 @@ from typing import Any
 from romancy.core.failure import Failure
 from romancy.core.history import Entry
 from romancy.core.inputs import EVENT
+from romancy.core.model import Event
 from romancy.storage.protocol import (
     CANCEL,
     FIRST_FINAL,
@@ -31,7 +32,7 @@ from romancy.storage.protocol import (
     Started,
     WaitRow,
 )
-from romancy.storage.rows import STARTED_BY, event_values, triggered_id
+from romancy.storage.rows import STARTED_BY, event_values, is_other, triggered_id
 from romancy.storage.sqlite.looking import SQL, Looker
 
 
@@ -257,9 +258,9 @@ class BatchWriter:
         first = self._is_first((event.source, event.id))
         cursor = self._run(SQL["insert_event"], event_values(event, batch.token))
         if cursor.rowcount != 1:
-            seq, token = self._run(SQL["existing_event"], (event.source, event.id)).fetchone()
+            seq, token, *stored = self._run(SQL["existing_event"], (event.source, event.id)).fetchone()
             if token != batch.token or not first:
-                return AcceptAnswer(seq, True, [], [])
+                return self._duplicate(seq, event, stored, batch)
         else:
             seq = cursor.lastrowid
             assert seq is not None
@@ -271,6 +272,12 @@ class BatchWriter:
             self._run_many(SQL["insert_delivery"], receivers)
             looks.update(((m.instance, m.op), None) for m in matched)
         return AcceptAnswer(seq, False, matched, self._trigger(item, seq, batch, fenced))
+
+    def _duplicate(self, seq: int, event: Event, stored: list[Any], batch: Batch) -> AcceptAnswer:
+        differs = is_other(event, *stored)
+        if differs:
+            self._run(SQL["set_differed"], (batch.at, seq))
+        return AcceptAnswer(seq, True, [], [], differs)
 
     def _trigger(self, item: Accept, seq: int, batch: Batch, fenced: bool) -> list[Started]:
         """Start what this event starts, once per event; the event itself counts as read."""

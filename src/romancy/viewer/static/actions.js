@@ -120,6 +120,7 @@ const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b
 
 function receipt(said) {
   if (said.delivered === undefined) return "Stored.";
+  if (said.differs) return "Not stored: another event has this source and id. Send it with an id of its own.";
   if (said.duplicate) return "It was there already: an event with this source and id was stored before.";
   const parts = [`delivered to ${said.delivered}`];
   if (said.started) parts.push(`started ${said.started}`);
