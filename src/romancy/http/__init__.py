@@ -8,6 +8,7 @@ way in: `ingress` reads the body (`body`, within limits), has `cloudevents` make
     asgi.py      the door: lifespan; every request in, every answer out
     access.py    tokens and scopes; web pages that try to reach an app without tokens
     body.py      a request's headers and body, within limits
+    framing.py   where a request ends: what is ambiguous about that is refused
     cloudevents/ bytes to events
     ingress.py   `POST /`
     webhook.py   `OPTIONS /`, the handshake of webhook senders
@@ -22,4 +23,5 @@ way in: `ingress` reads the body (`body`, within limits), has `cloudevents` make
     openapi.py   the routes described
     server.py    the server behind `romancy serve`
     patience.py  its limits for slow clients and endless headers
+    parsing.py   uvicorn's two parsers, each without its weakness
 """

@@ -26,6 +26,7 @@ from romancy.http.answers import (
     send_answer,
 )
 from romancy.http.body import read_body, read_head, read_model, read_query
+from romancy.http.framing import fault_of
 from romancy.http.ingress import Ingress
 from romancy.http.intake import Intake, out_of_time
 from romancy.http.openapi import describe
@@ -103,6 +104,9 @@ class Face:
 
     async def _respond(self, method: str, path: str, scope: Scope, receive: Receive) -> Answer:
         head = read_head(scope["headers"])
+        fault = fault_of(scope.get("http_version", "1.1"), head)
+        if fault is not None:
+            raise Refusal(400, f"this is not a proper HTTP request: {fault}", kind="BadRequest", headers=[_CLOSE])
         if head.size > self._options.max_headers:
             text = f"the headers have more than the {self._options.max_headers:,} bytes allowed"
             raise Refusal(431, text, kind="HeadersTooLarge", headers=[_CLOSE])

@@ -41,6 +41,7 @@ _WANTED = frozenset(
         b"host",
         b"origin",
         b"sec-fetch-site",
+        b"transfer-encoding",
         b"webhook-request-origin",
     }
 )

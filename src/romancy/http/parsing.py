@@ -1,13 +1,19 @@
-"""httptools' parser, deaf to `Upgrade`.
+"""uvicorn's two parsers, each without its weakness.
 
-It stops at the head of a request that offers another protocol (every Java client does, and `curl --http2`), and the
-body is then dropped, or taken for the next request. Nothing here speaks another protocol: such a request is read once
-more without its offer.
+h11 is kind to bytes that others may read otherwise (see framing.py); `StrictConnection` is not.
+
+httptools' parser stops at the head of a request that offers another protocol (every Java client does, and
+`curl --http2`), and the body is then dropped, or taken for the next request. Nothing here speaks another protocol: such
+a request is read once more without its offer (`PlainParser`).
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import h11
+
+from romancy.http.framing import Framing
 
 _OFFER = (b"upgrade", b"http2-settings")
 
@@ -51,3 +57,23 @@ class PlainParser:
             if name not in _OFFER and (value or name != b"connection"):
                 lines.append(name + b": " + value)
         return b"\r\n".join([*lines, b"", b""])
+
+
+class StrictConnection(h11.Connection):
+    """h11's side of one connection; it only gets to see bytes that say one thing."""
+
+    def __init__(self, longest: int) -> None:
+        super().__init__(h11.SERVER, max_incomplete_event_size=longest)
+        self.framing = Framing(longest)
+
+    def receive_data(self, data: bytes) -> None:
+        fine = data[: self.framing.feed(data)]
+        if fine or not data:  # nothing at all would mean that the client has closed
+            super().receive_data(fine)
+
+    def next_event(self) -> Any:
+        """What is fine comes first."""
+        event = super().next_event()
+        if event is h11.NEED_DATA and self.framing.fault is not None:
+            raise h11.RemoteProtocolError(self.framing.fault)
+        return event

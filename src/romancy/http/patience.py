@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from romancy.http.answers import Refusal, error_answer
-from romancy.http.parsing import PlainParser
+from romancy.http.parsing import PlainParser, StrictConnection
 from romancy.options import HTTPOptions, seconds
 
 if TYPE_CHECKING:
@@ -38,6 +38,21 @@ def _fastest() -> type[Any]:
     return HttpToolsProtocol
 
 
+_NEEDED = ("loop", "transport", "flow", "cycle", "connections")
+"""What `Patience` uses of a protocol of uvicorn's, besides `parser` or `conn`."""
+
+
+def absent_in(protocol: Any) -> list[str]:
+    """What a protocol lacks of that, so that `Patience` can't do its work."""
+    missing = [name for name in _NEEDED if not hasattr(protocol, name)]
+    return missing if hasattr(protocol, "parser") or hasattr(protocol, "conn") else [*missing, "parser or conn"]
+
+
+def plain_of(patient_class: type[Any]) -> type[asyncio.Protocol]:
+    """The class of uvicorn's that was made patient; any other is what it is."""
+    return patient_class.__mro__[2] if issubclass(patient_class, Patience) else patient_class
+
+
 class Patience(Base):
     """One connection."""
 
@@ -47,12 +62,18 @@ class Patience(Base):
     _unread = 0
     _in_headers = False
     """Known with httptools only; h11 limits its headers by itself."""
+    conn: StrictConnection | None = None
+    """With h11 only."""
+    _earlier: Any = None
+    """The request before the current one; with httptools only, which reads on while one is being answered."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)  # pause as soon as something is left unread, to know that it is
         if hasattr(self, "parser"):
             self.parser = PlainParser(self)
+        else:
+            self.conn = StrictConnection(self.options.max_headers)
         self._await_headers()
 
     def data_received(self, data: bytes) -> None:
@@ -75,6 +96,7 @@ class Patience(Base):
 
     def on_headers_complete(self) -> None:
         self._in_headers = False
+        self._earlier = self.cycle
         if not self.parser.should_upgrade():  # else it is about to be read once more, without that offer
             super().on_headers_complete()
 
@@ -83,7 +105,8 @@ class Patience(Base):
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "this is no HTTP request that can be read")
+        fault = self.conn.framing.fault if self.conn is not None else None
+        self._refuse(400, f"this is not a proper HTTP request{f': {fault}' if fault else ''}")
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -122,6 +145,14 @@ class Patience(Base):
             return False
         return not cast(Any, self.cycle).more_body or bool(getattr(self, "pipeline", ()))
 
+    def _last_to_answer(self) -> Any:
+        """The last request that has arrived whole. One after it, that never will, waits for its turn in vain."""
+        queued: Any = getattr(self, "pipeline", ())
+        if queued and cast(Any, self.cycle).more_body:
+            queued.popleft()
+            return self._earlier
+        return self.cycle
+
     def _is_asking(self) -> bool:
         """Something of a request has arrived, and it is not the rest of a body that nobody wanted."""
         cycle = cast(Any, self.cycle)
@@ -151,7 +182,11 @@ class Patience(Base):
         """
         if self._owes_an_answer():
             self.flow.pause_reading()
-            cast(Any, self.cycle).keep_alive = False
+            self._last_to_answer().keep_alive = False
+            return
+        cycle = cast(Any, self.cycle)
+        if cycle is not None and cycle.response_started and not cycle.response_complete:
+            self.transport.close()  # in the middle of an answer no other can begin
             return
         phrase = _PHRASES[status]
         body = error_answer(Refusal(status, text, kind=phrase.replace(" ", "")), "a request").body or b""

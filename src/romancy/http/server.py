@@ -10,12 +10,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
+import uvicorn.server
 
 from romancy.app import App
 from romancy.http.asgi import Face
-from romancy.http.patience import patient
+from romancy.http.patience import absent_in, patient, plain_of
 from romancy.options import SCOPES
 from romancy.signals import on_first_signal
+
+_logger = logging.getLogger("romancy")
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -80,10 +83,24 @@ class Server(uvicorn.Server):
         super().__init__(options)
         self._on_started = on_started
 
+    def _check_protocol(self) -> None:
+        """The limits rely on a few names inside uvicorn. Where those are not as we know them, it serves without."""
+        chosen: Any = self.config.http_protocol_class
+        missing = absent_in(chosen(config=self.config, server_state=uvicorn.server.ServerState(), app_state={}))
+        if missing:
+            self.config.http_protocol_class = plain_of(chosen)
+            _logger.warning(
+                "uvicorn %s is not as Romancy knows it (%s is missing): it serves without limits for slow clients, "
+                "connections and malformed requests; install another version, or put a proxy before it",
+                uvicorn.__version__,
+                ", ".join(missing),
+            )
+
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._check_protocol()
         await super().startup(sockets)
         self._on_started()
