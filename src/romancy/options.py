@@ -11,6 +11,8 @@ from romancy.core.model import SECOND, Duration, duration_us
 
 SCOPES = ("events", "read", "control")
 """What a token may allow: delivering events, looking, acting."""
+SHORT = 16
+"""Characters a token should have at least."""
 _ACCEPTED = (200, 201, 202, 204)
 
 
@@ -36,7 +38,15 @@ class HTTPOptions:
     max_requests: int = 1000
     """Requests at a time; more are 503."""
     max_waiting: int = 64 * 1024 * 1024
-    """Bytes of events and starts that may be on their way to the database; more is 429."""
+    """Bytes of events and starts that may be on their way to the database; more is 429. Half of it is for bodies that
+    are still coming in."""
+    max_connections: int | None = None
+    """Connections at a time (`romancy serve` only): more, and those idle longest are closed. None: as the process's
+    limit of open files allows, and leaves some for the database."""
+    max_events_per_minute: int | None = None
+    """Events, starts and other writes one token may bring in a minute, in each process; more is 429. None: no limit."""
+    max_bytes_per_minute: int | None = None
+    """Bytes of bodies one token may bring in a minute, in each process; more is 429. None: no limit."""
     header_timeout: Duration = timedelta(seconds=10)
     """How long a client may take over its headers (`romancy serve` only: other servers have settings of their own)."""
     body_timeout: Duration = timedelta(seconds=10)
@@ -55,8 +65,9 @@ class HTTPOptions:
             raise ValueError(f"accepted_status is {', '.join(map(str, _ACCEPTED))}, not {self.accepted_status!r}")
         for name in ("max_body", "max_headers", "max_batch", "max_depth", "max_requests", "max_waiting"):
             _check_count(name, getattr(self, name))
-        if self.allowed_rate is not None:
-            _check_count("allowed_rate", self.allowed_rate)
+        for name in ("max_connections", "max_events_per_minute", "max_bytes_per_minute", "allowed_rate"):
+            if getattr(self, name) is not None:
+                _check_count(name, getattr(self, name))
         for name in ("header_timeout", "body_timeout", "database_timeout"):
             if duration_us(getattr(self, name), name) == 0:
                 raise ValueError(f"{name} must be more than nothing")
@@ -81,6 +92,8 @@ class Token:
 
     scopes: frozenset[str]
     digest: bytes = field(repr=False)
+    is_short: bool = False
+    """It may be guessed."""
 
 
 def read_tokens(entries: Iterable[str]) -> tuple[Token, ...]:
@@ -106,7 +119,7 @@ def _read_token(entry: str) -> Token:
             "a token is a secret of printable characters without spaces, optionally with scopes before it "
             f'({", ".join(SCOPES)}), as in "events,read:SECRET"'
         )
-    return Token(frozenset(words), digest(secret.encode()))
+    return Token(frozenset(words), digest(secret.encode()), len(secret) < SHORT)
 
 
 def digest(secret: bytes) -> bytes:

@@ -143,7 +143,7 @@ def live(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Liv
     folder: Path = tmp_path_factory.mktemp("framing")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("ROMANCY_TOKENS", raising=False)
-        patch.setattr(serving, "patient", lambda options: patient(options, request.param))
+        patch.setattr(serving, "patient", lambda options, room: patient(options, room, request.param))
         running = Live(App(folder / "http.db", workflows=WORKFLOWS, grace=2))
         yield running
         running.stop()
@@ -261,7 +261,7 @@ def test_nothing_is_without_end(text: bytes) -> None:
 def test_a_plain_uvicorn_is_told_what_its_parser_let_through(
     serve: Any, parser: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "patient", lambda options: parser)
+    monkeypatch.setattr(serving, "patient", lambda options, room: parser)
     live = serve()
     assert ANSWER.findall(said(live, REFUSED[name])) == [b"400"]
     assert stored(live) == []
@@ -278,7 +278,7 @@ def test_a_uvicorn_that_is_not_the_one_we_know(
                 raise AttributeError(name)
             return super().__getattribute__(name)
 
-    monkeypatch.setattr(serving, "patient", lambda options: patient(options, Other))
+    monkeypatch.setattr(serving, "patient", lambda options, room: patient(options, room, Other))
     live = serve()
     assert live.send().status_code == 202
     assert ANSWER.findall(said(live, REFUSED["length and chunks"])) == [b"400"], "by what the head says"

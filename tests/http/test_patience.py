@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from romancy.http import server as serving
 from romancy.http.patience import patient
+from romancy.http.traffic import Room, Traffic
 from romancy.options import HTTPOptions
 from tests.http.conftest import Live, event, read_all
 
@@ -34,7 +35,7 @@ def trickle(connection: socket.socket, piece: bytes = b"x") -> None:
 @pytest.fixture(params=[HttpToolsProtocol, H11Protocol])
 def limited(serve: Any, request: Any, monkeypatch: pytest.MonkeyPatch) -> Live:
     """With either of uvicorn's parsers."""
-    monkeypatch.setattr(serving, "patient", lambda options: patient(options, request.param))
+    monkeypatch.setattr(serving, "patient", lambda options, room: patient(options, room, request.param))
     return serve(http=LIMITS)
 
 
@@ -90,7 +91,7 @@ def test_the_rest_of_a_body_nobody_wants_may_not_take_long(limited: Live) -> Non
 
 @pytest.mark.parametrize("parser", [HttpToolsProtocol, H11Protocol])
 def test_headers_without_end(serve: Any, parser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "patient", lambda options: patient(options, parser))
+    monkeypatch.setattr(serving, "patient", lambda options, room: patient(options, room, parser))
     live = serve(http=HTTPOptions(max_headers=8000))  # and ten seconds for them: it is their size that ends it
     with socket.create_connection(("127.0.0.1", live.port), timeout=20) as connection:
         connection.sendall(HEAD)
@@ -125,7 +126,7 @@ def test_requests_one_after_the_other_on_one_connection(limited: Live) -> None:
 
 
 def test_the_faster_parser_is_used_where_it_is() -> None:
-    assert issubclass(patient(LIMITS), HttpToolsProtocol)
+    assert issubclass(patient(LIMITS, Room(10, Traffic())), HttpToolsProtocol)
 
 
 # --- requests that offer another protocol, and what comes after a request ---------------------------------------------

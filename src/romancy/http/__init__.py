@@ -12,6 +12,9 @@ way in: `ingress` reads the body (`body`, within limits), has `cloudevents` make
     cloudevents/ bytes to events
     ingress.py   `POST /`
     webhook.py   `OPTIONS /`, the handshake of webhook senders
+    guessing.py  wrong tokens
+    quotas.py    how much one token may bring in a minute
+    traffic.py   what comes in, counted; how many connections there may be
     intake.py    writes on their way to the database, bounded in time and amount
     answers.py   what goes out; which error is which status
     routes.py    what a route is, and how a path finds it

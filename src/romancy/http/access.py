@@ -54,7 +54,7 @@ class Access:
                 presented = found
             if presented is None and (presented := from_cookie(head)) is not None:
                 _check_own_page(head, scope)
-            self._check_token(presented, wanted)
+            head.token = self._check_token(presented, wanted).digest
         if wanted is not None and wanted not in self._allows:
             raise Refusal(
                 403, "this server only shows; `romancy viewer --allow-actions` lets you act", kind="Forbidden"
@@ -74,13 +74,14 @@ class Access:
         # Every token is compared, whichever fits: how long it takes says nothing.
         return [token for token in self._tokens if hmac.compare_digest(token.digest, offered)]
 
-    def _check_token(self, presented: bytes | None, wanted: str | None) -> None:
+    def _check_token(self, presented: bytes | None, wanted: str | None) -> Token:
         fitting = self._fitting(presented or b"")
         if presented is None or not fitting:
             text = "this needs a valid token: send it as 'Authorization: Bearer TOKEN'"
             raise Refusal(401, text, kind="Unauthorized", headers=[_CHALLENGE])
         if wanted is not None and not any(wanted in token.scopes for token in fitting):
             raise Refusal(403, f"this token does not have the scope {wanted!r} that this needs", kind="Forbidden")
+        return fitting[0]
 
     def _check_browser(self, head: Head, scope: Scope) -> None:
         host, origin = head.get(b"host"), head.get(b"origin")

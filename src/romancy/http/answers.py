@@ -129,7 +129,9 @@ def _refused(
     again = RETRYABLE.get(status)
     shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     content = {"error": shown, "error_type": kind, "retryable": again is not None or status == 500, **(more or {})}
-    return json_answer(status, content, (*headers, (b"retry-after", again)) if again else headers)
+    if again and not any(name == b"retry-after" for name, _ in headers):
+        headers = (*headers, (b"retry-after", again))
+    return json_answer(status, content, headers)
 
 
 async def send_answer(send: Send, answer: Answer, *, without_body: bool = False) -> None:

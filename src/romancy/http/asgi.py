@@ -27,13 +27,16 @@ from romancy.http.answers import (
 )
 from romancy.http.body import read_body, read_head, read_model, read_query
 from romancy.http.framing import fault_of
+from romancy.http.guessing import Guesses
 from romancy.http.ingress import Ingress
 from romancy.http.intake import Intake, out_of_time
 from romancy.http.openapi import describe
+from romancy.http.quotas import Quotas
 from romancy.http.routes import Request, Route, Router, for_people, path_of
 from romancy.http.schemas import Described
 from romancy.http.stream import Hub
-from romancy.options import SCOPES, seconds
+from romancy.http.traffic import Traffic
+from romancy.options import SCOPES, SHORT, Token, seconds
 from romancy.viewer.routes import ROUTES as VIEWER
 
 _logger = logging.getLogger("romancy")
@@ -50,6 +53,10 @@ class Face:
         self._intake = Intake(app.http)
         self._access = Access(app.tokens, app.http, allows)
         self._stopping = asyncio.Event()
+        self.traffic = Traffic()
+        self._quotas = Quotas(app.http, self.traffic)
+        self._guesses = Guesses(self.traffic, self._stopping)
+        _warn_of_short(app.tokens)
         self.active = 0
         """Requests under way."""
         self.waiting = 0
@@ -84,6 +91,7 @@ class Face:
     # --- a request --------------------------------------------------------------------------------------------------
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         method: str = scope["method"]
+        in_url = b"access_token=" in scope.get("query_string", b"")  # it will have been taken out
         self.active += 1
         try:
             answer = await self._respond(method, path_of(scope), scope, receive)
@@ -100,6 +108,8 @@ class Face:
         if answer.status in _TOLD:
             said = (answer.body or b"")[:500]
             _logger.info("%s %r was answered %d: %r", method, scope["path"][:200], answer.status, said)
+        if answer.status == 401 and (in_url or _shows_token(scope)) and not await self._guesses.wrong(scope):
+            answer.headers = (*answer.headers, _CLOSE)
         await send_answer(send, answer, without_body=method == "HEAD")
 
     async def _respond(self, method: str, path: str, scope: Scope, receive: Receive) -> Answer:
@@ -119,7 +129,18 @@ class Face:
                 return page
             self._access.check(head, scope, None, in_query=in_query)  # what exists is nobody's business without a token
             raise
-        request = Request(self._app, self._intake, self._stopping, scope, head, receive, params, resting=self._resting)
+        request = Request(
+            self._app,
+            self._intake,
+            self._stopping,
+            scope,
+            head,
+            receive,
+            params,
+            resting=self._resting,
+            traffic=self.traffic,
+            quotas=self._quotas,
+        )
         if route.on_error is None:
             return await self._admit(route, request, in_query=in_query)
         try:
@@ -175,8 +196,11 @@ class Face:
             raise out_of_time(limit, "") from None
 
     async def _read_model(self, request: Request, model: Any) -> None:
-        body = await read_body(request.head, request.receive, self._options.max_body, self._body_timeout)
-        request.body, request.size = read_model(request.head, body, model), len(body)
+        self._quotas.check(request.head.token)
+        with self._intake.receiving() as hold:
+            body = await read_body(request.head, request.receive, self._options.max_body, self._body_timeout, hold)
+            request.body, request.size = read_model(request.head, body, model), len(body)
+        self._quotas.take(request.head.token, 1, len(body))
 
     async def describe_api(self, request: Request) -> Answer:
         """This description, as OpenAPI."""
@@ -211,6 +235,23 @@ class Face:
             return False
         await self._app.start()
         return True
+
+
+def _shows_token(scope: Scope) -> bool:
+    """Whether a request shows a token, in a header or in the form for it."""
+    return any(name == b"authorization" for name, _ in scope["headers"]) or path_of(scope) == "/viewer/login"
+
+
+def _warn_of_short(tokens: Sequence[Token]) -> None:
+    short = sum(token.is_short for token in tokens)
+    if short:
+        _logger.warning(
+            "%d of %d tokens have fewer than %d characters and may be guessed; "
+            "`python -c 'import secrets; print(secrets.token_urlsafe(32))'` makes good ones",
+            short,
+            len(tokens),
+            SHORT,
+        )
 
 
 def _stopping() -> AppNotRunning:

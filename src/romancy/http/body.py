@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast, get_origin
 from urllib.parse import parse_qsl
@@ -26,6 +26,8 @@ class Head:
 
     fields: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
     size: int = 0
+    token: bytes = b""
+    """The digest of the token it came with, once that is known to be a right one."""
 
     def get(self, name: bytes) -> bytes | None:
         return self.fields.get(name)
@@ -57,7 +59,15 @@ def read_head(headers: Sequence[Header]) -> Head:
     return head
 
 
-async def read_body(head: Head, receive: Receive, limit: int, timeout: float) -> bytes:
+Hold = Callable[[int], None]
+"""Told of bytes that are kept while a body is still coming in; raises, if there are too many of them already."""
+_SMALL = 64 * 1024
+
+
+def _hold_any(size: int) -> None: ...
+
+
+async def read_body(head: Head, receive: Receive, limit: int, timeout: float, hold: Hold = _hold_any) -> bytes:
     """The whole body. What is refused for its length is refused as soon as that is known."""
     declared = head.get(b"content-length")
     if declared is not None and declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
@@ -66,13 +76,13 @@ async def read_body(head: Head, receive: Receive, limit: int, timeout: float) ->
         raise UnsupportedFormat("a compressed body is not understood; send it without Content-Encoding")
     try:
         async with asyncio.timeout(timeout):
-            return await _read_all(receive, limit)
+            return await _read_all(receive, limit, hold)
     except TimeoutError:
         text = f"the body did not arrive within {timeout:g} s"
         raise Refusal(408, text, kind="RequestTimeout", headers=[(b"connection", b"close")]) from None
 
 
-async def _read_all(receive: Receive, limit: int) -> bytes:
+async def _read_all(receive: Receive, limit: int, hold: Hold) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
@@ -83,7 +93,10 @@ async def _read_all(receive: Receive, limit: int) -> bytes:
         size += len(part)
         if size > limit:
             raise _too_large(limit)
-        if not message.get("more_body", False):
+        has_more = message.get("more_body", False)
+        if has_more or size > _SMALL:  # a small one that comes at once is not kept for long
+            hold(len(part))
+        if not has_more:
             return b"".join((*parts, part)) if parts else part
         parts.append(part)
 

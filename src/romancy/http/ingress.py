@@ -47,8 +47,11 @@ class Ingress:
     async def receive_events(self, request: Request) -> Answer:
         """Deliver a CloudEvent, structured, in headers (`ce-id`, ...) or in a batch; answered when it is stored."""
         engine, intake = request.app.engine, request.intake  # first: an app that is not running reads no bodies
-        body = await read_body(request.head, request.receive, self._max_body, self._timeout)
-        parsed = await self._parse(request.scope["headers"], body)
+        request.quotas.check(request.head.token)
+        with intake.receiving() as hold:
+            body = await read_body(request.head, request.receive, self._max_body, self._timeout, hold)
+            parsed = await self._parse(request.scope["headers"], body)
+        request.quotas.take(request.head.token, len(parsed.events), len(body))
         if not parsed.batched:
             return self._accepted(_receipt(await intake.store(engine.accept(parsed.events[0]), len(body), _UNKNOWN)))
         writing = engine.accept_all(parsed.events)

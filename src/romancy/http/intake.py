@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from romancy.errors import Overloaded
 from romancy.http.answers import Refusal
+from romancy.http.body import Hold
 from romancy.options import HTTPOptions, seconds
 
 T = TypeVar("T")
@@ -28,16 +30,38 @@ class Intake:
     def __init__(self, options: HTTPOptions) -> None:
         self._overdue = 0
         self._limit = options.max_waiting
+        self._coming_limit = max(options.max_waiting // 2, min(options.max_body, options.max_waiting))
+        self._coming = 0
         self._timeout = seconds(options.database_timeout)
         self._held = 0
 
     def __repr__(self) -> str:
-        return f"<Intake held={self._held}{' stalled' if self.is_stalled else ''}>"
+        return f"<Intake held={self._held} coming={self._coming}{' stalled' if self.is_stalled else ''}>"
 
     @property
     def is_stalled(self) -> bool:
         """Something takes too long to be stored."""
         return self._overdue > 0
+
+    @contextmanager
+    def receiving(self) -> Generator[Hold]:
+        """While a body comes in, and until it is understood. Slow ones can't take the room of those that come at once.
+
+        What is given to `store` afterwards is counted there.
+        """
+        mine = 0
+
+        def hold(size: int) -> None:
+            nonlocal mine
+            if self._coming + size > self._coming_limit or self._held + self._coming + size > self._limit:
+                raise Overloaded("too much is coming in at once; try again in a moment")
+            self._coming += size
+            mine += size
+
+        try:
+            yield hold
+        finally:
+            self._coming -= mine
 
     async def store(self, write: Coroutine[Any, Any, T], size: int, unknown: str, count: int = 1) -> T:
         """The outcome of a write. `unknown`: what to tell the sender if it takes too long."""

@@ -13,20 +13,21 @@ from romancy.engine import Engine
 from romancy.engine.metrics import Histogram
 from romancy.http.answers import Answer
 from romancy.http.routes import Request, Route
+from romancy.http.traffic import Traffic
 
 
 async def metrics(request: Request) -> Answer:
     """What this process has done, in Prometheus text."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(request.app.engine))
+    registry.register(_Collector(request.app.engine, request.traffic))
     return Answer(200, generate_latest(registry), [(b"content-type", CONTENT_TYPE_LATEST.encode())])
 
 
 class _Collector(Collector):
     """Reads an engine's counts; nothing is kept twice."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self._metrics = engine, engine.metrics
+    def __init__(self, engine: Engine, traffic: Traffic) -> None:
+        self._engine, self._metrics, self._traffic = engine, engine.metrics, traffic
 
     def describe(self) -> Iterable[Metric]:
         return ()
@@ -36,6 +37,7 @@ class _Collector(Collector):
         yield from self._activities()
         yield from self._events()
         yield from self._engine_room()
+        yield from self._requests()
 
     def _workflows(self) -> Iterator[Metric]:
         m = self._metrics
@@ -62,6 +64,14 @@ class _Collector(Collector):
         yield _histogram("wait_duration_seconds", "How long waits for events took.", m.wait_seconds)
         yield _histogram("delivery_lag_seconds", "From an event's acceptance to its wait.", m.delivery_lag)
         yield _histogram("timer_lag_seconds", "How late timers were fed.", m.timer_lag)
+
+    def _requests(self) -> Iterator[Metric]:
+        t = self._traffic
+        yield _gauge("http_connections", "Connections to `romancy serve`.", t.connections)
+        text = "Connections that were closed or refused because there were too many."
+        yield _counter("http_connections_crowded_out", text, [], {(): t.crowded_out})
+        yield _counter("http_wrong_tokens", "Requests with a token that is not known.", [], {(): t.wrong_tokens})
+        yield _counter("http_over_quota", "Requests beyond the quota of their token.", [], {(): t.over_quota})
 
     def _engine_room(self) -> Iterator[Metric]:
         m, engine = self._metrics, self._engine

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from romancy.http.answers import Refusal, error_answer
+from romancy.http.answers import RETRYABLE, Refusal, error_answer
 from romancy.http.parsing import PlainParser, StrictConnection
+from romancy.http.traffic import Room
 from romancy.options import HTTPOptions, seconds
 
 if TYPE_CHECKING:
@@ -19,12 +20,19 @@ if TYPE_CHECKING:
 else:
     Base = object
 
-_PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
+_EXPLAINING = 1.0
+"""Seconds a connection for which there is no room is kept, to tell it so."""
+_PHRASES = {
+    400: "Bad Request",
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
 
 
-def patient(options: HTTPOptions, base: type[Any] | None = None) -> type[asyncio.Protocol]:
+def patient(options: HTTPOptions, room: Room, base: type[Any] | None = None) -> type[asyncio.Protocol]:
     """uvicorn's protocol with these limits: the faster one, where its parser is installed."""
-    made = type("Patient", (Patience, base or _fastest()), {"options": options})
+    made = type("Patient", (Patience, base or _fastest()), {"options": options, "room": room})
     return cast("type[asyncio.Protocol]", made)
 
 
@@ -57,8 +65,10 @@ class Patience(Base):
     """One connection."""
 
     options: HTTPOptions
+    room: Room
     _headers_due: asyncio.TimerHandle | None = None
     _answer_due: asyncio.TimerHandle | None = None
+    _has_room = True
     _unread = 0
     _in_headers = False
     """Known with httptools only; h11 limits its headers by itself."""
@@ -74,15 +84,25 @@ class Patience(Base):
             self.parser = PlainParser(self)
         else:
             self.conn = StrictConnection(self.options.max_headers)
-        self._await_headers()
+        self._has_room = self.room.enter(self)
+        if self._has_room:
+            self._await_headers()
+        elif self.room.can_explain():  # once it has asked: what is not read would take the answer with it
+            self._headers_due = self.loop.call_later(_EXPLAINING, transport.abort)
+        else:
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if not self._has_room:
+            self._refuse(503, "too many connections at once; try again in a moment")
+            return
         if self._headers_due is None and self._is_between_requests():
             self._await_headers()
         self._unread += len(data)
         super().data_received(data)
         if not self._is_between_requests():
             self._stop_waiting()
+            self.room.is_busy(self)
         if self._in_headers and self._unread > self.options.max_headers:
             self._refuse(431, f"the headers have more than the {self.options.max_headers:,} bytes allowed")
 
@@ -103,6 +123,11 @@ class Patience(Base):
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_between_requests() and not self.transport.is_closing():
+            self.room.is_idle(self)
 
     def send_400_response(self, msg: str) -> None:
         fault = self.conn.framing.fault if self.conn is not None else None
@@ -130,6 +155,7 @@ class Patience(Base):
             self._answer_due.cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.room.leave(self)
         self._stop_waiting()
         if self._answer_due is not None:
             self._answer_due.cancel()
@@ -191,6 +217,8 @@ class Patience(Base):
         phrase = _PHRASES[status]
         body = error_answer(Refusal(status, text, kind=phrase.replace(" ", "")), "a request").body or b""
         head = f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        if status in RETRYABLE:
+            head += f"retry-after: {RETRYABLE[status].decode()}\r\n"
         if not self.transport.is_closing():
             self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
             self.transport.close()

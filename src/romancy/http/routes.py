@@ -12,7 +12,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote_to_bytes
@@ -22,6 +22,8 @@ from pydantic import BaseModel
 from romancy.http.answers import Answer, Receive, Refusal, Scope
 from romancy.http.body import Head
 from romancy.http.intake import Intake
+from romancy.http.quotas import Quotas
+from romancy.http.traffic import Traffic
 
 if TYPE_CHECKING:
     from romancy.app import App
@@ -50,6 +52,9 @@ class Request:
     """While it only waits it takes nobody's place."""
     scopes: frozenset[str] = frozenset()
     """What the visitor may do."""
+    _: KW_ONLY
+    traffic: Traffic
+    quotas: Quotas
 
     async def gone(self) -> None:
         """Returns when the client has hung up."""

@@ -15,10 +15,16 @@ import uvicorn.server
 from romancy.app import App
 from romancy.http.asgi import Face
 from romancy.http.patience import absent_in, patient, plain_of
+from romancy.http.traffic import Room, most_connections
 from romancy.options import SCOPES
 from romancy.signals import on_first_signal
 
 _logger = logging.getLogger("romancy")
+_AT_ONCE, _QUEUE = 16, 2048
+"""Connections that are accepted in one go, before it is looked whether there is room; and those that may queue for it.
+
+asyncio has one number for both, and would take all descriptors before it lets anybody go.
+"""
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -70,7 +76,7 @@ class Server(uvicorn.Server):
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a warning for each garbled request is an invitation
         options = uvicorn.Config(
             face,
-            http=patient(app.http),
+            http=patient(app.http, Room(app.http.max_connections or most_connections(), face.traffic)),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -79,6 +85,7 @@ class Server(uvicorn.Server):
             proxy_headers=False,
             timeout_graceful_shutdown=max(1, round(app.grace)),
             h11_max_incomplete_event_size=app.http.max_headers,
+            backlog=_AT_ONCE,
         )
         super().__init__(options)
         self._on_started = on_started
@@ -103,4 +110,6 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._check_protocol()
         await super().startup(sockets)
+        for bound in sockets or ():
+            bound.listen(_QUEUE)
         self._on_started()

@@ -1,0 +1,66 @@
+"""How much one token may bring in a minute. Each process counts for itself."""
+
+from __future__ import annotations
+
+import math
+
+from romancy.core.clock import stopwatch
+from romancy.http.answers import Refusal
+from romancy.http.traffic import Traffic
+from romancy.options import HTTPOptions
+
+_MINUTE = 60.0
+
+
+class _Bucket:
+    """Fills up by itself in a minute. What is larger than what is left is taken all the same: a debt, to be waited out.
+
+    So a request is never too large for its quota, only too early.
+    """
+
+    def __init__(self, size: int, now: float) -> None:
+        self._size, self._level, self._at = size, float(size), now
+
+    def wait(self, now: float) -> float:
+        """Seconds until something may be taken."""
+        self._level = min(self._size, self._level + (now - self._at) * self._size / _MINUTE)
+        self._at = now
+        return 0.0 if self._level > 0 else (1 - self._level) * _MINUTE / self._size
+
+    def take(self, amount: int) -> None:
+        self._level -= amount
+
+
+class Quotas:
+    """What every token has left. Its digest stands for a token; tokens are few, so nothing has to be forgotten."""
+
+    def __init__(self, options: HTTPOptions, traffic: Traffic) -> None:
+        self._sizes = {"events": options.max_events_per_minute, "bytes": options.max_bytes_per_minute}
+        self._buckets: dict[tuple[bytes, str], _Bucket] = {}
+        self._traffic = traffic
+
+    def check(self, token: bytes) -> None:
+        """Refuses whoever has used up a quota; to be asked before a body is read, too."""
+        for kind, size in self._sizes.items():
+            wait = 0.0 if size is None else self._bucket(token, kind, size).wait(stopwatch())
+            if wait:
+                raise self._used_up(kind, size or 0, wait)
+
+    def take(self, token: bytes, events: int, size: int) -> None:
+        """Counts what is about to be stored, or refuses it."""
+        self.check(token)
+        for kind, amount in (("events", events), ("bytes", size)):
+            if (bucket := self._buckets.get((token, kind))) is not None:
+                bucket.take(amount)
+
+    def _bucket(self, token: bytes, kind: str, size: int) -> _Bucket:
+        bucket = self._buckets.get((token, kind))
+        if bucket is None:
+            bucket = self._buckets[token, kind] = _Bucket(size, stopwatch())
+        return bucket
+
+    def _used_up(self, kind: str, size: int, wait: float) -> Refusal:
+        self._traffic.over_quota += 1
+        text = f"this token has used up its quota of {size:,} {kind} a minute; try again later"
+        again = b"%d" % max(1, math.ceil(wait))
+        return Refusal(429, text, kind="QuotaExceeded", headers=[(b"retry-after", again)])
