@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
 
-from romancy.errors import ActivityError, ActivityTimeout
+from romancy.core.listed import find_listed, find_subclass, find_unmoved, full_name, listed_for, namesakes
+from romancy.errors import ActivityError, ActivityTimeout, NonDeterminismError
 
 _TRACEBACK_LIMIT = 20_000
 _NOTE_LIMIT = 10_000
@@ -28,6 +29,15 @@ class Failure:
     """The `args` of an exception named in `raises=`, where they are plain JSON."""
     state: dict[str, Any] | None = None
     listed: str | None = None
+    """`module.qualname` of the class of `raises=` that stood for it."""
+    listed_name: str | None = None
+    """The same without its module: classes may move. None in old histories, as is all that follows."""
+    namesakes: list[str] | None = None
+    """Other classes of `raises=` with the same name, by module and name."""
+    module: str | None = None
+    """The module of its own class, if that is a subclass of the listed one."""
+    opaque: bool = False
+    """It was listed, but can't be made again from what is stored: the code gets an `ActivityError`."""
 
     def encode(self) -> bytes:
         return json.dumps({k: v for k, v in asdict(self).items() if v not in (None, "", False)}).encode()
@@ -53,18 +63,23 @@ def capture(
     """Keep an exception; one of `raises` is kept so that it can come back as itself."""
     text = "".join(traceback.format_exception(error)).encode("utf-8", "backslashreplace").decode()[-_TRACEBACK_LIMIT:]
     failure = Failure(type(error).__qualname__, describe(error), text, attempts, timeout)
-    listed = next((t for t in raises if isinstance(error, t)), None)
+    listed = listed_for(error, raises)
     if listed is None:
         return failure
-    return Failure(
-        failure.error_type,
-        failure.message,
-        text,
-        attempts,
+    kind = type(error)
+    is_subclass = listed in kind.__mro__[1:]
+    answer = replace(
+        failure,
+        timeout=False,
         answer=_plain(_arguments(error)),
         state=_plain(dict(vars(error))),
-        listed=f"{listed.__module__}.{listed.__qualname__}",
+        listed=full_name(listed),
+        listed_name=listed.__qualname__,
+        namesakes=namesakes(listed, raises) or None,
+        module=kind.__module__ if is_subclass else None,
     )
+    made = _as_itself(cast("type[Exception]", kind) if is_subclass else listed, answer)
+    return replace(answer, opaque=made is None)
 
 
 def _arguments(error: BaseException) -> list[Any]:
@@ -84,7 +99,8 @@ def _plain(value: Any) -> Any:
 def rebuild(failure: Failure, activity: str, raises: Collection[type[Exception]]) -> Exception:
     """The exception workflow code sees: itself if the activity lists it, else `ActivityError`.
 
-    It brings the activity's traceback as a note: if it ends the workflow, that shows where it came from.
+    Raises `NonDeterminismError` where it was listed and can't be found or made today. The activity's traceback comes
+    with it as a note: if it ends the workflow, that shows where it came from.
     """
     error = _rebuild(failure, activity, raises)
     if failure.traceback:
@@ -93,11 +109,13 @@ def rebuild(failure: Failure, activity: str, raises: Collection[type[Exception]]
 
 
 def _rebuild(failure: Failure, activity: str, raises: Collection[type[Exception]]) -> Exception:
-    base = next((t for t in raises if f"{t.__module__}.{t.__qualname__}" == failure.listed), None)
-    if base is not None:
-        answer = _as_itself(_find(base, failure.error_type), failure)
+    if failure.listed is not None and not failure.opaque:
+        kind = _find(failure, activity, raises)
+        answer = _as_itself(kind, failure)
         if answer is not None:
             return answer
+        if failure.listed_name is not None:
+            raise _lost(failure, activity, f"{full_name(kind)} can no longer be made from what is stored of it")
     kind = ActivityTimeout if failure.timeout else ActivityError
     return kind(
         failure.message,
@@ -123,12 +141,34 @@ def _as_itself(kind: type[Exception], failure: Failure) -> Exception | None:
     return error
 
 
-def _find(base: type[Exception], name: str) -> type[Exception]:
-    """The recorded subclass of a listed type, if it is still there; else the listed type."""
-    todo = [base]
-    while todo:
-        kind = todo.pop()
-        if kind.__qualname__ == name:
-            return kind
-        todo.extend(kind.__subclasses__())
-    return base
+def _find(failure: Failure, activity: str, raises: Collection[type[Exception]]) -> type[Exception]:
+    """The class a listed exception had, wherever it is defined today."""
+    assert failure.listed is not None
+    others = failure.namesakes or ()
+    listed = find_listed(failure.listed, failure.listed_name, others, raises)
+    is_subclass = failure.module is not None or (
+        failure.listed_name is None and not failure.listed.endswith(f".{failure.error_type}")
+    )
+    if listed is not None and not is_subclass:
+        return listed
+    own = failure.listed if failure.module is None else f"{failure.module}.{failure.error_type}"
+    if listed is not None:
+        kind = find_subclass([listed], failure.module, failure.error_type)
+    else:  # the class that stood for it is gone; today it may be listed itself, or by one of its bases
+        kind = find_listed(own, failure.error_type, others, raises) or find_unmoved(raises, own)
+    if kind is not None:
+        return kind
+    if listed is not None and failure.module is None:
+        return listed  # an old history does not say where the subclass was
+    why = f"raises= does not list {failure.listed}" if listed is None else f"there is no subclass {own}"
+    raise _lost(failure, activity, f"{why} any more")
+
+
+def _lost(failure: Failure, activity: str, why: str) -> NonDeterminismError:
+    return NonDeterminismError(
+        f"activity {activity!r} raised {failure.error_type} ({failure.message}), recorded as {failure.listed}, "
+        f"but today {why}. Classes may move between modules, but keep their names and stay in raises= while instances "
+        "that met them are running: put it back, then resume the instance",
+        recorded=failure.listed or failure.error_type,
+        asked=why,
+    )

@@ -1,0 +1,99 @@
+"""Which class a recorded exception is today: classes may move between modules, as functions may.
+
+An exception that an activity lists in `raises=` is stored by name. The module in that name is only a hint: the class
+that `python shop.py` knows as `__main__.CardDeclined` is `shop.CardDeclined` for a process that imports `shop`. So the
+full name is tried first, then the name without its module, as long as it means exactly one of the listed classes.
+Nothing is guessed: if no class or several would do, the instance is blocked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Collection, Iterable
+from typing import TypeAlias
+
+from romancy.errors import NonDeterminismError
+
+Kind: TypeAlias = type[Exception]
+
+
+def full_name(kind: type[BaseException]) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def listed_for(error: BaseException, raises: Collection[Kind]) -> Kind | None:
+    """The listed class that stands for an exception: its own class, or the nearest of its bases."""
+    near = [kind for kind in type(error).__mro__ if kind in raises]
+    return near[0] if near else next((kind for kind in raises if isinstance(error, kind)), None)
+
+
+def namesakes(listed: Kind, raises: Collection[Kind]) -> list[str]:
+    """Other listed classes that go by the same name: one of them must never be taken for this one."""
+    return [full_name(kind) for kind in raises if kind is not listed and kind.__name__ == listed.__name__]
+
+
+def find_listed(listed: str, qualname: str | None, others: Collection[str], raises: Collection[Kind]) -> Kind | None:
+    """The class of `raises` that was recorded as `listed`; None if there is none.
+
+    `qualname` is None in histories that do not tell it from the module; `others` are its namesakes of that time.
+    """
+    name = (qualname or listed).rpartition(".")[2]
+    candidates = [kind for kind in raises if full_name(kind) not in others]
+
+    def is_same(kind: Kind) -> bool:
+        return listed.endswith(f".{kind.__qualname__}") if qualname is None else kind.__qualname__ == qualname
+
+    by_full_name = [kind for kind in raises if full_name(kind) == listed]
+    return (
+        _only(by_full_name, listed)
+        or _only(filter(is_same, candidates), listed)
+        or _only([kind for kind in candidates if kind.__name__ == name], listed)
+    )
+
+
+def find_subclass(bases: Collection[Kind], module: str | None, qualname: str) -> Kind | None:
+    """The class recorded under this name among `bases` and their subclasses; None if there is none.
+
+    `module` is None in histories that do not hold it.
+    """
+    found = _named(bases, module, qualname)
+    if found is None and module not in (None, "__main__", *sys.modules):
+        try:
+            importlib.import_module(str(module))  # activities often import what they need only when they run
+        except Exception:
+            return None
+        found = _named(bases, module, qualname)
+    return found
+
+
+def find_unmoved(bases: Collection[Kind], name: str) -> Kind | None:
+    """The class of exactly this full name among `bases` and their subclasses."""
+    return _only([kind for kind in _with_subclasses(bases) if full_name(kind) == name], name)
+
+
+def _named(bases: Collection[Kind], module: str | None, qualname: str) -> Kind | None:
+    recorded = f"{module or '(unknown module)'}.{qualname}"
+    same = [kind for kind in _with_subclasses(bases) if kind.__qualname__ == qualname]
+    return _only([kind for kind in same if kind.__module__ == module], recorded) or _only(same, recorded)
+
+
+def _with_subclasses(bases: Collection[Kind]) -> list[Kind]:
+    """The older of two subclasses comes first."""
+    found = list(bases)
+    for kind in found:
+        found.extend(sub for sub in kind.__subclasses__() if sub not in found)
+    return found
+
+
+def _only(kinds: Iterable[Kind], recorded: str) -> Kind | None:
+    """The one class that was found. `@dataclass(slots=True)` leaves a twin of its name behind: the newer counts."""
+    found = {full_name(kind): kind for kind in kinds}
+    if len(found) > 1:
+        raise NonDeterminismError(
+            f"the exception recorded as {recorded!r} could be any of {', '.join(sorted(found))}; list only the one "
+            f"that is meant in raises=, or give it its recorded place: __module__ = {recorded.rpartition('.')[0]!r}",
+            recorded=recorded,
+            asked=", ".join(sorted(found)),
+        )
+    return next(iter(found.values()), None)
