@@ -40,6 +40,9 @@ class Owner:
     def report(self, context: dict[str, Any]) -> None:
         self.reports.append(context)
 
+    def exceed(self, problem: str) -> None:
+        raise AssertionError(problem)
+
     def start(self, coro: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         made: list[asyncio.Task[Any]] = []
         self.loop.run(lambda: made.append(self.loop.create_task(coro)))

@@ -102,14 +102,17 @@ class WorkflowContext(Context):
     @property
     def random(self) -> random.Random:
         """A random generator that gives the same numbers on every replay."""
+        self._instance.glance()
         return self._instance.random
 
     def now(self) -> datetime:
         """The time of the fact last recorded (aware, UTC): use it instead of the clock."""
+        self._instance.glance()
         return from_us(self._instance.at)
 
     def uuid4(self) -> uuid.UUID:
         """A random UUID that is the same on every replay."""
+        self._instance.glance()
         return uuid.UUID(int=self._instance.random.getrandbits(128), version=4)
 
     def describe(self, text: str) -> None:

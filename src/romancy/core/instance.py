@@ -16,6 +16,7 @@ from typing import Any
 
 from romancy.core import failure as failures
 from romancy.core.activation import Activation, Outcome
+from romancy.core.budget import Budget
 from romancy.core.failure import Failure
 from romancy.core.halting import Halted, Refusal, close_all
 from romancy.core.history import Entry, Kind, with_marks
@@ -24,8 +25,8 @@ from romancy.core.loop import TimerHandle, WorkflowLoop
 from romancy.core.model import FOREVER_US, MAX_RESULT, SECOND, Event, ReceivedEvent, Status
 from romancy.core.operations import ActivityCall, EventWait, Group, Operation, OperationFuture, Timer, user_line
 from romancy.core.registry import WorkflowDefinition
-from romancy.core.settling import ANSWERS, SETTLE, name_of
-from romancy.errors import InvalidInput, IOInWorkflow, NonDeterminismError, NotStorable, WorkflowStuck
+from romancy.core.settling import ANSWERS, SETTLE, explain, is_same_call, name_of
+from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, WorkflowStuck
 
 current: ContextVar[Any] = ContextVar("romancy.current")
 """The context object of the workflow or activity that is running."""
@@ -37,6 +38,7 @@ class Instance:
     """The code of one instance in memory. The engine feeds it; user code reaches it through its context."""
 
     __slots__ = (
+        "_budget",
         "_closed",
         "_context",
         "_counts",
@@ -53,6 +55,7 @@ class Instance:
         "_random",
         "_root",
         "_sent",
+        "_stuck",
         "_timed_out",
         "at",
         "cancelling",
@@ -100,6 +103,8 @@ class Instance:
         self._counts: dict[str, int] = {}
         self._timed_out = False
         self._fault: NonDeterminismError | None = None
+        self._stuck: WorkflowStuck | None = None
+        self._budget = Budget()
         self._marks: dict[str, Entry] = {}
         self._entries: list[Entry] = []
         self._opened: dict[str, Operation] = {}
@@ -231,7 +236,7 @@ class Instance:
             raise self._left_history(name_of(entry), str(operation))
         if entry.input is None or entry.input == operation.input:
             return operation
-        if isinstance(operation, ActivityCall) and _same_call(entry.input, operation):
+        if isinstance(operation, ActivityCall) and is_same_call(entry.input, operation):
             return operation
         raise self._left_history(name_of(entry), str(operation))
 
@@ -250,15 +255,20 @@ class Instance:
 
     def _run(self, first: Callable[..., Any], *args: Any) -> None:
         """One activation, then look whether the code ended, is stuck, or left its history."""
+        self._budget = Budget()
+        entries, sent = len(self._entries), len(self._sent)
         try:
             self.loop.run(first, *args)
         except WorkflowStuck as stuck:
-            if self._fault is not None:
-                raise self._fault from None
-            self._finish(Outcome("failed", error=failures.capture(stuck)))
-            return
+            self._stuck = stuck
         if self._fault is not None:
-            raise self._fault
+            raise self._fault from None
+        if self._stuck is not None:
+            # Nothing of an activation that never ends leaves: it may be very much.
+            self.length -= len(self._entries) - entries
+            del self._entries[entries:], self._sent[sent:]
+            self._finish(Outcome("failed", error=failures.capture(self._stuck)))
+            return
         root = self._root
         assert root is not None
         if root.done():
@@ -275,7 +285,7 @@ class Instance:
         if self._input_kind != UNBOUND and isinstance(error, NotStorable | InvalidInput) and is_from_input(error):
             raise error  # the stored input no longer fits the code: not the instance's fault, so not its end
         status: Status = "completed" if error is None else "failed"
-        failure = None if error is None else failures.capture(_explain(error))
+        failure = None if error is None else failures.capture(explain(error))
         if self._timed_out:
             status, failure = "failed", Failure("WorkflowTimeout", f"instance {self.id!r} ran out of time")
         elif self.cancelling is not None:
@@ -334,10 +344,11 @@ class Instance:
 
     def perform(self, operation: Operation) -> Awaitable[Any]:
         """Open an operation; its future is done when its entry is fed."""
-        if self.dead or self._fault is not None:
+        if self.is_halted:
             return Refusal(self)
         if not self.loop.running:
             self.check_alive()
+        self._spend(len(operation.input or b""))
         operation.line = user_line()
         future = operation.future = OperationFuture(self, operation.id)
         self.ops[operation.id] = self._opened[operation.id] = operation
@@ -351,6 +362,7 @@ class Instance:
     def send(self, op: str, event: Event, identity: bytes) -> None:
         """Send an event with this activation's commit; on replay it has been sent already."""
         self.check_alive()
+        self._spend(len(event.data or b""))
         if self.replaying:
             mark = self._marks.pop(op, None)
             if mark is None:
@@ -372,7 +384,30 @@ class Instance:
         self.loop.halted = True
         raise Halted
 
+    def _spend(self, size: int) -> None:
+        problem = self._budget.command(size)
+        if problem is not None:
+            self.exceed(problem)
+
+    def glance(self) -> None:
+        """The code asks for something that is there at once and leaves nothing behind, such as the time."""
+        problem = self._budget.call()
+        if problem is not None:
+            self.exceed(problem)
+
+    def exceed(self, problem: str) -> None:
+        """Stop code that never waits for anything, as `halt` does; it fails."""
+        line = user_line()
+        where = "" if line is None else f" at {line[0].co_filename}:{line[1]} in {line[0].co_name}"
+        self._stuck = self._stuck or WorkflowStuck(
+            f"instance {self.id!r} (workflow {self.definition.name!r}) {problem} without waiting for anything; "
+            f"is there an endless loop{where}? Await an activity, an event or a sleep in it, or split the work"
+        )
+        self.loop.halted = True
+        raise Halted
+
     def describe(self, text: str) -> None:
+        self.glance()
         self._description = text
 
     def withdraw(self, op: str) -> None:
@@ -397,8 +432,8 @@ class Instance:
 
     @property
     def is_halted(self) -> bool:
-        """Evicted, or off its history: nothing the code asks for is done any more."""
-        return self.dead or self._fault is not None
+        """Evicted, off its history or endless: nothing the code asks for is done any more."""
+        return self.dead or self._fault is not None or self._stuck is not None
 
     def check_alive(self) -> None:
         if self.is_halted:
@@ -421,6 +456,7 @@ class Instance:
 
     def arm(self, timer: TimerHandle) -> None:
         self.check_alive()
+        self._spend(0)
         when = timer.when() * SECOND
         due = FOREVER_US if when > FOREVER_US else self.started_at + math.ceil(round(when, 3))
         operation = Timer(self.next_id("timer"), self.at, max(due, self.at), timer)
@@ -452,24 +488,3 @@ class Instance:
 
     def _unclosable(self) -> None:
         self._log(f"workflow {self.definition.name!r} catches everything and cannot be closed; it is left hanging")
-
-
-def _same_call(recorded: bytes, call: ActivityCall) -> bool:
-    """Whether a recorded call is the one the code makes now, but for defaults that were added since."""
-    signature = call.activity.signature
-    again = signature.read_again(recorded)
-    return signature.same_call(recorded, call.arguments) or (
-        again is not None and signature.same_call(again, call.arguments)
-    )
-
-
-def _explain(error: BaseException) -> BaseException:
-    """asyncio's words for a foreign future are no help; say what to do."""
-    if isinstance(error, RuntimeError) and "attached to a different loop" in str(error):
-        better = IOInWorkflow(
-            "workflow code awaited something that belongs to the outside (a client, another loop's future); "
-            "move this into an activity"
-        )
-        better.__cause__ = error
-        return better
-    return error

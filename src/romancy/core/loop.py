@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context
 from typing import Any, Protocol, TypeVar
 
+from romancy.core import budget
 from romancy.errors import IOInWorkflow, WorkflowStuck
 
 T = TypeVar("T")
@@ -32,6 +33,7 @@ class LoopOwner(Protocol):
     def arm(self, timer: TimerHandle) -> None: ...
     def disarm(self, timer: TimerHandle) -> None: ...
     def report(self, context: dict[str, Any]) -> None: ...
+    def exceed(self, problem: str) -> None: ...
 
 
 class TimerHandle(asyncio.TimerHandle):
@@ -125,6 +127,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         _refuse_as_completed()
+        if len(self.tasks) >= budget.MAX_TASKS:
+            coro.close()
+            self._owner.exceed(f"made {budget.MAX_TASKS:,} tasks")
         task: NumberedTask[Any] = NumberedTask(coro, loop=self, **options)
         self.tasks[hash(task)] = task  # asyncio keeps tasks only weakly; the collector must not decide who lives
         task.add_done_callback(self._forget)
@@ -208,6 +213,9 @@ class _Nobody:
 
     def report(self, context: dict[str, Any]) -> None:
         """Nobody listens any more."""
+
+    def exceed(self, problem: str) -> None:
+        """Nothing runs any more."""
 
 
 _NOBODY = _Nobody()

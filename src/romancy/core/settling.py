@@ -10,7 +10,7 @@ from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, plain_data, received, unpack_event
 from romancy.core.model import Event, ReceivedEvent
 from romancy.core.operations import ActivityCall, EventWait, Operation, Timer
-from romancy.errors import NotStorable, WaitTimeout
+from romancy.errors import IOInWorkflow, NotStorable, WaitTimeout
 
 if TYPE_CHECKING:
     from romancy.core.instance import Instance
@@ -92,3 +92,24 @@ def name_of(entry: Entry) -> str:
     kind = Kind(entry.kind).name.lower() if entry.kind in set(Kind) else f"kind {entry.kind}"
     asked = f" {entry.input.decode('utf-8', 'replace')[:200]}" if entry.input else ""
     return f"{kind} {entry.op}{asked}"
+
+
+def is_same_call(recorded: bytes, call: ActivityCall) -> bool:
+    """Whether a recorded call is the one the code makes now, but for defaults that were added since."""
+    signature = call.activity.signature
+    again = signature.read_again(recorded)
+    return signature.same_call(recorded, call.arguments) or (
+        again is not None and signature.same_call(again, call.arguments)
+    )
+
+
+def explain(error: BaseException) -> BaseException:
+    """asyncio's words for a foreign future are no help; say what to do."""
+    if isinstance(error, RuntimeError) and "attached to a different loop" in str(error):
+        better = IOInWorkflow(
+            "workflow code awaited something that belongs to the outside (a client, another loop's future); "
+            "move this into an activity"
+        )
+        better.__cause__ = error
+        return better
+    return error

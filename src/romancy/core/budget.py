@@ -1,0 +1,38 @@
+"""What workflow code may ask for in one activation.
+
+Code that never waits would hold the thread for ever and fill the memory with what it asks for. The loop bounds its
+steps; this bounds what can be asked for without a step.
+"""
+
+from __future__ import annotations
+
+MAX_COMMANDS = 100_000
+"""Activities, waits, timers and sent events of one activation, withdrawn ones included."""
+MAX_BYTES = 64 * 1024 * 1024
+"""Bytes of their arguments and data."""
+MAX_CALLS = 1_000_000
+"""Calls of `ctx.now()`, `ctx.uuid4()` and the like: they leave nothing behind, but nothing happens meanwhile either."""
+MAX_TASKS = 250_000
+"""Tasks of an instance that have not ended."""
+
+
+class Budget:
+    """Counts what one activation asks for. Each method returns None, or what there was too much of."""
+
+    __slots__ = ("_bytes", "_calls", "_commands")
+
+    def __init__(self) -> None:
+        self._commands = self._bytes = self._calls = 0
+
+    def command(self, size: int) -> str | None:
+        self._commands += 1
+        self._bytes += size
+        if self._commands > MAX_COMMANDS:
+            return f"asked for {MAX_COMMANDS:,} activities, waits, timers and events"
+        if self._bytes > MAX_BYTES:
+            return f"asked for activities and events with {MAX_BYTES:,} bytes of arguments and data"
+        return None
+
+    def call(self) -> str | None:
+        self._calls += 1
+        return f"called ctx.now(), ctx.uuid4() and the like {MAX_CALLS:,} times" if self._calls > MAX_CALLS else None
