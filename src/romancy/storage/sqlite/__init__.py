@@ -76,12 +76,16 @@ class SQLiteStorage:
         loop = asyncio.get_running_loop()
         connection = await loop.run_in_executor(None, self._open)
         self._batches = BatchWriter(connection)
-        self._writer = ConnectionThread("romancy-writer", connection, self.path)
+        self._writer = ConnectionThread(
+            "romancy-writer",
+            connection,
+            self.path,
+            poll_interval=None if self._in_memory else _POLL,
+            on_foreign_change=self._foreign_change,
+        )
         if self._in_memory:
             self._reader = self._writer
             return
-        self._writer.on_foreign_change = self._foreign_change
-        self._writer.poll_interval = _POLL
         try:
             self._reader = await self._thread("romancy-reader")
             self._near = NearReader(await self._connection())

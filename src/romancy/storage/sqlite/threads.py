@@ -40,12 +40,20 @@ class ConnectionThread(threading.Thread):
     loop's own thread (`try_now`) while commits are measured to be cheaper than handing the job over and back.
     """
 
-    def __init__(self, name: str, connection: sqlite3.Connection, path: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        connection: sqlite3.Connection,
+        path: str,
+        *,
+        poll_interval: float | None = None,
+        on_foreign_change: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__(name=name, daemon=True)
         self.connection = connection
-        self.poll_interval: float | None = None
+        self._poll_interval = poll_interval
         """How often to look for other processes' writes when idle; None: never."""
-        self.on_foreign_change: Callable[[], None] | None = None
+        self._on_foreign_change = on_foreign_change
         self.hurry = False
         """No more patience with other processes: the app is stopping."""
         self._path = path
@@ -55,7 +63,7 @@ class ConnectionThread(threading.Thread):
         self._handed_over = 0
         self._commit_cost = 0.0 if path == ":memory:" else 0.002
         """Seconds a COMMIT takes, smoothed; it begins as slow until it is known."""
-        self._data_version = 0
+        self._data_version = None if poll_interval is None else _data_version(connection)
         self._file = _identity(path)
         self._looked = 0.0
         self.start()
@@ -113,7 +121,7 @@ class ConnectionThread(threading.Thread):
     def run(self) -> None:
         while True:
             try:
-                work = self._jobs.get(timeout=self.poll_interval)
+                work = self._jobs.get(timeout=self._poll_interval)
             except queue.Empty:
                 with self._lock:
                     self._look_around()
@@ -123,7 +131,7 @@ class ConnectionThread(threading.Thread):
             job, write, done = work
             with self._lock:
                 outcome = self._outcome(job, write, _PATIENCE)
-                if write and self.poll_interval is not None:
+                if write and self._poll_interval is not None:
                     self._look_around()
             self._loop.call_soon_threadsafe(self._hand_back, done, *outcome)
         self.connection.close()
@@ -182,14 +190,19 @@ class ConnectionThread(threading.Thread):
 
     def _look_around(self) -> None:
         """`data_version` changes when another connection wrote to the file; 4 microseconds a look."""
-        try:
-            version = self.connection.execute("PRAGMA data_version").fetchone()[0]
-        except sqlite3.Error:
-            return
-        if version != self._data_version:
+        version = _data_version(self.connection)
+        if version is not None and version != self._data_version:
             self._data_version = version
-            if self.on_foreign_change is not None:
-                self._loop.call_soon_threadsafe(self.on_foreign_change)
+            if self._on_foreign_change is not None:
+                self._loop.call_soon_threadsafe(self._on_foreign_change)
+
+
+def _data_version(connection: sqlite3.Connection) -> int | None:
+    """None: it can't be read now."""
+    try:
+        return connection.execute("PRAGMA data_version").fetchone()[0]
+    except sqlite3.Error:
+        return None
 
 
 def _identity(path: str) -> tuple[int, int] | None:
