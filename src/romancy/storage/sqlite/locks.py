@@ -1,9 +1,15 @@
-"""A lock file per worker: whoever can take it knows that the worker is dead. Never by pid."""
+"""A lock file per worker: whoever can take it knows that the worker is dead. Never by pid.
+
+The lock belongs to the open file, and a forked child shares that with its parent: it would hold the lock for as long as
+it lives itself. So a child closes what it inherited before any code of its own runs.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
+import weakref
 from pathlib import Path
 
 from romancy.errors import StorageError
@@ -14,26 +20,32 @@ except ImportError:  # not on Windows: there the lease alone decides
     fcntl = None
 
 
+_steady = threading.RLock()
+"""Held while a file is open that no `WorkerLocks` knows of: nobody may fork then, the child could not close it."""
+
+
 class WorkerLocks:
     """The locks beside one database file."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder if fcntl is not None else None
         self._mine: dict[str, int] = {}
+        _all.add(self)
 
     def hold(self, worker: str) -> None:
         """Take this worker's own lock, for as long as the process lives."""
         if self._folder is None or fcntl is None:
             return
-        try:
-            handle = self._create(self._folder / worker)
-        except OSError as error:
-            raise StorageError(
-                f"the folder {str(self._folder)!r} for the locks of workers can't be used ({error}); "
-                "allow writing beside the database"
-            ) from error
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._mine[worker] = handle
+        with _steady:
+            try:
+                handle = self._create(self._folder / worker)
+            except OSError as error:
+                raise StorageError(
+                    f"the folder {str(self._folder)!r} for the locks of workers can't be used ({error}); "
+                    "allow writing beside the database"
+                ) from error
+            self._mine[worker] = handle
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _create(self, path: Path) -> int:
         while True:
@@ -56,16 +68,17 @@ class WorkerLocks:
             return None
         if worker in self._mine:
             return True
-        try:
-            handle = os.open(self._folder / worker, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(handle)
+        with _steady:
+            try:
+                handle = os.open(self._folder / worker, os.O_RDWR | os.O_CLOEXEC)
+            except OSError:
+                return None
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            finally:
+                os.close(handle)
         return False
 
     def forget(self, worker: str) -> None:
@@ -83,3 +96,16 @@ class WorkerLocks:
         for handle in self._mine.values():
             os.close(handle)
         self._mine.clear()
+
+
+_all: weakref.WeakSet[WorkerLocks] = weakref.WeakSet()
+
+
+def _begin_child() -> None:
+    _steady.release()
+    for locks in list(_all):
+        locks.drop()
+
+
+if fcntl is not None:
+    os.register_at_fork(before=_steady.acquire, after_in_parent=_steady.release, after_in_child=_begin_child)
