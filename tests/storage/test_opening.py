@@ -121,6 +121,43 @@ async def test_many_may_open_a_new_file_at_once(path: Path) -> None:
     assert ask(path, "SELECT count(*) FROM workers") == [(8,)]
 
 
+async def test_opening_does_not_wait_for_a_writer(path: Path) -> None:
+    """Nothing is to be migrated, so nothing is to be written: another process may hold the file as long as it likes."""
+    await use(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as outsider:
+        outsider.execute("BEGIN IMMEDIATE")
+        async with asyncio.timeout(5), App(path, worker=False) as app:
+            assert [i.status for i in (await app.list_instances()).items] == ["completed"]
+        outsider.execute("ROLLBACK")
+
+
+async def test_opening_writes_nothing(path: Path) -> None:
+    await use(path)
+    with closing(sqlite3.connect(path)) as outsider:
+        before = outsider.execute("PRAGMA data_version").fetchone()
+        async with App(path, worker=False) as app:
+            await app.list_instances()
+        assert outsider.execute("PRAGMA data_version").fetchone() == before
+
+
+async def test_a_migration_waits_for_a_writer_and_looks_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else migrates while we wait for the file: it is done once."""
+    await use(path)
+    shiny = "ALTER TABLE instances ADD COLUMN shiny TEXT"
+    steps = [*sql.migrations("sqlite"), (2, 1, shiny)]
+    monkeypatch.setattr(sql, "migrations", lambda dialect: steps)
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        opening = asyncio.create_task(use(path))
+        done, _ = await asyncio.wait([opening], timeout=0.2)
+        assert not done
+        other.execute(shiny)
+        other.execute("UPDATE schema_info SET version = 2")
+        other.execute("COMMIT")
+        await opening
+    assert ask(path, "SELECT version FROM schema_info") == [(2,)]
+
+
 # --- what is no database of ours -------------------------------------------------------------------------------------
 async def test_a_file_that_is_no_database_is_left_alone(path: Path) -> None:
     text = "my diary\n" * 1000

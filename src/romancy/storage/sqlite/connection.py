@@ -59,29 +59,44 @@ def _patiently(connection: sqlite3.Connection, statement: str) -> None:
 
 
 def migrate(connection: sqlite3.Connection, path: str) -> None:
-    """Bring the schema up to date, or refuse a database that only a newer library can use."""
+    """Bring the schema up to date, or refuse a database that only a newer library can use.
+
+    Where it is up to date nothing is written: another process may be writing for as long as it likes, the disk may be
+    full.
+    """
     try:
         connection.execute("PRAGMA busy_timeout = 10000")
-        connection.execute("BEGIN IMMEDIATE")
         try:
-            _migrate(connection, path)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+            if not _is_current(connection, path):
+                _bring_up_to_date(connection, path)
         finally:
             connection.execute("PRAGMA busy_timeout = 0")
     except sqlite3.Error as error:
         raise explain(error, path) from error
 
 
-def _migrate(connection: sqlite3.Connection, path: str) -> None:
+def _bring_up_to_date(connection: sqlite3.Connection, path: str) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        _migrate(connection, path)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _is_current(connection: sqlite3.Connection, path: str) -> bool:
+    version, _ = _versions(connection, path)
+    return version >= max(number for number, _, _ in sql.migrations("sqlite"))
+
+
+def _versions(connection: sqlite3.Connection, path: str) -> tuple[int, int]:
+    """The schema's version and the oldest library that may use it: (0, 0) where there is nothing yet."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if tables and "schema_info" not in tables:
         raise StorageError(f"{path!r} is the database of another program; give Romancy a file of its own")
-    connection.execute("CREATE TABLE IF NOT EXISTS schema_info (version INTEGER NOT NULL, min_reader INTEGER NOT NULL)")
-    row = connection.execute("SELECT version, min_reader FROM schema_info").fetchone()
+    row = connection.execute("SELECT version, min_reader FROM schema_info").fetchone() if tables else None
     version, min_reader = row or (0, 0)
     if not (isinstance(version, int) and isinstance(min_reader, int)):
         raise StorageError(f"{path!r} is damaged, or the database of another program; give Romancy a file of its own")
@@ -90,6 +105,13 @@ def _migrate(connection: sqlite3.Connection, path: str) -> None:
             f"the database {path!r} has schema version {version} and needs a newer romancy (this one knows version "
             f"{LIBRARY_VERSION}); upgrade the package"
         )
+    return version, min_reader
+
+
+def _migrate(connection: sqlite3.Connection, path: str) -> None:
+    """Somebody else may have done it while we waited for the file."""
+    version, min_reader = _versions(connection, path)
+    connection.execute("CREATE TABLE IF NOT EXISTS schema_info (version INTEGER NOT NULL, min_reader INTEGER NOT NULL)")
     for number, reader, script in sql.migrations("sqlite"):
         if number > version:
             for statement in script.split(";\n"):
