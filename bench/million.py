@@ -206,7 +206,10 @@ Size = Callable[[], Awaitable[float]]
 
 async def measure(database: str, schema: str, count: int, size: Size) -> None:
     pick = random.Random(7)
-    some: Callable[[int], list[int]] = lambda k: pick.sample(range(1, count), min(k, count - 1))
+
+    def some(k: int) -> list[int]:
+        return pick.sample(range(1, count), min(k, count - 1))
+
     say("size of the database", f"{await size():,.0f} MB")
     async with App(database, schema=schema or None, worker=False) as client:
         async with worker(database, schema) as first:
@@ -256,9 +259,13 @@ async def on_sqlite(count: int, folder: str) -> None:
     await asyncio.to_thread(fill_sqlite, path, count)
 
     async def size() -> float:
-        return sum(os.path.getsize(path + end) for end in ("", "-wal") if os.path.exists(path + end)) / 2**20
+        return await asyncio.to_thread(_size_of, path)
 
     await measure(path, "", count, size)
+
+
+def _size_of(path: str) -> float:
+    return sum(file.stat().st_size for file in Path(path).parent.glob(f"{Path(path).name}*") if file.is_file()) / 2**20
 
 
 async def on_postgres(count: int) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from romancy.core.matching import Filter
+from romancy.core.matching import MAX_ANCHORS, Filter
 from romancy.core.model import SECOND
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.protocol import Accept, Commit, Misfit
+from romancy.storage.sqlite.looking import MAX_SHAPES
 from tests.storage.conftest import Database, offers
 
 
@@ -296,6 +297,62 @@ async def test_more_shapes_than_are_indexed_still_match(db: Database, caplog: py
     assert offers_of(await db.look("a", "me"), seq) == ["w18"], "the others are not taken in"
     taken = await db.take("a", "me", 2, seq, waits[18])
     assert offers(taken) == []
+
+
+# --- more shapes than are indexed ------------------------------------------------------------------------------------
+async def crowd(db: Database, *filters: Filter) -> None:
+    """So many shapes that these filters get none of their own: instance `f0` waits by the first of them, and so on."""
+    await db.waiting("crowd", "me", *(db.wait(f"c{n}", filter=where(**{f"c{n}": 1})) for n in range(MAX_SHAPES)))
+    for n, narrow in enumerate(filters):
+        await db.waiting(f"f{n}", "me", db.wait(filter=narrow))
+    assert await db.rows("SELECT count(*) FROM shapes") == [(MAX_SHAPES,)]
+
+
+WIDE = {"many": list(range(MAX_ANCHORS))}
+
+
+@pytest.mark.parametrize("more", [{}, WIDE], ids=["few values", "very many values"])
+@pytest.mark.parametrize(("narrow", "right", "wrong"), FITTING, ids=lambda x: x.fields if isinstance(x, Filter) else "")
+async def test_a_filter_without_an_index_finds_what_comes_later(
+    db: Database, narrow: Filter, right: dict[str, Any], wrong: dict[str, Any], more: dict[str, Any]
+) -> None:
+    await crowd(db, narrow)
+    for fields, fits in ((wrong, []), (right, ["f0"])):
+        accepted = await db.send(**fields | {"data": {**fields.get("data", {}), **more}})
+        assert [m.instance for m in accepted.matched] == fits
+    assert await db.look("f0", "me") == [("w", accepted.seq)]
+    assert [m.instance for m in (await db.send(**right, target="f0")).matched] == ["f0"]
+    assert (await db.send(**right, target="crowd")).matched == []
+
+
+async def test_an_event_is_compared_with_few_of_very_many_filters(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await crowd(db, *(where(kind="a", **{f"f{n}": 1}) for n in range(100)))
+    compared = 0
+    from_json = Filter.from_json
+
+    def count(stored: dict[str, Any]) -> Filter:
+        nonlocal compared
+        compared += 1
+        return from_json(stored)
+
+    monkeypatch.setattr(Filter, "from_json", count)
+    assert (await db.send(data={"kind": "a", "f100": 1})).matched == []
+    assert compared == 0
+    assert [m.instance for m in (await db.send(data={"kind": "a", "f57": 1})).matched] == ["f57"]
+    assert compared == 1
+    assert await db.rows("SELECT count(*) FROM deliveries") == [(1,)], "nobody else is bothered"
+
+
+async def test_waits_that_were_stored_before_there_were_anchors_still_match(db: Database) -> None:
+    await crowd(db, where(f=1), where(g=1))
+    former = "key = ''" if isinstance(db.storage, PostgresStorage) else "shape = 0, key = x''"
+    await db.rows(f"UPDATE wait_keys SET {former} WHERE shape = -1")
+    accepted = await db.send(data={"g": 1})
+    assert [m.instance for m in accepted.matched] == ["f1"]
+    assert await db.look("f1", "me") == [("w", accepted.seq)]
+    assert await db.look("f0", "me") == []
 
 
 def offers_of(found: list[tuple[str, int]], seq: int) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from romancy.core.matching import NO_FILTER, Filter, event_key, parse_json
+from romancy.core.matching import MAX_ANCHORS, NO_FILTER, Filter, event_anchors, event_key, parse_json
 from romancy.errors import InvalidEvent
 
 BIG = 2**53
@@ -306,6 +306,35 @@ def test_the_key_finds_exactly_what_is_accepted(
     assert (narrowed.nearest(came_subject, came_source, data) == []) is accepted
     expected = subject in (None, came_subject) and source in (None, came_source)
     assert accepted is (expected and all(any(same(v, came) for came in found(data, p)) for p, v in where.items()))
+
+
+@given(ATTRIBUTES, ATTRIBUTES, WHERES, st.lists(WHERES, max_size=2), ATTRIBUTES, st.sampled_from(["", "s"]), DOCUMENTS)
+@example(None, None, {("a",): 7, ("b",): 1}, [{("a",): 1}], None, "s", '{"a": 7.0, "b": 1}')
+def test_the_anchor_finds_whatever_is_accepted(
+    subject: str | None, source: str | None, where: Any, others: Any, came_subject: str | None, came: str, raw: str
+) -> None:
+    narrowed, data = Filter.build(subject, source, where), parse_json(raw.encode())
+    if narrowed.fields and narrowed.accepts(came_subject, came, data):
+        shapes = [Filter.build(where=other).fields for other in others if other]
+        assert narrowed.anchor(shapes) in (event_anchors(came_subject, came, data) or ())
+
+
+def test_the_anchor_is_a_field_that_no_shape_looks_at() -> None:
+    narrowed = Filter.build("S", where={"kind": "a", "order-7": 1, "zone": 2})
+    assert narrowed.anchor(['[["kind"]]']) == Filter.build(where={"order-7": 1}).anchor([])
+    assert narrowed.anchor(['[["kind"],["order-7"]]']) == Filter.build(where={"zone": 2}).anchor([])
+    assert narrowed.anchor(['[["kind"],["order-7"],["zone"]]']) == Filter.build(where={"kind": "a"}).anchor([])
+    assert Filter.build("S", "s").anchor([]) in (event_anchors("S", "other", None) or ())
+
+
+def test_anchors_are_stored_so_they_must_never_change() -> None:
+    assert Filter.build(where={"order.id": 7}).anchor([]).hex() == "2404d75a0da64338635c75c57a0e6883"
+    assert Filter.build(source="s").anchor([]).hex() == "9d4765ee6b0cd0a8143167e9110e9f18"
+
+
+def test_an_event_of_very_many_values_has_no_anchors() -> None:
+    assert event_anchors(None, "s", list(range(MAX_ANCHORS + 1))) is None
+    assert len(event_anchors(None, "s", list(range(MAX_ANCHORS))) or ()) == MAX_ANCHORS + 1
 
 
 @given(SCALARS, SCALARS)

@@ -6,6 +6,9 @@ compared once more after the hit. Values are compared as JSON, with type and exa
 true, and 2**53 + 1 is not 2**53. Hence data is read by `parse_json`, never through floats. Text is compared as it was
 sent, without Unicode normalisation.
 
+Where a type has too many shapes for an index each, a wait is filed under its *anchor*: the hash of one field with the
+value it wants there. An event has an anchor for each of its values, so an index finds these waits too.
+
 The canonical form below is stored as hashes: changing it orphans every stored key.
 """
 
@@ -14,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import (
@@ -44,6 +47,8 @@ Constant: TypeAlias = Scalar | Decimal
 
 KEY_BYTES = 16
 MAX_DEPTH = 200
+MAX_ANCHORS = 1000
+"""An event with more values than this is compared with each wait that is filed under an anchor."""
 MAX_INT_DIGITS = 300
 """Longer ints are kept as Decimal: turning them into text and back takes quadratic time."""
 
@@ -102,6 +107,17 @@ class Filter:
             and all(canonical(_at(data, path)) == canonical(value) for path, value in self.where)
         )
 
+    def anchor(self, shapes: Collection[str]) -> bytes:
+        """What a wait is filed under that has no shape of its own among those of its type.
+
+        A field that these shapes don't look at is likely to tell this wait from others.
+        """
+        usual = {field for fields in shapes for field in _parse_fields(fields)}
+        rare = [pair for pair in self.where if pair[0] not in usual] or self.where
+        if rare:
+            return _anchor(*rare[0])
+        return _anchor("source", self.source) if self.subject is None else _anchor("subject", self.subject)
+
     def nearest(self, subject: str | None, source: str, data: Any) -> list[str]:
         """The parts that did not match, for people: `where order.id = 7 but 8 came`."""
         said: list[str] = []
@@ -151,6 +167,35 @@ def event_key(fields: str, subject: str | None, source: str, data: Any) -> bytes
             return None
         parts.append(part)
     return _digest(parts)
+
+
+def event_anchors(subject: str | None, source: str, data: Any) -> list[bytes] | None:
+    """The anchors of the waits that an event may fit; None where it has too many values."""
+    anchors = [_anchor("source", source)]
+    if subject is not None:
+        anchors.append(_anchor("subject", subject))
+    for path, value in _values(data):
+        if len(anchors) > MAX_ANCHORS:
+            return None
+        anchors.append(_anchor(path, value))
+    return anchors
+
+
+def _anchor(field: str | Path, value: object) -> bytes:
+    return _digest([json.dumps(field).encode(), _canonical(value) or b""])
+
+
+def _values(data: Any) -> Iterator[tuple[Path, Any]]:
+    """Everything in the data that is neither an object nor an array, with its path."""
+    pending: list[tuple[Path, Any]] = [((), data)]
+    while pending:
+        path, node = pending.pop()
+        if isinstance(node, dict):
+            pending += [((*path, name), value) for name, value in cast("dict[str, Any]", node).items()]
+        elif isinstance(node, list):
+            pending += [((*path, n), value) for n, value in enumerate(cast("list[Any]", node))]
+        elif path:
+            yield path, node
 
 
 @lru_cache(maxsize=4096)

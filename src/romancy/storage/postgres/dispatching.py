@@ -12,10 +12,10 @@ from typing import Any
 from romancy.core.clock import stopwatch
 from romancy.core.history import pack_event
 from romancy.core.inputs import EVENT
-from romancy.core.matching import Filter, event_key
+from romancy.core.matching import Filter, event_anchors, event_key
 from romancy.core.model import Event
 from romancy.storage.postgres.connection import Connections
-from romancy.storage.postgres.shapes import UNINDEXED, Shapes
+from romancy.storage.postgres.shapes import MAX_SHAPES, UNINDEXED, Shapes
 from romancy.storage.protocol import Accept, Batch, Matched, Started, TookTooLong
 from romancy.storage.rows import matchable_data, to_event, triggered_id
 
@@ -57,7 +57,7 @@ class Dispatcher:
         types = sorted({item.event.type for _, item in items})
         while True:
             starts = [start for seq, item in items for start in self._starts(seq, item, batch)]
-            given = self._shapes.assumed(types) | _start_columns(starts) | self._keys(items)
+            given = self._shapes.assumed(types) | _start_columns(starts) | await self._keys(items)
             given |= {"seqs": [seq for seq, _ in items], "kind": EVENT}
             given |= {"worker": batch.worker, "token": batch.token, "at": batch.at}
             rows = await self._connections.do("dispatch", **given)
@@ -65,7 +65,7 @@ class Dispatcher:
                 return _outcome(rows, dict(items), {start.id: (seq, start) for seq, start in starts}, batch)
             await self._shapes.refresh(types)  # somebody added a shape or a trigger: compute anew
 
-    def _keys(self, items: Sequence[tuple[int, Accept]]) -> dict[str, Any]:
+    async def _keys(self, items: Sequence[tuple[int, Accept]]) -> dict[str, Any]:
         found: list[tuple[int, int, bytes]] = []
         for seq, item in items:
             event = item.event
@@ -75,7 +75,19 @@ class Dispatcher:
                 key = event_key(fields, event.subject, event.source, data)
                 if key is not None:
                     found.append((seq, number, key))
+            if len(shapes) >= MAX_SHAPES:
+                found += [(seq, UNINDEXED, anchor) for anchor in await self._anchors(event, data)]
         return _columns(("key_seqs", "key_shapes", "key_keys"), found)
+
+    async def _anchors(self, event: Event, data: Any) -> Collection[bytes]:
+        """What the waits without a shape of their own are filed under that the event may fit."""
+        anchors = event_anchors(event.subject, event.source, data)
+        if anchors is None:
+            # So many values: compare it with the waits there are. One that comes later looks for the event itself.
+            rows = await self._connections.ask("anchored_waits", type=event.type, shape=UNINDEXED)
+            fitting = ((key, _filter(spec)) for key, spec in rows)
+            return {key for key, narrow in fitting if narrow.accepts(event.subject, event.source, data)}
+        return anchors
 
     def _starts(self, seq: int, item: Accept, batch: Batch) -> list[tuple[int, Started]]:
         """What this event starts, once per event."""
@@ -153,8 +165,11 @@ def _outcome(
 
 def accepts(spec: bytes, event: Event) -> bool:
     """For a wait whose filter has no index."""
-    narrow = Filter.from_json(json.loads(spec)["filter"])
-    return narrow.accepts(event.subject, event.source, matchable_data(event.data, event.datacontenttype))
+    return _filter(spec).accepts(event.subject, event.source, matchable_data(event.data, event.datacontenttype))
+
+
+def _filter(spec: bytes) -> Filter:
+    return Filter.from_json(json.loads(spec)["filter"])
 
 
 def _start_columns(starts: Sequence[tuple[int, Started]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from romancy.storage.postgres.shapes import Shapes
+from romancy.storage.postgres.shapes import UNINDEXED, Shapes
 from romancy.storage.protocol import STATUS_CODES, Accept, Batch, Commit, Consumption, Start
 from romancy.storage.rows import event_values, shown
 
@@ -95,7 +95,9 @@ class Columns:
         for wait in commit.opened:
             for event_type in wait.types:
                 shape = self._shapes.number(event_type, wait.filter)
-                yield event_type, shape, wait.filter.key if shape > 0 else b"", commit.instance, wait.op
+                anchored = shape == UNINDEXED
+                key = wait.filter.anchor(self._shapes.shapes(event_type).keys()) if anchored else wait.filter.key
+                yield event_type, shape, key, commit.instance, wait.op
 
     def _mark(self, commit: Commit, taken: Consumption) -> Iterable[tuple[Any, ...]]:
         """Everything this wait could have taken up to here is taken; not for waits with a beginning of their own."""

@@ -245,6 +245,9 @@ SELECT fresh.ok, r.* FROM fresh LEFT JOIN (
   UNION ALL SELECT 2, NULL, NULL, id, NULL, NULL, NULL, owner FROM romancy.instances, fresh
     WHERE fresh.ok AND id = ANY(:new_ids) AND birth = :token
 ) r ON true
+-- name: anchored_waits
+SELECT k.key, w.spec FROM romancy.wait_keys k CROSS JOIN LATERAL (SELECT spec FROM romancy.waits w
+  WHERE w.instance = k.instance AND w.op = k.op OFFSET 0) w WHERE k.type = :type::text AND k.shape = :shape::integer
 -- name: left_undispatched
 SELECT e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at, u.unfit
 FROM romancy.undispatched u JOIN romancy.events e ON e.seq = u.event

@@ -89,6 +89,11 @@ WHERE k.type = ? AND k.shape = ? AND k.key = ? GROUP BY k.instance, w.model, w.s
 -- name: waits_of_key_and_target
 SELECT k.instance, min(k.op), w.model, w.spec FROM wait_keys k JOIN waits w ON w.instance = k.instance AND w.op = k.op
 WHERE k.type = ? AND k.shape = ? AND k.key = ? AND k.instance = ? GROUP BY k.instance, w.model, w.spec, CASE WHEN w.since IS NULL THEN '' ELSE k.op END
+-- For events with so many values that looking for each of them would take longer.
+-- name: waits_of_shape
+SELECT k.instance, min(k.op), w.model, w.spec FROM wait_keys k JOIN waits w ON w.instance = k.instance AND w.op = k.op
+WHERE k.type = ?1 AND k.shape = ?2 AND (?3 IS NULL OR k.instance = ?3)
+GROUP BY k.instance, w.model, w.spec, CASE WHEN w.since IS NULL THEN '' ELSE k.op END
 -- name: insert_delivery
 INSERT INTO deliveries (instance, event) VALUES (?, ?) ON CONFLICT DO NOTHING
 -- name: triggers_of_type

@@ -7,7 +7,7 @@ import logging
 import sqlite3
 from typing import Any
 
-from romancy.core.matching import Filter, event_key
+from romancy.core.matching import Filter, event_anchors, event_key
 from romancy.core.model import Event
 from romancy.storage.protocol import Matched, Offer
 from romancy.storage.rows import content_type_of, matchable_data, to_event
@@ -15,7 +15,9 @@ from romancy.storage.sql import blocks
 
 SQL = blocks("sqlite.sql")
 MAX_SHAPES = 16
-"""Sets of filtered fields per event type that get an index; a wait beyond it is found by scanning."""
+"""Sets of filtered fields per event type that get an index each; waits beyond it are filed under their anchors."""
+ANCHORED = -1
+"""The shape of such a wait."""
 _logger = logging.getLogger("romancy")
 
 
@@ -70,19 +72,36 @@ class Looker:
         self._run_many(SQL["insert_event_key"], keys)
         return number
 
+    def place(self, event_type: str, narrow: Filter) -> tuple[int, bytes]:
+        """The shape and key that a wait is filed under."""
+        number = self.shape(event_type, narrow, create=True)
+        if number is None:
+            return ANCHORED, narrow.anchor(self.shapes(event_type).keys())
+        return number, narrow.key
+
     # --- an event looks for waits -----------------------------------------------------------------------------------
     def waits_for(self, event: Event, seq: int) -> list[Matched]:
         """Index the event under every shape of its type; returns the waits that may take it."""
-        found = [m for m in self._waits(event, 0, b"") if b'"filter"' not in m.spec or _accepts(m.spec, event)]
+        found = self._waits(event, 0, b"")
         shapes = self.shapes(event.type)
         if shapes:
             data = matchable_data(event.data, event.datacontenttype)
+            if len(shapes) >= MAX_SHAPES:
+                found = _fitting(found + self._anchored(event, data), event, data)
             for fields, number in shapes.items():
                 key = event_key(fields, event.subject, event.source, data)
                 if key is not None:
                     self._run(SQL["insert_event_key"], (number, key, seq))
                     found += self._waits(event, number, key)
         return found
+
+    def _anchored(self, event: Event, data: Any) -> list[Matched]:
+        """Waits without a shape of their own that have a value in common with the event."""
+        anchors = event_anchors(event.subject, event.source, data)
+        if anchors is None:
+            rows = self._run(SQL["waits_of_shape"], (event.type, ANCHORED, event.target))
+            return [Matched(*row) for row in rows]
+        return [match for anchor in anchors for match in self._waits(event, ANCHORED, anchor)]
 
     def _waits(self, event: Event, shape: int, key: bytes) -> list[Matched]:
         if event.target is not None:
@@ -117,7 +136,7 @@ class Looker:
         for event_type, shape, key, mark in self._run(SQL["keys_of_wait"], (model, instance, op)).fetchall():
             floor = max(since, mark or 0) if marks_count else since
             free = (now, instance, instance, model)
-            if shape:
+            if shape > 0:
                 rows = [self._run(SQL["look_filtered"], (shape, key, floor, instance, *free)).fetchone()]
             elif b'"filter"' in spec:
                 rows = [self._scan(event_type, floor, instance, model, spec, now)]
@@ -134,7 +153,7 @@ class Looker:
     def _scan(
         self, event_type: str, floor: int, instance: str, model: str, spec: bytes, now: int
     ) -> tuple[int, ...] | None:
-        narrow = Filter.from_json(json.loads(spec)["filter"])
+        narrow = _filter(spec)
         values: tuple[Any, ...] = (event_type, instance, floor, now, instance, instance, model)
         for seq, subject, source, data, attrs in self._run(SQL["look_scan"], values):
             if narrow.accepts(subject, source, matchable_data(data, content_type_of(attrs))):
@@ -142,7 +161,10 @@ class Looker:
         return None
 
 
-def _accepts(spec: bytes, event: Event) -> bool:
-    """For a wait whose filter has no index."""
-    narrow = Filter.from_json(json.loads(spec)["filter"])
-    return narrow.accepts(event.subject, event.source, matchable_data(event.data, event.datacontenttype))
+def _fitting(found: list[Matched], event: Event, data: Any) -> list[Matched]:
+    """Those whose filter accepts the event, or that have none."""
+    return [m for m in found if b'"filter"' not in m.spec or _filter(m.spec).accepts(event.subject, event.source, data)]
+
+
+def _filter(spec: bytes) -> Filter:
+    return Filter.from_json(json.loads(spec)["filter"])

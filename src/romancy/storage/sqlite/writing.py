@@ -237,9 +237,8 @@ class BatchWriter:
         values = (instance, wait.op, wait.due, since, wait.model, wait.spec, wait.location, wait.created_at)
         self._run(SQL["insert_wait"], values)
         for event_type in wait.types:
-            shape = self._looker.shape(event_type, wait.filter, create=True)
-            key = wait.filter.key if shape else b""
-            self._run(SQL["insert_wait_key"], (event_type, shape or 0, key, instance, wait.op))
+            shape, key = self._looker.place(event_type, wait.filter)
+            self._run(SQL["insert_wait_key"], (event_type, shape, key, instance, wait.op))
 
     def _write_attempts(self, commit: Commit) -> None:
         for a in commit.attempts:
