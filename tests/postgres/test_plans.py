@@ -72,6 +72,20 @@ INSERT INTO workers VALUES ('me', '', 0, 0, false);
 ANALYZE;
 """
 
+ALL_WAIT = """
+INSERT INTO instances (id, workflow, status, owner, token, birth, born, input, input_kind, created_at, updated_at)
+  SELECT 'i' || n, 'wf', 2, 'dead', '', '', pg_current_snapshot(), '', 0, n, n FROM generate_series(1, :rows) n;
+INSERT INTO waits SELECT 'i' || n, 'w', CASE WHEN n % 10 = 0 THEN n END, NULL, NULL, '', '{}', '', 0
+  FROM generate_series(1, :rows) n;
+INSERT INTO wait_keys SELECT 'type', 1, n::text::bytea, 'i' || n, 'w' FROM generate_series(1, :rows) n;
+INSERT INTO workers VALUES ('me', '', 0, 0, false);
+INSERT INTO orphans VALUES ('dead', 0, false);
+ANALYZE instances, waits, wait_keys;
+"""
+"""Everything waits, and its one owner died: the small tables have no statistics yet."""
+EMPTY = {"events", "event_keys", "consumed", "marks", "misfits", "attempts", "history"}
+"""Then."""
+
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
@@ -110,11 +124,12 @@ class Spy:
         await storage.catalog.search(Search(status=("running",)), 10, (1, "i1"), 100)
 
 
-async def test_no_statement_reads_a_big_table_from_end_to_end(place: Place) -> None:
+@pytest.mark.parametrize("fill", [FILL, ALL_WAIT], ids=["mixed", "all wait"])
+async def test_no_statement_reads_a_big_table_from_end_to_end(place: Place, fill: str) -> None:
     storage, raw = await place.storage(listen=False), await place.raw()
     if raw.get_server_version().major < 16:
         pytest.skip("EXPLAIN (GENERIC_PLAN) came with PostgreSQL 16")
-    for statement in FILL.replace(":rows", str(ROWS)).split(";\n"):
+    for statement in fill.replace(":rows", str(ROWS)).split(";\n"):
         if statement.strip():
             await raw.execute(statement)
     statements, spy = Statements(place.schema), Spy(storage)
@@ -125,7 +140,8 @@ async def test_no_statement_reads_a_big_table_from_end_to_end(place: Place) -> N
     scans: list[str] = []
     for name, statement in made.items():
         plan = nodes(json.loads(await explain(raw, statement.sql))[0]["Plan"])
-        scans += [f"{name}: {n}" for n in plan if reads_all(n, in_order=name in spy.seen)]
+        big = [node for node in plan if fill is FILL or node.get("Relation Name") not in EMPTY]
+        scans += [f"{name}: {n}" for n in big if reads_all(n, in_order=name in spy.seen)]
     assert not scans, "\n".join(scans)
 
 

@@ -248,6 +248,7 @@ SELECT fresh.ok, r.* FROM fresh LEFT JOIN (
 -- name: anchored_waits
 SELECT k.key, w.spec FROM romancy.wait_keys k CROSS JOIN LATERAL (SELECT spec FROM romancy.waits w
   WHERE w.instance = k.instance AND w.op = k.op OFFSET 0) w WHERE k.type = :type::text AND k.shape = :shape::integer
+ORDER BY k.type, k.shape, k.key
 -- name: left_undispatched
 SELECT e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at, u.unfit
 FROM romancy.undispatched u JOIN romancy.events e ON e.seq = u.event
@@ -420,9 +421,10 @@ WHERE id = :id::text AND status = 9 RETURNING id
 
 -- The catalog: what people look at. Long values are cut short here, so that they are never sent. What is counted has an
 -- order, although it counts for nothing: without one the planner hopes to find enough by reading the table from its start.
+-- A status is given as a range: where nearly all have the same, it would look for the others from the oldest instance on.
 -- name: count_statuses
-SELECT x.code, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances WHERE status = x.code
-  ORDER BY created_at LIMIT :cap::integer) y) AS n
+SELECT x.code, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances WHERE status >= x.code AND status <= x.code
+  ORDER BY status, created_at LIMIT :cap::integer) y) AS n
 FROM unnest(:codes::smallint[]) AS x(code)
 -- name: search
 SELECT id, workflow, status, CASE WHEN length(error) <= 65536 THEN error END, description, created_at, finished_at
