@@ -187,3 +187,20 @@ async def test_retention_leaves_alone_what_others_are_learning(place: Place) -> 
     await db.rows("INSERT INTO shapes (type, fields) VALUES ('go', '[]')")
     await db.storage.prune(0, 0, 10)
     assert await db.rows("SELECT ready FROM shapes") == [(False,)]
+
+
+async def test_a_wait_stored_without_an_index_is_found_by_events(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A standby may take over between learning a shape and storing the wait: then this process knows none any more."""
+    db = await place.worker("me")
+    await db.start("a", "me")
+    shapes = db.storage._writer.shapes  # type: ignore[attr-defined]
+    learn = shapes.learn
+
+    async def learn_and_forget(*args: Any) -> None:
+        await learn(*args)
+        shapes.forget()
+
+    monkeypatch.setattr(shapes, "learn", learn_and_forget)
+    await db.step("a", "me", 0, opened=[db.wait(filter=NARROW)])
+    sent = await db.commit(worker="me", accepts=[db.event(data={"n": 1})])
+    assert [match.instance for match in sent.accepts[0].matched] == ["a"]

@@ -182,7 +182,7 @@ def event_anchors(subject: str | None, source: str, data: Any) -> list[bytes] | 
 
 
 def _anchor(field: str | Path, value: object) -> bytes:
-    return _digest([json.dumps(field).encode(), _canonical(value) or b""])
+    return _digest([json.dumps(field).encode(), canonical(value) or b""])
 
 
 def _values(data: Any) -> Iterator[tuple[Path, Any]]:

@@ -9,8 +9,8 @@ Checked again by the statement that relies on it:
   also unless its entries are the next. Whatever takes an instance away raises its version;
 - the worker's own registration: the fence is part of every commit, claim, adoption and look;
 - shapes and triggers of an event type (PostgreSQL): `dispatch` compares them with the tables and does nothing if they
-  differ. SQLite reads them anew in every transaction, in which the log is also indexed for a new shape: nobody ever sees
-  a shape that is not ready;
+  differ. SQLite reads them anew in every transaction, and indexes the log for a new shape in the same one, so that no
+  shape is ever seen before it is ready;
 - which workers are dead: a session lock seen to be gone may be back by now. Then a live worker is fenced, and starts
   afresh. What may be pruned, what may be handed to others: asked again by the delete, and by the commit;
 - offers, deliveries, notices, timers, balances: hints. The owner decides when it feeds them, and its commit is checked.

@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from romancy.storage.postgres.shapes import UNINDEXED, Shapes
+from romancy.core.matching import Filter
+from romancy.storage.postgres.shapes import MAX_SHAPES, UNINDEXED, Shapes
 from romancy.storage.protocol import STATUS_CODES, Accept, Batch, Commit, Consumption, Start
 from romancy.storage.rows import event_values, shown
 
@@ -95,9 +96,13 @@ class Columns:
         for wait in commit.opened:
             for event_type in wait.types:
                 shape = self._shapes.number(event_type, wait.filter)
-                anchored = shape == UNINDEXED
-                key = wait.filter.anchor(self._shapes.shapes(event_type).keys()) if anchored else wait.filter.key
+                key = self._unindexed_key(event_type, wait.filter) if shape == UNINDEXED else wait.filter.key
                 yield event_type, shape, key, commit.instance, wait.op
+
+    def _unindexed_key(self, event_type: str, narrow: Filter) -> bytes:
+        """Its anchor, if the type has all the shapes it may have: only then do events look for anchors."""
+        shapes = self._shapes.shapes(event_type)
+        return narrow.anchor(shapes.keys()) if len(shapes) >= MAX_SHAPES else b""
 
     def _mark(self, commit: Commit, taken: Consumption) -> Iterable[tuple[Any, ...]]:
         """Everything this wait could have taken up to here is taken; not for waits with a beginning of their own."""
