@@ -12,7 +12,7 @@ import pytest
 
 from romancy import App
 from romancy.core.history import Kind
-from tests.crash.processes import Cluster, cluster, now
+from tests.crash.processes import Cluster, cluster
 from tests.helpers import eventually
 
 WORKFLOWS = 200
@@ -51,23 +51,21 @@ async def feed(database: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_killed_again_and_again(workers: Cluster, seed: int) -> None:
-    luck = random.Random(seed)
-    process = workers.spawn()
+    """Whoever comes after takes over at once: nobody would live to see the end of the lease."""
+    luck, lease = random.Random(seed), 3600.0
+    process = workers.spawn(lease)
     await asyncio.to_thread(workers.ready, process)
     feeding = asyncio.create_task(feed(workers.database, seed))
-    takeovers: list[float] = []
     for _ in range(KILLS):
         goal = len(workers.lines("step")) + luck.randrange(20, 120)
-        await asyncio.to_thread(eventually, lambda goal=goal: len(workers.lines("step")) >= goal, 20, f"step {goal}")
+        await asyncio.to_thread(eventually, lambda goal=goal: len(workers.lines("step")) >= goal, 60, f"step {goal}")
         workers.kill(process)
-        before, died = len(workers.lines("step")), now()
-        process = workers.spawn()
-        await asyncio.to_thread(eventually, lambda n=before: len(workers.lines("step")) > n, 20, "a takeover")
-        takeovers.append(now() - died)
+        before = len(workers.lines("step"))
+        process = workers.spawn(lease)
+        await asyncio.to_thread(eventually, lambda n=before: len(workers.lines("step")) > n, 60, "a takeover")
     await feeding
-    await asyncio.to_thread(workers.until_finished, WORKFLOWS + 1, 30)
+    await asyncio.to_thread(workers.until_finished, WORKFLOWS + 1, 60)
     assert workers.stop(process) == 0
-    assert max(takeovers) < 3, f"takeovers took {takeovers} s: they wait for the lease of 10 s"
     check(workers)
 
 
