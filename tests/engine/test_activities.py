@@ -31,7 +31,7 @@ from romancy import (
     workflow,
 )
 from romancy.testing import Environment, activity_context, environment
-from tests.engine.helpers import down_for, kinds
+from tests.engine.helpers import down_for, kinds, until
 
 EXACT = RetryPolicy(max_attempts=4, initial=timedelta(seconds=10), backoff=2, jitter=0)
 
@@ -169,6 +169,7 @@ async def test_threads_are_limited_too(impatient: None) -> None:
 
     async with environment(workflows=[many], max_activities=2) as env:
         handle = await env.start(many)
+        await until(lambda: running == 2)
         go.set()
         await handle.result()
         assert most == 2
