@@ -94,10 +94,11 @@ def test_a_token_in_the_url_delivers_events_and_nothing_else(guarded: Live) -> N
 
 @pytest.mark.parametrize("tokens", [(), ("secret",)])
 @pytest.mark.parametrize("path", ["/", "/api/instances", "/nothing"])
-async def test_a_token_in_the_url_is_hidden_from_access_logs(path: str, tokens: Any) -> None:
+@pytest.mark.parametrize("headers", [[(b"host", b"localhost")], [], [(b"host", b"x" * 70_000)]])
+async def test_a_token_in_the_url_is_hidden_from_access_logs(path: str, tokens: Any, headers: Any) -> None:
     """Servers write their access log from the scope, when the answer begins."""
-    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": path, "headers": [], "root_path": ""}
-    scope |= {"query_string": b"a=1&access_token=secret&b=2"}
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": path, "headers": headers, "root_path": ""}
+    scope |= {"query_string": b"a=1&access_token=secret&b=2", "http_version": "1.1"}
     logged: list[bytes] = []
 
     async def receive() -> Any:

@@ -236,11 +236,7 @@ def guesses(live: Live, count: int, **more: Any) -> None:
         assert live.client.get("/api/instances", headers=bearer(f"GUESS-{n}"), **more).status_code == 401
 
 
-def test_wrong_tokens_leave_a_trace(
-    serve: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guessing, "_FIRST", 0.001)
-    monkeypatch.setattr(guessing, "_LONGEST", 0.002)
+def test_wrong_tokens_leave_a_trace(serve: Any, caplog: pytest.LogCaptureFixture) -> None:
     live = serve(tokens=[GOOD])
     guesses(live, 50)
     live.client.post("/?access_token=GUESS-IN-URL", content=b"{}")
@@ -253,8 +249,9 @@ def test_wrong_tokens_leave_a_trace(
     assert "romancy_http_wrong_tokens_total 52.0" in live.client.get("/metrics", headers=bearer(GOOD)).text
 
 
-def test_guessing_takes_longer_and_longer_but_for_nobody_else(serve: Any) -> None:
+def test_guessing_takes_longer_and_longer_but_for_nobody_else(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     live = serve(tokens=[GOOD])
+    monkeypatch.setattr(guessing, "LONGEST", 5.0)
     began = time.monotonic()
     guesses(live, guessing.FREE)
     assert time.monotonic() - began < 2
@@ -274,8 +271,9 @@ def test_guessing_takes_longer_and_longer_but_for_nobody_else(serve: Any) -> Non
 
 
 def test_many_who_guess_do_not_pile_up(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guessing, "_WAITING", 0)
     live = serve(tokens=[GOOD])
+    monkeypatch.setattr(guessing, "LONGEST", 5.0)
+    monkeypatch.setattr(guessing, "_WAITING", 0)
     guesses(live, guessing.FREE)
     answer = live.client.get("/api/instances", headers=bearer("GUESS"))
     assert (answer.status_code, answer.headers.get("connection")) == (401, "close")

@@ -40,18 +40,17 @@ class Access:
         self._tokens = tokens
         self._hosts = frozenset(host.lower() for host in options.allowed_hosts)
 
-    def check(self, head: Head, scope: Scope, wanted: str | None, *, in_query: bool = False) -> Sequence[Header]:
+    def check(self, head: Head, scope: Scope, wanted: str | None, in_url: bytes | None = None) -> Sequence[Header]:
         """Headers the answer must carry. `wanted`: the scope it takes; None: any valid token will do.
 
-        `in_query`: a token may also come as `?access_token=`.
+        `in_url`: the token that came as `?access_token=`, where that counts.
         """
-        found = _taken_out(scope) if b"access_token=" in scope.get("query_string", b"") else None
         if self.is_open:
             self._check_browser(head, scope)
         else:
             presented = _bearer(head)
-            if presented is None and in_query:
-                presented = found
+            if presented is None:
+                presented = in_url
             if presented is None and (presented := from_cookie(head)) is not None:
                 _check_own_page(head, scope)
             head.token = self._check_token(presented, wanted).digest
@@ -59,7 +58,7 @@ class Access:
             raise Refusal(
                 403, "this server only shows; `romancy viewer --allow-actions` lets you act", kind="Forbidden"
             )
-        return () if found is None or self.is_open else (PRIVATE,)
+        return () if in_url is None or self.is_open else (PRIVATE,)
 
     def scopes(self, head: Head, scope: Scope) -> frozenset[str]:
         """What a visitor may do here; nothing, if it is not known who it is."""
@@ -140,8 +139,10 @@ def _bearer(head: Head) -> bytes | None:
     return token.strip() if scheme.lower() == b"bearer" else None
 
 
-def _taken_out(scope: Scope) -> bytes | None:
+def take_from_url(scope: Scope) -> bytes | None:
     """The token in the URL. It is removed from the scope, so that no access log can show it."""
+    if b"access_token=" not in scope.get("query_string", b""):
+        return None
     pairs: list[bytes] = scope["query_string"].split(b"&")
     tokens = [pair for pair in pairs if pair.startswith(b"access_token=")]
     scope["query_string"] = b"&".join(pair for pair in pairs if pair not in tokens)

@@ -12,7 +12,7 @@ from typing import Any
 from romancy.app import App
 from romancy.errors import AppNotRunning
 from romancy.http import control, health, metrics, webhook
-from romancy.http.access import Access
+from romancy.http.access import Access, take_from_url
 from romancy.http.answers import (
     Answer,
     ClientGone,
@@ -113,21 +113,22 @@ class Face:
         await send_answer(send, answer, without_body=method == "HEAD")
 
     async def _respond(self, method: str, path: str, scope: Scope, receive: Receive) -> Answer:
+        in_url = take_from_url(scope)
         head = read_head(scope["headers"])
-        fault = fault_of(scope.get("http_version", "1.1"), head)
+        fault = fault_of(scope["http_version"], head)
         if fault is not None:
             raise Refusal(400, f"this is not a proper HTTP request: {fault}", kind="BadRequest", headers=[_CLOSE])
         if head.size > self._options.max_headers:
             text = f"the headers have more than the {self._options.max_headers:,} bytes allowed"
             raise Refusal(431, text, kind="HeadersTooLarge", headers=[_CLOSE])
-        in_query = path == "/"
+        counted = in_url if path == "/" else None
         try:
             route, params = self._router.find(method, path)
         except Refusal:
             page = for_people(method, path, scope)
             if page is not None:
                 return page
-            self._access.check(head, scope, None, in_query=in_query)  # what exists is nobody's business without a token
+            self._access.check(head, scope, None, counted)  # what exists is nobody's business without a token
             raise
         request = Request(
             self._app,
@@ -142,19 +143,19 @@ class Face:
             quotas=self._quotas,
         )
         if route.on_error is None:
-            return await self._admit(route, request, in_query=in_query)
+            return await self._admit(route, request, counted)
         try:
             request.scopes = self._access.scopes(head, scope)
-            return await self._admit(route, request, in_query=in_query)
+            return await self._admit(route, request, counted)
         except ClientGone:
             raise
         except Exception as error:
             return route.on_error(request, error)
 
-    async def _admit(self, route: Route, request: Request, *, in_query: bool) -> Answer:
+    async def _admit(self, route: Route, request: Request, in_url: bytes | None) -> Answer:
         extra: Sequence[Header] = ()
         if route.scope is not None:
-            extra = self._access.check(request.head, request.scope, route.scope, in_query=in_query)
+            extra = self._access.check(request.head, request.scope, route.scope, in_url)
             self._check_room()
         answer = await self._handle(route, request)
         if extra:

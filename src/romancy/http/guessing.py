@@ -16,7 +16,7 @@ from romancy.http.traffic import Traffic
 _logger = logging.getLogger("romancy")
 FREE = 5
 """Wrong tokens of one address that are answered at once: who mistypes is not punished."""
-_FIRST, _LONGEST = 0.1, 5.0
+_FIRST, LONGEST = 0.1, 5.0
 """Seconds the next one waits; each one after it waits twice as long, up to a limit."""
 _FORGOTTEN = 300.0
 """Seconds after which an address that has sent no more of them has a clean record."""
@@ -62,7 +62,7 @@ class Guesses:
         self._wrong[address] = count, now
         if len(self._wrong) > _ADDRESSES:
             del self._wrong[next(iter(self._wrong))]
-        return 0.0 if count <= FREE else min(_LONGEST, _FIRST * 2 ** min(count - FREE - 1, 10))
+        return 0.0 if count <= FREE else min(LONGEST, _FIRST * 2 ** min(count - FREE - 1, 10))
 
     async def _wait(self, delay: float) -> None:
         self._waiting += 1
