@@ -33,19 +33,34 @@ def fill(batch: Batch, items: list[Item]) -> Batch:
 
 def halves(batch: Batch, items: list[Item]) -> list[tuple[Batch, list[Item]]]:
     """Two batches instead of one; none where it can't be taken apart."""
-    first, second = items[: len(items) // 2], list[Item]()
-    names = {name for item in first for name in _names(item)}
-    for item in items[len(first) :]:
-        if names.isdisjoint(_names(item)):
-            second.append(item)
-        else:
-            first.append(item)
-            names.update(_names(item))
-    if not first or not second:
+    groups = _groups(items)
+    middle = len(groups) // 2
+    if not middle:
         return []
+    first = [item for group in groups[:middle] for item in group]
+    second = [item for group in groups[middle:] for item in group]
     asked = sum(kind == "requests" for kind, _, _ in first)
     empty = replace(batch, starts=(), commits=(), accepts=(), requests=(), looks=())
     return [(fill(replace(empty), first), first), (fill(replace(empty, asked=batch.asked + asked), second), second)]
+
+
+def _groups(items: list[Item]) -> list[list[Item]]:
+    """Items that have a name in common, directly or by way of others, in one group each."""
+    group_of: dict[object, list[Item]] = {}
+    groups: list[list[Item]] = []
+    for item in items:
+        names = _names(item)
+        known = list({id(group): group for name in names if (group := group_of.get(name)) is not None}.values())
+        group = known[0] if known else []
+        if not known:
+            groups.append(group)
+        for other in known[1:]:
+            group += other
+            groups = [each for each in groups if each is not other]
+            group_of |= {name: group for name, of in group_of.items() if of is other}
+        group.append(item)
+        group_of |= dict.fromkeys(names, group)
+    return groups
 
 
 def _names(item: Item) -> Iterable[object]:
