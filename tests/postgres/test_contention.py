@@ -133,12 +133,11 @@ async def test_a_migration_steps_back_from_a_lock_and_holds_nobody_up(
 ) -> None:
     db = await place.worker("me", listen=False)
     await db.start("a", "me")
-    steps = [
-        *migrations("postgres"),
-        (2, 1, "ALTER TABLE history ADD COLUMN x int; ALTER TABLE waits ADD COLUMN x int"),
-    ]
+    version = migrating.LIBRARY_VERSION + 1
+    script = "ALTER TABLE history ADD COLUMN x int; ALTER TABLE waits ADD COLUMN x int"
+    steps = [*migrations("postgres"), (version, 1, script)]
     monkeypatch.setattr(migrating, "migrations", lambda dialect: steps)
-    monkeypatch.setattr(migrating, "LIBRARY_VERSION", 2)
+    monkeypatch.setattr(migrating, "LIBRARY_VERSION", version)
     monkeypatch.setattr(migrating, "_LOCK_TIMEOUT", 50)
     raw, spy = await place.raw(), await place.raw()
     transaction = raw.transaction()
@@ -155,4 +154,4 @@ async def test_a_migration_steps_back_from_a_lock_and_holds_nobody_up(
     assert not migration.done()
     await transaction.rollback()
     await migration
-    assert await spy.fetchval("SELECT version FROM schema_info") == 2
+    assert await spy.fetchval("SELECT version FROM schema_info") == version

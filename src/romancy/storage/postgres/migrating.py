@@ -18,6 +18,8 @@ LIBRARY_VERSION = 2
 """The newest schema this library knows."""
 _LOCK_TIMEOUT = 1000
 """Milliseconds to wait for a lock that workers hold."""
+_LONGEST_STEP = 24 * 3600.0
+"""Seconds: to build an index on a large table takes longer than any statement of a worker may take."""
 _LONGEST_PAUSE = 10.0
 """Seconds after which it is given up: somebody holds a lock for good."""
 
@@ -141,7 +143,7 @@ async def _migrate(connection: Any, schema: str) -> None:
     await connection.execute(f"SET LOCAL search_path TO {_quoted(schema)}")
     for number, reader, script in migrations("postgres"):
         if number > version:
-            await connection.execute(script)
+            await connection.execute(script, timeout=_LONGEST_STEP)
             version, min_reader = number, max(min_reader, reader)
     await connection.execute("DELETE FROM schema_info")
     await connection.execute("INSERT INTO schema_info VALUES ($1, $2)", version, min_reader)

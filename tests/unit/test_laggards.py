@@ -1,0 +1,105 @@
+"""Items that take too long alone, beside a stream of others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from romancy.core.clock import SystemClock
+from romancy.core.model import Event
+from romancy.engine.committer import Committer
+from romancy.engine.metrics import Metrics
+from romancy.storage.protocol import Answer, Answered, Batch, Commit, Offer, TookTooLong
+
+
+class Waiting:
+    """Batches wait here until they are answered."""
+
+    is_apart = False
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[Batch, Answered]] = []
+
+    def append(self, commit: Commit, worker: str | None) -> bool:
+        return False
+
+    def commit(self, batch: Batch, answered: Answered) -> None:
+        self.batches.append((batch, answered))
+
+    async def next(self) -> tuple[Batch, Answered]:
+        async with asyncio.timeout(10):
+            while not self.batches:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        return self.batches.pop(0)
+
+
+@pytest.fixture
+def storage() -> Waiting:
+    return Waiting()
+
+
+def offered(instance: str) -> Answer:
+    event = Event(id="1", source="s", type="go")
+    return Answer(offers=[Offer(instance, "w", "me", event, None)])
+
+
+def commit(instance: str) -> Commit:
+    return Commit(instance, 0, "running", 0)
+
+
+class Case:
+    def __init__(self, storage: Any) -> None:
+        self.committer = Committer(storage, SystemClock(), lambda: (), Metrics())
+        self.offers: list[str] = []
+        self.committer.on_answer = lambda answer: self.offers.extend(offer.instance for offer in answer.offers)
+        self.looked: list[str] = []
+
+    def look(self, instance: str) -> None:
+        self.committer.look(instance, None, lambda: self.looked.append(instance))
+
+
+async def test_what_a_late_look_finds_is_handed_over(storage: Waiting) -> None:
+    case = Case(storage)
+    case.look("a")
+    _, answered = await storage.next()
+    answered(None, TookTooLong("too long"))
+    assert not case.committer.is_idle
+    _, answered = await storage.next()
+    answered(offered("a"), None)
+    assert (case.offers, case.looked) == (["a"], ["a"])
+    assert case.committer.is_idle
+
+
+async def test_an_instance_that_went_on_meanwhile_looks_again(storage: Waiting) -> None:
+    """What it was offered it may have taken by now: the same event would be taken twice."""
+    case = Case(storage)
+    case.look("a")
+    _, answered = await storage.next()
+    answered(None, TookTooLong("too long"))
+    _, late = await storage.next()
+    case.committer.commit(commit("a"), lambda applied, refusal: None)
+    batch, answered = await storage.next()
+    assert [each.instance for each in batch.commits] == ["a"], "others are not held up"
+    answered(Answer(commits=[True]), None)
+    late(offered("a"), None)
+    assert (case.offers, case.looked) == ([], [])
+    batch, answered = await storage.next()
+    assert list(batch.looks) == [("a", None)]
+    answered(Answer(), None)
+    assert case.looked == ["a"]
+
+
+async def test_those_who_wait_hear_that_the_app_was_stopped(storage: Waiting) -> None:
+    case = Case(storage)
+    told: list[bool] = []
+    case.committer.commit(commit("a"), lambda applied, refusal: told.append(applied))
+    case.look("b")
+    for _ in range(3):  # both, then each alone
+        _, answered = await storage.next()
+        answered(None, TookTooLong("too long"))
+    case.committer.close()
+    assert told == [False]
+    assert case.looked == [], "nobody may think that there was nothing to be found"
+    await case.committer.drained()
