@@ -12,6 +12,7 @@ not what comes of it. ROMANCY_SOAK_LOG names a file for counts and violations.
     programs        tests/property/programs.py: the language and the workflow that runs it
     model           tests/property/model.py: what a program must do
     drawing.py      random programs and events
+    callers.py      what callers ask for, and what they are told
     oracle.py       what callers were told, what is stored, and what the model says, held against one another
     loop.py         an event loop whose time passes at once
     storage.py      SQLite without threads, and the journal of what was really stored

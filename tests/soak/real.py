@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 import shutil
@@ -20,14 +19,15 @@ from typing import Any
 
 import asyncpg
 
-from romancy import App, RomancyError
+from romancy import App, InstanceExists, RomancyError
 from romancy.core.model import SECOND
 from romancy.errors import InstanceNotFound
 from tests import pg_server
 from tests.crash.processes import Cluster, cluster
 from tests.property.programs import program, reaction
+from tests.soak.callers import Callers
 from tests.soak.drawing import Drawing
-from tests.soak.oracle import Oracle, Span, Told, Violation
+from tests.soak.oracle import Oracle, Span, Violation
 from tests.soak.proxy import Proxy
 
 WORKERS = 3
@@ -144,36 +144,49 @@ class WallTimeline:
         return Span(moment / SECOND - SLACK, moment / SECOND - SLACK)
 
 
-class RealWorld:
+class RealWorld(Callers):
     """One round: callers and faults for a while, then rest, and the judge."""
 
     def __init__(self, seed: int, site: Site, counts: Counter[str], chaos: float = CHAOS) -> None:
-        self.random, self.site, self.counts, self._chaos_for = random.Random(seed), site, counts, chaos
-        self.told, self.timeline = Told(), WallTimeline()
-        self.draw = Drawing(self.random, scale=0.15)
-        self.story: list[str] = []
+        source = random.Random(seed)
+        super().__init__(source, Drawing(source, scale=0.15))
+        self.site, self.counts, self._chaos_for = site, counts, chaos
+        self.timeline = WallTimeline()
         self._began = time.monotonic()
-        self._numbers = 0
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._violations: list[str] = []
         self._workers: list[subprocess.Popen[bytes] | None] = [None] * WORKERS
         self._busy: set[int] = set()
         self._calm = False
         self._restarting = False
         self._blocked: set[str] = set()
 
-    def say(self, what: str) -> None:
-        self.story.append(f"{time.monotonic() - self._began:8.3f}  {what}")
+    def now(self) -> float:
+        return time.monotonic() - self._began
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
+    def reader(self) -> App:
+        return self.app
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._violations.append(f"{type(error).__name__}: {error}")
+    def asked(self, key: object) -> None:
+        self.timeline.asked(key)
+
+    def acknowledged(self, key: object) -> None:
+        self.timeline.acknowledged(key)
+
+    def found_blocked(self, id: str, reason: str) -> None:
+        super().found_blocked(id, reason)
+        self._blocked.add(id)
+
+    async def ask(self, what: str, call: Callable[[App], Awaitable[Any]]) -> Any:
+        while True:
+            self.say(what)
+            try:
+                return await call(self.app)
+            except (InstanceExists, InstanceNotFound):
+                raise
+            except RomancyError as error:
+                self.say(f"{what}: {type(error).__name__}: {error}")
+            if self.random.random() < 0.2:
+                return None
+            await asyncio.sleep(0.3)
 
     # --- the course of things -----------------------------------------------------------------------------------------
     async def play(self) -> None:
@@ -199,30 +212,16 @@ class RealWorld:
         end = time.monotonic() + self._chaos_for
         faults = asyncio.ensure_future(self._faults())
         for _ in range(4):
-            self.spawn(self._start())
+            self.spawn(self.start())
         try:
             while time.monotonic() < end:
                 await asyncio.sleep(self.random.expovariate(8.0))
-                self.spawn(self._something())
+                self.spawn(self.choose(self.calls))
         finally:
             faults.cancel()
             await asyncio.wait({faults})
             if not faults.cancelled():
                 faults.result()
-
-    def _something(self) -> Coroutine[Any, Any, None]:
-        things: list[tuple[Callable[[], Coroutine[Any, Any, None]], int]] = [
-            (self._start, 3),
-            (self._start_again, 1),
-            (self._send_any, 8),
-            (self._send_awaited, 12),
-            (self._send_again, 3),
-            (self._send_go, 1),
-            (self._cancel, 2),
-            (self._resume, 2),
-        ]
-        [thing] = self.random.choices([thing for thing, _ in things], [weight for _, weight in things])
-        return thing()
 
     async def _rest(self) -> None:
         """Everybody is up and connected again; then the judge is asked until there is nothing to find fault with."""
@@ -232,7 +231,7 @@ class RealWorld:
         while True:
             try:
                 await self._heal()
-                await self._resume()
+                await self.resume()
                 await self._judge()
                 return
             except (AssertionError, RomancyError) as error:
@@ -250,8 +249,8 @@ class RealWorld:
                     process.send_signal(signal.SIGCONT)
                 else:
                     self._spawn_worker(number)
-        if self._tasks or self._busy or self._restarting:
-            raise Violation(f"nobody answers {self._tasks}")
+        if self.tasks or self._busy or self._restarting:
+            raise Violation(f"nobody answers {self.tasks}")
 
     async def _judge(self) -> None:
         records = (await self.app.list_events(limit=1000)).items
@@ -264,15 +263,13 @@ class RealWorld:
         transactions = await self.site.transactions([record.event.seq for record in records])
         await oracle.compare(self.app, int((time.time() - 1.0) * SECOND), transactions)
         self.oracle = oracle
-        for violation in self._violations:
+        for violation in self.violations:
             raise Violation(violation)
 
     async def _end(self) -> None:
         for id, run in list(self.oracle.runs.items()):
             if run.status is None:
-                self.told.cancel_tried.add(id)
-                await self.app.cancel_workflow(id)
-                self.told.cancelled.add(id)
+                await self.cancel_one(id)
         end = time.monotonic() + REST
         while True:
             await self._rest()
@@ -288,113 +285,6 @@ class RealWorld:
         self.counts["events"] += len(self.oracle.world.events)
         self.counts["entries"] += sum(len(history) for history in self.oracle.histories.values())
         self.counts["known"] += len(self._blocked)
-
-    # --- callers -----------------------------------------------------------------------------------------------------
-    async def _ask(self, what: str, key: object, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Ask; again if there is trouble, or give up. None: it is not known what became of it."""
-        if key is not None:
-            self.timeline.asked(key)
-        while True:
-            self.say(what)
-            try:
-                answer = await call()
-                if key is not None:
-                    self.timeline.acknowledged(key)
-                return answer
-            except InstanceNotFound:
-                raise
-            except RomancyError as error:
-                self.say(f"{what}: {type(error).__name__}: {error}")
-            if self.random.random() < 0.2:
-                return None
-            await asyncio.sleep(0.3)
-
-    async def _start(self) -> None:
-        id = f"i{len(self.told.starts)}"
-        self.told.starts[id] = self.draw.code()
-        self.say(f"program {id}: {json.dumps(self.told.starts[id])}")
-        await self._start_as(id)
-
-    async def _start_as(self, id: str) -> None:
-        code = self.told.starts[id]
-        handle = await self._ask(f"start {id}", id, lambda: self.app.start_workflow(program, code, instance_id=id))
-        if handle is not None:
-            if handle.created and id in self.told.created:
-                self._violations.append(f"{id} was created twice")
-            if handle.created:
-                self.told.created.add(id)
-            self.told.started.add(id)
-
-    async def _start_again(self) -> None:
-        await self._start_as(self.random.choice(list(self.told.starts)))
-
-    async def _send(self, event: dict[str, Any], id: str | None = None) -> None:
-        self._numbers += 1
-        key = event["source"], f"e{self._numbers}" if id is None else id
-        event = self.told.sent.setdefault(key, event)
-        known = key in self.told.acknowledged
-        data = {"k": event["k"], "n": event["n"], **({"code": event["code"]} if "code" in event else {})}
-        receipt = await self._ask(
-            f"send {key[1]} {json.dumps(event) if id is None else 'again'}",
-            key,
-            lambda: self.app.send_event(
-                event["type"], key[0], data, subject=event["subject"], id=key[1], to=event["to"]
-            ),
-        )
-        if receipt is not None:
-            if not receipt.duplicate and (known or key in self.told.first):
-                self._violations.append(f"{key} was accepted twice")
-            if not receipt.duplicate:
-                self.told.first.add(key)
-            self.told.acknowledged.add(key)
-
-    async def _send_any(self) -> None:
-        await self._send(self.draw.event())
-
-    async def _send_awaited(self) -> None:
-        try:
-            waits = [wait for wait in (await self.app.list_waits(limit=200)).items if wait.kind == "event"]
-        except RomancyError:
-            return
-        if waits:
-            await self._send(self.draw.awaited(self.random.choice(waits)))
-
-    async def _send_again(self) -> None:
-        if self.told.sent:
-            source, id = self.random.choice(list(self.told.sent))
-            await self._send(self.told.sent[source, id], id)
-
-    async def _send_go(self) -> None:
-        self._numbers += 1
-        event = self.draw.go()
-        self.timeline.asked(event_instance := _reaction_of(event, id := f"go{self._numbers}"))
-        await self._send(event, id)
-        if (event["source"], id) in self.told.acknowledged:
-            self.timeline.acknowledged(event_instance)
-
-    async def _cancel(self) -> None:
-        id = self.random.choice(list(self.told.starts))
-        self.told.cancel_tried.add(id)
-        try:
-            answer = await self._ask(f"cancel {id}", None, lambda: _answered(self.app.cancel_workflow(id)))
-        except InstanceNotFound:
-            return
-        if answer is not None:
-            self.told.cancelled.add(id)
-
-    async def _resume(self) -> None:
-        try:
-            blocked = (await self.app.list_instances(status="blocked")).items
-        except RomancyError:
-            return
-        for instance in blocked:
-            self._blocked.add(instance.instance_id)
-            self.say(f"{instance.instance_id} is blocked: {instance.error}")
-            await self._ask(
-                f"resume {instance.instance_id}",
-                None,
-                lambda id=instance.instance_id: _answered(self.app.resume_workflow(id)),
-            )
 
     # --- faults ------------------------------------------------------------------------------------------------------
     async def _faults(self) -> None:
@@ -495,17 +385,6 @@ class RealWorld:
             self._restarting = True
             await self.site.restart(self.random)
             self._restarting = False
-
-
-def _reaction_of(event: dict[str, Any], id: str) -> str:
-    from romancy.storage.rows import triggered_id
-
-    return triggered_id("reaction", event["source"], id)
-
-
-async def _answered(work: Awaitable[None]) -> bool:
-    await work
-    return True
 
 
 def play(seed: int, site: Site, counts: Counter[str], chaos: float = CHAOS) -> None:

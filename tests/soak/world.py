@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from romancy import ActivityContext, App, InstanceExists, RomancyError
@@ -17,10 +16,11 @@ from romancy.engine.watchdog import Watchdog
 from romancy.errors import InstanceNotFound, StorageError
 from tests.crash.stage import LEFTOVERS
 from tests.property.programs import program, reaction
+from tests.soak.callers import Callers, Thing
 from tests.soak.drawing import Drawing
 from tests.soak.faults import FaultyStorage, Nature, Neighbours
 from tests.soak.loop import VirtualClock, VirtualLoop, deterministic
-from tests.soak.oracle import Oracle, Span, Told, Violation
+from tests.soak.oracle import Oracle, Span, Violation
 from tests.soak.storage import InlineStorage, Journal
 
 PHASES = 2
@@ -169,11 +169,12 @@ def _exactly(place: float) -> Span:
     return Span(place, place)
 
 
-class SimulatedWorld:
+class SimulatedWorld(Callers):
     """One seed: programs, callers, faults; then calm, and the judge. Again; and an end for everybody."""
 
     def __init__(self, seed: int, source: random.Random, loop: VirtualLoop, counts: Counter[str]) -> None:
-        self.seed, self.random, self.loop = seed, source, loop
+        super().__init__(source, Drawing(source))
+        self.seed, self.loop = seed, loop
         self.clock = VirtualClock(loop)
         self.storage = InlineStorage(self.clock)
         self.journal = Journal(self.storage, self.clock)
@@ -181,35 +182,19 @@ class SimulatedWorld:
         self.nature = Nature(source, intensity, intensity * 0.7, source.choice((0.0, 0.3, 0.9)), counts)
         self.neighbours = Neighbours()
         self.counts = counts
-        self.told = Told()
         self.oracle = Oracle(self.told, LogTimeline(self.journal, self))
         self.oracle.was_blocked = lambda id: id in self.journal.blocked
-        self.draw = Drawing(source)
         self.stepped_back = False
-        self.story: list[str] = []
         self.attempts: list[tuple[str, str, int, int]] = []
-        self._violations: list[str] = []
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._numbers = 0
         self.processes = [Process(self, n, worker=True) for n in range(source.randint(2, 4))]
         self.processes.append(Process(self, len(self.processes), worker=False))
 
-    # --- telling -----------------------------------------------------------------------------------------------------
-    def say(self, what: str) -> None:
-        self.story.append(f"{self.loop.time():8.3f}  {what}")
+    def now(self) -> float:
+        return self.loop.time()
 
-    def violate(self, what: str) -> None:
-        self._violations.append(what)
-
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._violations.append(f"{type(error).__name__}: {error}")
+    def reader(self) -> App:
+        """One that no fault strikes."""
+        return self._reader
 
     def length(self, instance: str) -> int:
         return self.storage.read("SELECT count(*) FROM history WHERE instance = ?", instance)[0][0]
@@ -217,9 +202,9 @@ class SimulatedWorld:
     # --- the course of things ----------------------------------------------------------------------------------------
     async def play(self) -> None:
         await self.storage.open()
-        self.reader = App(":memory:", workflows=[program, reaction], worker=False)
-        self.reader.clock, self.reader.storage = self.clock, self.storage
-        await self.reader.start()
+        self._reader = App(":memory:", workflows=[program, reaction], worker=False)
+        self._reader.clock, self._reader.storage = self.clock, self.storage
+        await self._reader.start()
         self.nature.calm = True
         for process in self.processes:
             await process.start()
@@ -234,21 +219,15 @@ class SimulatedWorld:
         self.nature.calm = False
         end = self.loop.time() + CHAOS
         for _ in range(self.random.randint(1, 3)):
-            self.spawn(self._start())
+            self.spawn(self.start())
         while self.loop.time() < end:
             await asyncio.sleep(self.random.expovariate(4.0))
-            self.spawn(self._something())
+            self.spawn(self.choose(self._things))
 
-    def _something(self) -> Coroutine[Any, Any, None]:
-        things: list[tuple[Callable[[], Coroutine[Any, Any, None]], int]] = [
-            (self._start, 5),
-            (self._start_again, 2),
-            (self._send_any, 10),
-            (self._send_awaited, 16),
-            (self._send_again, 4),
-            (self._send_go, 2),
-            (self._cancel, 3),
-            (self._resume, 4),
+    @property
+    def _things(self) -> list[tuple[Thing, int]]:
+        return [
+            *self.calls,
             (self._kill, 4),
             (self._stop, 2),
             (self._fence, 4),
@@ -256,8 +235,6 @@ class SimulatedWorld:
             (self._jump, 1),
             (self._step_back, 1 if self.seed % 7 == 0 else 0),
         ]
-        [thing] = self.random.choices([thing for thing, _ in things], [weight for _, weight in things])
-        return thing()
 
     async def _rest(self) -> None:
         """No more faults; everybody is up. Whatever is under way ends."""
@@ -268,24 +245,24 @@ class SimulatedWorld:
             for process in self.processes:
                 await process.start()
             for id in self._blocked():
-                await self.reader.resume_workflow(id)
+                await self._reader.resume_workflow(id)
             await asyncio.sleep(2.0)
             if self.loop.time() > end + PATIENCE:
                 raise Violation(f"blocked again and again: {self._blocked()}")
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=PATIENCE)
-            if self._tasks:
+        if self.tasks:
+            await asyncio.wait(self.tasks, timeout=PATIENCE)
+            if self.tasks:
                 states = [
                     (p, p.app and p.app.engine, p.storage and p.storage.dead, p.changing, p.stopping)
                     for p in self.processes
                 ]
-                raise Violation(f"nobody answers {self._tasks} {states}")
+                raise Violation(f"nobody answers {self.tasks} {states}")
 
     async def _judge(self) -> None:
         self.oracle.world.stepped_back = self.stepped_back
-        await self.oracle.compare(self.reader, self.clock.now() - 1000)
+        await self.oracle.compare(self._reader, self.clock.now() - 1000)
         self._check_attempts()
-        for violation in (*self._violations, *self.journal.violations):
+        for violation in (*self.violations, *self.journal.violations):
             raise Violation(violation)
 
     def _check_attempts(self) -> None:
@@ -303,9 +280,7 @@ class SimulatedWorld:
     async def _end(self) -> None:
         for id, run in list(self.oracle.runs.items()):
             if run.status is None:
-                self.told.cancel_tried.add(id)
-                await self.reader.cancel_workflow(id)
-                self.told.cancelled.add(id)
+                await self.cancel_one(id)
         await self._rest()
         await self._judge()
         self.oracle.check_ended()
@@ -321,7 +296,7 @@ class SimulatedWorld:
         for process in self.processes:
             if process.app is not None:
                 await process.app.stop()
-        await self.reader.stop()
+        await self._reader.stop()
         await self.storage.close()
 
     # --- callers -----------------------------------------------------------------------------------------------------
@@ -329,7 +304,7 @@ class SimulatedWorld:
         up = [(process, process.app) for process in self.processes if process.app is not None]
         return self.random.choice(up) if up else None
 
-    async def _ask(self, what: str, call: Callable[[App], Awaitable[Any]]) -> Any:
+    async def ask(self, what: str, call: Callable[[App], Awaitable[Any]]) -> Any:
         """Ask somebody, and again somebody, until there is an answer or the caller gives up. None: who knows."""
         while True:
             found = self._any_app()
@@ -357,86 +332,8 @@ class SimulatedWorld:
         await asyncio.wait({asking})
         raise RomancyError("the process died")
 
-    async def _start(self) -> None:
-        id = f"i{len(self.told.starts)}"
-        code = self.told.starts[id] = self.draw.code()
-        self.say(f"program {id}: {json.dumps(code)}")
-        await self._start_as(id, code)
-
-    async def _start_as(self, id: str, code: Any) -> None:
-        handle = await self._ask(f"start {id}", lambda app: app.start_workflow(program, code, instance_id=id))
-        if handle is not None:
-            if handle.created and id in self.told.created:
-                self.violate(f"{id} was created twice")
-            if handle.created:
-                self.told.created.add(id)
-            self.told.started.add(id)
-
-    async def _start_again(self) -> None:
-        if not self.told.starts:
-            return
-        id = self.random.choice(list(self.told.starts))
-        if self.random.random() < 0.7 or id not in self.told.started:
-            await self._start_as(id, self.told.starts[id])
-            return
-        try:
-            await self._ask(f"start another {id}", lambda app: app.start_workflow(program, {}, instance_id=id))
-        except InstanceExists:
-            return
-
-    async def _send(self, event: dict[str, Any], id: str | None = None) -> None:
-        self._numbers += 1
-        key = event["source"], f"e{self._numbers}" if id is None else id
-        event = self.told.sent.setdefault(key, event)
-        known = key in self.told.acknowledged
-        data = {"k": event["k"], "n": event["n"], **({"code": event["code"]} if "code" in event else {})}
-        receipt = await self._ask(
-            f"send {key[1]} {json.dumps(event) if id is None else 'again'}",
-            lambda app: app.send_event(
-                event["type"], key[0], data, subject=event["subject"], id=key[1], to=event["to"]
-            ),
-        )
-        if receipt is not None:
-            if not receipt.duplicate and (known or key in self.told.first):
-                self.violate(f"{key} was accepted twice")
-            if not receipt.duplicate:
-                self.told.first.add(key)
-            self.told.acknowledged.add(key)
-
-    async def _send_any(self) -> None:
-        await self._send(self.draw.event())
-
-    async def _send_awaited(self) -> None:
-        waits = [wait for wait in (await self.reader.list_waits(limit=200)).items if wait.kind == "event"]
-        if waits:
-            await self._send(self.draw.awaited(self.random.choice(waits)))
-
-    async def _send_again(self) -> None:
-        if self.told.sent:
-            source, id = self.random.choice(list(self.told.sent))
-            await self._send(self.told.sent[source, id], id)
-
-    async def _send_go(self) -> None:
-        await self._send(self.draw.go())
-
-    async def _cancel(self) -> None:
-        if not self.told.starts:
-            return
-        id = self.random.choice(list(self.told.starts))
-        self.told.cancel_tried.add(id)
-        try:
-            answer = await self._ask(f"cancel {id}", lambda app: _answered(app.cancel_workflow(id)))
-        except InstanceNotFound:
-            return
-        if answer is not None:
-            self.told.cancelled.add(id)
-
     def _blocked(self) -> list[str]:
         return [id for (id,) in self.storage.read("SELECT id FROM instances WHERE status = 9")]
-
-    async def _resume(self) -> None:
-        for id in self._blocked():
-            await self._ask(f"resume {id}", lambda app, id=id: _answered(app.resume_workflow(id)))
 
     # --- faults that are no storage's ---------------------------------------------------------------------------------
     def _any_up(self) -> Process | None:
@@ -482,11 +379,6 @@ class SimulatedWorld:
         self.stepped_back = True
         self.say("the clock is set back by 5 s")
         self.clock.offset -= 5 * SECOND
-
-
-async def _answered(work: Awaitable[None]) -> bool:
-    await work
-    return True
 
 
 class _Errors(logging.Handler):
