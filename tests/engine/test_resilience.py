@@ -15,9 +15,11 @@ from romancy import (
     NO_RETRY,
     ActivityContext,
     ActivityTimeout,
+    App,
     HooksBase,
     InvalidEvent,
     RetryPolicy,
+    WaitTimeout,
     Workflow,
     WorkflowBlocked,
     WorkflowContext,
@@ -31,7 +33,7 @@ from romancy.core.model import Event
 from romancy.errors import StorageError
 from romancy.storage.protocol import Answered, Batch
 from romancy.testing import Environment, environment
-from tests.engine.helpers import intercept, kinds
+from tests.engine.helpers import intercept, kinds, until
 
 HANGS = 10
 """Real seconds after which something that should be over counts as hanging."""
@@ -501,3 +503,35 @@ async def test_what_people_broke_is_waited_for_and_blames_nobody(
     assert not left
     [said] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert "permission denied for table history" in said
+
+
+async def test_a_look_of_a_worker_that_was_fenced_lets_no_wait_time_out(env: Environment) -> None:
+    """It found nothing because nothing was its any more; the event is there, and came in time."""
+
+    @workflow
+    async def patient(ctx: WorkflowContext) -> str:
+        try:
+            return (await wait_event(ctx, "news", timeout=60)).data
+        except WaitTimeout:
+            return "timed out"
+
+    handle = await env.start(patient)
+    engine, held = env.app.engine, list[Callable[[], None]]()
+    undo = intercept(env, lambda batch, submit: held.append(submit))
+    env.clock.turn_to(env.clock.now() + 60_000_000)
+    await until(lambda: held)  # the last look before the wait times out is under way
+    undo()
+    old = engine.worker_id
+    assert old is not None
+    await engine.storage.take_over("", [old])
+    other = App(env.app.database, worker=False)
+    other.clock, other.storage = env.clock, engine.storage
+    async with other:
+        await other.send_event("news", "test", "in time")
+    engine.storage.on_foreign_change = engine._foreign_change
+    engine._renewal.kick()
+    await until(lambda: engine.worker_id not in (None, old) and handle.instance_id in engine.scheduler.residents)
+    for submit in held:
+        submit()
+    await env.settle()
+    assert await handle.result() == "in time"

@@ -344,7 +344,8 @@ class Committer:
         if answer.accepts or answer.sent or answer.offers:
             _safely(self.on_answer, answer)
         for kind, _, done in items:
-            if kind == "looks" and done is not None:
+            # One that is fenced finds nothing, because nothing is its any more: nobody may think that nothing is there.
+            if kind == "looks" and done is not None and worker is not None and not answer.fenced:
                 _safely(done)
         if answer.fenced:
             _safely(self.on_fenced, worker)

@@ -271,6 +271,8 @@ class Scheduler:
 
         def looked() -> None:
             resident.confirming -= 1
+            if resident.gone:
+                return  # whoever has it now looks for itself: its timers come back with it
             offered = any(isinstance(i, EventOffered) for i in resident.inbox)
             # Another wait may take what was offered; then the time is still over, and there may be a further event.
             self.loader.wake(id, Due(op, again=True) if offered else TimedOut(op))
