@@ -6,6 +6,7 @@ import os
 import random
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,7 +67,9 @@ def _round(display: Display, plays: dict[str, Play], part: Part, seed: int) -> N
     begin = time.monotonic()
     try:
         plays[part.name](seed, part)
-    except AssertionError as error:
+    except Exception as error:  # a soak that fails itself is to be looked at, too, and goes on
+        if not isinstance(error, AssertionError):
+            error.add_note(traceback.format_exc())
         part.counts["violations"] += 1
         notes = "\n".join(getattr(error, "__notes__", ()))
         repeat = f"ROMANCY_SOAK_SEED={part.name}-{seed} make soak"

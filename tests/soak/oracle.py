@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +20,10 @@ from tests.property.model import SECOND, Accepted, Leaf, Run, Wait, World
 from tests.property.programs import PAST, program, reaction
 
 ENDED = ("completed", "failed", "cancelled")
+
+
+Transactions = Callable[[], Awaitable[Callable[[int], int]]]
+"""Reads which transaction brought each event: within one there is an order."""
 
 
 class Violation(AssertionError):
@@ -58,7 +62,7 @@ class Stored(Accepted):
 class Timeline(Protocol):
     """Where on the line things happened."""
 
-    def event(self, seq: int, source: str, id: str) -> Span: ...
+    def event(self, event: Any) -> Span: ...
     def born(self, instance: str) -> Span: ...
     def entry(self, instance: str, n: int, history: list[Any]) -> Span:
         """Where an entry was stored; n = 0: what came of the beginning."""
@@ -151,22 +155,23 @@ class Oracle:
         self._records: list[Any] = []
 
     # --- at rest -----------------------------------------------------------------------------------------------------
-    async def compare(self, reader: App, now: int, transactions: dict[int, int] | None = None) -> None:
+    async def compare(self, reader: App, now: int, transactions: Transactions | None = None) -> None:
         """All is calm, and somebody works: nothing that could have happened has not."""
-        await self._compare_log(reader, transactions or {})
+        await self._compare_log(reader, transactions)
         self._find_runs()
         for run in list(self.runs.values()):
             await self._compare_run(run, reader, now)
         self._compare_sent()
         self._compare_receivers()
 
-    async def _compare_log(self, reader: App, transactions: dict[int, int]) -> None:
+    async def _compare_log(self, reader: App, transactions: Transactions | None) -> None:
         self._records = sorted(await _all_events(reader), key=lambda record: record.event.seq)
+        transaction = await transactions() if transactions is not None else lambda seq: -seq
         known = {event.seq for event in self.world.events}
         for record in self._records:
             event = record.event
             if event.seq not in known:
-                self.world.events.append(self._accepted(event, transactions))
+                self.world.events.append(self._accepted(event, transaction(event.seq)))
         stored = [(e.source, e.id) for e in self.world.events]
         _check(len(self._records) == len(stored), "an event is gone from the log")
         _check(len(stored) == len(set(stored)), "an event was accepted twice")
@@ -175,7 +180,7 @@ class Oracle:
         strange = {key for key in stored if key[0] != "program"} - set(self.told.sent)
         _check(not strange, f"events nobody sent: {strange}")
 
-    def _accepted(self, event: Any, transactions: dict[int, int]) -> Stored:
+    def _accepted(self, event: Any, transaction: int) -> Stored:
         data = json.loads(event.data or b"null")
         return Stored(
             event.seq,
@@ -186,10 +191,10 @@ class Oracle:
             isinstance(data["n"], int),
             event.target,
             event.accepted_at,
-            transactions.get(event.seq, -event.seq),
+            transaction,
             0,
             event.subject,
-            self.timeline.event(event.seq, event.source, event.id),
+            self.timeline.event(event),
         )
 
     def _find_runs(self) -> None:

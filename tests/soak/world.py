@@ -150,8 +150,8 @@ class LogTimeline:
     def __init__(self, journal: Journal, world: SimulatedWorld) -> None:
         self._journal, self._world = journal, world
 
-    def event(self, seq: int, source: str, id: str) -> Span:
-        return Span(seq, seq)
+    def event(self, event: Any) -> Span:
+        return Span(event.seq, event.seq)
 
     def born(self, instance: str) -> Span:
         return _exactly(self._journal.born[instance])
@@ -205,6 +205,14 @@ class SimulatedWorld(Callers):
         self._reader = App(":memory:", workflows=[program, reaction], worker=False)
         self._reader.clock, self._reader.storage = self.clock, self.storage
         await self._reader.start()
+        try:
+            await self._play()
+        except BaseException:
+            await self._abandon()
+            raise
+        await self._close()
+
+    async def _play(self) -> None:
         self.nature.calm = True
         for process in self.processes:
             await process.start()
@@ -213,7 +221,6 @@ class SimulatedWorld(Callers):
             await self._rest()
             await self._judge()
         await self._end()
-        await self._close()
 
     async def _chaos(self) -> None:
         self.nature.calm = False
@@ -291,6 +298,12 @@ class SimulatedWorld(Callers):
             )
             if left:
                 raise Violation(f"left behind in {table}: {left}")
+
+    async def _abandon(self) -> None:
+        """Leave nothing behind that would come to light later, in somebody else's hands."""
+        for app in [self._reader, *(process.app or process.stopping for process in self.processes)]:
+            if app is not None:
+                await app.crash()
 
     async def _close(self) -> None:
         for process in self.processes:
