@@ -28,9 +28,11 @@ class Drawing:
     def _body(self) -> Node:
         """Most get a few waits, else many programs do next to nothing."""
         node, wait = self._node, self._wait
-        match self._random.randrange(6):
+        match self._random.randrange(7):
             case 0:
                 return node(3)
+            case 6:  # steps that only add to the history
+                return ["seq", [["loop", self._random.randint(2, 5), self._act()], self._act(), self._act(), wait()]]
             case 1:
                 return ["seq", [node(2), wait(), node(2)]]
             case 2:

@@ -277,5 +277,7 @@ class FaultyStorage:
         """Let time pass; whoever is dead then never gets any further."""
         if seconds:
             await asyncio.sleep(seconds)
+        if self._is_closed:
+            raise StorageError("the database is not open")
         if self.dead:
             await self._loop.create_future()
