@@ -195,3 +195,44 @@ async def cost(send: Approve, count: int) -> int:
 async def test_four_times_the_waits_cost_about_four_times_as_much(send: Approve) -> None:
     few, many = await cost(send, COUNT // 4), await cost(send, COUNT)
     assert many < few * 6, f"{few} statements for {COUNT // 4} waits, {many} for {COUNT}"
+
+
+async def work(count: int) -> int:
+    """Instructions of SQLite's machine, in thousands, while so many events come for so many waits at once."""
+    async with environment(workflows=[collect]) as env:
+        handle = await env.start(collect, count)
+        storage: Any = env.app.engine.storage
+        done: list[None] = []
+        await storage._writer.call(lambda c: c.set_progress_handler(lambda: done.append(None), 1_000))
+        try:
+            await approve_at_once(env, 0, count)
+            assert await handle.result() == list(range(count))
+        finally:
+            await storage._writer.call(lambda c: c.set_progress_handler(None, 0))
+        return len(done)
+
+
+@pytest.mark.sqlite
+async def test_waits_that_are_alike_are_looked_through_once_for_a_batch_of_events() -> None:
+    few, many = await work(COUNT), await work(4 * COUNT)
+    assert many < few * 6, f"{few} thousand instructions for {COUNT} waits, {many} for {4 * COUNT}"
+
+
+class Watched(dict[str, Any]):
+    """Counts how often somebody goes through all of it."""
+
+    walks = 0
+
+    def values(self) -> Any:
+        self.walks += 1
+        return super().values()
+
+
+async def test_the_status_is_known_without_going_through_what_is_open(env: Environment) -> None:
+    handle = await env.start(collect, COUNT)
+    instance = env.app.engine.scheduler.residents[handle.instance_id].instance
+    instance.ops = watched = Watched(instance.ops)
+    await approve_at_once(env, 0, COUNT - 1)
+    assert await handle.status() == "waiting_for_event"
+    assert len(watched) == 1
+    assert watched.walks < 5, "not once per event"

@@ -14,7 +14,6 @@ from romancy import (
     App,
     AppNotRunning,
     InstanceNotFound,
-    RetryPolicy,
     WorkflowContext,
     WorkflowFailed,
     activity,
@@ -420,14 +419,14 @@ async def test_a_backlog_is_taken_up_at_once_however_many_workflows_there_are() 
 
 
 # --- no room at all ---------------------------------------------------------------------------------------------------
-@activity(retry=RetryPolicy(initial=timedelta(hours=1)))
+@activity
 async def busy(ctx: ActivityContext) -> None:
-    raise RuntimeError("not now")
+    await asyncio.Event().wait()
 
 
 @workflow
 async def stays(ctx: WorkflowContext) -> None:
-    """Between attempts it stays in memory."""
+    """While its activity runs it stays in memory."""
     await busy(ctx)
 
 
@@ -438,15 +437,15 @@ async def leaves(ctx: WorkflowContext) -> Any:
 
 async def test_a_look_for_one_that_had_to_leave_leads_to_no_other(db: str) -> None:
     """It is brought to memory, finds no room and leaves before its look is answered: that must be the end of it."""
-    async with App(db, workflows=[stays, leaves], max_resident=1) as app:
+    async with App(db, workflows=[stays, leaves], max_resident=1, grace=0.01) as app:
         waiting = await app.start_workflow(leaves, instance_id="waiting")
         await app.start_workflow(stays, instance_id="pinned")
-        await until(lambda: app.engine.is_idle and "pinned" in app.engine.scheduler.residents)
+        await until(lambda: app.engine.is_idle_but_for_activities and "pinned" in app.engine.scheduler.residents)
         looks: list[Any] = []
         look = app.engine.committer.look
         app.engine.committer.look = lambda *asked: (looks.append(asked), look(*asked))[1]  # type: ignore[method-assign,assignment]
         app.engine.loader.load("waiting")
-        await until(lambda: app.engine.is_idle or len(looks) > 20)
+        await until(lambda: app.engine.is_idle_but_for_activities or len(looks) > 20)
         assert len(looks) <= 2, "it looks again and again"
         await app.send_event("go", "test", 1)
         async with asyncio.timeout(10):
@@ -463,7 +462,10 @@ async def test_what_an_event_ends_is_not_looked_for(db: str, monkeypatch: pytest
 
     What goes on is looked for: another process may have left something for it.
     """
-    async with App(db, workflows=[stays, leaves, both], max_resident=1) as app, App(db, worker=False) as outside:
+    async with (
+        App(db, workflows=[stays, leaves, both], max_resident=1, grace=0.01) as app,
+        App(db, worker=False) as outside,
+    ):
         ended, goes_on = [await app.start_workflow(wf, instance_id=wf.name) for wf in (leaves, both)]
         async with asyncio.timeout(10):
             while [await h.status() for h in (ended, goes_on)] != ["waiting_for_event"] * 2:  # noqa: ASYNC110

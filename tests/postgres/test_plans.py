@@ -23,6 +23,7 @@ pytestmark = patient
 ROWS = 1_100_000 if os.environ.get("ROMANCY_TEST_THOROUGH") else 33_000
 """Of eleven instances ten are finished: what there is most of must not be read."""
 SMALL = {
+    "schema_info",
     "workers",
     "orphans",
     "shapes",
@@ -34,7 +35,7 @@ SMALL = {
     "pg_database",
 }
 """Hints, requests and the like: handled and deleted at once, so reading them all is right."""
-PARTS = {"free", "now", "time", "claimable"}
+PARTS = {"free", "now", "time", "claimable", "readers"}
 """Of other statements."""
 LISTS = {"instances", "waits", "listed_events", "search", "search_bound", "shown_events"}
 """Made as they are asked for."""

@@ -22,6 +22,7 @@ DRIVEN_BY = {
     "mail_deliveries": "deliveries",
     "mail_requests": "requests",
     "due_waits": "waits",
+    "due_retries": "attempts",
     "free_due": "waits",
     "orphaned_running": "orphans",
 }

@@ -6,6 +6,10 @@ steps; this bounds what can be asked for without a step.
 
 from __future__ import annotations
 
+from types import CodeType
+
+from romancy.errors import WorkflowStuck
+
 MAX_COMMANDS = 100_000
 """Activities, waits, timers and sent events of one activation, withdrawn ones included."""
 MAX_BYTES = 64 * 1024 * 1024
@@ -36,3 +40,12 @@ class Budget:
     def call(self) -> str | None:
         self._calls += 1
         return f"called ctx.now(), ctx.uuid4() and the like {MAX_CALLS:,} times" if self._calls > MAX_CALLS else None
+
+
+def endless(instance: str, workflow: str, problem: str, line: tuple[CodeType, int] | None) -> WorkflowStuck:
+    """`line`: where the code was stopped."""
+    where = "" if line is None else f" at {line[0].co_filename}:{line[1]} in {line[0].co_name}"
+    return WorkflowStuck(
+        f"instance {instance!r} (workflow {workflow!r}) {problem} without waiting for anything; "
+        f"is there an endless loop{where}? Await an activity, an event or a sleep in it, or split the work"
+    )

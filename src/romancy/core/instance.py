@@ -16,7 +16,7 @@ from typing import Any
 
 from romancy.core import failure as failures
 from romancy.core.activation import Activation, Outcome
-from romancy.core.budget import Budget
+from romancy.core.budget import Budget, endless
 from romancy.core.failure import Failure
 from romancy.core.halting import Halted, Refusal, close_all
 from romancy.core.history import Entry, Kind, with_marks
@@ -25,7 +25,7 @@ from romancy.core.loop import TimerHandle, WorkflowLoop
 from romancy.core.model import FOREVER_US, MAX_RESULT, SECOND, Event, ReceivedEvent, Status
 from romancy.core.operations import ActivityCall, EventWait, Group, Operation, OperationFuture, Timer, user_line
 from romancy.core.registry import WorkflowDefinition
-from romancy.core.settling import ANSWERS, SETTLE, explain, is_same_call, name_of
+from romancy.core.settling import ANSWERS, SETTLE, explain, is_same_call, left_history, name_of
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, WorkflowStuck
 
 current: ContextVar[Any] = ContextVar("romancy.current")
@@ -57,6 +57,8 @@ class Instance:
         "_sent",
         "_stuck",
         "_timed_out",
+        "_waits",
+        "activities",
         "at",
         "cancelling",
         "dead",
@@ -94,6 +96,7 @@ class Instance:
         self.length = 0
         self.ops: dict[str, Operation] = {}
         self._groups: dict[Group, dict[str, EventWait]] = {}
+        self.activities = self._waits = 0
         self.cancelling: str | None = None
         self.refusals = 0
         self.outcome: Outcome | None = None
@@ -210,10 +213,7 @@ class Instance:
             )
         self.at = max(self.at, entry.at)
         if entry.kind == Kind.CANCEL_REQUESTED:
-            self.cancelling = (entry.payload or b"").decode() or "cancelled"
-            root = self._root
-            assert root is not None
-            self._run(root.cancel, self.cancelling)
+            self._cancel((entry.payload or b"").decode() or "cancelled")
             return
         operation = self._match(entry)
         settle = SETTLE.get(entry.kind)
@@ -226,32 +226,37 @@ class Instance:
         self._close(operation)
         self._run(settle, self, operation, entry, value)
 
+    def _cancel(self, reason: str) -> None:
+        """Once is for the code to see to. Asked again where it only waits, and goes on waiting, it is ended."""
+        again, self.cancelling = self.cancelling is not None, reason
+        assert self._root is not None
+        self._run(self._root.cancel, reason)
+        if again and self.outcome is None and self.waits_for_good:
+            self._finish(Outcome("cancelled", error=Failure("CancelledError", reason)))
+
+    @property
+    def waits_for_good(self) -> bool:
+        """Only for events, and for ever: nothing happens unless one comes."""
+        others = len(self.ops) - self._waits - (WORKFLOW_TIMEOUT in self.ops)
+        return not others and not any(isinstance(op, EventWait) and op.due is not None for op in self.ops.values())
+
     def _match(self, entry: Entry) -> Operation:
         """The open operation an entry answers; the code must have asked for exactly this."""
         operation = self.ops.get(entry.op)
         if operation is None:
             waiting = ", ".join(str(op) for op in self.ops.values()) or "nothing"
-            raise self._left_history(name_of(entry), f"waits for {waiting}")
+            raise left_history(self, name_of(entry), f"waits for {waiting}")
         if entry.kind not in ANSWERS[type(operation)]:
-            raise self._left_history(name_of(entry), str(operation))
+            raise left_history(self, name_of(entry), str(operation))
         if entry.input is None or entry.input == operation.input:
             return operation
         if isinstance(operation, ActivityCall) and is_same_call(entry.input, operation):
             return operation
-        raise self._left_history(name_of(entry), str(operation))
-
-    def _left_history(self, recorded: str, asked: str) -> NonDeterminismError:
-        return NonDeterminismError(
-            f"the code of instance {self.id!r} (workflow {self.definition.name!r}) no longer follows its history:\n"
-            f"  recorded: {recorded}\n  the code: {asked}\n"
-            "Was the workflow changed while the instance was running? Put the old order back and resume it.",
-            recorded=recorded,
-            asked=asked,
-        )
+        raise left_history(self, name_of(entry), str(operation))
 
     def _expect_marks(self) -> None:
         for entry in self._marks.values():
-            raise self._left_history(name_of(entry), "did not send it")
+            raise left_history(self, name_of(entry), "did not send it")
 
     def _run(self, first: Callable[..., Any], *args: Any) -> None:
         """One activation, then look whether the code ended, is stuck, or left its history."""
@@ -323,13 +328,9 @@ class Instance:
         """The status shown to people, from what is open."""
         if self.outcome is not None:
             return self.outcome.status
-        status: Status = "waiting_for_timer" if self.ops else "running"
-        for op in self.ops.values():
-            if isinstance(op, ActivityCall):
-                return "running"
-            if isinstance(op, EventWait):
-                status = "waiting_for_event"
-        return status
+        if self.activities or not self.ops:
+            return "running"
+        return "waiting_for_event" if self._waits else "waiting_for_timer"
 
     # --- what user code asks for ------------------------------------------------------------------------------------
     def next_id(self, name: str, given: str | None = None) -> str:
@@ -351,13 +352,17 @@ class Instance:
         self._spend(len(operation.input or b""))
         operation.line = user_line()
         future = operation.future = OperationFuture(self, operation.id)
-        self.ops[operation.id] = self._opened[operation.id] = operation
-        if isinstance(operation, EventWait) and operation.group is not None:
-            self._groups.setdefault(operation.group, {})[operation.id] = operation
+        self._open(operation)
         return future
 
     def _open(self, operation: Operation) -> None:
         self.ops[operation.id] = self._opened[operation.id] = operation
+        if isinstance(operation, ActivityCall):
+            self.activities += 1
+        elif isinstance(operation, EventWait):
+            self._waits += 1
+            if operation.group is not None:
+                self._groups.setdefault(operation.group, {})[operation.id] = operation
 
     def send(self, op: str, event: Event, identity: bytes) -> None:
         """Send an event with this activation's commit; on replay it has been sent already."""
@@ -366,9 +371,9 @@ class Instance:
         if self.replaying:
             mark = self._marks.pop(op, None)
             if mark is None:
-                self.halt(self._left_history(f"nothing was sent as {op}", f"sends {identity.decode()}"))
+                self.halt(left_history(self, f"nothing was sent as {op}", f"sends {identity.decode()}"))
             elif mark.input != identity:
-                self.halt(self._left_history(name_of(mark), f"sends {identity.decode()}"))
+                self.halt(left_history(self, name_of(mark), f"sends {identity.decode()}"))
             return
         self.mark(Kind.EVENT_SENT, op, self.at, identity)
         self._sent.append(event)
@@ -397,12 +402,7 @@ class Instance:
 
     def exceed(self, problem: str) -> None:
         """Stop code that never waits for anything, as `halt` does; it fails."""
-        line = user_line()
-        where = "" if line is None else f" at {line[0].co_filename}:{line[1]} in {line[0].co_name}"
-        self._stuck = self._stuck or WorkflowStuck(
-            f"instance {self.id!r} (workflow {self.definition.name!r}) {problem} without waiting for anything; "
-            f"is there an endless loop{where}? Await an activity, an event or a sleep in it, or split the work"
-        )
+        self._stuck = self._stuck or endless(self.id, self.definition.name, problem, user_line())
         self.loop.halted = True
         raise Halted
 
@@ -422,11 +422,15 @@ class Instance:
 
     def _close(self, operation: Operation) -> None:
         del self.ops[operation.id]
-        if isinstance(operation, EventWait) and operation.group is not None:
-            waits = self._groups[operation.group]
-            del waits[operation.id]
-            if not waits:
-                del self._groups[operation.group]
+        if isinstance(operation, ActivityCall):
+            self.activities -= 1
+        elif isinstance(operation, EventWait):
+            self._waits -= 1
+            if operation.group is not None:
+                waits = self._groups[operation.group]
+                del waits[operation.id]
+                if not waits:
+                    del self._groups[operation.group]
         if self._opened.pop(operation.id, None) is None:
             self._closed.append(operation)
 

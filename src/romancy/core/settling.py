@@ -10,7 +10,7 @@ from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, plain_data, received, unpack_event
 from romancy.core.model import Event, ReceivedEvent
 from romancy.core.operations import ActivityCall, EventWait, Operation, Timer
-from romancy.errors import IOInWorkflow, NotStorable, WaitTimeout
+from romancy.errors import IOInWorkflow, NonDeterminismError, NotStorable, WaitTimeout
 
 if TYPE_CHECKING:
     from romancy.core.instance import Instance
@@ -92,6 +92,16 @@ def name_of(entry: Entry) -> str:
     kind = Kind(entry.kind).name.lower() if entry.kind in set(Kind) else f"kind {entry.kind}"
     asked = f" {entry.input.decode('utf-8', 'replace')[:200]}" if entry.input else ""
     return f"{kind} {entry.op}{asked}"
+
+
+def left_history(instance: Instance, recorded: str, asked: str) -> NonDeterminismError:
+    return NonDeterminismError(
+        f"the code of instance {instance.id!r} (workflow {instance.definition.name!r}) no longer follows its history:\n"
+        f"  recorded: {recorded}\n  the code: {asked}\n"
+        "Was the workflow changed while the instance was running? Put the old order back and resume it.",
+        recorded=recorded,
+        asked=asked,
+    )
 
 
 def is_same_call(recorded: bytes, call: ActivityCall) -> bool:

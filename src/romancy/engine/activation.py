@@ -109,7 +109,7 @@ class Step:
             self._suspect_begins(input)
         elif self.instance.outcome is None:
             operation = self.instance.ops.get(input.op)
-            if operation is not None:
+            if operation is not None and not (isinstance(input, Due) and isinstance(operation, ActivityCall)):
                 self._settle(input, operation)
 
     def _activity_done(self, input: ActivityDone) -> None:
@@ -229,7 +229,8 @@ class Step:
 
     def _cancel(self, input: CancelAsked) -> None:
         self.commit.requests_done = [*self.commit.requests_done, input.request]
-        if self.instance.cancelling is None and self.instance.outcome is None:
+        instance = self.instance
+        if instance.outcome is None and (instance.cancelling is None or instance.waits_for_good):
             self.instance.apply(Kind.CANCEL_REQUESTED, "", self.now, input.reason.encode())
 
     # --- what came of it --------------------------------------------------------------------------------------------

@@ -96,10 +96,12 @@ class Activities:
         post: Callable[[Resident, Input], None],
         started: Callable[[Attempting], None],
         over: Callable[[Attempting], None],
+        rouse: Callable[[Resident], None],
         metrics: Metrics,
     ) -> None:
         self._clock, self._limit, self._retry, self.state = clock, limit, retry, state
         self._post, self._started, self._over_hook, self._metrics = post, started, over, metrics
+        self._rouse = rouse
         self._queue: deque[Attempting] = deque()
         self._open: dict[tuple[str, str], Attempting] = {}
         self._running = 0
@@ -131,9 +133,12 @@ class Activities:
         """The next attempt begins at its recorded time."""
         attempting = Attempting(self, resident, call, resident.attempts[call.id])
         self._open[resident.instance.id, call.id] = attempting
+        resident.resting.add(call.id)
 
         def begin() -> None:
+            resident.resting.discard(call.id)
             if not attempting.withdrawn and not self._stopping:
+                self._rouse(resident)
                 self._queue.append(attempting)
                 self._fill()
 
@@ -145,6 +150,7 @@ class Activities:
         if attempting is None:
             return
         attempting.withdrawn = True
+        attempting.resident.resting.discard(op)
         if attempting.alarm is not None:
             attempting.alarm.cancel()
         self._cancel(attempting)

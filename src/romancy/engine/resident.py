@@ -117,6 +117,8 @@ class Resident:
     stale_waits: Sequence[str] = ()
     """Rows of waits the code no longer has (it was changed compatibly): deleted with the next commit."""
     attempts: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
+    resting: set[str] = field(default_factory=set[str])
+    """Activities that wait for the time of their next attempt."""
     unlooked: list[int] | None = None
     """What is offered to it is fed first, and often ends it; only then it is looked for more, with these hints."""
     consumed: Set[int] = frozenset()
@@ -130,9 +132,9 @@ class Resident:
 
     @property
     def is_evictable(self) -> bool:
-        """Waiting, and nothing under way."""
+        """Waiting, for the next attempt of an activity, too, and nothing under way."""
         idle = self.begun and not (self.committing or self.scheduled or self.inbox or self.confirming)
-        return idle and self.instance.status != "running"
+        return idle and self.instance.outcome is None and self.instance.activities == len(self.resting)
 
 
 def wait_row(op: Operation) -> WaitRow:

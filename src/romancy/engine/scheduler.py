@@ -376,6 +376,8 @@ class Scheduler:
     def _shrink(self) -> None:
         """Make room. Waiting instances cost nothing in the database."""
         while (resident := self.residents.surplus()) is not None:
+            for op in resident.resting:
+                self.timers.add(resident.attempts[op].next_due or 0, resident.instance.id, op)
             self.drop(resident)
 
     def drop_all(self) -> None:

@@ -105,8 +105,10 @@ class Reading:
         return Mail(deliveries, requests)
 
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:
-        rows = await self._connections.ask("due_waits", worker=worker, before=before, limit=limit)
-        return [Due(*row) for row in rows]
+        """Waits and retries, the earliest first."""
+        given = {"worker": worker, "before": before, "limit": limit}
+        rows = await self._connections.ask("due_waits", **given) + await self._connections.ask("due_retries", **given)
+        return sorted((Due(*row) for row in rows), key=lambda due: due.due)[:limit]
 
     async def instance(self, instance: str) -> InstanceRow | None:
         if "\0" in instance:

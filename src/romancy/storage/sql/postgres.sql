@@ -195,6 +195,7 @@ UPDATE romancy.events SET differed_at = :at::bigint WHERE seq = ANY(:seqs::bigin
 -- name: known
 SELECT type, id, fields, NULL::text AS workflow, NULL::bigint AS timeout FROM romancy.shapes WHERE type = ANY(:types::text[])
 UNION ALL SELECT type, NULL, NULL, workflow, timeout FROM romancy.triggers WHERE type = ANY(:types)
+-- Waits are looked for once per kind of event, not once per event: thousands may wait alike.
 -- Does nothing unless shapes and triggers are what the keys and starts were computed by. Need not be flushed to disk at
 -- once: what is lost in a crash of the server is still undispatched.
 -- name: dispatch
@@ -213,17 +214,20 @@ k AS MATERIALIZED (
   FROM unnest(:key_seqs::bigint[], :key_shapes::integer[], :key_keys::bytea[]) AS x(seq, shape, key) JOIN e USING (seq)),
 indexed AS (INSERT INTO romancy.event_keys (shape, key, xid, seq) SELECT shape, key, xid, seq FROM k WHERE shape > 0
   ORDER BY shape, key, xid, seq ON CONFLICT DO NOTHING),
+kinds AS MATERIALIZED (SELECT DISTINCT type, target, shape, key FROM k),
 found AS (
-  SELECT k.seq, k.shape, y.instance, y.op FROM k CROSS JOIN LATERAL (SELECT instance, op FROM romancy.wait_keys y
+  SELECT k.*, y.instance, y.op FROM kinds k CROSS JOIN LATERAL (SELECT instance, op FROM romancy.wait_keys y
     WHERE y.type = k.type AND y.shape = k.shape AND y.key = k.key OFFSET 0) y WHERE k.target IS NULL
-  UNION ALL SELECT k.seq, k.shape, y.instance, y.op FROM k CROSS JOIN LATERAL (SELECT instance, op FROM romancy.wait_keys y
+  UNION ALL SELECT k.*, y.instance, y.op FROM kinds k CROSS JOIN LATERAL (SELECT instance, op FROM romancy.wait_keys y
     WHERE y.type = k.type AND y.shape = k.shape AND y.key = k.key AND y.instance = k.target OFFSET 0) y
     WHERE k.target IS NOT NULL),
-matched AS MATERIALIZED (
-  SELECT f.seq, f.shape, f.instance, min(f.op) AS op, w.model, w.spec
+alike AS MATERIALIZED (
+  SELECT f.type, f.target, f.shape, f.key, f.instance, min(f.op) AS op, w.model, w.spec
   FROM found f CROSS JOIN LATERAL (SELECT * FROM romancy.waits w WHERE w.instance = f.instance AND w.op = f.op OFFSET 0) w
-  GROUP BY f.seq, f.shape, f.instance, w.model, w.spec,
+  GROUP BY f.type, f.target, f.shape, f.key, f.instance, w.model, w.spec,
     CASE WHEN w.born IS NULL AND w.since IS NULL THEN '' ELSE f.op END),
+matched AS MATERIALIZED (SELECT k.seq, a.shape, a.instance, a.op, a.model, a.spec FROM k JOIN alike a
+  ON a.type = k.type AND a.shape = k.shape AND a.key = k.key AND a.target IS NOT DISTINCT FROM k.target),
 delivered AS (INSERT INTO romancy.deliveries (instance, event) SELECT DISTINCT instance, seq FROM matched
   ORDER BY instance, seq ON CONFLICT DO NOTHING),
 started AS (INSERT INTO romancy.instances (id, workflow, status, owner, token, birth, born, trigger_xid, trigger_seq,

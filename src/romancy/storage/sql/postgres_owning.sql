@@ -12,10 +12,13 @@ ON CONFLICT (type, workflow) DO UPDATE SET timeout = excluded.timeout
 WHERE triggers.timeout IS DISTINCT FROM excluded.timeout
 -- name: insert_worker
 INSERT INTO romancy.workers (id, host, until, started_at, has_session)
-SELECT :worker::text, :host::text, now + :lease::bigint, now, :session::boolean FROM {now} RETURNING started_at AS now
+SELECT :worker::text, :host::text, now + :lease::bigint, now, :session::boolean FROM {now}
+RETURNING started_at AS now, {readers}
 -- name: renew_worker
 UPDATE romancy.workers SET until = now + :lease::bigint, has_session = :session::boolean FROM {now}
-WHERE id = :worker::text RETURNING now
+WHERE id = :worker::text RETURNING now, {readers}
+-- name: readers
+(SELECT version FROM romancy.schema_info) AS version, (SELECT min_reader FROM romancy.schema_info) AS min_reader
 -- name: other_workers
 SELECT id, until < now AS ended, has_session FROM romancy.workers, {now} WHERE id <> :worker::text
 -- name: session_locks
@@ -198,8 +201,14 @@ UNION ALL
 SELECT w.due_at, w.instance, w.op FROM romancy.waits w CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
   WHERE i.id = w.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i
 WHERE w.due_at <= :before::bigint ORDER BY w.due_at LIMIT :limit::integer
+-- name: due_retries
+SELECT a.next_due, a.instance, a.op FROM romancy.attempts a CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
+  WHERE i.id = a.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i
+WHERE a.next_due <= :before::bigint ORDER BY a.next_due LIMIT :limit::integer
+-- Those with a retry need not be in memory before it falls due.
 -- name: restless_of_worker
-SELECT id FROM romancy.instances WHERE owner = :worker::text AND status = 1
+SELECT id FROM romancy.instances i WHERE owner = :worker::text AND status = 1
+  AND NOT EXISTS (SELECT 1 FROM romancy.attempts a WHERE a.instance = i.id AND a.next_due IS NOT NULL OFFSET 0)
 UNION ALL SELECT i.id FROM romancy.unlooked l CROSS JOIN LATERAL (SELECT i.id FROM romancy.instances i
   WHERE i.id = l.instance AND i.owner = :worker::text AND i.status BETWEEN 2 AND 8 OFFSET 0) i
 -- name: worker

@@ -155,6 +155,8 @@ WHERE id = ? AND status = 1 AND owner IS NULL AND version = 0
 -- name: resume_blocked
 UPDATE instances SET status = 1, owner = NULL, version = version + 1, error = NULL WHERE id = ? AND status = 9
 
+-- name: schema_version
+SELECT version, min_reader FROM schema_info
 -- name: insert_worker
 INSERT INTO workers (id, host, until, started_at) VALUES (?, ?, ?, ?)
 -- name: renew_worker
@@ -224,8 +226,14 @@ WHERE i.owner = ? AND i.status < 9 ORDER BY r.id LIMIT ?
 SELECT w.due_at, w.instance, w.op FROM waits w INDEXED BY waits_due CROSS JOIN instances i ON i.id = w.instance
 WHERE w.due_at <= ? AND i.owner = ? AND i.status < 9 ORDER BY w.due_at LIMIT ?
 
+-- name: due_retries
+SELECT a.next_due, a.instance, a.op FROM attempts a INDEXED BY attempts_due CROSS JOIN instances i ON i.id = a.instance
+WHERE a.next_due <= ? AND i.owner = ? AND i.status < 9 ORDER BY a.next_due LIMIT ?
+
+-- Those with a retry need not be in memory before it falls due.
 -- name: running_of_worker
-SELECT id FROM instances WHERE owner = ? AND status = 1
+SELECT id FROM instances i WHERE owner = ? AND status = 1
+  AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.instance = i.id AND a.next_due IS NOT NULL)
 -- name: worker
 SELECT id, host, until, started_at FROM workers WHERE id = ?
 -- name: misfits_of_instance

@@ -28,11 +28,18 @@ class Looker:
         self._run = connection.execute
         self._run_many = connection.executemany
         self._shapes: dict[str, dict[str, int]] = {}
+        self._found: dict[tuple[str, int, bytes, str | None], list[Matched]] = {}
+        """Waits by the kind of event they take: thousands may wait alike, and a batch bring as many events."""
         self._warned: set[str] = set()
 
     def begin(self) -> None:
         """A new transaction: another process may have added shapes."""
         self._shapes.clear()
+        self.waits_changed()
+
+    def waits_changed(self) -> None:
+        """Waits were opened or closed: what was found is out of date."""
+        self._found.clear()
 
     # --- shapes -----------------------------------------------------------------------------------------------------
     def shapes(self, event_type: str) -> dict[str, int]:
@@ -104,11 +111,15 @@ class Looker:
         return [match for anchor in anchors for match in self._waits(event, ANCHORED, anchor)]
 
     def _waits(self, event: Event, shape: int, key: bytes) -> list[Matched]:
-        if event.target is not None:
-            rows = self._run(SQL["waits_of_key_and_target"], (event.type, shape, key, event.target))
-        else:
-            rows = self._run(SQL["waits_of_key"], (event.type, shape, key))
-        return [Matched(*row) for row in rows]
+        kind = event.type, shape, key, event.target
+        found = self._found.get(kind)
+        if found is None:
+            if event.target is not None:
+                rows = self._run(SQL["waits_of_key_and_target"], kind)
+            else:
+                rows = self._run(SQL["waits_of_key"], kind[:3])
+            found = self._found[kind] = [Matched(*row) for row in rows]
+        return found
 
     # --- a wait looks for events ------------------------------------------------------------------------------------
     def look(self, instance: str, op: str | None, worker: str | None, now: int) -> list[Offer]:

@@ -79,7 +79,9 @@ def mail(c: sqlite3.Connection, worker: str, limit: int) -> Mail:
 
 
 def due(c: sqlite3.Connection, worker: str, before: int, limit: int) -> list[Due]:
-    return [Due(*row) for row in c.execute(SQL["due_waits"], (before, worker, limit))]
+    """Waits and retries, the earliest first."""
+    rows = [row for name in ("due_waits", "due_retries") for row in c.execute(SQL[name], (before, worker, limit))]
+    return [Due(*row) for row in sorted(rows)[:limit]]
 
 
 def instances(

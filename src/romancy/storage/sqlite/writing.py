@@ -129,6 +129,7 @@ class BatchWriter:
             # A refused item that carries our token was applied by an earlier submission of this same batch.
             answer.commits.append(applied or self._is_token(commit.instance, batch))
         self._write_rows(fresh)
+        self._looker.waits_changed()
         for commit, applied in zip(batch.commits, answer.commits, strict=True):
             if commit.plain or not applied:
                 continue
