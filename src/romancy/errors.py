@@ -143,6 +143,16 @@ class StorageError(RomancyError):
     """The database can't be used."""
 
 
+class Outdated(StorageError):
+    """The schema was migrated under a running process, to a version that this library must not write to."""
+
+    def __init__(self, version: int, known: int) -> None:
+        super().__init__(
+            f"the database was migrated to schema version {version}, which needs a newer romancy (this one knows "
+            f"version {known}); upgrade the package and start again"
+        )
+
+
 class Overloaded(RomancyError):
     """Too much is waiting to be stored; try again in a moment."""
 

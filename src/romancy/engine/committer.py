@@ -75,6 +75,7 @@ class Committer:
         self._followed_up = 0
         """How many items are followed up while the next batch is under way."""
         self._closed = self._dead = False
+        self._refusal: StorageError | None = None
         self._waiting = 0
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
@@ -119,6 +120,8 @@ class Committer:
         while self._waiting >= MAX_WAITING:
             self._room.clear()
             await self._room.wait()
+        if self._refusal is not None:
+            raise self._refusal
         if self._closed:
             raise AppNotRunning
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -133,6 +136,9 @@ class Committer:
     def _put(self, kind: str, item: Any, done: Any) -> None:
         if self._dead:
             self._fail([(kind, item, done)], AppNotRunning("the app crashed"))
+            return
+        if self._refusal is not None:
+            self._fail([(kind, item, done)], self._refusal)
             return
         self._queue.append((kind, item, done))
         if not self._busy and not self._called:
@@ -259,11 +265,17 @@ class Committer:
         """An outage. Whether the batch got through is unknown: it goes out again as it was; nothing overtakes it."""
         self.outage.noticed("commit", error)
         self._pause = min(max(self._pause * 2, 0.05), 2.0)
-        if self._closed:
-            self._fail(items, error or AppNotRunning())
+        if self._closed or self._refusal is not None:
+            self._fail(items, self._refusal or error or AppNotRunning())
             self._over()
         else:
-            asyncio.get_running_loop().call_later(self._pause, self._submit, batch, items)
+            asyncio.get_running_loop().call_later(self._pause, self._resubmit, batch, items, error)
+
+    def _resubmit(self, batch: Batch, items: list[tuple[str, Any, Any]], error: BaseException | None) -> None:
+        if self._refusal is not None:
+            self._retry(batch, items, error)
+        else:
+            self._submit(batch, items)
 
     # --- what takes too long ----------------------------------------------------------------------------------------
     def _take_apart(self, batch: Batch, items: list[Item], error: TookTooLong) -> None:
@@ -379,6 +391,13 @@ class Committer:
         self._parts.clear()
         self._queue.clear()
         self._idle.set()
+
+    def refuse(self, error: StorageError) -> None:
+        """Store nothing any more: whoever asks, or has asked, hears why. A batch under way is still answered."""
+        self._refusal = error
+        queued = list(self._queue)
+        self._queue.clear()
+        self._fail(queued, error)
 
     def close(self) -> None:
         """Take nothing more from outside; what is queued is still stored."""

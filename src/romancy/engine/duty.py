@@ -33,6 +33,11 @@ class Duty:
         """Do a round now (or another one, if one is under way)."""
         self._kicked.set()
 
+    def retire(self) -> None:
+        """No more rounds; `stop` waits for the end of one under way."""
+        if self._task is not None:
+            self._task.cancel()
+
     @property
     def is_idle(self) -> bool:
         """No round that somebody asked for is due or under way; the regular ones don't count."""

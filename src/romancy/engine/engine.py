@@ -25,7 +25,7 @@ from romancy.engine.resident import CancelAsked
 from romancy.engine.results import Ending, Looks, Results
 from romancy.engine.scheduler import Scheduler
 from romancy.engine.timers import LIMIT, WINDOW, Timers
-from romancy.errors import AppNotRunning, InstanceNotFound, StorageError
+from romancy.errors import AppNotRunning, InstanceNotFound, Outdated, StorageError
 from romancy.storage.protocol import CANCEL, Request, RequestAnswer, Start, StartAnswer, Storage, TransientError
 
 _logger = logging.getLogger("romancy")
@@ -41,6 +41,8 @@ HAND_BACK = 5.0
 """Seconds a worker that stops waits for the database to hear of it."""
 STRAYS = 15 * SECOND
 """How often to look for instances that got lost between database and memory."""
+NEVER = 10.0**9
+"""Seconds to rest when there is nothing left to do."""
 SWEEP = 1.0
 """Seconds between looks for what nobody announced."""
 
@@ -68,6 +70,8 @@ class Engine:
         self.storage, self.clock, self.registry = storage, clock, registry
         self.is_worker = worker
         self.worker_id: str | None = None
+        self.outdated: Outdated | None = None
+        """Why this worker stopped by itself."""
         self._retention, self._lease, self._grace = retention, lease, grace
         self.results = Results()
         self._looks = Looks(self._first_look, LOOKS)
@@ -89,6 +93,7 @@ class Engine:
             self.scheduler.post,
             self._activity_started,
             self._attempt_over,
+            self.scheduler.residents.rouse,
             self.metrics,
         )
         self.timers = Timers(clock, self.loader.fire, self._refresh_timers, timer_window, self.metrics)
@@ -122,7 +127,7 @@ class Engine:
         self.storage.on_foreign_change = self._foreign_change
         self._running = True
         if self.is_worker:
-            await self._register()
+            await self._register_first()
             self.scheduler.watchdog.start()
             self._renewal.start()
             self._pruning.start()
@@ -136,6 +141,13 @@ class Engine:
             future = asyncio.ensure_future(self.storage.announce(self.registry.triggers, self.registry.names))
             self._announcing.add(future)
             future.add_done_callback(self._announcing.discard)
+
+    async def _register_first(self) -> None:
+        """A connection that breaks just now is an outage like any other: the renewal registers, a little later."""
+        try:
+            await self._register()
+        except TransientError as error:
+            self.committer.outage.noticed("lease", error)
 
     async def _register(self) -> None:
         """A fresh id every time: nothing an older registration left in flight can be taken for ours."""
@@ -254,6 +266,8 @@ class Engine:
 
     async def ending(self, instance: str, seconds: float | None = None) -> Ending:
         """How an instance ends; waits so long for it, if it is there (else `InstanceNotFound`) and has not ended."""
+        if self.outdated is not None:
+            raise self.outdated
         future = self.results.wait(instance)
         try:
             if instance not in self.scheduler.residents:
@@ -385,14 +399,34 @@ class Engine:
                 self.loader.wake(instance, CancelAsked(request, payload.decode("utf-8", "replace")))
 
     async def _renew_round(self) -> float:
-        if self.worker_id is None:
-            await self._register()
-            self._refresh_timers()
-            self._sweep.kick()
-        elif not await self.storage.renew(self.worker_id, self._lease):
-            self._fenced(self.worker_id)
-            return 0.0
+        try:
+            if self.worker_id is None:
+                await self._register()
+                self._refresh_timers()
+                self._sweep.kick()
+            elif not await self.storage.renew(self.worker_id, self._lease):
+                self._fenced(self.worker_id)
+                return 0.0
+        except Outdated as error:
+            self._retire(error)
+            return NEVER
         return self._lease / SECOND / 3
+
+    def _retire(self, error: Outdated) -> None:
+        """The schema is not ours to write any more. Nothing is handed back: that would be written, too.
+
+        Other workers take over when the lease ends; what ran here was running all right, and does not count as a death.
+        """
+        _logger.error("this worker stops: %s", error)
+        self.outdated = error
+        self.worker_id = self.committer.worker = None
+        self.committer.refuse(error)
+        for duty in (self._sweep, self._pruning, self._balance):
+            duty.retire()
+        self.timers.stop()
+        self.scheduler.closed = True
+        self.scheduler.drop_all()
+        self.results.fail_all(error)
 
     async def _prune_round(self) -> float:
         before = self.clock.now() - self._retention
@@ -449,6 +483,6 @@ class Engine:
 
     @property
     def is_idle_but_for_activities(self) -> bool:
-        unregistered = self.is_worker and self._running and self.worker_id is None
+        unregistered = self.is_worker and self._running and self.worker_id is None and self.outdated is None
         busy = self._refreshing or self._announcing or unregistered or not self.hooks.is_idle
         return not busy and self.scheduler.is_idle and self.committer.is_idle and self._sweep.is_idle

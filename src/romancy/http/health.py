@@ -17,6 +17,8 @@ async def ready(request: Request) -> Answer:
     """Whether the app runs and its database can be read and is not known to refuse writes."""
     if request.stopping.is_set():
         raise AppNotRunning("the server is stopping")
+    if request.app.engine.outdated is not None:
+        raise request.app.engine.outdated
     await request.app.engine.storage.instance("")
     if request.intake.is_stalled:
         raise Refusal(503, "the database does not take what is to be stored", kind="DatabaseUnavailable")

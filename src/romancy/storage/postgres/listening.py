@@ -85,7 +85,7 @@ class Listener:
         if connection is not None:
             try:
                 await self._take(connection, worker)
-            except FAILED:
+            except Exception:  # a connection that breaks just now may even be an AttributeError of the driver's
                 connection.terminate()  # made anew, and then everything is taken again
         return self.holds(worker)
 

@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from romancy.core.clock import Clock, SystemClock, stopwatch
+from romancy.errors import Outdated
+from romancy.storage.postgres import migrating
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.listening import Listener, lock_key
 from romancy.storage.protocol import MOST_COUNTED, STATUS_NAMES, Claimed, Idle, Shares, Trigger
@@ -40,7 +42,7 @@ class Owning:
         self._mine.add(worker)
         session = await self._listener.hold(worker)
         try:
-            await self._connections.do_timed(
+            [row] = await self._connections.do_timed(
                 "insert_worker",
                 worker=worker,
                 host=socket.gethostname(),
@@ -48,6 +50,7 @@ class Owning:
                 session=session,
                 now=self._now(),
             )
+            _check_version(row)
         except BaseException:
             self.disown(worker)
             raise
@@ -66,7 +69,10 @@ class Owning:
     async def renew(self, worker: str, lease: int) -> bool:
         session = self._listener.holds(worker)
         given = {"worker": worker, "lease": lease, "session": session, "now": self._now()}
-        return bool(await self._connections.do_timed("renew_worker", **given))
+        rows = await self._connections.do_timed("renew_worker", **given)
+        for row in rows:
+            _check_version(row)
+        return bool(rows)
 
     async def release(self, worker: str) -> None:
         """Hand everything back at once, however much it is: others claim what they need when they need it."""
@@ -164,3 +170,9 @@ class Owning:
         await self._connections.do("orphan_unknown", at=now)
         await self._connections.do("delete_spent_orphans")
         return len(instances) + len(events)
+
+
+def _check_version(row: Any) -> None:
+    """Somebody may have migrated the schema meanwhile."""
+    if row["min_reader"] > migrating.LIBRARY_VERSION:
+        raise Outdated(row["version"], migrating.LIBRARY_VERSION)

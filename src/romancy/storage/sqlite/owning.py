@@ -8,7 +8,9 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from romancy.errors import Outdated
 from romancy.storage.protocol import MOST_COUNTED, STATUS_NAMES, Claimed, Idle, Shares, Trigger
+from romancy.storage.sqlite import connection
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.looking import SQL
 
@@ -21,6 +23,7 @@ def register(
     triggers: Sequence[Trigger],
     workflows: Collection[str],
 ) -> None:
+    _check_version(c)
     c.execute(SQL["insert_worker"], (worker, socket.gethostname(), now + lease, now))
     announce(c, triggers, workflows)
 
@@ -32,7 +35,15 @@ def announce(c: sqlite3.Connection, triggers: Sequence[Trigger], workflows: Coll
 
 
 def renew(c: sqlite3.Connection, worker: str, until: int) -> bool:
+    _check_version(c)
     return c.execute(SQL["renew_worker"], (until, worker)).rowcount == 1
+
+
+def _check_version(c: sqlite3.Connection) -> None:
+    """Somebody may have migrated the file meanwhile."""
+    version, min_reader = c.execute(SQL["schema_version"]).fetchone()
+    if min_reader > connection.LIBRARY_VERSION:
+        raise Outdated(version, connection.LIBRARY_VERSION)
 
 
 def release(c: sqlite3.Connection, worker: str, now: int) -> None:
