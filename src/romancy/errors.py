@@ -86,6 +86,10 @@ class WorkflowBlocked(RomancyError):
         self.reason = reason
 
 
+class KillsWorkers(RomancyError):
+    """Part of the workflow is taken to kill the worker that runs it."""
+
+
 class WorkflowStuck(RomancyError):
     """The workflow waits for something that nothing can ever bring."""
 

@@ -21,7 +21,6 @@ from romancy import (
     ActivityTimeout,
     RetryPolicy,
     TerminalError,
-    WorkflowBlocked,
     WorkflowContext,
     WorkflowFailed,
     activity,
@@ -828,73 +827,6 @@ async def test_nothing_leaves_when_the_attempt_is_given_up(env: Environment, imp
     handle = await env.start(job)
     await handle.result()
     assert (await env.app.list_events()).items == []
-
-
-# --- poison -----------------------------------------------------------------------------------------------------------
-@pytest.mark.usefixtures("impatient")
-async def test_an_activity_that_keeps_killing_its_worker_ends_blocked(env: Environment) -> None:
-    runs: list[int] = []
-    hang = asyncio.Event()
-
-    @activity
-    async def poison(ctx: ActivityContext) -> str:
-        runs.append(1)
-        await hang.wait()
-        return "survived"
-
-    @workflow
-    async def victim(ctx: WorkflowContext) -> str:
-        return await poison(ctx)
-
-    handle = await env.start(victim.options(instance_id="one"))
-    for _ in range(3):
-        assert await handle.status() == "running"
-        await env.restart()
-    assert await handle.status() == "blocked"
-    assert len(runs) == 3
-    await env.restart()
-    assert len(runs) == 3
-    with pytest.raises(WorkflowBlocked, match=r"poison:1.*resume"):
-        await handle.result()
-    hang.set()
-    await env.app.resume_workflow("one")
-    await env.settle()
-    assert await handle.result() == "survived"
-
-
-@pytest.mark.usefixtures("impatient")
-async def test_its_innocent_neighbours_are_not_blocked(env: Environment) -> None:
-    """Waiting instances, and activities resting between attempts, had no part in the death of the worker."""
-
-    @activity
-    async def hangs(ctx: ActivityContext) -> None:
-        await asyncio.Event().wait()
-
-    @activity(retry=RetryPolicy(initial=1000, maximum=1000, jitter=0))
-    async def rests(ctx: ActivityContext) -> str:
-        if ctx.attempt == 1:
-            raise ValueError
-        return "rested"
-
-    @workflow
-    async def culprit(ctx: WorkflowContext) -> None:
-        await hangs(ctx)
-
-    @workflow
-    async def resting(ctx: WorkflowContext) -> str:
-        return await rests(ctx)
-
-    @workflow
-    async def waiting(ctx: WorkflowContext) -> None:
-        await wait_event(ctx, "go")
-
-    bad, one, two = await env.start(culprit), await env.start(resting), await env.start(waiting)
-    for _ in range(4):
-        await env.restart()
-    assert await bad.status() == "blocked"
-    await env.send_event("go", "test")
-    assert await two.status() == "completed"
-    assert await one.result() == "rested"
 
 
 # --- listing ----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from romancy.core.history import MARKED_ATTEMPTS, Kind, pack_attempt, pack_event
 from romancy.core.model import Event, from_us
 from romancy.core.operations import ActivityCall, EventWait, Operation, Timer
 from romancy.core.settling import fit
+from romancy.engine.evidence import accompanied, begun, is_through, running_on
 from romancy.engine.resident import (
     ActivityDone,
     ActivityFailed,
@@ -25,13 +26,14 @@ from romancy.engine.resident import (
     Input,
     Looked,
     Resident,
+    SuspectAccompanied,
     SuspectBegins,
+    SuspectRuns,
     TimedOut,
     wait_row,
 )
-from romancy.engine.suspects import begun
 from romancy.errors import NotStorable
-from romancy.storage.protocol import Accept, Attempt, Commit, Consumption, Misfit
+from romancy.storage.protocol import BODY, Accept, Attempt, Commit, Consumption, Misfit, Trial
 
 _logger = logging.getLogger("romancy")
 Stamp = Callable[[Event], Accept]
@@ -52,6 +54,7 @@ class Step:
         "confirm",
         "instance",
         "now",
+        "recorded",
         "resident",
         "retries",
         "told",
@@ -69,6 +72,8 @@ class Step:
         self.retries: Sequence[Attempt] = ()
         self.begin: Sequence[str] = ()
         """Suspects that may begin now."""
+        self.recorded: Sequence[str] = ()
+        """Suspects that run on, have company now, or are not suspected any more."""
         self.confirm: Sequence[str] = ()
         """Waits whose time has come: look once more before they time out."""
         self._consumed: Set[int] = NONE
@@ -107,6 +112,8 @@ class Step:
             self._cancel(input)
         elif isinstance(input, SuspectBegins):
             self._suspect_begins(input)
+        elif isinstance(input, (SuspectRuns, SuspectAccompanied)):
+            self._suspect_runs(input)
         elif self.instance.outcome is None:
             operation = self.instance.ops.get(input.op)
             if operation is not None and not (isinstance(input, Due) and isinstance(operation, ActivityCall)):
@@ -140,8 +147,8 @@ class Step:
             self._say_wait(h.WaitTimedOutInfo, op)
 
     def _activity_ended(self, op: Operation, info: type, attempt: int, **more: str) -> None:
-        if self.resident.attempts.pop(op.id, None) is not None:
-            self.commit.attempts_done = [*self.commit.attempts_done, op.id]
+        if op.id in self.resident.attempts:
+            self._forget_attempt(op.id)
         if self._tell and isinstance(op, ActivityCall):
             self._say(info, activity=op.activity.name, activity_id=op.id, attempt=attempt, **more)
 
@@ -151,6 +158,8 @@ class Step:
         if not isinstance(op, ActivityCall):
             return
         before = self.resident.attempts.get(op.id)
+        if before is not None and attempt.suspicion is None:
+            self._keep_trial(before)
         self.record_attempt(attempt)
         if attempt.next_due is not None:
             if attempt.n <= MARKED_ATTEMPTS:
@@ -171,8 +180,33 @@ class Step:
     def _suspect_begins(self, input: SuspectBegins) -> None:
         record = self.resident.attempts.get(input.op)
         if record is not None and input.op in self.instance.ops:
-            self.record_attempt(begun(record))
+            self.record_attempt(begun(record, input.is_alone))
             self.begin = [*self.begin, input.op]
+
+    def _suspect_runs(self, input: SuspectRuns | SuspectAccompanied) -> None:
+        record = self.resident.attempts.get(input.op)
+        if record is None or not record.started or record.suspicion is None:
+            return
+        self.recorded = [*self.recorded, input.op]
+        if isinstance(input, SuspectAccompanied):
+            self.record_attempt(accompanied(record))
+        elif input.op == BODY and is_through(record):
+            self._forget_attempt(BODY)
+        else:
+            self.record_attempt(running_on(record))
+
+    def _forget_attempt(self, op: str) -> None:
+        """It ended, so there is nothing to try again, nor to suspect."""
+        commit = self.commit
+        self._keep_trial(self.resident.attempts.pop(op))
+        commit.attempts = [a for a in commit.attempts if a.op != op]  # a row is written or deleted, not both
+        commit.attempts_done = [*commit.attempts_done, op]
+
+    def _keep_trial(self, ended: Attempt) -> None:
+        known = ended.suspicion
+        if known is not None and known.tried_alone:
+            trial = Trial(ended.culprit, self.now, known.since, known.tried_alone, known.alone)
+            self.commit.trials = [*self.commit.trials, trial]
 
     def record_attempt(self, attempt: Attempt) -> None:
         """Store an attempt with this commit."""
@@ -265,11 +299,9 @@ class Step:
     def _drop_attempts(self, activation: Activation) -> None:
         """Calls that were withdrawn, or that the end of the workflow left behind, are not tried again."""
         attempts = self.resident.attempts
-        gone = [op for op in attempts if activation.outcome is not None or op not in self.instance.ops]
-        for op in gone:
-            del attempts[op]
-        self.commit.attempts = [a for a in self.commit.attempts if a.op not in gone]
-        self.commit.attempts_done = [*self.commit.attempts_done, *gone]
+        ops = self.instance.ops
+        for op in [op for op in attempts if activation.outcome is not None or (op not in ops and op != BODY)]:
+            self._forget_attempt(op)
 
     def _tell_rest(self, activation: Activation) -> None:
         for op in activation.opened:

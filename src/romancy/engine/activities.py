@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
 from typing import Any
 
 from romancy.api.context import ActivityContext
@@ -66,10 +67,6 @@ class Attempting:
     @property
     def first_at(self) -> int:
         return self.call.since if self.record is None else self.record.first_at
-
-    @property
-    def crashes(self) -> int:
-        return 0 if self.record is None else self.record.crashes
 
     @property
     def state(self) -> Any:
@@ -321,8 +318,7 @@ class Activities:
             due,
             failure.encode(),
             _plain(progress),
-            attempting.crashes,
-        )
+        )  # it ended by itself: it is not suspected any more
         self._post(resident, AttemptChanged(changed, failure.error_type, failure.message))
 
     def progress(self, attempting: Attempting, value: object) -> None:
@@ -335,17 +331,10 @@ class Activities:
         if attempting.ended or attempting.withdrawn or now - attempting.progress_at < SECOND:
             return
         attempting.progress_at = now
-        error = None if attempting.record is None else attempting.record.error
-        attempting.record = Attempt(
-            attempting.call.id,
-            attempting.attempt - 1,
-            attempting.first_at,
-            None,
-            error,
-            raw,
-            attempting.crashes,
-            started=True,
-        )
+        latest = attempting.resident.attempts.get(attempting.call.id)
+        if latest is None:
+            latest = Attempt(attempting.call.id, attempting.attempt - 1, attempting.first_at)
+        attempting.record = replace(latest, next_due=None, progress=raw, started=True)
         self._post(attempting.resident, AttemptChanged(attempting.record))
 
     # --- stopping ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from romancy import hooks as h
@@ -81,7 +81,7 @@ class Engine:
         self.committer = Committer(storage, clock, lambda: registry.names, self.metrics)
         self.delivery = Delivery(registry, clock, self.metrics)
         self.scheduler = Scheduler(
-            clock, self.committer, self.delivery, self.hooks, self.results, max_resident, self.metrics
+            clock, self.committer, self.delivery, self.hooks, self.results, max_resident, max_activities, self.metrics
         )
         self.loader = Loader(storage, clock, registry, self.scheduler, self.hooks, state, self.metrics)
         self.scheduler.loader = self.loader
@@ -165,6 +165,8 @@ class Engine:
 
     async def _stop(self) -> None:
         self._running = False
+        if self.worker_id is not None:
+            self._begin(self._leave(self.worker_id))
         for duty in (self._sweep, self._pruning, self._balance):
             await duty.stop()
         self.timers.stop()
@@ -183,6 +185,13 @@ class Engine:
         self.scheduler.drop_all()
         await self.hooks.finish(self._grace)
         self.results.fail_all(AppNotRunning("the app was stopped while a result was awaited; the instance goes on"))
+
+    async def _leave(self, worker: str) -> None:
+        """First of all: to be killed because it takes long to stop is not a death."""
+        try:
+            await self.storage.leave(worker)
+        except StorageError as error:
+            _logger.info("that this worker stops can't be stored (%s)", error)
 
     async def _release(self, worker: str) -> None:
         try:
@@ -348,17 +357,29 @@ class Engine:
             except TransientError:
                 self._answer_lost()
                 raise
+            trouble = await self._hear_of_deaths() if any(instance.crashed for instance in claimed) else None
             for instance in claimed:
                 if instance.waits:
                     timers = True
+                    self.loader.expect(instance.id, crashed=instance.crashed)
                 else:
                     self.loader.load(instance.id, crashed=instance.crashed)
+            if trouble is not None:
+                raise trouble
             if not claimed:  # a claim may be smaller than asked for: workflows take turns
                 break
         else:
             self.scheduler.residents.want_room()
         if timers:
             self._refresh_timers()
+
+    async def _hear_of_deaths(self) -> TransientError | None:
+        """What was claimed is ours whether or not this can be read: then it is judged by what is known here."""
+        try:
+            self.scheduler.inquest.inform(await self.storage.mortality())
+        except TransientError as error:
+            return error
+        return None
 
     def _answer_lost(self) -> None:
         """Instances may be ours now without our knowing which."""
@@ -435,7 +456,10 @@ class Engine:
 
     # --- timers -----------------------------------------------------------------------------------------------------
     def _refresh_timers(self) -> None:
-        task = asyncio.create_task(self._load_timers())
+        self._begin(self._load_timers())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._refreshing.add(task)
         task.add_done_callback(self._refreshing.discard)
 
@@ -474,7 +498,7 @@ class Engine:
             )
 
     def _attempt_over(self, attempting: Attempting) -> None:
-        self.scheduler.suspects.over(attempting.resident, attempting.call.id)
+        self.scheduler.inquest.quarantine.leave(attempting.resident, attempting.call.id)
 
     @property
     def is_idle(self) -> bool:

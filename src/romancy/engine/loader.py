@@ -13,11 +13,23 @@ from romancy.core.instance import Instance
 from romancy.core.model import from_us
 from romancy.core.operations import EventWait
 from romancy.core.registry import Registry, WorkflowDefinition
+from romancy.engine.evidence import begun, body_run
 from romancy.engine.hooks import HookRunner
 from romancy.engine.metrics import Metrics
 from romancy.engine.resident import CancelAsked, Due, EventOffered, Input, Looked, Resident
 from romancy.engine.scheduler import Scheduler
-from romancy.storage.protocol import CANCEL, InstanceRow, Snapshot, Start, Started, Storage, TransientError
+from romancy.storage.protocol import (
+    BODY,
+    CANCEL,
+    Commit,
+    InstanceRow,
+    RefusedValue,
+    Snapshot,
+    Start,
+    Started,
+    Storage,
+    TransientError,
+)
 
 _logger = logging.getLogger("romancy")
 
@@ -40,6 +52,18 @@ class Loader:
         self._residents, self._metrics = scheduler.residents, metrics
         self._loads: set[asyncio.Task[None]] = set()
         self._unreadable: set[str] = set()
+        self._held: dict[Resident, tuple[Snapshot, list[Input]]] = {}
+        """Instances whose code may have killed its worker, until it is their turn."""
+        self._left_by_dead: set[str] = set()
+        """Instances that only wait, and whose worker died: perhaps over them."""
+
+    @property
+    def held(self) -> int:
+        """How many wait for their turn."""
+        return len(self._held)
+
+    def holds(self, resident: Resident) -> bool:
+        return resident in self._held
 
     def begin(self, start: Start | Started) -> None:
         """Run an instance that was just created and is this worker's."""
@@ -60,6 +84,11 @@ class Loader:
         """A timer's time has come."""
         self.wake(instance, Due(op))
 
+    def expect(self, instance: str, *, crashed: bool) -> None:
+        """It only waits, and is read when its time comes. If it killed its worker, that was when its time came."""
+        if crashed:
+            self._left_by_dead.add(instance)
+
     def load(self, instance: str, *inputs: Input, crashed: bool = False) -> None:
         """Read an instance and replay it; then feed it."""
         if self._scheduler.closed:
@@ -67,6 +96,9 @@ class Loader:
         if instance in self._residents.loading:
             self._residents.loading[instance] += inputs
             return
+        if instance in self._left_by_dead:
+            self._left_by_dead.discard(instance)
+            crashed = True
         self._residents.loading[instance] = list(inputs)
         task = asyncio.create_task(self._load(instance, crashed))
         self._loads.add(task)
@@ -106,7 +138,7 @@ class Loader:
                 except Exception as error:  # a damaged row: set it aside for people to look at
                     row = snapshot.row
                     self._scheduler.block(Resident(self._instance(definition, row), row.version), error)
-        if instance not in self._residents:
+        if not self._residents.knows(instance):
             self._residents.acknowledge(instance)
 
     def _revive(self, definition: WorkflowDefinition, snapshot: Snapshot, inputs: list[Input], crashed: bool) -> None:
@@ -115,6 +147,58 @@ class Loader:
         resident = Resident(instance, row.version, row.status, begun=bool(snapshot.history), crashed=crashed)
         resident.attempts = {a.op: a for a in snapshot.attempts}
         resident.announced = crashed
+        if crashed or BODY in resident.attempts:
+            self._hold(resident, snapshot, inputs)
+        else:
+            self._go_on(resident, snapshot, inputs)
+
+    # --- code that may have killed its worker -----------------------------------------------------------------------
+    def _hold(self, resident: Resident, snapshot: Snapshot, inputs: list[Input]) -> None:
+        """It is not replayed before it is its turn, and that is recorded."""
+        self._residents.loading[snapshot.row.id] = inputs
+        self._held[resident] = snapshot, inputs
+        if not self._scheduler.inquest.admit_body(resident, snapshot.row.created_at):
+            self._held.pop(resident, None)
+            self._residents.loading.pop(snapshot.row.id, None)
+
+    def begin_body(self, resident: Resident, is_alone: bool) -> None:
+        """Its turn has come: once that is recorded, its code runs."""
+        snapshot, inputs = self._held[resident]
+        run = body_run(resident.attempts[BODY], len(snapshot.history))
+        record = resident.attempts[BODY] = begun(resident.attempts[BODY], is_alone, run)
+        now = self._clock.now()
+        commit = Commit(snapshot.row.id, resident.version, resident.status, now, same_status=True, attempts=[record])
+
+        def done(applied: bool, refusal: RefusedValue | None) -> None:
+            if self._held.get(resident) is None:
+                return  # this worker was taken over, or stops
+            if applied:  # replaying runs user code: in a callback of its own
+                resident.version += 1
+                asyncio.get_running_loop().call_soon(self._begin_body, resident)
+            else:
+                self._let_go(resident)
+                self.load(snapshot.row.id, *inputs, crashed=resident.crashed)
+
+        self._scheduler.committer.commit(commit, done)
+
+    def _begin_body(self, resident: Resident) -> None:
+        if resident not in self._held:
+            return
+        snapshot, inputs = self._held.pop(resident)
+        self._residents.loading.pop(snapshot.row.id, None)
+        self._go_on(resident, snapshot, inputs)
+        self._scheduler.inquest.quarantine.recorded(resident, BODY)
+        if not self._residents.knows(snapshot.row.id):
+            self._residents.acknowledge(snapshot.row.id)
+
+    def _let_go(self, resident: Resident) -> None:
+        snapshot, _ = self._held.pop(resident)
+        self._residents.loading.pop(snapshot.row.id, None)
+        resident.gone = True
+        self._scheduler.inquest.quarantine.leave(resident)
+
+    def _go_on(self, resident: Resident, snapshot: Snapshot, inputs: list[Input]) -> None:
+        row, instance = snapshot.row, resident.instance
         if not self._replay(resident, snapshot):
             return
         for op, due in snapshot.waits.items():
@@ -178,6 +262,9 @@ class Loader:
         for instance in list(self._residents.loading):
             self._residents.acknowledge(instance)
         self._residents.loading.clear()
+        for resident in self._held:
+            resident.gone = True
+        self._held.clear()
 
 
 def _deadline(definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> int | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from romancy.core.instance import Instance
 from romancy.core.model import Event, Status
 from romancy.core.operations import EventWait, Group, Operation, Timer
-from romancy.storage.protocol import Attempt, WaitRow
+from romancy.storage.protocol import BODY, Attempt, WaitRow
 
 
 @dataclass(slots=True)
@@ -83,6 +83,21 @@ class SuspectBegins:
     """A call that may have killed its worker is about to begin again: recorded first."""
 
     op: str
+    is_alone: bool
+
+
+@dataclass(slots=True)
+class SuspectRuns:
+    """A suspect has run for as long as was recorded, and still does."""
+
+    op: str
+
+
+@dataclass(slots=True)
+class SuspectAccompanied:
+    """A suspect that runs is about to have company: recorded first."""
+
+    op: str
 
 
 Input = (
@@ -95,6 +110,8 @@ Input = (
     | CancelAsked
     | Looked
     | SuspectBegins
+    | SuspectRuns
+    | SuspectAccompanied
 )
 
 
@@ -134,7 +151,8 @@ class Resident:
     def is_evictable(self) -> bool:
         """Waiting, for the next attempt of an activity, too, and nothing under way."""
         idle = self.begun and not (self.committing or self.scheduled or self.inbox or self.confirming)
-        return idle and self.instance.outcome is None and self.instance.activities == len(self.resting)
+        free = self.instance.activities == len(self.resting) and BODY not in self.attempts
+        return idle and self.instance.outcome is None and free
 
 
 def wait_row(op: Operation) -> WaitRow:

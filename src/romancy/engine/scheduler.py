@@ -24,15 +24,25 @@ from romancy.engine.activities import Activities
 from romancy.engine.committer import Committer
 from romancy.engine.delivery import Delivery
 from romancy.engine.hooks import HookRunner
+from romancy.engine.inquest import Inquest
 from romancy.engine.metrics import Metrics
-from romancy.engine.resident import AttemptChanged, Due, EventOffered, Input, Resident, SuspectBegins, TimedOut
+from romancy.engine.resident import (
+    AttemptChanged,
+    Due,
+    EventOffered,
+    Input,
+    Resident,
+    SuspectAccompanied,
+    SuspectBegins,
+    SuspectRuns,
+    TimedOut,
+)
 from romancy.engine.residents import Residents
 from romancy.engine.results import Ending, Results
-from romancy.engine.suspects import MAX_DEATHS, Suspects, after_death
 from romancy.engine.timers import Timers
 from romancy.engine.watchdog import Watchdog
 from romancy.errors import RomancyError
-from romancy.storage.protocol import Answer, Commit, RefusedValue
+from romancy.storage.protocol import Answer, Attempt, Commit, RefusedValue
 
 if TYPE_CHECKING:
     from romancy.engine.loader import Loader
@@ -42,6 +52,8 @@ WAIT_OUTCOMES: dict[int, str] = {Kind.EVENT_RECEIVED: "received", Kind.WAIT_TIME
 MANY = 100
 """Instances fed in one go without a pause for the garbage collector: it would look at all that are in memory."""
 
+OF_THIS_STAY = (AttemptChanged, SuspectBegins, SuspectRuns, SuspectAccompanied)
+"""Inputs that mean nothing to an instance that was read again."""
 MOMENT = 0.002
 """Seconds for which instances that become ready by their own commit are fed before anybody else has a turn."""
 
@@ -61,13 +73,14 @@ class Scheduler:
         hooks: HookRunner,
         results: Results,
         max_resident: int,
+        max_activities: int,
         metrics: Metrics,
     ) -> None:
         self._clock, self.committer, self._delivery = clock, committer, delivery
         self._hooks, self._results, self._metrics = hooks, results, metrics
         self.residents = Residents(max_resident)
         self.watchdog = Watchdog()
-        self.suspects = Suspects(lambda resident, op: self.post(resident, SuspectBegins(op)))
+        self.inquest = Inquest(clock, max_activities, self)
         self.closed = False
         self._ready: deque[Resident] = deque()
         self._draining = self._feeding = False
@@ -77,7 +90,7 @@ class Scheduler:
 
     @property
     def is_idle(self) -> bool:
-        return not self._ready and not self.residents.loading
+        return not self._ready and len(self.residents.loading) <= self.loader.held  # those wait for their turn
 
     def is_mine(self, owner: str | None) -> bool:
         return owner is not None and owner == self.committer.worker
@@ -159,31 +172,13 @@ class Scheduler:
             self.watchdog.end()
         if resident.crashed:
             resident.crashed = False
-            if self._count_death(resident, step):
+            if self.inquest.count_death(resident, step):
                 return
         if step.is_empty:
             self._follow(step)
             return
         resident.committing = True
         self.committer.commit(step.commit, partial(self._committed, step))
-
-    def _count_death(self, resident: Resident, step: Step) -> bool:
-        """A worker died over this instance: remember it for what was running; true if something killed too often."""
-        for op in resident.instance.ops.values():
-            if not isinstance(op, ActivityCall):
-                continue
-            record = after_death(op, resident.attempts.get(op.id), self._clock.now())
-            if record is None:
-                continue
-            if record.crashes >= MAX_DEATHS:
-                reason = (
-                    f"activity {op.id!r} was running each of the {MAX_DEATHS} times its worker died; "
-                    "it is not run again until you resume the instance"
-                )
-                self.block(resident, RomancyError(reason))
-                return True
-            step.record_attempt(record)
-        return False
 
     # --- after a commit ---------------------------------------------------------------------------------------------
     def _committed(self, step: Step, applied: bool, refusal: RefusedValue | None) -> None:
@@ -227,7 +222,7 @@ class Scheduler:
         for op in activation.closed:
             if isinstance(op, ActivityCall):
                 self.activities.withdraw(instance.id, op.id)
-                self.suspects.over(resident, op.id)
+                self.inquest.quarantine.leave(resident, op.id)
         for info in step.told:
             self._hooks.run(info)
         if activation.outcome is not None:
@@ -240,10 +235,7 @@ class Scheduler:
             op = instance.ops.get(attempt.op)
             if isinstance(op, ActivityCall) and attempt.next_due is not None:
                 self.activities.retry_at(resident, op, attempt.next_due)
-        for id in step.begin:
-            op = instance.ops.get(id)
-            if isinstance(op, ActivityCall):
-                self.activities.start(resident, op)
+        self._follow_suspects(step)
         for op in step.confirm:
             self._confirm_timeout(resident, op)
         if resident.unlooked is not None:
@@ -255,12 +247,25 @@ class Scheduler:
             self.residents.rest(resident)
             self._shrink()
 
+    def _follow_suspects(self, step: Step) -> None:
+        resident, quarantine = step.resident, self.inquest.quarantine
+        for id in step.begin:
+            op = step.instance.ops.get(id)
+            if isinstance(op, ActivityCall):
+                quarantine.recorded(resident, id)
+                self.activities.start(resident, op)
+        for id in step.recorded:
+            if id in resident.attempts:
+                quarantine.recorded(resident, id)
+            else:
+                quarantine.leave(resident, id)
+
     def _start_activity(self, resident: Resident, op: ActivityCall) -> None:
+        if self.inquest.admit(resident, op):
+            return
         attempt = resident.attempts.get(op.id)
         if attempt is not None and attempt.next_due is not None and attempt.next_due > self._clock.now():
             self.activities.retry_at(resident, op, attempt.next_due)
-        elif attempt is not None and attempt.crashes and not attempt.started:
-            self.suspects.admit(resident, attempt)
         else:
             self.activities.start(resident, op)
 
@@ -316,12 +321,12 @@ class Scheduler:
 
     def reload(self, resident: Resident) -> None:
         """Somebody else wrote to the instance: forget what we think of it, and read it again if it is still ours."""
-        inputs = [i for i in resident.inbox if not isinstance(i, AttemptChanged)]
+        inputs = [i for i in resident.inbox if not isinstance(i, OF_THIS_STAY)]
         self.drop(resident)
         self.loader.load(resident.instance.id, *inputs)
 
-    def block(self, resident: Resident, error: Exception) -> None:
-        """Set an instance aside, with all it has, until somebody mends what is wrong."""
+    def block(self, resident: Resident, error: Exception, record: Attempt | None = None) -> None:
+        """Set an instance aside, with all it has, until somebody mends what is wrong. `record`: of what is guilty."""
         instance = resident.instance
         failure = failures.capture(error)
         self.drop(resident)
@@ -335,6 +340,8 @@ class Scheduler:
         commit = Commit(
             instance.id, resident.version, "blocked", self._clock.now(), error=failure.encode(), release=True
         )
+        if record is not None:
+            commit.attempts = [record]
 
         def done(applied: bool, refusal: RefusedValue | None) -> None:
             if applied:
@@ -370,7 +377,7 @@ class Scheduler:
         resident.gone = True
         self.residents.remove(resident)
         self.activities.withdraw_all(resident)
-        self.suspects.over(resident)
+        self.inquest.quarantine.leave(resident)
         resident.instance.evict()
 
     def _shrink(self) -> None:
@@ -384,5 +391,6 @@ class Scheduler:
         for resident in self.residents.values():
             self.drop(resident)
         self.loader.stop()
+        self.inquest.quarantine.clear()
         self._ready.clear()
         self.timers.clear()

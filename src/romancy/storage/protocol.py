@@ -30,9 +30,16 @@ STATUS_CODES: Mapping[Status, int] = {
 }
 STATUS_NAMES: Mapping[int, Status] = {code: name for name, code in STATUS_CODES.items()}
 BLOCKED, FIRST_FINAL = 9, 10
+DEATHS_KEPT = 7 * 24 * 3600 * 1_000_000
+"""Microseconds for which worker deaths are remembered."""
+MOST_DEATHS = 5_000
+POOLED = 600 * 1_000_000
+"""Microseconds for which suspects of one name are pooled."""
 MOST_COUNTED = 50_000
 """Instances of one worker are not counted beyond this: more is much."""
 
+BODY = ""
+"""Stands for the code of the workflow, where attempts have the id of a call."""
 CANCEL, RESUME = 1, 2
 """Kinds of requests."""
 
@@ -105,9 +112,29 @@ class Misfit:
     error: str
 
 
+@dataclass(slots=True, frozen=True)
+class Suspicion:
+    """What speaks for and against something that was running when its worker died. Times in microseconds, at most."""
+
+    since: int
+    tried: int = 0
+    """How long it ran since."""
+    tried_alone: int = 0
+    """How long it ran while no other suspect did."""
+    alone: int = 0
+    """Deaths meanwhile."""
+    run: int = 0
+    """How much of `tried` belongs to the run under way."""
+    is_alone: bool = False
+    """Whether it runs while no other suspect does."""
+
+
 @dataclass(slots=True)
 class Attempt:
-    """The durable state of an activity that failed, reported progress, or outlived a worker."""
+    """The durable state of an activity that failed, reported progress, or outlived a worker.
+
+    With `op` "": the code of the workflow, which outlived a worker.
+    """
 
     op: str
     n: int
@@ -117,6 +144,20 @@ class Attempt:
     progress: bytes | None = None
     crashes: int = 0
     started: bool = False
+    suspicion: Suspicion | None = None
+    culprit: str = ""
+    """The name under which alike suspects are pooled."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """A suspect that ran while no other did, and ended by itself: kept for the tally of its name."""
+
+    culprit: str
+    at: int
+    since: int
+    tried_alone: int
+    alone: int
 
 
 @dataclass(slots=True)
@@ -141,6 +182,7 @@ class Commit:
     """Waits to look for events once more, besides the opened ones."""
     attempts: Sequence[Attempt] = ()
     attempts_done: Sequence[str] = ()
+    trials: Sequence[Trial] = ()
     requests_done: Sequence[int] = ()
     output: bytes | None = None
     error: bytes | None = None
@@ -297,6 +339,31 @@ class Claimed:
     waits: bool
 
 
+@dataclass(slots=True, frozen=True)
+class Death:
+    """A worker that died: it lived from `since` until `at`."""
+
+    since: int
+    at: int
+
+
+@dataclass(slots=True, frozen=True)
+class Tally:
+    """What is known of all suspects of one name together; see `Suspicion`."""
+
+    since: int
+    tried_alone: int
+    alone: int
+
+
+@dataclass(slots=True, frozen=True)
+class Mortality:
+    """The workers that died of late, and what is known of suspects by name."""
+
+    deaths: list[Death]
+    tallies: dict[str, Tally]
+
+
 @dataclass(slots=True)
 class Shares:
     """How many unfinished instances each worker owns that holds its lease; empty where there is only one.
@@ -449,15 +516,26 @@ class Storage(Protocol):
         """Hold the lease for longer; false: it is lost. Raises `Outdated` after a migration too new for us."""
         ...
 
+    async def leave(self, worker: str) -> None:
+        """It was asked to stop: whatever becomes of it from here on, it is not a death."""
+        ...
+
     async def release(self, worker: str) -> None: ...
     async def take_over(self, worker: str, known_dead: Sequence[str] = ()) -> list[str]: ...
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]: ...
+    async def mortality(self) -> Mortality:
+        """What a suspect is judged by."""
+        ...
+
     async def adopt(self, worker: str, workflows: Collection[str], limit: int) -> int:
         """Own instances of these workflows that only wait and that nobody owns; returns how many."""
         ...
 
     async def resume(self, instance: str) -> Status | None:
-        """The status it had: "blocked" if, and only if, this call resumed it; None: there is no such instance."""
+        """Let a blocked instance run again, without what was held against it.
+
+        The status it had: "blocked" if, and only if, this call resumed it; None: there is no such instance.
+        """
         ...
 
     async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int: ...

@@ -11,7 +11,7 @@ from romancy.core.matching import parse_json
 from romancy.core.model import Event
 from romancy.core.sameness import is_same_event
 from romancy.errors import InvalidEvent
-from romancy.storage.protocol import STATUS_NAMES, Attempt, InstanceRow
+from romancy.storage.protocol import STATUS_NAMES, Attempt, InstanceRow, Suspicion
 
 
 def packed_attrs(event: Event) -> bytes | None:
@@ -94,8 +94,24 @@ def to_entry(row: tuple[Any, ...]) -> Entry:
 
 
 def to_attempt(row: tuple[Any, ...]) -> Attempt:
-    *rest, started = row
-    return Attempt(*rest, started=bool(started))
+    op, n, first_at, next_due, error, progress, crashes, started, culprit, since, *known, is_alone = row
+    suspicion = None if since is None else Suspicion(since, *known, is_alone=bool(is_alone))
+    return Attempt(
+        op, n, first_at, next_due, error, progress, crashes, bool(started), suspicion, culprit if suspicion else ""
+    )
+
+
+def attempt_values(attempt: Attempt) -> tuple[Any, ...]:
+    """Its columns, but for those of a suspicion."""
+    a = attempt
+    return a.op, a.n, a.first_at, a.next_due, a.error, a.progress, a.crashes, a.started
+
+
+def suspect_values(attempt: Attempt, known: Suspicion) -> tuple[Any, ...]:
+    """All its columns."""
+    s = known
+    more = s.since, s.tried, s.tried_alone, s.alone, s.run, s.is_alone, attempt.culprit
+    return *attempt_values(attempt), *more
 
 
 STARTED_BY = "(start)"

@@ -32,7 +32,12 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "marks": ("instance", "type", "shape", "key", "model", "xid", "seq"),
     "misfits": ("instance", "model", "event", "op", "error"),
     "requests": ("id", "instance", "kind", "payload", "at", "token", "n"),
-    "attempts": tuple("instance op n first_at next_due error progress crashes started".split()),
+    "attempts": tuple(
+        "instance op n first_at next_due error progress crashes culprit suspected_at tried tried_alone alone run "
+        "started is_alone".split()
+    ),
+    "trials": ("culprit", "at", "since", "tried_alone", "alone"),
+    "deaths": ("worker", "since", "at"),
     "triggers": ("type", "workflow", "timeout"),
     "orphans": ("id", "at", "clean"),
 }
@@ -125,16 +130,16 @@ def _requests(it: Reader) -> Iterator[Row]:
 
 
 def _attempts(it: Reader) -> Iterator[Row]:
-    for *row, started in it.c.execute(f"SELECT {', '.join(COLUMNS['attempts'])} FROM attempts"):
-        yield *row, bool(started)
+    for *row, started, is_alone in it.c.execute(f"SELECT {', '.join(COLUMNS['attempts'])} FROM attempts"):
+        yield *row, bool(started), None if is_alone is None else bool(is_alone)
 
 
 def _orphans(it: Reader) -> Iterator[Row]:
     """Workers that are gone, and those that left their row behind: nobody has the file open, so they died."""
     for id, at, clean in it.c.execute("SELECT id, at, clean FROM orphans"):
         yield id, at, bool(clean)
-    for (id,) in it.c.execute("SELECT id FROM workers"):
-        yield id, it.now, False
+    for id, leaving in it.c.execute("SELECT id, leaving FROM workers"):
+        yield id, it.now, bool(leaving)
 
 
 _DIFFER: dict[str, Callable[[Reader], Iterator[Row]]] = {

@@ -29,6 +29,7 @@ from romancy.storage.protocol import (
     Idle,
     InstanceRow,
     Mail,
+    Mortality,
     Shares,
     Snapshot,
     StoredEvent,
@@ -162,6 +163,9 @@ class PostgresStorage:
     async def renew(self, worker: str, lease: int) -> bool:
         return await self._owning.renew(worker, lease)
 
+    async def leave(self, worker: str) -> None:
+        await self._owning.leave(worker)
+
     async def release(self, worker: str) -> None:
         await self._owning.release(worker)
         self._tell({None}, ended=False)
@@ -177,6 +181,9 @@ class PostgresStorage:
 
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
         return await self._owning.claim(worker, workflows, limit, due_before)
+
+    async def mortality(self) -> Mortality:
+        return await self._owning.mortality()
 
     async def adopt(self, worker: str, workflows: Collection[str], limit: int) -> int:
         return await self._owning.adopt(worker, workflows, limit)

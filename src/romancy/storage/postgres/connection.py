@@ -62,6 +62,7 @@ class Connections:
         self._spare: Any = None
         """Taken out of the pool and free: whoever comes next takes it, for half of what the pool asks."""
         self._waiting = 0
+        self._trouble: int | None = None
         """How many the pool keeps waiting: what comes free is theirs."""
 
     @property
@@ -192,6 +193,10 @@ class Connections:
     async def ask(self, name: str, /, **given: Any) -> list[Any]:
         return await self.read(self.statements.get(name), given)
 
+    def since_trouble(self) -> int | None:
+        """Microseconds since a statement last failed for reasons of the database's; None: never."""
+        return None if self._trouble is None else ticks() - self._trouble
+
     def transaction(self) -> Any:
         """A connection of one's own, for migrations."""
         return self._pool.acquire(timeout=ACQUIRE_TIMEOUT)
@@ -209,6 +214,7 @@ class Connections:
         if code in _TOO_MUCH or (isinstance(error, TimeoutError) and error.errno is None):
             return TookTooLong(f"{self.name}: {said}")
         # Whatever else it is, the outcome may be unknown; a connection that breaks has many ways to say so.
+        self._trouble = ticks()
         return TransientError(f"{self.name}: {said}")
 
 

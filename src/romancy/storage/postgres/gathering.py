@@ -9,7 +9,7 @@ from typing import Any
 from romancy.core.matching import Filter
 from romancy.storage.postgres.shapes import MAX_SHAPES, UNINDEXED, Shapes
 from romancy.storage.protocol import STATUS_CODES, Accept, Batch, Commit, Consumption, Start
-from romancy.storage.rows import event_values, shown
+from romancy.storage.rows import attempt_values, event_values, shown, suspect_values
 
 _NAMES: dict[str, str] = {
     "starts": "start_ids start_workflows start_inputs start_kinds start_deadlines start_ats start_mine",
@@ -26,6 +26,10 @@ _NAMES: dict[str, str] = {
     "keys": "key_types key_shapes key_keys key_instances key_ops",
     "attempts": "attempt_instances attempt_ops attempt_ns attempt_firsts attempt_dues attempt_errors attempt_progress "
     "attempt_crashes attempt_started",
+    "suspects": "suspect_instances suspect_ops suspect_ns suspect_firsts suspect_dues suspect_errors suspect_progress "
+    "suspect_crashes suspect_started suspect_sinces suspect_tried suspect_tried_alone suspect_alone suspect_runs "
+    "suspect_are_alone suspect_culprits",
+    "trials": "trial_instances trial_culprits trial_ats trial_sinces trial_tried trial_alone",
     "attempts_done": "tried_instances tried_ops",
     "requests_done": "asked_instances asked_ids",
     "events": "event_sources event_ids event_types event_subjects event_times event_targets event_attrs event_datas "
@@ -115,12 +119,12 @@ class Columns:
     def _add_rest(self, commits: list[Commit]) -> None:
         self._add(
             "attempts",
-            [
-                (c.instance, a.op, a.n, a.first_at, a.next_due, a.error, a.progress, a.crashes, a.started)
-                for c in commits
-                for a in c.attempts
-            ],
+            [(c.instance, *attempt_values(a)) for c in commits for a in c.attempts if a.suspicion is None],
         )
+        suspects = [(c, a, a.suspicion) for c in commits for a in c.attempts if a.suspicion is not None]
+        self._add("suspects", [(c.instance, *suspect_values(a, known)) for c, a, known in suspects])
+        trials = [(c.instance, t) for c in commits for t in c.trials]
+        self._add("trials", [(id, t.culprit, t.at, t.since, t.tried_alone, t.alone) for id, t in trials])
         self._add("attempts_done", [(c.instance, op) for c in commits for op in c.attempts_done])
         self._add("requests_done", [(c.instance, id) for c in commits for id in c.requests_done])
 

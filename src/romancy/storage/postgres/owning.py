@@ -8,11 +8,25 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from romancy.core.clock import Clock, SystemClock, stopwatch
+from romancy.core.model import SECOND
 from romancy.errors import Outdated
 from romancy.storage.postgres import migrating
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.listening import Listener, lock_key
-from romancy.storage.protocol import MOST_COUNTED, STATUS_NAMES, Claimed, Idle, Shares, Trigger
+from romancy.storage.protocol import (
+    DEATHS_KEPT,
+    MOST_COUNTED,
+    MOST_DEATHS,
+    POOLED,
+    STATUS_NAMES,
+    Claimed,
+    Death,
+    Idle,
+    Mortality,
+    Shares,
+    Tally,
+    Trigger,
+)
 
 _logger = logging.getLogger("romancy")
 _MISSING = 1.0
@@ -31,6 +45,7 @@ class Owning:
         self._locks_read = float("-inf")
         self._mine: set[str] = set()
         """Workers of this process."""
+        self._lease = 0
 
     def _now(self) -> int | None:
         """None: the database's clock rules, whatever the workers' clocks say. A clock that a test turns is to rule."""
@@ -38,6 +53,7 @@ class Owning:
 
     # --- leases -----------------------------------------------------------------------------------------------------
     async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
+        self._lease = lease
         await self.announce(triggers, workflows)
         self._mine.add(worker)
         session = await self._listener.hold(worker)
@@ -74,6 +90,9 @@ class Owning:
             _check_version(row)
         return bool(rows)
 
+    async def leave(self, worker: str) -> None:
+        await self._connections.do("leave_worker", worker=worker)
+
     async def release(self, worker: str) -> None:
         """Hand everything back at once, however much it is: others claim what they need when they need it."""
         await self._bury({worker: True}, [worker])
@@ -93,12 +112,14 @@ class Owning:
     # --- the dead ---------------------------------------------------------------------------------------------------
     async def take_over(self, worker: str, known_dead: Sequence[str]) -> list[str]:
         """Fence workers whose lease has ended, or whose session is gone: from here on nothing they submit is taken."""
-        others: list[Any] = await self._connections.ask("other_workers", worker=worker, now=self._now())
+        given = {"lease": self._lease, "trouble": self._connections.since_trouble(), "now": self._now()}
+        others: list[Any] = await self._connections.ask("other_workers", worker=worker, **given)
         if any(other["has_session"] for other in others):
             await self._read_locks()
         lost = [*known_dead, *(other["id"] for other in others if self._is_gone(other))]
-        # Who still holds its session lock is only paused: nothing that it ran is to blame.
+        # Who still holds its session lock is only paused, and who may have been cut off lives: nothing is to blame.
         dead = {o["id"]: lock_key(o["id"]) in self._held for o in others if o["ended"]} | dict.fromkeys(lost, False)
+        dead |= {o["id"]: True for o in others if o["cut_off"] and o["id"] in dead and o["id"] not in known_dead}
         if not dead:
             return []
         gone = await self._bury(dead, lost)
@@ -110,9 +131,8 @@ class Owning:
         return gone
 
     async def _bury(self, dead: dict[str, bool], lost: Sequence[str]) -> list[str]:
-        rows = await self._connections.do(
-            "bury", workers=list(dead), clean=list(dead.values()), lost=list(lost), now=self._now()
-        )
+        given = {"workers": list(dead), "clean": list(dead.values()), "lost": list(lost), "now": self._now()}
+        rows = await self._connections.do("bury", lease=self._lease, missed=int(_MISSING * SECOND), **given)
         return [id for (id,) in rows]
 
     async def _read_locks(self) -> None:
@@ -128,6 +148,11 @@ class Owning:
             self._missing.pop(id, None)
             return False
         return stopwatch() - self._missing.setdefault(id, self._locks_read) >= _MISSING
+
+    async def mortality(self) -> Mortality:
+        deaths = await self._connections.ask("deaths", most=MOST_DEATHS)
+        tallies = await self._connections.ask("tallies", after=self._clock.now() - POOLED)
+        return Mortality([Death(*row) for row in deaths], {row[0]: Tally(*row[1:]) for row in map(tuple, tallies)})
 
     # --- claims -----------------------------------------------------------------------------------------------------
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
@@ -168,6 +193,7 @@ class Owning:
             events = await self._connections.do("prune_events", seqs=[seq for (seq,) in events])
         await self._connections.do("delete_spent_mail")
         await self._connections.do("orphan_unknown", at=now)
+        await self._connections.do("forget_deaths", before=now - DEATHS_KEPT)
         await self._connections.do("delete_spent_orphans")
         return len(instances) + len(events)
 

@@ -74,6 +74,9 @@ def _snapshots(rows: list[Any]) -> dict[str, Snapshot]:
     return {id: _snapshot(id, of) for id, of in parts.items() if 0 in of}
 
 
+_NO_SUSPECT = (None,) * 7
+
+
 def _snapshot(id: str, of: dict[int, list[Any]]) -> Snapshot:
     [main], [more] = of[0], of[6]
     description = of[7][0]["text"] if 7 in of else None
@@ -81,7 +84,11 @@ def _snapshot(id: str, of: dict[int, list[Any]]) -> Snapshot:
         *(id, main["text"], main["e"], more["text"], main["a"], main["x"], more["b"], main["y"], more["x"]),
         *(more["a"], description, main["b"], main["c"], main["d"]),
     )
-    attempts = [(r["text"], r["a"], r["b"], r["c"], r["x"], r["y"], r["e"], r["f"]) for r in of.get(3, ())]
+    suspects = {r["text"]: (r["x"].decode(), r["a"], r["b"], r["c"], r["e"], r["d"], r["f"]) for r in of.get(8, ())}
+    attempts = [
+        (r["text"], r["a"], r["b"], r["c"], r["x"], r["y"], r["e"], r["f"], *suspects.get(r["text"], _NO_SUSPECT))
+        for r in of.get(3, ())
+    ]
     return Snapshot(
         to_instance(values),
         [to_entry((r["a"], r["b"], r["text"], r["c"], r["x"], r["y"], r["d"])) for r in of.get(1, ())],

@@ -142,7 +142,29 @@ attempts AS (INSERT INTO romancy.attempts (instance, op, n, first_at, next_due, 
     AS x(instance, op, n, first_at, next_due, error, progress, crashes, started)
   WHERE x.instance IN (SELECT id FROM applied)
   ON CONFLICT (instance, op) DO UPDATE SET n = excluded.n, next_due = excluded.next_due, error = excluded.error,
-    progress = excluded.progress, crashes = excluded.crashes, started = excluded.started)
+    progress = excluded.progress, crashes = excluded.crashes, started = excluded.started, suspected_at = NULL)
+-- The same for suspects, with what speaks for and against them.
+-- name: write_suspects
+suspects AS (INSERT INTO romancy.attempts (instance, op, n, first_at, next_due, error, progress, crashes, started,
+    suspected_at, tried, tried_alone, alone, run, is_alone, culprit)
+  SELECT x.* FROM unnest(:suspect_instances::text[], :suspect_ops::text[], :suspect_ns::integer[],
+    :suspect_firsts::bigint[], :suspect_dues::bigint[], :suspect_errors::bytea[], :suspect_progress::bytea[],
+    :suspect_crashes::integer[], :suspect_started::boolean[], :suspect_sinces::bigint[], :suspect_tried::bigint[],
+    :suspect_tried_alone::bigint[], :suspect_alone::integer[], :suspect_runs::bigint[], :suspect_are_alone::boolean[],
+    :suspect_culprits::text[])
+    AS x(instance, op, n, first_at, next_due, error, progress, crashes, started, suspected_at, tried, tried_alone,
+      alone, run, is_alone, culprit)
+  WHERE x.instance IN (SELECT id FROM applied)
+  ON CONFLICT (instance, op) DO UPDATE SET n = excluded.n, next_due = excluded.next_due, error = excluded.error,
+    progress = excluded.progress, crashes = excluded.crashes, started = excluded.started,
+    suspected_at = excluded.suspected_at, tried = excluded.tried, tried_alone = excluded.tried_alone,
+    alone = excluded.alone, run = excluded.run, is_alone = excluded.is_alone, culprit = excluded.culprit)
+-- name: write_trials
+trials AS (INSERT INTO romancy.trials (culprit, at, since, tried_alone, alone)
+  SELECT x.culprit, x.at, x.since, x.tried_alone, x.alone FROM unnest(:trial_instances::text[],
+    :trial_culprits::text[], :trial_ats::bigint[], :trial_sinces::bigint[], :trial_tried::bigint[],
+    :trial_alone::integer[]) AS x(instance, culprit, at, since, tried_alone, alone)
+  WHERE x.instance IN (SELECT id FROM applied))
 -- name: write_attempts_done
 attempts_done AS (DELETE FROM romancy.attempts a
   USING unnest(:tried_instances::text[], :tried_ops::text[]) AS x(instance, op)
@@ -419,9 +441,14 @@ FROM unnest(:instances::text[], :ats::bigint[]) WITH ORDINALITY AS x(instance, a
 CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
 LEFT JOIN romancy.requests r ON r.token = :token::bytea AND r.n = x.n + :before::integer
 LEFT JOIN romancy.orphans o ON o.id = i.owner
+-- It begins without a record of worker deaths.
 -- name: resume_blocked
-UPDATE romancy.instances SET status = 1, owner = NULL, version = version + 1, error = NULL
-WHERE id = :id::text AND status = 9 RETURNING id
+WITH resumed AS (UPDATE romancy.instances SET status = 1, owner = NULL, version = version + 1, error = NULL
+  WHERE id = :id::text AND status = 9 RETURNING id),
+body AS (DELETE FROM romancy.attempts a USING resumed r WHERE a.instance = r.id AND a.op = ''),
+calls AS (UPDATE romancy.attempts a SET crashes = 0, started = false, next_due = NULL, suspected_at = NULL
+  FROM resumed r WHERE a.instance = r.id AND a.op <> '' AND (a.crashes > 0 OR a.suspected_at IS NOT NULL))
+SELECT id FROM resumed
 
 -- The catalog: what people look at. Long values are cut short here, so that they are never sent. What is counted has an
 -- order, although it counts for nothing: without one the planner hopes to find enough by reading the table from its start.

@@ -19,16 +19,27 @@ UPDATE romancy.workers SET until = now + :lease::bigint, has_session = :session:
 WHERE id = :worker::text RETURNING now, {readers}
 -- name: readers
 (SELECT version FROM romancy.schema_info) AS version, (SELECT min_reader FROM romancy.schema_info) AS min_reader
+-- It was asked to stop: whatever becomes of it from here on, it is not a death.
+-- name: leave_worker
+UPDATE romancy.workers SET leaving = true WHERE id = :worker::text
+-- Not heard of since the server was started, or since we had trouble with it: perhaps it had trouble, too.
 -- name: other_workers
-SELECT id, until < now AS ended, has_session FROM romancy.workers, {now} WHERE id <> :worker::text
+SELECT id, until < now AS ended, has_session, until - :lease::bigint <= greatest(now - :trouble::bigint,
+  (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint) AS cut_off
+FROM romancy.workers, {now} WHERE id <> :worker::text
 -- name: session_locks
 SELECT classid::bigint AS high, objid::bigint AS low FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND granted
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 -- Its instances are looked at in a later statement: this one waits for commits under way, and can't see them.
+-- One whose session is gone died when that was first missed; one whose lease has ended perhaps just after it renewed it.
 -- name: bury
 WITH gone AS (DELETE FROM romancy.workers w USING unnest(:workers::text[], :clean::boolean[]) AS x(id, clean), {now}
-  WHERE w.id = x.id AND (w.until < now OR w.id = ANY(:lost::text[])) RETURNING w.id, x.clean, now)
+  WHERE w.id = x.id AND (w.until < now OR w.id = ANY(:lost::text[]))
+  RETURNING w.id, x.clean OR w.leaving AS clean, now, w.started_at AS since,
+    CASE WHEN w.id = ANY(:lost) THEN now - :missed::bigint ELSE w.until - :lease::bigint END AS seen),
+dead AS (INSERT INTO romancy.deaths (worker, since, at)
+  SELECT id, since, greatest(since, least(seen, now)) FROM gone WHERE NOT clean ON CONFLICT DO NOTHING)
 INSERT INTO romancy.orphans (id, at, clean) SELECT id, now, clean FROM gone ON CONFLICT DO NOTHING RETURNING id
 -- name: count_of_worker
 SELECT count(*) FROM (SELECT 1 FROM romancy.instances i WHERE i.owner = :worker::text AND i.status < 9
@@ -43,6 +54,16 @@ WITH RECURSIVE owners AS ((SELECT i.owner FROM romancy.instances i WHERE i.statu
     ORDER BY i.owner, i.status, i.id LIMIT 1) FROM owners o WHERE o.owner IS NOT NULL)
 INSERT INTO romancy.orphans (id, at, clean) SELECT o.owner, :at::bigint, false FROM owners o
 WHERE o.owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM romancy.workers w WHERE w.id = o.owner) ON CONFLICT DO NOTHING
+-- name: deaths
+SELECT since, at FROM romancy.deaths ORDER BY at DESC LIMIT :most::integer
+-- name: tallies
+SELECT culprit, min(since), sum(tried_alone)::bigint, sum(alone)::bigint FROM (
+  SELECT culprit, suspected_at AS since, tried_alone, alone FROM romancy.attempts
+  WHERE suspected_at > :after::bigint AND tried_alone > 0
+  UNION ALL SELECT culprit, since, tried_alone, alone FROM romancy.trials WHERE at > :after) x GROUP BY culprit
+-- name: forget_deaths
+WITH t AS (DELETE FROM romancy.trials WHERE at < :before::bigint)
+DELETE FROM romancy.deaths WHERE at < :before
 -- name: now
 (SELECT coalesce(:now::bigint, {time}) AS now) AS clock
 -- name: time
@@ -237,6 +258,8 @@ UNION ALL SELECT 2, instance, due_at, NULL, NULL, NULL, op, NULL, NULL, NULL, NU
   WHERE instance = ANY(:ids)
 UNION ALL SELECT 3, instance, n, first_at, next_due, NULL, op, error, progress, crashes, started FROM romancy.attempts
   WHERE instance = ANY(:ids)
+UNION ALL SELECT 8, instance, suspected_at, tried, tried_alone, run, op, convert_to(culprit, 'UTF8'), NULL, alone,
+  is_alone FROM romancy.attempts WHERE instance = ANY(:ids) AND suspected_at IS NOT NULL
 UNION ALL SELECT 4, instance, id, kind, NULL, NULL, NULL, payload, NULL, NULL, NULL FROM romancy.requests
   WHERE instance = ANY(:ids)
 UNION ALL SELECT 5, instance, event, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM romancy.deliveries

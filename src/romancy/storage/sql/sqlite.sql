@@ -57,7 +57,18 @@ DELETE FROM deliveries WHERE instance = ?
 INSERT INTO attempts (instance, op, n, first_at, next_due, error, progress, crashes, started)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (instance, op) DO UPDATE SET n = excluded.n,
   next_due = excluded.next_due, error = excluded.error, progress = excluded.progress, crashes = excluded.crashes,
-  started = excluded.started
+  started = excluded.started, suspected_at = NULL
+-- The same for a suspect, with what speaks for and against it.
+-- name: set_suspect
+INSERT INTO attempts (instance, op, n, first_at, next_due, error, progress, crashes, started,
+  suspected_at, tried, tried_alone, alone, run, is_alone, culprit)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (instance, op) DO UPDATE SET n = excluded.n,
+  next_due = excluded.next_due, error = excluded.error, progress = excluded.progress, crashes = excluded.crashes,
+  started = excluded.started, suspected_at = excluded.suspected_at, tried = excluded.tried,
+  tried_alone = excluded.tried_alone, alone = excluded.alone, run = excluded.run, is_alone = excluded.is_alone,
+  culprit = excluded.culprit
+-- name: insert_trial
+INSERT INTO trials (culprit, at, since, tried_alone, alone) VALUES (?, ?, ?, ?, ?)
 -- name: delete_attempt
 DELETE FROM attempts WHERE instance = ? AND op = ?
 -- name: delete_attempts
@@ -155,6 +166,13 @@ WHERE id = ? AND status = 1 AND owner IS NULL AND version = 0
 -- name: resume_blocked
 UPDATE instances SET status = 1, owner = NULL, version = version + 1, error = NULL WHERE id = ? AND status = 9
 
+-- A blocked instance that is resumed begins without a record.
+-- name: forget_suspected_body
+DELETE FROM attempts WHERE instance = ? AND op = ''
+-- name: forget_suspected_calls
+UPDATE attempts SET crashes = 0, started = 0, next_due = NULL, suspected_at = NULL
+WHERE instance = ? AND (crashes > 0 OR suspected_at IS NOT NULL)
+
 -- name: schema_version
 SELECT version, min_reader FROM schema_info
 -- name: insert_worker
@@ -163,8 +181,24 @@ INSERT INTO workers (id, host, until, started_at) VALUES (?, ?, ?, ?)
 UPDATE workers SET until = ? WHERE id = ?
 -- name: delete_worker
 DELETE FROM workers WHERE id = ?
+-- name: leave_worker
+UPDATE workers SET leaving = 1 WHERE id = ?
 -- name: workers
 SELECT id, until FROM workers
+-- name: leaving_worker
+SELECT leaving, started_at, until FROM workers WHERE id = ?
+-- name: insert_death
+INSERT INTO deaths (worker, since, at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
+-- name: forget_deaths
+DELETE FROM deaths WHERE at < ?
+-- name: forget_trials
+DELETE FROM trials WHERE at < ?
+-- name: deaths
+SELECT since, at FROM deaths ORDER BY at DESC LIMIT ?
+-- name: tallies
+SELECT culprit, min(since), sum(tried_alone), sum(alone) FROM (
+  SELECT culprit, suspected_at AS since, tried_alone, alone FROM attempts WHERE suspected_at > ?1 AND tried_alone > 0
+  UNION ALL SELECT culprit, since, tried_alone, alone FROM trials WHERE at > ?1) GROUP BY culprit
 -- name: insert_orphan
 INSERT INTO orphans (id, at, clean) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM instances WHERE owner = ? AND status < 9)
 -- name: delete_spent_orphans
@@ -252,7 +286,8 @@ SELECT n, kind, op, at, input, payload, event FROM history WHERE instance = ? OR
 -- name: waits_of_instance
 SELECT op, due_at FROM waits WHERE instance = ?
 -- name: attempts_of_instance
-SELECT op, n, first_at, next_due, error, progress, crashes, started FROM attempts WHERE instance = ?
+SELECT op, n, first_at, next_due, error, progress, crashes, started, culprit, suspected_at, tried, tried_alone, alone,
+  run, is_alone FROM attempts WHERE instance = ?
 -- name: requests_of_instance
 SELECT id, kind, payload FROM requests WHERE instance = ? ORDER BY id
 -- name: deliveries_of_instance

@@ -21,6 +21,7 @@ from romancy.storage.protocol import (
     Idle,
     InstanceRow,
     Mail,
+    Mortality,
     Shares,
     Snapshot,
     StoredEvent,
@@ -192,6 +193,9 @@ class SQLiteStorage:
     async def renew(self, worker: str, lease: int) -> bool:
         return await self._write(lambda c: owning.renew(c, worker, self._clock.now() + lease))
 
+    async def leave(self, worker: str) -> None:
+        await self._write(lambda c: owning.leave(c, worker))
+
     async def release(self, worker: str) -> None:
         await self._write(lambda c: owning.release(c, worker, self._clock.now()))
         self._locks.forget(worker)
@@ -211,14 +215,18 @@ class SQLiteStorage:
         wanted = await self._read(lambda c: owning.claimable(c, workflows, limit, due_before))
         return await self._write(lambda c: owning.claim(c, worker, wanted)) if wanted else []
 
+    async def mortality(self) -> Mortality:
+        return await self._read(lambda c: owning.mortality(c, self._clock.now()))
+
     async def adopt(self, worker: str, workflows: Collection[str], limit: int) -> int:
         return await self._write(lambda c: owning.adopt(c, worker, workflows, limit))
 
     async def resume(self, instance: str) -> Status | None:
         def resume(c: sqlite3.Connection) -> Status | None:
             row = reading.instance(c, instance)
-            if row is not None:
-                c.execute(SQL["resume_blocked"], (instance,))
+            if c.execute(SQL["resume_blocked"], (instance,)).rowcount:
+                c.execute(SQL["forget_suspected_body"], (instance,))
+                c.execute(SQL["forget_suspected_calls"], (instance,))
             return None if row is None else row.status
 
         return await self._write(resume)

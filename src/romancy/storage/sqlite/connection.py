@@ -9,7 +9,7 @@ from pathlib import Path
 from romancy.errors import StorageError
 from romancy.storage import sql
 
-LIBRARY_VERSION = 2
+LIBRARY_VERSION = 3
 """The newest schema this library knows."""
 
 

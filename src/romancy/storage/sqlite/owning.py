@@ -9,7 +9,20 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from romancy.errors import Outdated
-from romancy.storage.protocol import MOST_COUNTED, STATUS_NAMES, Claimed, Idle, Shares, Trigger
+from romancy.storage.protocol import (
+    DEATHS_KEPT,
+    MOST_COUNTED,
+    MOST_DEATHS,
+    POOLED,
+    STATUS_NAMES,
+    Claimed,
+    Death,
+    Idle,
+    Mortality,
+    Shares,
+    Tally,
+    Trigger,
+)
 from romancy.storage.sqlite import connection
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.looking import SQL
@@ -51,7 +64,17 @@ def release(c: sqlite3.Connection, worker: str, now: int) -> None:
     _bury(c, worker, now, clean=True)
 
 
+def leave(c: sqlite3.Connection, worker: str) -> None:
+    c.execute(SQL["leave_worker"], (worker,))
+
+
 def _bury(c: sqlite3.Connection, worker: str, now: int, *, clean: bool) -> bool:
+    row = None if clean else c.execute(SQL["leaving_worker"], (worker,)).fetchone()
+    if row is not None:
+        leaving, since, until = row
+        clean = bool(leaving)
+        if not clean:
+            c.execute(SQL["insert_death"], (worker, since, max(since, min(now, until))))
     gone = c.execute(SQL["delete_worker"], (worker,)).rowcount == 1
     if gone:
         c.execute(SQL["insert_orphan"], (worker, now, clean, worker))
@@ -97,6 +120,11 @@ def claim(c: sqlite3.Connection, worker: str, wanted: list[Claimed]) -> list[Cla
     return [item for item in wanted if c.execute(SQL["claim"], (worker, item.id)).rowcount == 1]
 
 
+def mortality(c: sqlite3.Connection, now: int) -> Mortality:
+    deaths = [Death(*row) for row in c.execute(SQL["deaths"], (MOST_DEATHS,))]
+    return Mortality(deaths, {name: Tally(*row) for name, *row in c.execute(SQL["tallies"], (now - POOLED,))})
+
+
 def shares(c: sqlite3.Connection, workflows: Collection[str], now: int, limit: int) -> Shares:
     owned: dict[str, int] = dict(c.execute(SQL["shares"], (MOST_COUNTED, now)).fetchall())
     return Shares(owned, len(_free(c, workflows, limit)) if owned else 0)
@@ -129,6 +157,8 @@ def prune(c: sqlite3.Connection, finished_before: int, accepted_before: int, now
     c.executemany("DELETE FROM instances WHERE id = ?", instances)
     c.execute(SQL["forget_expired_data"], (now,))
     c.execute(SQL["orphan_unknown"], (now,))
+    c.execute(SQL["forget_deaths"], (now - DEATHS_KEPT,))
+    c.execute(SQL["forget_trials"], (now - DEATHS_KEPT,))
     events: list[tuple[int]] = c.execute(SQL["prunable_events"], (accepted_before, now, limit)).fetchall()
     c.executemany("DELETE FROM event_keys WHERE seq = ?", events)
     c.executemany("DELETE FROM consumed WHERE event = ?", events)

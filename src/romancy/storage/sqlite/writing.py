@@ -32,7 +32,7 @@ from romancy.storage.protocol import (
     Started,
     WaitRow,
 )
-from romancy.storage.rows import STARTED_BY, event_values, is_other, triggered_id
+from romancy.storage.rows import STARTED_BY, attempt_values, event_values, is_other, suspect_values, triggered_id
 from romancy.storage.sqlite.looking import SQL, Looker
 
 
@@ -243,8 +243,13 @@ class BatchWriter:
 
     def _write_attempts(self, commit: Commit) -> None:
         for a in commit.attempts:
-            values = (a.op, a.n, a.first_at, a.next_due, a.error, a.progress, a.crashes, a.started)
-            self._run(SQL["set_attempt"], (commit.instance, *values))
+            if a.suspicion is None:
+                self._run(SQL["set_attempt"], (commit.instance, *attempt_values(a)))
+            else:
+                self._run(SQL["set_suspect"], (commit.instance, *suspect_values(a, a.suspicion)))
+        for trial in commit.trials:
+            values = (trial.culprit, trial.at, trial.since, trial.tried_alone, trial.alone)
+            self._run(SQL["insert_trial"], values)
         for op in commit.attempts_done:
             self._run(SQL["delete_attempt"], (commit.instance, op))
         for request in commit.requests_done:

@@ -1,0 +1,224 @@
+"""Who killed the worker: a verdict by evidence. Pure: numbers in, a finding out.
+
+Whatever ran when its worker died is a *suspect*: a call of an activity, or the code of a workflow (its *body*). One
+death proves nothing, so suspects run again. From then on it is recorded how long they ran, and how often their worker
+died meanwhile. That is compared with all deaths of workers since: if a suspect was there for a thousandth of the time
+and for most of the deaths, chance does not explain it. No rate of deaths is assumed or configured: the rest of the
+time is the control group. Kills from outside raise the number of deaths without the suspect, and so speak for it.
+
+Those that began together look alike, the culprit and its neighbours. So there are two questions: `doubtful`, is it
+striking how often it was there? Then it rests for some seconds and begins while no other suspect does, which splits
+it from its neighbours. And `guilty`, counting only deaths while it was the only suspect there.
+
+A culprit may come in a thousand copies, each new. So what is known of all calls of one activity is pooled in a *tally*:
+once the activity is known to kill, each call of it begins apart from others, and less evidence convicts it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import accumulate
+
+from romancy.core.model import SECOND
+from romancy.storage.protocol import Attempt, Death, Suspicion, Tally
+
+GUILTY = 1e-4
+"""Convicted if chance explains the deaths less often than this."""
+GUILTY_IF_KNOWN = 1e-3
+"""The same for a call of an activity that is known to kill."""
+DOUBTFUL = 0.05
+"""Set apart from other suspects if chance explains less often than this that it was there."""
+LEAST_DEATHS = 3
+RESTS = (2 * SECOND, 6 * SECOND)
+"""How long a doubtful suspect is left out: before it first runs apart, and later."""
+PAUSE, MUCH = SECOND, 0.2
+"""A suspect that ran for so much of the time that there is little to compare with pauses after a death."""
+FIRST_RUN = SECOND // 10
+"""A suspect is recorded to run for so long, before it begins; then for twice as long, and so on."""
+LONGEST_RUN = 24 * 3600 * SECOND
+BODY_RUN = SECOND // 5
+"""A body that came through so much time is not suspected any more: a call, or an event, begins what it does next."""
+PER_ENTRY = 100
+"""Microseconds it may take to replay an entry: meanwhile nothing can be recorded."""
+
+
+# --- what is recorded of a suspect ----------------------------------------------------------------------------------
+def after_death(op: str, first_at: int, old: Attempt | None, now: int) -> Attempt | None:
+    """The record of what was open when its worker died; None: this death is no news about it."""
+    if old is None or (old.crashes == 0 and old.suspicion is None):
+        first = old or Attempt(op, 0, first_at)
+        is_resting = first.next_due is not None and first.next_due > now
+        return None if is_resting else _with(first, Suspicion(now), crashes=1)
+    if not old.started:
+        return None  # it rested, or waited for its turn
+    known = suspicion_of(old)
+    known = replace(known, alone=known.alone + known.is_alone, run=0, is_alone=False)
+    return _with(old, known, crashes=old.crashes + 1)
+
+
+def begun(record: Attempt, is_alone: bool, run: int = FIRST_RUN) -> Attempt:
+    """The record of a suspect that is about to begin, and may run for so long until there is more to record."""
+    known = replace(suspicion_of(record), is_alone=is_alone, run=0)
+    return _with(record, _ran(known, run), record.crashes, started=True)
+
+
+def running_on(record: Attempt) -> Attempt:
+    """The record of a suspect that ran as long as was recorded, and goes on for twice as long."""
+    known = suspicion_of(record)
+    return _with(record, _ran(known, 2 * known.run), record.crashes, started=True)
+
+
+def accompanied(record: Attempt) -> Attempt:
+    """The record of a suspect that runs, and is about to have company."""
+    return _with(record, replace(suspicion_of(record), is_alone=False), record.crashes, started=True)
+
+
+def rested(record: Attempt, finding: Finding, now: int) -> Attempt:
+    """The record of a suspect after a death: it may be left out for a while."""
+    known = suspicion_of(record)
+    if finding.verdict is Verdict.DOUBTFUL:
+        return _with(record, known, record.crashes, due=now + RESTS[min(known.alone, len(RESTS) - 1)])
+    return _with(record, known, record.crashes, due=now + PAUSE) if finding.is_unclear else record
+
+
+def suspicion_of(record: Attempt) -> Suspicion:
+    return record.suspicion or Suspicion(record.first_at)
+
+
+def body_run(record: Attempt, entries: int) -> int:
+    """How long a body may run until there is more to record; most are through by then."""
+    return (BODY_RUN if record.crashes == 1 else FIRST_RUN) + entries * PER_ENTRY
+
+
+def is_through(record: Attempt) -> bool:
+    """Whether a body that ran as long as was recorded is not suspected any more."""
+    return suspicion_of(record).run >= BODY_RUN
+
+
+def _ran(known: Suspicion, more: int) -> Suspicion:
+    added = more - known.run if known.run else more
+    alone = known.tried_alone + (added if known.is_alone else 0)
+    return replace(known, tried=known.tried + added, tried_alone=alone, run=more)
+
+
+def _with(old: Attempt, known: Suspicion, crashes: int, *, started: bool = False, due: int | None = None) -> Attempt:
+    return replace(old, next_due=due, crashes=crashes, started=started, suspicion=known)
+
+
+# --- what it is compared with ---------------------------------------------------------------------------------------
+class Fleet:
+    """The workers that died, and what is known of each activity. Workers that live, or left, are no control group.
+
+    Their lives would be a control only if they ran under the same conditions: those that died did.
+    """
+
+    def __init__(self, deaths: Collection[Death] = (), tallies: Mapping[str, Tally] | None = None) -> None:
+        self.tallies: Mapping[str, Tally] = tallies or {}
+        self._ends = sorted(death.at for death in deaths)
+        self._begins = sorted(min(death.since, death.at) for death in deaths)
+        self._ends_from = _sums_from(self._ends)
+        self._begins_from = _sums_from(self._begins)
+
+    def __repr__(self) -> str:
+        return f"<Fleet deaths={len(self._ends)} tallies={len(self.tallies)}>"
+
+    def deaths_since(self, time: int) -> int:
+        return len(self._ends) - bisect_left(self._ends, time)
+
+    def lived_since(self, time: int) -> int:
+        """Microseconds that those who died lived, after this time."""
+        ended, began = bisect_left(self._ends, time), bisect_left(self._begins, time)
+        return self._ends_from[ended] - self._begins_from[began] - time * (began - ended)
+
+
+def _sums_from(values: list[int]) -> list[int]:
+    """For each place the sum of the values from there on."""
+    return [*accumulate(reversed(values), initial=0)][::-1]
+
+
+def chance(deaths: int, hits: int, share: float) -> float:
+    """How likely at least `hits` of the deaths fall into this share of the time by chance, at most (Chernoff)."""
+    deaths = max(deaths, hits)
+    if hits <= 0 or share >= 1 or hits <= deaths * share:
+        return 1.0
+    log = hits * math.log(deaths * max(share, 1e-12) / hits)
+    if deaths > hits:
+        log += (deaths - hits) * math.log(deaths * (1 - share) / (deaths - hits))
+    return math.exp(log)
+
+
+# --- the verdict ----------------------------------------------------------------------------------------------------
+class Verdict(Enum):
+    CLEAR = "runs with others"
+    DOUBTFUL = "runs apart from other suspects"
+    GUILTY = "is not run again"
+
+
+@dataclass(slots=True, frozen=True)
+class Finding:
+    """A verdict, and the numbers it rests on."""
+
+    verdict: Verdict
+    crashes: int = 0
+    alone: int = 0
+    """Deaths while it ran as the only suspect."""
+    tried: int = 0
+    """Microseconds it ran so."""
+    deaths: int = 0
+    """Deaths of all workers in the time that is compared."""
+    lived: int = 0
+    """Microseconds those workers lived in that time."""
+    is_known: bool = False
+    """Other calls of the same activity are known to kill."""
+    is_unclear: bool = False
+    """There is too little time without it to compare with."""
+
+    def describe(self) -> str:
+        """The evidence, for people."""
+        times = f"was running {self.crashes} times when its worker died"
+        share = f"{_seconds(self.tried)} of the {_seconds(self.lived)} that these workers lived"
+        odds = round(1 / (GUILTY_IF_KNOWN if self.is_known else GUILTY))
+        more = ", and other calls of the same activity did the same" if self.is_known else ""
+        return (
+            f"{times}: {self.alone} of {self.deaths} worker deaths fell into the time it ran as the only suspect, "
+            f"{share}. Chance explains that less than once in {odds:,} times{more}"
+        )
+
+
+def _seconds(us: int) -> str:
+    return f"{us / SECOND:,.1f} s"
+
+
+_CLEAR, _DOUBTFUL = Finding(Verdict.CLEAR), Finding(Verdict.DOUBTFUL)
+_UNCLEAR = Finding(Verdict.CLEAR, is_unclear=True)
+
+
+def judge(record: Attempt, culprit: str, fleet: Fleet) -> Finding:
+    """What is known of a suspect by now. `culprit`: the name under which alike suspects are pooled."""
+    known, tally = record.suspicion, fleet.tallies.get(culprit)
+    is_known = tally is not None and is_killer(tally, fleet)
+    if known is None or record.crashes == 0:
+        return _DOUBTFUL if is_known else _CLEAR
+    deaths, lived = fleet.deaths_since(known.since), fleet.lived_since(known.since)
+    if is_known and tally is not None:  # deaths that the other calls of it caused are no control
+        deaths = max(deaths - (tally.alone - known.alone), known.alone)
+    if known.alone and record.crashes >= LEAST_DEATHS - is_known:
+        by_chance = chance(deaths, known.alone, known.tried_alone / max(lived, 1))
+        if by_chance < (GUILTY_IF_KNOWN if is_known else GUILTY):
+            found = known.alone, known.tried_alone, max(deaths, known.alone), lived
+            return Finding(Verdict.GUILTY, record.crashes, *found, is_known)
+    if is_known or chance(deaths, record.crashes - 1, known.tried / max(lived, 1)) < DOUBTFUL:
+        return _DOUBTFUL
+    return _UNCLEAR if record.crashes > 1 and known.tried > MUCH * lived else _CLEAR
+
+
+def is_killer(tally: Tally, fleet: Fleet) -> bool:
+    """Whether it is known by all its calls together that an activity kills."""
+    if tally.alone < LEAST_DEATHS:
+        return False
+    deaths, lived = fleet.deaths_since(tally.since), fleet.lived_since(tally.since)
+    return chance(deaths, tally.alone, tally.tried_alone / max(lived, 1)) < GUILTY

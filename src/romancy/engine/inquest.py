@@ -1,0 +1,131 @@
+"""After the death of a worker: what was running there, what is known of it, and what becomes of it.
+
+Counts the death for each suspect (evidence.py), blocks the guilty, and has the others begin when the quarantine lets
+them, each only after that is recorded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from romancy.core.clock import Clock
+from romancy.core.model import SECOND
+from romancy.core.operations import ActivityCall
+from romancy.engine.evidence import Finding, Fleet, Verdict, after_death, judge, rested
+from romancy.engine.quarantine import Quarantine
+from romancy.engine.resident import Resident, SuspectAccompanied, SuspectBegins, SuspectRuns
+from romancy.errors import KillsWorkers
+from romancy.storage.protocol import BODY, Attempt, Mortality, Suspicion
+
+if TYPE_CHECKING:
+    from romancy.engine.activation import Step
+    from romancy.engine.scheduler import Scheduler
+
+WARY = 60 * SECOND
+"""For so long after a death calls of activities that are known to kill begin apart from others, even new ones."""
+
+
+class Inquest:
+    """What this worker knows of deaths and suspects."""
+
+    def __init__(self, clock: Clock, limit: int, scheduler: Scheduler) -> None:
+        self._clock, self._scheduler = clock, scheduler
+        self._fleet, self._wary_until = Fleet(), 0
+        self.quarantine = Quarantine(clock, limit, self)
+
+    def __repr__(self) -> str:
+        return f"<Inquest {self._fleet!r} {self.quarantine!r}>"
+
+    def inform(self, mortality: Mortality) -> None:
+        """These workers died, and this is known of suspects of each name."""
+        self._fleet = Fleet(mortality.deaths, mortality.tallies)
+        self._wary_until = self._clock.now() + WARY if mortality.tallies else 0
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+    def count_death(self, resident: Resident, step: Step) -> bool:
+        """A worker died over this instance: remember it for the calls that were open; true if one of them is guilty."""
+        now = self._clock.now()
+        for op in resident.instance.ops.values():
+            if not isinstance(op, ActivityCall):
+                continue
+            record = after_death(op.id, op.since, resident.attempts.get(op.id), now)
+            if record is not None:
+                record.culprit = op.activity.name
+                finding = self._judge(record)
+                if finding.verdict is Verdict.GUILTY:
+                    self._scheduler.block(resident, _reason(f"activity {op.id!r}", finding), record)
+                    return True
+                step.record_attempt(rested(record, finding, now))
+        return False
+
+    def admit(self, resident: Resident, op: ActivityCall) -> bool:
+        """Whether a call is a suspect: then it begins when the quarantine lets it."""
+        record = resident.attempts.get(op.id)
+        if record is None and self._wary_until:
+            record = self._wary(resident, op)
+        if record is None or record.suspicion is None:
+            return False
+        self._let_in(resident, record)
+        return True
+
+    def _wary(self, resident: Resident, op: ActivityCall) -> Attempt | None:
+        """A new call of an activity whose other calls are known to kill is a suspect from the beginning."""
+        now = self._clock.now()
+        if now > self._wary_until:
+            self._wary_until = 0
+            return None
+        record = Attempt(op.id, 0, op.since, suspicion=Suspicion(now), culprit=op.activity.name)
+        finding = self._judge(record)
+        if finding.verdict is Verdict.CLEAR:
+            return None
+        resident.attempts[op.id] = record = rested(record, finding, now)
+        return record
+
+    # --- bodies -----------------------------------------------------------------------------------------------------
+    def admit_body(self, resident: Resident, created_at: int) -> bool:
+        """Have a body begin when the quarantine lets it; false: it is guilty, and its instance blocked."""
+        now, old = self._clock.now(), resident.attempts.get(BODY)
+        news = after_death(BODY, created_at, old, now) if resident.crashed else None
+        record = news or old or Attempt(BODY, 0, created_at, crashes=1, suspicion=Suspicion(now))
+        record.culprit = f"{resident.instance.definition.name} (code)"
+        finding = self._judge(record)
+        if finding.verdict is Verdict.GUILTY:
+            self._scheduler.block(resident, _reason("the code of the workflow", finding), record)
+            return False
+        resident.attempts[BODY] = record = rested(record, finding, now) if news else record
+        self._let_in(resident, record)
+        return True
+
+    def _judge(self, record: Attempt) -> Finding:
+        return judge(record, record.culprit, self._fleet)
+
+    def _let_in(self, resident: Resident, record: Attempt) -> None:
+        is_doubtful = self._judge(record).verdict is not Verdict.CLEAR
+        self.quarantine.admit(resident, record, is_doubtful=is_doubtful)
+
+    # --- the desk of the quarantine ---------------------------------------------------------------------------------
+    def begin(self, resident: Resident, op: str, is_alone: bool) -> None:
+        if op == BODY:
+            self._scheduler.loader.begin_body(resident, is_alone)
+        else:
+            self._scheduler.post(resident, SuspectBegins(op, is_alone))
+
+    def run_on(self, resident: Resident, op: str) -> None:
+        if self._is_here(resident):
+            self._scheduler.post(resident, SuspectRuns(op))
+
+    def have_company(self, resident: Resident, op: str) -> bool:
+        if self._is_here(resident):
+            self._scheduler.post(resident, SuspectAccompanied(op))
+            return True
+        return False
+
+    def is_open(self, resident: Resident, op: str) -> bool:
+        return self._scheduler.loader.holds(resident) if op == BODY else op in resident.instance.ops
+
+    def _is_here(self, resident: Resident) -> bool:
+        return self._scheduler.residents.get(resident.instance.id) is resident
+
+
+def _reason(what: str, finding: Finding) -> KillsWorkers:
+    return KillsWorkers(f"{what} {finding.describe()}. It is not run again until you resume the instance")

@@ -1,0 +1,185 @@
+"""The quarantine: which suspects may begin now (see evidence.py).
+
+A suspect begins only after it is recorded that it does, and whether it is the only one there. Those that nothing but
+one death speaks against begin together, as many as there are. Doubtful ones wait until no other suspect has begun
+lately, begin alone, and are left alone for a while. Before company comes it is recorded that they have company.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from romancy.core.clock import Alarm, Clock
+from romancy.core.model import SECOND
+from romancy.engine.evidence import LONGEST_RUN, suspicion_of
+from romancy.engine.resident import Resident
+from romancy.storage.protocol import BODY, Attempt
+
+HOLD, BODY_HOLD = 3 * SECOND, SECOND // 2
+"""For so long after a suspect began doubtful ones wait: until then it may be the one that kills."""
+LEAST_HOLD, MOST_HOLD = 3 * SECOND // 10, 3600 * SECOND
+"""For so long after a doubtful one began all wait: three times as long as it used to run until a death."""
+TELLING = SECOND // 20
+"""How soon to ask again where company could not be announced yet."""
+
+
+class Desk(Protocol):
+    """Carries out what the quarantine decides: each is recorded first, then `recorded` is called."""
+
+    def begin(self, resident: Resident, op: str, is_alone: bool) -> None: ...
+    def run_on(self, resident: Resident, op: str) -> None: ...
+    def have_company(self, resident: Resident, op: str) -> bool:
+        """False: that can't be recorded yet; ask again."""
+        ...
+
+    def is_open(self, resident: Resident, op: str) -> bool:
+        """Whether it is still to be run."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Suspect:
+    resident: Resident
+    op: str
+    is_doubtful: bool
+    hold: int
+    since: int = 0
+    is_alone: bool = False
+    is_told: bool = False
+    alarm: Alarm | None = None
+
+    def is_company_of(self, other: _Suspect) -> bool:
+        """A body and the calls of the same instance are one suspect: they are blocked together."""
+        return self.resident is not other.resident or BODY not in (self.op, other.op)
+
+    def holds_up(self, other: _Suspect) -> int:
+        """Until when another one waits because of this one, if it does not end before."""
+        if not other.is_doubtful:
+            return self.since + self.hold if self.is_doubtful else 0
+        return self.since + (BODY_HOLD if self.op == BODY else max(HOLD, self.hold, other.hold))
+
+
+class Quarantine:
+    """Lets suspects begin."""
+
+    def __init__(self, clock: Clock, limit: int, desk: Desk) -> None:
+        self._clock, self._limit, self._desk = clock, limit, desk
+        self._free: deque[_Suspect] = deque()
+        self._doubtful: deque[_Suspect] = deque()
+        self._inside: dict[tuple[Resident, str], _Suspect] = {}
+        self._alarm: Alarm | None = None
+        self._deciding = False
+
+    def __repr__(self) -> str:
+        return f"<Quarantine waiting={len(self._free)}+{len(self._doubtful)} inside={len(self._inside)}>"
+
+    def admit(self, resident: Resident, record: Attempt, *, is_doubtful: bool) -> None:
+        """A suspect wants to begin, after its rest."""
+        suspect = _Suspect(resident, record.op, is_doubtful, _hold(record, is_doubtful))
+        if record.next_due is not None and record.next_due > self._clock.now():
+            self._clock.call_at(record.next_due, partial(self._enqueue, suspect))
+        else:
+            self._enqueue(suspect)
+
+    def recorded(self, resident: Resident, op: str) -> None:
+        """It is recorded that it begins, runs on, or has company: the next record is due before that time is over."""
+        suspect, record = self._inside.get((resident, op)), resident.attempts.get(op)
+        if suspect is None or record is None:
+            return
+        known = suspicion_of(record)
+        suspect.is_alone = known.is_alone
+        if suspect.alarm is not None:
+            suspect.alarm.cancel()
+            suspect.alarm = None
+        if known.run < LONGEST_RUN:
+            due = self._clock.now() + known.run * 3 // 4
+            suspect.alarm = self._clock.call_at(due, partial(self._desk.run_on, resident, op))
+        self._decide()
+
+    def leave(self, resident: Resident, op: str | None = None) -> None:
+        """An attempt ended; without `op`: the instance left memory, so nothing of it will begin."""
+        if not self._inside:
+            return
+        for key in [(resident, op)] if op is not None else [key for key in self._inside if key[0] is resident]:
+            suspect = self._inside.pop(key, None)
+            if suspect is not None and suspect.alarm is not None:
+                suspect.alarm.cancel()
+        self._decide()
+
+    def clear(self) -> None:
+        """Nobody is to begin any more."""
+        self._free.clear()
+        self._doubtful.clear()
+        for suspect in self._inside.values():
+            if suspect.alarm is not None:
+                suspect.alarm.cancel()
+        self._inside.clear()
+
+    # --- deciding ---------------------------------------------------------------------------------------------------
+    def _enqueue(self, suspect: _Suspect) -> None:
+        (self._doubtful if suspect.is_doubtful else self._free).append(suspect)
+        self._decide()
+
+    def _decide(self) -> None:
+        """Those that are not doubtful go first: while a culprit waits, others get on."""
+        if self._deciding:
+            return
+        self._deciding = True
+        try:
+            while queue := self._free or self._doubtful:
+                if self._has_left(queue[0]):
+                    queue.popleft()
+                elif self._may_begin(queue[0]):
+                    self._begin(queue.popleft())
+                else:
+                    break
+        finally:
+            self._deciding = False
+
+    def _has_left(self, suspect: _Suspect) -> bool:
+        resident, op = suspect.resident, suspect.op
+        return resident.gone or (resident, op) in self._inside or not self._desk.is_open(resident, op)
+
+    def _may_begin(self, suspect: _Suspect) -> bool:
+        company = [other for other in self._inside.values() if other.is_company_of(suspect)]
+        if not company:
+            return True
+        now = self._clock.now()
+        until = max((other.holds_up(suspect) for other in company), default=now)
+        if until > now or len(self._inside) >= self._limit:
+            self._look_again(until if until > now else None)
+            return False
+        return self._have_told(company)
+
+    def _have_told(self, company: list[_Suspect]) -> bool:
+        """Whether it is recorded of all who are alone that they are not any more."""
+        lonely = [other for other in company if other.is_alone]
+        for other in lonely:
+            if not other.is_told:
+                other.is_told = self._desk.have_company(other.resident, other.op)
+        if any(not other.is_told for other in lonely):
+            self._look_again(self._clock.now() + TELLING)
+        return not lonely
+
+    def _look_again(self, at: int | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = None if at is None else self._clock.call_at(at, self._decide)
+
+    def _begin(self, suspect: _Suspect) -> None:
+        others = [other for other in self._inside.values() if other.is_company_of(suspect)]
+        is_only_one = suspect.is_doubtful or not self._free
+        suspect.is_alone = not others and is_only_one
+        suspect.since = self._clock.now()
+        self._inside[suspect.resident, suspect.op] = suspect
+        self._desk.begin(suspect.resident, suspect.op, suspect.is_alone)
+
+
+def _hold(record: Attempt, is_doubtful: bool) -> int:
+    if not is_doubtful:
+        return 0
+    usual = suspicion_of(record).tried // max(record.crashes - 1, 1)
+    return min(max(3 * usual, LEAST_HOLD), MOST_HOLD)

@@ -1,0 +1,363 @@
+"""Workers that die: what was running there runs again, and what kills them is set aside by evidence, alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from romancy import (
+    ActivityContext,
+    HooksBase,
+    RetryPolicy,
+    WorkflowBlocked,
+    WorkflowBlockedInfo,
+    WorkflowContext,
+    activity,
+    sleep,
+    wait_event,
+    workflow,
+)
+from romancy.core.model import SECOND
+from romancy.storage.protocol import BODY
+from romancy.testing import Environment, environment
+from tests.engine.helpers import down_for, until
+
+BOOT = timedelta(seconds=1)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(impatient: None) -> None:
+    """Activities that hang are not waited for."""
+
+
+async def die(env: Environment) -> None:
+    """The worker dies, and another one comes up that lives for a while before it takes over."""
+    dead = env.app.engine.worker_id
+    await env.app.crash()
+    await env.app.start()
+    env.clock._now += BOOT // timedelta(microseconds=1)
+    engine = env.app.engine
+    await engine.storage.take_over(engine.worker_id or "", [dead or ""])
+    engine.kick()
+    await env.settle()
+
+
+async def kill_whenever(env: Environment, begins: Callable[[], int], instance: str, limit: float = 60.0) -> int:
+    """The worker dies whenever something begins, until its instance is blocked; returns how many deaths it took."""
+    deaths, until = 0, env.clock.now() + int(limit * SECOND)
+    seen = 0
+    while (await env.app.get_instance(instance)).status != "blocked":
+        assert env.clock.now() < until, f"{deaths} deaths, and it is not blocked after {limit:g} s"
+        if begins() > seen:
+            seen, deaths = begins(), deaths + 1
+            await die(env)
+        else:
+            await env.advance(0.5)
+    return deaths
+
+
+class Poison:
+    """Counts how often it began; the test kills the worker then. Once it is harmless it ends."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.is_harmless = False
+
+    async def take(self) -> str:
+        self.begun += 1
+        if not self.is_harmless:
+            await asyncio.Event().wait()
+        return "survived"
+
+
+@pytest.fixture
+def poison() -> Poison:
+    return Poison()
+
+
+@pytest.fixture
+def victim(poison: Poison) -> Any:
+    @activity
+    async def swallow(ctx: ActivityContext) -> str:
+        return await poison.take()
+
+    @workflow
+    async def victim(ctx: WorkflowContext) -> str:
+        return await swallow(ctx)
+
+    return victim
+
+
+async def test_an_activity_that_keeps_killing_its_worker_ends_blocked(env: Environment, poison: Poison, victim: Any):
+    handle = await env.start(victim.options(instance_id="one"))
+    deaths = await kill_whenever(env, lambda: poison.begun, "one")
+    assert 3 <= deaths <= 8
+    await env.restart()
+    await env.advance(60)
+    assert poison.begun == deaths, "it is not run again"
+    with pytest.raises(WorkflowBlocked, match=r"activity 'swallow:1' was running \d times when its worker died: \d of"):
+        await handle.result()
+
+
+async def test_resuming_gives_a_fresh_start(env: Environment, poison: Poison, victim: Any) -> None:
+    handle = await env.start(victim.options(instance_id="one"))
+    first = await kill_whenever(env, lambda: poison.begun, "one")
+    poison.begun = 0
+    await env.app.resume_workflow("one")
+    await env.settle()
+    assert await handle.status() == "running"
+    snapshot = await env.app.engine.storage.load("one")
+    assert snapshot is not None
+    assert [(a.crashes, a.suspicion) for a in snapshot.attempts] == [(0, None)]
+    assert abs(await kill_whenever(env, lambda: poison.begun, "one") - first) <= 2, "as many deaths as the first time"
+    poison.is_harmless = True
+    await env.app.resume_workflow("one")
+    await env.settle()
+    assert await handle.result() == "survived"
+
+
+async def test_the_hook_hears_of_it_with_the_reason(poison: Poison, victim: Any) -> None:
+    told: list[WorkflowBlockedInfo] = []
+
+    class Hooks(HooksBase):
+        async def on_workflow_blocked(self, info: WorkflowBlockedInfo) -> None:
+            told.append(info)
+
+    async with environment(hooks=[Hooks()]) as env:
+        await env.start(victim.options(instance_id="one"))
+        await kill_whenever(env, lambda: poison.begun, "one")
+        await env.settle()
+        (info,) = told
+        assert "swallow:1" in str(info.error)
+
+
+async def test_three_deaths_from_outside_block_nobody(env: Environment) -> None:
+    """A long activity is open at every death, as it is open nearly all the time."""
+
+    @activity
+    async def long(ctx: ActivityContext) -> None:
+        await asyncio.Event().wait()
+
+    @workflow
+    async def patient(ctx: WorkflowContext) -> None:
+        await long(ctx)
+
+    handle = await env.start(patient)
+    for _ in range(12):
+        await env.advance(20)
+        await die(env)
+        assert await handle.status() == "running"
+
+
+async def test_its_innocent_neighbours_are_not_blocked(env: Environment, poison: Poison, victim: Any) -> None:
+    """Waiting instances, and activities resting between attempts, had no part in the death of the worker."""
+
+    @activity(retry=RetryPolicy(initial=1000, maximum=1000, jitter=0))
+    async def rests(ctx: ActivityContext) -> str:
+        if ctx.attempt == 1:
+            raise ValueError
+        return "rested"
+
+    @activity
+    async def quick(ctx: ActivityContext) -> str:
+        return "quick"
+
+    @workflow
+    async def resting(ctx: WorkflowContext) -> str:
+        return await rests(ctx)
+
+    @workflow
+    async def waiting(ctx: WorkflowContext) -> None:
+        await wait_event(ctx, "go")
+
+    @workflow
+    async def busy(ctx: WorkflowContext) -> str:
+        await sleep(ctx, 5)
+        return await quick(ctx)
+
+    one, two, three = await env.start(resting), await env.start(waiting), await env.start(busy)
+    await env.start(victim.options(instance_id="bad"))
+    await kill_whenever(env, lambda: poison.begun, "bad")
+    await env.send_event("go", "test")
+    assert await two.status() == "completed"
+    assert await one.result() == "rested"
+    assert await three.result() == "quick"
+
+
+# --- the code of the workflow -----------------------------------------------------------------------------------------
+@pytest.fixture
+async def begun(env: Environment) -> Any:
+    """(workflow code calls it to kill its worker, how often it did)."""
+    storage: Any = env.app.engine.storage
+    append, commit = storage.append, storage.commit
+    struck = [0]
+
+    def strike() -> None:
+        struck[0] += 1
+        storage.append = lambda *_: False
+        storage.commit = lambda *_: None
+
+    async def bring_back() -> None:
+        storage.append, storage.commit = append, commit
+
+    return strike, struck, bring_back
+
+
+async def strike_until_blocked(env: Environment, begun: Any, instance: str) -> int:
+    """As `kill_whenever`, for code that kills: nothing it did is stored."""
+    _, struck, bring_back = begun
+    deaths, until = 0, env.clock.now() + 60 * SECOND
+    while True:
+        if struck[0] > deaths:
+            deaths += 1
+            dead = env.app.engine.worker_id
+            await env.app.crash()
+            await bring_back()
+            await env.app.start()
+            env.clock._now += BOOT // timedelta(microseconds=1)
+            engine = env.app.engine
+            await engine.storage.take_over(engine.worker_id or "", [dead or ""])
+            engine.kick()
+            await settle(env, struck, deaths)
+        elif (await env.app.get_instance(instance)).status == "blocked":
+            return deaths
+        else:
+            assert env.clock.now() < until, f"{deaths} deaths, and it is not blocked after a minute"
+            env.clock.turn_to(env.clock.now() + SECOND // 2)
+            await settle(env, struck, deaths)
+
+
+async def settle(env: Environment, struck: list[int], deaths: int) -> None:
+    """Until all is idle, or the code has killed its worker: then nothing will be idle any more."""
+    settling = asyncio.ensure_future(env.settle())
+    while not settling.done() and struck[0] == deaths:  # noqa: ASYNC110 - what is waited for belongs to others
+        await asyncio.sleep(0)
+    settling.cancel()
+    await asyncio.gather(settling, return_exceptions=True)
+
+
+Play = Callable[[Environment, Callable[[], None]], Awaitable[None]]
+
+
+async def code_kills_at_once(env: Environment, strike: Callable[[], None]) -> None:
+    @workflow
+    async def killer(ctx: WorkflowContext) -> None:
+        strike()
+        await wait_event(ctx, "never")
+
+    env.app.register(killer)
+    await env.app.start_workflow(killer.options(instance_id="bad"))
+
+
+async def code_kills_on_a_timer(env: Environment, strike: Callable[[], None]) -> None:
+    @workflow
+    async def killer(ctx: WorkflowContext) -> None:
+        await sleep(ctx, 5)
+        strike()
+        await wait_event(ctx, "never")
+
+    env.app.register(killer)
+    await env.app.start_workflow(killer.options(instance_id="bad"))
+
+
+async def code_kills_on_an_event(env: Environment, strike: Callable[[], None]) -> None:
+    @workflow
+    async def killer(ctx: WorkflowContext) -> None:
+        await wait_event(ctx, "go")
+        strike()
+        await wait_event(ctx, "never")
+
+    env.app.register(killer)
+    await env.app.start_workflow(killer.options(instance_id="bad"))
+    await env.settle()
+    await env.app.send_event("go", "test")
+
+
+@pytest.mark.parametrize("play", [code_kills_at_once, code_kills_on_a_timer, code_kills_on_an_event])
+async def test_code_that_kills_its_worker_is_set_aside(env: Environment, begun: Any, play: Play) -> None:
+    @workflow
+    async def innocent(ctx: WorkflowContext) -> str:
+        await sleep(ctx, 100)
+        return "done"
+
+    handle = await env.start(innocent)
+    await play(env, begun[0])
+    deaths = await strike_until_blocked(env, begun, "bad")
+    assert 3 <= deaths <= 9
+    error = (await env.app.get_instance("bad")).error
+    assert error["type"] == "KillsWorkers"
+    assert "the code of the workflow was running" in error["message"]
+    assert await handle.result() == "done"
+
+
+async def test_code_that_came_through_is_not_suspected_any_more(env: Environment) -> None:
+    """It costs two small commits after a death, and nothing is left of it."""
+
+    @workflow
+    async def quiet(ctx: WorkflowContext) -> str:
+        await sleep(ctx, 5)
+        await sleep(ctx, 5)
+        return "done"
+
+    handle = await env.start(quiet.options(instance_id="one"))
+    await down_for(env, timedelta(seconds=6))
+    storage = env.app.engine.storage
+    snapshot = await storage.load("one")
+    assert snapshot is not None
+    assert [a.op for a in snapshot.attempts] == [BODY], "for a moment it may be what killed the worker"
+    await env.advance(1)
+    snapshot = await storage.load("one")
+    assert snapshot is not None
+    assert snapshot.attempts == []
+    assert await handle.result() == "done"
+
+
+# --- what is not a death ----------------------------------------------------------------------------------------------
+async def suspects(env: Environment, instance: str) -> list[str]:
+    snapshot = await env.app.engine.storage.load(instance)
+    assert snapshot is not None
+    return [a.op for a in snapshot.attempts if a.crashes]
+
+
+async def test_a_worker_that_was_asked_to_stop_did_not_die(env: Environment, poison: Poison, victim: Any) -> None:
+    """SIGTERM, and SIGKILL before it was through: nothing that it ran is to blame."""
+    await env.start(victim.options(instance_id="one"))
+    engine = env.app.engine
+    engine._grace = 3600.0
+    stopping = asyncio.ensure_future(engine._stop())
+    await until(lambda: engine._refreshing)
+    await until(lambda: not engine._refreshing)  # that it is leaving is stored
+    stopping.cancel()
+    await asyncio.gather(stopping, return_exceptions=True)
+    await die(env)
+    assert poison.begun == 2
+    assert await suspects(env, "one") == []
+    assert (await env.app.engine.storage.mortality()).deaths == []
+
+
+async def test_a_worker_that_died_is_counted(env: Environment, poison: Poison, victim: Any) -> None:
+    """The same without a word."""
+    await env.start(victim.options(instance_id="one"))
+    await die(env)
+    assert poison.begun == 2
+    assert await suspects(env, "one") == ["", "swallow:1"]
+    assert len((await env.app.engine.storage.mortality()).deaths) == 1
+
+
+async def test_work_that_never_met_a_death_writes_nothing_about_it(env: Environment, poison: Poison, victim: Any):
+    poison.is_harmless = True
+    read: list[str] = []
+    storage: Any = env.app.engine.storage
+    mortality = storage.mortality
+    storage.mortality = lambda: read.append("read") or mortality()
+    commits: list[Any] = []
+    commit = storage.commit
+    storage.commit = lambda batch, answered: (commits.extend(batch.commits), commit(batch, answered))[1]
+    handle = await env.start(victim.options(instance_id="one"))
+    assert await handle.result() == "survived"
+    assert read == []
+    assert all(not c.attempts and not c.attempts_done and not c.trials for c in commits)
