@@ -274,15 +274,16 @@ class Simulation:
 
     def tallies(self) -> dict[str, Tally]:
         found: dict[str, Tally] = {}
-        rows = list(self._trials)
+        rows = [(*trial, 1) for trial in self._trials]
         for job in self.jobs:
             for record in job.attempts.values():
                 s = record.suspicion
                 if s is not None and s.tried_alone and job.done is None:
-                    rows.append((record.culprit, s.since, s.tried_alone, s.alone))
-        for name, since, tried, alone in rows if self.pooled else ():
+                    rows.append((record.culprit, s.since, s.tried_alone, s.alone, 0))
+        for name, since, tried, alone, ended in rows if self.pooled else ():
             old = found.get(name, Tally(since, 0, 0))
-            found[name] = Tally(min(since, old.since), old.tried_alone + tried, old.alone + alone)
+            sums = old.tried_alone + tried, old.alone + alone, old.ended + ended
+            found[name] = Tally(min(since, old.since), *sums)
         return found
 
     def clear(self, job: Job) -> None:

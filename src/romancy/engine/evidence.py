@@ -217,8 +217,8 @@ def judge(record: Attempt, culprit: str, fleet: Fleet) -> Finding:
 
 
 def is_killer(tally: Tally, fleet: Fleet) -> bool:
-    """Whether it is known by all its calls together that an activity kills."""
-    if tally.alone < LEAST_DEATHS:
+    """Whether it is known by all its calls together that an activity kills: most that ran alone did."""
+    if tally.alone < LEAST_DEATHS or tally.alone < tally.ended:
         return False
     deaths, lived = fleet.deaths_since(tally.since), fleet.lived_since(tally.since)
     return chance(deaths, tally.alone, tally.tried_alone / max(lived, 1)) < GUILTY

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from romancy import hooks as h
@@ -34,6 +37,16 @@ from romancy.storage.protocol import (
 _logger = logging.getLogger("romancy")
 
 
+@dataclass(slots=True, eq=False)
+class _Held:
+    """What an instance needs to go on, once it is its turn. `turn`: it has come, and whether it is alone."""
+
+    snapshot: Snapshot
+    inputs: list[Input]
+    is_storing: bool = False
+    turn: bool | None = None
+
+
 class Loader:
     """The way into memory. Everything that happens to an instance comes through `wake`."""
 
@@ -52,7 +65,7 @@ class Loader:
         self._residents, self._metrics = scheduler.residents, metrics
         self._loads: set[asyncio.Task[None]] = set()
         self._unreadable: set[str] = set()
-        self._held: dict[Resident, tuple[Snapshot, list[Input]]] = {}
+        self._held: dict[Resident, _Held] = {}
         """Instances whose code may have killed its worker, until it is their turn."""
         self._left_by_dead: set[str] = set()
         """Instances that only wait, and whose worker died: perhaps over them."""
@@ -156,44 +169,66 @@ class Loader:
     def _hold(self, resident: Resident, snapshot: Snapshot, inputs: list[Input]) -> None:
         """It is not replayed before it is its turn, and that is recorded."""
         self._residents.loading[snapshot.row.id] = inputs
-        self._held[resident] = snapshot, inputs
+        held = self._held[resident] = _Held(snapshot, inputs)
+        old = resident.attempts.get(BODY)
         if not self._scheduler.inquest.admit_body(resident, snapshot.row.created_at):
             self._held.pop(resident, None)
             self._residents.loading.pop(snapshot.row.id, None)
+        elif not held.is_storing and old is not resident.attempts[BODY]:
+            # The death is counted now: if this worker dies before it is its turn, that is no news about it.
+            self._store(resident, held, partial(self._counted, resident))
+
+    def _counted(self, resident: Resident) -> None:
+        turn = self._held[resident].turn
+        if turn is not None:
+            self.begin_body(resident, turn)
 
     def begin_body(self, resident: Resident, is_alone: bool) -> None:
         """Its turn has come: once that is recorded, its code runs."""
-        snapshot, inputs = self._held[resident]
-        run = body_run(resident.attempts[BODY], len(snapshot.history))
-        record = resident.attempts[BODY] = begun(resident.attempts[BODY], is_alone, run)
+        held = self._held[resident]
+        if held.is_storing:
+            held.turn = is_alone
+            return
+        run = body_run(resident.attempts[BODY], len(held.snapshot.history))
+        resident.attempts[BODY] = begun(resident.attempts[BODY], is_alone, run)
+        self._store(resident, held, partial(self._begin_body, resident))
+
+    def _store(self, resident: Resident, held: _Held, then: Callable[[], None]) -> None:
+        """Store the record of a body that is held. What follows has a callback of its own: it may run user code."""
+        row, records = held.snapshot.row, [resident.attempts[BODY]]
         now = self._clock.now()
-        commit = Commit(snapshot.row.id, resident.version, resident.status, now, same_status=True, attempts=[record])
+        commit = Commit(row.id, resident.version, resident.status, now, same_status=True, attempts=records)
+        held.is_storing = True
 
         def done(applied: bool, refusal: RefusedValue | None) -> None:
-            if self._held.get(resident) is None:
+            if self._held.get(resident) is not held:
                 return  # this worker was taken over, or stops
-            if applied:  # replaying runs user code: in a callback of its own
+            if applied:
                 resident.version += 1
-                asyncio.get_running_loop().call_soon(self._begin_body, resident)
+                asyncio.get_running_loop().call_soon(stored)
             else:
                 self._let_go(resident)
-                self.load(snapshot.row.id, *inputs, crashed=resident.crashed)
+                self.load(row.id, *held.inputs, crashed=resident.crashed)
+
+        def stored() -> None:
+            if self._held.get(resident) is held:
+                held.is_storing = False
+                then()
 
         self._scheduler.committer.commit(commit, done)
 
     def _begin_body(self, resident: Resident) -> None:
-        if resident not in self._held:
-            return
-        snapshot, inputs = self._held.pop(resident)
+        held = self._held.pop(resident)
+        snapshot = held.snapshot
         self._residents.loading.pop(snapshot.row.id, None)
-        self._go_on(resident, snapshot, inputs)
+        self._go_on(resident, snapshot, held.inputs)
         self._scheduler.inquest.quarantine.recorded(resident, BODY)
         if not self._residents.knows(snapshot.row.id):
             self._residents.acknowledge(snapshot.row.id)
 
     def _let_go(self, resident: Resident) -> None:
-        snapshot, _ = self._held.pop(resident)
-        self._residents.loading.pop(snapshot.row.id, None)
+        held = self._held.pop(resident)
+        self._residents.loading.pop(held.snapshot.row.id, None)
         resident.gone = True
         self._scheduler.inquest.quarantine.leave(resident)
 

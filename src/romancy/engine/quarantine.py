@@ -22,6 +22,8 @@ HOLD, BODY_HOLD = 3 * SECOND, SECOND // 2
 """For so long after a suspect began doubtful ones wait: until then it may be the one that kills."""
 LEAST_HOLD, MOST_HOLD = 3 * SECOND // 10, 3600 * SECOND
 """For so long after a doubtful one began all wait: three times as long as it used to run until a death."""
+BODIES = 5
+"""So many bodies with two deaths begin together: they are through in a moment, and a culprit has few neighbours."""
 TELLING = SECOND // 20
 """How soon to ask again where company could not be announced yet."""
 
@@ -46,6 +48,7 @@ class _Suspect:
     op: str
     is_doubtful: bool
     hold: int
+    crashes: int
     since: int = 0
     is_alone: bool = False
     is_told: bool = False
@@ -78,7 +81,7 @@ class Quarantine:
 
     def admit(self, resident: Resident, record: Attempt, *, is_doubtful: bool) -> None:
         """A suspect wants to begin, after its rest."""
-        suspect = _Suspect(resident, record.op, is_doubtful, _hold(record, is_doubtful))
+        suspect = _Suspect(resident, record.op, is_doubtful, _hold(record, is_doubtful), record.crashes)
         if record.next_due is not None and record.next_due > self._clock.now():
             self._clock.call_at(record.next_due, partial(self._enqueue, suspect))
         else:
@@ -149,10 +152,16 @@ class Quarantine:
             return True
         now = self._clock.now()
         until = max((other.holds_up(suspect) for other in company), default=now)
-        if until > now or len(self._inside) >= self._limit:
-            self._look_again(until if until > now else None)
+        if until > now:
+            self._look_again(until)
             return False
-        return self._have_told(company)
+        return not self._is_full(suspect) and self._have_told(company)
+
+    def _is_full(self, suspect: _Suspect) -> bool:
+        """Then it begins when another one leaves."""
+        if suspect.op != BODY or suspect.crashes == 1:
+            return len(self._inside) >= self._limit
+        return sum(other.op == BODY for other in self._inside.values()) >= BODIES
 
     def _have_told(self, company: list[_Suspect]) -> bool:
         """Whether it is recorded of all who are alone that they are not any more."""
@@ -164,10 +173,10 @@ class Quarantine:
             self._look_again(self._clock.now() + TELLING)
         return not lonely
 
-    def _look_again(self, at: int | None) -> None:
+    def _look_again(self, at: int) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm = None if at is None else self._clock.call_at(at, self._decide)
+        self._alarm = self._clock.call_at(at, self._decide)
 
     def _begin(self, suspect: _Suspect) -> None:
         others = [other for other in self._inside.values() if other.is_company_of(suspect)]

@@ -349,11 +349,12 @@ class Death:
 
 @dataclass(slots=True, frozen=True)
 class Tally:
-    """What is known of all suspects of one name together; see `Suspicion`."""
+    """What is known of all suspects of one name together; see `Suspicion`. `ended`: how many ended by themselves."""
 
     since: int
     tried_alone: int
     alone: int
+    ended: int = 0
 
 
 @dataclass(slots=True, frozen=True)

@@ -57,10 +57,10 @@ WHERE o.owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM romancy.workers w WHERE 
 -- name: deaths
 SELECT since, at FROM romancy.deaths ORDER BY at DESC LIMIT :most::integer
 -- name: tallies
-SELECT culprit, min(since), sum(tried_alone)::bigint, sum(alone)::bigint FROM (
-  SELECT culprit, suspected_at AS since, tried_alone, alone FROM romancy.attempts
+SELECT culprit, min(since), sum(tried_alone)::bigint, sum(alone)::bigint, sum(ended)::bigint FROM (
+  SELECT culprit, suspected_at AS since, tried_alone, alone, 0 AS ended FROM romancy.attempts
   WHERE suspected_at > :after::bigint AND tried_alone > 0
-  UNION ALL SELECT culprit, since, tried_alone, alone FROM romancy.trials WHERE at > :after) x GROUP BY culprit
+  UNION ALL SELECT culprit, since, tried_alone, alone, 1 FROM romancy.trials WHERE at > :after) x GROUP BY culprit
 -- name: forget_deaths
 WITH t AS (DELETE FROM romancy.trials WHERE at < :before::bigint)
 DELETE FROM romancy.deaths WHERE at < :before

@@ -196,9 +196,10 @@ DELETE FROM trials WHERE at < ?
 -- name: deaths
 SELECT since, at FROM deaths ORDER BY at DESC LIMIT ?
 -- name: tallies
-SELECT culprit, min(since), sum(tried_alone), sum(alone) FROM (
-  SELECT culprit, suspected_at AS since, tried_alone, alone FROM attempts WHERE suspected_at > ?1 AND tried_alone > 0
-  UNION ALL SELECT culprit, since, tried_alone, alone FROM trials WHERE at > ?1) GROUP BY culprit
+SELECT culprit, min(since), sum(tried_alone), sum(alone), sum(ended) FROM (
+  SELECT culprit, suspected_at AS since, tried_alone, alone, 0 AS ended FROM attempts
+  WHERE suspected_at > ?1 AND tried_alone > 0
+  UNION ALL SELECT culprit, since, tried_alone, alone, 1 FROM trials WHERE at > ?1) GROUP BY culprit
 -- name: insert_orphan
 INSERT INTO orphans (id, at, clean) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM instances WHERE owner = ? AND status < 9)
 -- name: delete_spent_orphans
