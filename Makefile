@@ -24,7 +24,7 @@ ifneq ($(CURDIR),$(shell cat $(STAMP) 2>/dev/null))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup demo test soak test-python check format bench bench-quick lock clean
+.PHONY: help setup demo test kills soak test-python check format bench bench-quick lock clean
 
 help: ## List the targets
 	@echo 'Usage: make <target> [ARGS="..."]'
@@ -67,6 +67,9 @@ FIND_BROWSER := command -v chromium || command -v chromium-browser || command -v
 	{ $(FIND_BROWSER); } >/dev/null 2>&1 && exit 0; \
 	[ "$$CI" != true ] || { echo 'No chromium, and CI must run the browser tests (apt-get install chromium).' >&2; exit 1; }; \
 	echo 'No chromium: the browser tests are skipped (apt-get install chromium).'
+
+kills: $(STAMP) ## Kill workers at random: no innocent may end blocked (ARGS="--kills 1000 --pills 12 --seed 7")
+	@$(BIN)/python -m tests.crash.kills $(ARGS)
 
 check: $(STAMP) ## Check format, lint, types and layers
 	@$(BIN)/ruff format --check . || { echo 'Run `make format`.' >&2; exit 1; }

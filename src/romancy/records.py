@@ -17,6 +17,8 @@ from romancy.storage.protocol import InstanceRow, StoredEvent, StoredWait
 
 T = TypeVar("T")
 WaitKind = Literal["event", "timer", "activity", "retry", "child"]
+CODE = "(code)"
+"""Stands for the workflow's own code, where a worker died over it and it is left out for a while."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def to_wait(row: StoredWait) -> Wait:
     where = {".".join(str(s) for s in path): value for path, value in narrow.where} if narrow else {}
     return Wait(
         instance_id=row.instance,
-        wait_id=row.op,
+        wait_id=row.op or CODE,
         kind=row.kind,  # type: ignore[arg-type]
         types=tuple(spec.get("types", ())),
         where=where,  # type: ignore[arg-type]

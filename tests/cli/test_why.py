@@ -18,7 +18,7 @@ from romancy import App, testing
 from romancy.cli.why import _attempt
 from romancy.core.failure import Failure
 from romancy.core.model import from_us
-from romancy.storage.protocol import Attempt
+from romancy.storage.protocol import Attempt, Suspicion
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -218,6 +218,11 @@ def change(sql: str) -> None:
             True,
             "failed once (no reason is recorded), and 1 worker died while it ran; ",
         ),
+        (
+            Attempt("", 0, 0, 10**15, crashes=3, suspicion=Suspicion(5)),
+            True,
+            "its code: 3 workers died while it ran; it is left out for a while and begins again in 1 min 40 s",
+        ),
     ],
 )
 def test_attempts_in_words(attempt: Attempt, alive: bool, said: str) -> None:
@@ -235,6 +240,15 @@ def test_blocked_says_why_and_what_to_do(romancy) -> None:
     text = romancy("why", "blocked").stdout
     assert "it was asked to stop; that happens once it is resumed" in text
     assert "romancy worker" not in text
+
+
+def test_blocked_by_evidence_says_so(romancy) -> None:
+    error = Failure("KillsWorkers", "activity 'x:1' was running 5 times").encode().hex()
+    change(f"UPDATE instances SET error = x'{error}' WHERE id = 'blocked'")
+    text = romancy("why", "blocked").stdout
+    assert "it is blocked: it is taken to kill the worker that runs it\n  activity 'x:1' was running 5 times" in text
+    assert "then `romancy resume blocked`" in text
+    assert "history" not in text
 
 
 def test_finished_ones_wait_for_nothing(romancy) -> None:

@@ -135,6 +135,20 @@ async def test_the_hook_hears_of_it_with_the_reason(poison: Poison, victim: Any)
         assert "swallow:1" in str(info.error)
 
 
+async def test_a_suspect_that_is_left_out_says_what_it_waits_for(env: Environment, poison: Poison, victim: Any) -> None:
+    await env.start(victim.options(instance_id="one"))
+    for _ in range(20):
+        waits = [wait for wait in (await env.app.get_instance("one")).waits if wait.kind == "retry"]
+        if waits:
+            break
+        await die(env)
+    [wait] = waits
+    assert wait.wait_id == "swallow:1"
+    assert wait.due_at is not None
+    assert wait.due_at > env.now
+    assert "workers died while it ran; it is left out for a while, and then begins" in (wait.error or "")
+
+
 async def test_three_deaths_from_outside_block_nobody(env: Environment) -> None:
     """A long activity is open at every death, as it is open nearly all the time."""
 

@@ -21,7 +21,7 @@ from romancy.core.model import FOREVER_US
 from romancy.storage.copying import copy
 from romancy.storage.copying.order import Order
 from romancy.storage.postgres import PostgresStorage
-from romancy.storage.protocol import CANCEL, Attempt, Misfit, Request
+from romancy.storage.protocol import CANCEL, Attempt, Misfit, Request, Suspicion, Trial
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.sqlite.looking import MAX_SHAPES
 from romancy.testing import Environment, ManualClock
@@ -294,17 +294,31 @@ async def test_everything_else_arrives_as_it_was(here: Here, place: Place) -> No
     await db.storage.announce([("placed", "other", 5)], ["other"])
     await db.start("a", "me")
     attempt = Attempt("x:1", 2, 5, 77, b"error", b"progress", 1, True)
+    suspect = Attempt("y:1", 0, 5, crashes=2, suspicion=Suspicion(6, 50, 40, 1, 30, True), culprit="y")
+    trial = Trial("y", db.now, 3, 10, 1)
+    await db.register("dead")
+    await db.storage.take_over("me", ["dead"])
     misfit = Misfit("w", "M", 1, "no \0 fit")
     await db.step(
-        "a", "me", 0, opened=[db.wait("w", "go", due=99)], attempts=[attempt], misfits=[misfit], description="a\0b"
+        "a",
+        "me",
+        0,
+        opened=[db.wait("w", "go", due=99)],
+        attempts=[attempt, suspect],
+        trials=[trial],
+        misfits=[misfit],
+        description="a\0b",
     )
+    mortality = await db.storage.mortality()
+    assert len(mortality.deaths) == len(mortality.tallies) == 1
     await db.commit(requests=[Request("a", CANCEL, b"why", db.now)])
     await db.send(id="e", subject="S", time=5, target="a", expires_at=db.now + 10)
     assert (await db.send("other", id="e")).differs
     moved = await here.there()
     snapshot = await moved.storage.load("a")
     assert snapshot is not None
-    assert snapshot.attempts == [attempt]
+    assert snapshot.attempts == [attempt, suspect]
+    assert await moved.storage.mortality() == mortality
     assert snapshot.waits == {"w": 99}
     assert [(kind, payload) for _, kind, payload in snapshot.requests] == [(CANCEL, b"why")]
     assert snapshot.deliveries == [1]

@@ -10,7 +10,7 @@ import pytest
 
 from romancy.core.clock import SystemClock
 from romancy.storage.postgres import owning
-from romancy.storage.protocol import CANCEL, Commit, Request
+from romancy.storage.protocol import CANCEL, Commit, Request, TransientError
 from tests.postgres.conftest import Place
 from tests.storage.conftest import Database
 
@@ -151,6 +151,26 @@ async def test_a_paused_worker_is_taken_over_without_blame(place: Place, caplog:
     assert await heir.storage.take_over("heir") == []
     assert caplog.messages == ["worker paused is gone; its 1 instance can be taken over now"]
     assert not (await heir.claim("heir"))["a"].crashed
+
+
+async def test_a_worker_that_may_have_been_cut_off_with_us_is_taken_over_without_blame(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database was away for longer than a lease: nobody could renew it, and sessions were cut."""
+    monkeypatch.setattr(owning, "_MISSING", 0.0)
+    monkeypatch.setattr(owning, "_LOCKS_EVERY", 0.0)
+    other, heir = await place.worker("other"), await place.worker("heir")
+    await other.start("a", "other")
+    place.clock.turn_to(place.clock.now() + 10**9)
+    connections: Any = heir.storage._connections  # type: ignore[attr-defined]
+    assert isinstance(connections.explain(ConnectionResetError("the server is away")), TransientError)
+    await heir.storage.renew("heir", 10**7)
+    await other.storage.close()
+    async with asyncio.timeout(5):
+        while await heir.storage.take_over("heir") == []:  # noqa: ASYNC110 - the server notices when it does
+            await asyncio.sleep(0.02)
+    assert not (await heir.claim("heir"))["a"].crashed
+    assert (await heir.storage.mortality()).deaths == []
 
 
 async def test_leases_go_by_the_clock_of_the_database(place: Place) -> None:

@@ -16,10 +16,11 @@ from romancy.cli.where import Where, place_options
 from romancy.cli.words import clean, error_line, one_line, place, plural, relative, wanted, when
 from romancy.core.failure import Failure
 from romancy.core.model import FINAL, from_us, to_us
+from romancy.errors import KillsWorkers
 from romancy.nearness import Reason
 from romancy.records import HistoryEntry, Instance, Wait
 from romancy.running import runner_of
-from romancy.storage.protocol import Attempt
+from romancy.storage.protocol import BODY, Attempt
 
 
 @click.command()
@@ -99,6 +100,13 @@ def _how(standing: Standing, now: datetime) -> list[str]:
     if instance.status in FINAL:
         ended = f"it waits for nothing: it {_ENDED[instance.status]} {when(instance.finished_at, now)}"
         return [ended.rstrip(), *_failure(instance)]
+    if instance.status == "blocked" and instance.error and instance.error["type"] == KillsWorkers.__name__:
+        return [
+            "it is blocked: it is taken to kill the worker that runs it",
+            *(f"  {clean(line)}" for line in _message(instance.error).split("\n")),
+            "find out what it does to the process (memory, native code, os._exit), "
+            f"then `romancy resume {id}` (or `romancy cancel {id}`)",
+        ]
     if instance.status == "blocked":
         return [
             "it is blocked: it does nothing until you fix what is wrong and resume it",
@@ -158,14 +166,17 @@ def _attempt(attempt: Attempt, alive: bool, now: datetime) -> str:
         died = f"{plural(attempt.crashes, 'worker')} died while it ran"
         failed = f"{failed}, and {died}" if failed else died
     due = None if attempt.next_due is None else from_us(attempt.next_due)
-    if due is not None and due > now:
+    if due is not None and due > now and attempt.suspicion is not None:
+        next_one = f"it is left out for a while and begins again {relative(due, now)}"
+    elif due is not None and due > now:
         next_one = f"attempt {attempt.n + 1} is due {relative(due, now)}"
     elif alive:
         next_one = f"attempt {attempt.n + 1} is under way, or about to begin"
     else:
         next_one = f"attempt {attempt.n + 1} begins when a worker runs it"
     reached = "" if attempt.progress is None else f"its last progress: {one_line(attempt.progress.decode(), 300)}"
-    return f"activity {clean(attempt.op)}: {'; '.join(filter(None, (failed, reached, next_one)))}"
+    what = f"activity {clean(attempt.op)}" if attempt.op != BODY else "its code"
+    return f"{what}: {'; '.join(filter(None, (failed, reached, next_one)))}"
 
 
 def _said(attempt: Attempt) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from romancy.records import Wait
+from romancy.records import CODE, Wait
 
 _UNITS = ((60, 1, "s"), (3600, 60, "min"), (172_800, 3600, "h"), (63_072_000, 86_400, "d"))
 _YEAR = 31_536_000
@@ -80,6 +80,8 @@ def place(location: str) -> str:
 def wanted(wait: Wait) -> str:
     """What a wait is for, with what narrows it: `paid, refused where order.id = 7`."""
     if wait.kind == "retry":
+        if wait.wait_id == CODE:
+            return one_line(wait.error or "its code", 300)
         return one_line(f"next attempt after {wait.error}" if wait.error else "next attempt", 300)
     parts = [", ".join(wait.types)]
     parts += [f"where {path} = {json.dumps(want, default=str)}" for path, want in wait.where.items()]

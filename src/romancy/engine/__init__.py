@@ -20,7 +20,9 @@ means somebody else wrote to the instance: it is dropped from memory and read ag
     laggards.py     items that take too long even alone
     delivery.py     events on their way in, and whom their data fits
     activities.py   attempts in tasks and threads, retries, timeouts
-    suspects.py     activities that were running when their worker died
+    inquest.py      after the death of a worker: what was running there, and what becomes of it
+    evidence.py     who killed the worker: a verdict by numbers; pure
+    quarantine.py   which suspects may begin now
     timers.py       the heap of what falls due
     balancing.py    a fair share for every worker
     outage.py       one trouble with the database, told once

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import accumulate
 
+from romancy.core.failure import Failure
 from romancy.core.model import SECOND
 from romancy.storage.protocol import Attempt, Death, Suspicion, Tally
 
@@ -81,8 +82,14 @@ def rested(record: Attempt, finding: Finding, now: int) -> Attempt:
     """The record of a suspect after a death: it may be left out for a while."""
     known = suspicion_of(record)
     if finding.verdict is Verdict.DOUBTFUL:
-        return _with(record, known, record.crashes, due=now + RESTS[min(known.alone, len(RESTS) - 1)])
-    return _with(record, known, record.crashes, due=now + PAUSE) if finding.is_unclear else record
+        rest, then = RESTS[min(known.alone, len(RESTS) - 1)], "begins while no other suspect does"
+    elif finding.is_unclear:
+        rest, then = PAUSE, "begins again"
+    else:
+        return record
+    times = "a worker" if record.crashes < 2 else f"{record.crashes} workers"
+    said = Failure("WorkerDied", f"{times} died while it ran; it is left out for a while, and then {then}")
+    return _with(replace(record, error=record.error or said.encode()), known, record.crashes, due=now + rest)
 
 
 def suspicion_of(record: Attempt) -> Suspicion:
