@@ -32,9 +32,10 @@ SMALL = {
     "requests",
     "unlooked",
     "undispatched",
+    "sessions",
     "pg_database",
 }
-"""Hints, requests and the like: handled and deleted at once, so reading them all is right."""
+"""Hints, requests and the like: handled and deleted at once, or bounded, so reading them all is right."""
 PARTS = {"free", "now", "time", "claimable", "readers"}
 """Of other statements."""
 LISTS = {"instances", "waits", "listed_events", "search", "search_bound", "shown_events"}

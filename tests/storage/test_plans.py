@@ -15,7 +15,8 @@ from romancy.storage.sqlite.connection import connect, migrate
 SQL = blocks("sqlite.sql")
 ROWS = 2_000
 SMALL = {"workers", "orphans", "owners", "shapes", "triggers", "schema_info", "json_each", "deliveries", "requests"}
-"""Hints, requests and the like: handled and deleted at once, so reading them all is right."""
+SMALL |= {"sessions"}
+"""Hints, requests and the like: handled and deleted at once, or bounded, so reading them all is right."""
 DRIVEN_BY = {
     "free_with_mail": "deliveries",
     "free_with_request": "requests",

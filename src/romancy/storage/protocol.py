@@ -17,6 +17,7 @@ from romancy.errors import StorageError
 
 if TYPE_CHECKING:
     from romancy.storage.catalog import Catalog
+    from romancy.storage.sessions import SessionStore
 
 STATUS_CODES: Mapping[Status, int] = {
     "running": 1,
@@ -491,6 +492,11 @@ class Storage(Protocol):
     @property
     def catalog(self) -> Catalog:
         """What people look at."""
+        ...
+
+    @property
+    def sessions(self) -> SessionStore:
+        """Who is logged in to the viewer."""
         ...
 
     async def open(self) -> None: ...

@@ -41,7 +41,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "triggers": ("type", "workflow", "timeout"),
     "orphans": ("id", "at", "clean"),
 }
-"""The tables with their columns there. Workers don't move: they are gone by then, and what they owned is free."""
+"""The tables with their columns there. Workers don't move: they are gone by then, and what they owned is free.
+
+Neither do sessions: visitors log in again.
+"""
 
 
 @dataclass(frozen=True, slots=True)

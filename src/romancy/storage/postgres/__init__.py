@@ -17,6 +17,7 @@ from romancy.storage.postgres.listening import Announcer, Listener, channel_of
 from romancy.storage.postgres.migrating import migrate
 from romancy.storage.postgres.owning import Owning
 from romancy.storage.postgres.reading import Loads, Reading
+from romancy.storage.postgres.sessions import PostgresSessions
 from romancy.storage.postgres.statements import Statements
 from romancy.storage.postgres.writing import BatchWriter
 from romancy.storage.protocol import (
@@ -81,6 +82,7 @@ class PostgresStorage:
         self._owning = Owning(self._connections, self._listener, self._clock)
         self._reading = Reading(self._connections)
         self.catalog = PostgresCatalog(self._connections)
+        self.sessions = PostgresSessions(self._connections)
         self._loads = Loads(self._connections)
         self._workflows: Collection[str] = ()
         self._swept = float("-inf")

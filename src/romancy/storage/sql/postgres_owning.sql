@@ -294,3 +294,13 @@ SELECT x.seq, c.instance, c.op FROM unnest(:seqs::bigint[]) AS x(seq) CROSS JOIN
 -- name: notify
 SELECT set_config('synchronous_commit', 'off', true), pg_notify(x.channel, :sender::text)
 FROM unnest(:channels::text[]) AS x(channel)
+
+-- The viewer's sessions. One more makes room: those whose time is over go, and the oldest of too many.
+-- name: insert_session
+WITH gone AS (DELETE FROM romancy.sessions WHERE until <= :now::bigint
+    OR key IN (SELECT key FROM romancy.sessions ORDER BY until DESC, key OFFSET :most::integer - 1))
+INSERT INTO romancy.sessions (key, proof, until) VALUES (:key::bytea, :proof::bytea, :until::bigint)
+-- name: session
+SELECT proof, until FROM romancy.sessions WHERE key = :key::bytea
+-- name: delete_session
+DELETE FROM romancy.sessions WHERE key = :key::bytea

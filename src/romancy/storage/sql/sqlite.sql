@@ -360,3 +360,13 @@ SELECT count(*) FROM (SELECT 1 FROM instances INDEXED BY instances_created WHERE
 SELECT count(*) FROM (SELECT 1 FROM instances INDEXED BY instances_finished WHERE finished_at > ? LIMIT ?)
 -- name: count_accepted
 SELECT count(*) FROM (SELECT 1 FROM events INDEXED BY events_accepted WHERE accepted_at > ? LIMIT ?)
+
+-- The viewer's sessions. One more makes room: those whose time is over go, and the oldest of too many.
+-- name: delete_old_sessions
+DELETE FROM sessions WHERE until <= ? OR key NOT IN (SELECT key FROM sessions ORDER BY until DESC, key LIMIT ?)
+-- name: insert_session
+INSERT INTO sessions (key, proof, until) VALUES (?, ?, ?)
+-- name: session
+SELECT proof, until FROM sessions WHERE key = ?
+-- name: delete_session
+DELETE FROM sessions WHERE key = ?

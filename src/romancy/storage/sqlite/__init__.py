@@ -36,6 +36,7 @@ from romancy.storage.sqlite.connection import connect, lock_folder, migrate
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.looking import SQL
 from romancy.storage.sqlite.near import NearReader
+from romancy.storage.sqlite.sessions import SQLiteSessions
 from romancy.storage.sqlite.threads import ConnectionThread
 from romancy.storage.sqlite.writing import BatchWriter, append_statement
 
@@ -69,6 +70,7 @@ class SQLiteStorage:
         self._looker: ConnectionThread | None = None
         self._opening = asyncio.Lock()
         self.catalog = SQLiteCatalog(self._look)
+        self.sessions = SQLiteSessions(self._write, self._read_now)
 
     def __repr__(self) -> str:
         return f"<SQLiteStorage {self.path!r}>"

@@ -9,7 +9,7 @@ from pathlib import Path
 from romancy.errors import StorageError
 from romancy.storage import sql
 
-LIBRARY_VERSION = 3
+LIBRARY_VERSION = 4
 """The newest schema this library knows."""
 
 
