@@ -11,17 +11,16 @@ from datetime import datetime
 from typing import Any, Protocol, Self
 
 from romancy.core.instance import Instance, current
+from romancy.core.logs import logger
 from romancy.core.model import Attribute, Event, from_us
 from romancy.core.outgoing import make_event
-
-_logger = logging.getLogger("romancy")
 
 
 class _Logger(logging.LoggerAdapter[logging.Logger]):
     """Stamps every record with the instance, and is silent while history is being replayed."""
 
     def __init__(self, instance_id: str, workflow: str, silent: Callable[[], bool]) -> None:
-        super().__init__(_logger, {"instance_id": instance_id, "workflow": workflow})
+        super().__init__(logger, {"instance_id": instance_id, "workflow": workflow})
         self._silent = silent
 
     def isEnabledFor(self, level: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from romancy.core.visible import printable
 from romancy.errors import (
     AccessDenied,
     InstanceNotFound,
@@ -33,7 +34,7 @@ def as_line(error: Exception) -> tuple[str, int]:
     if isinstance(error, click.Abort):
         return "interrupted", 130
     text, code = _explain(error)
-    return " ".join(text.split()), code
+    return printable(" ".join(text.split())), code
 
 
 def _explain(error: Exception) -> tuple[str, int]:

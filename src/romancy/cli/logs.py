@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import logging
 
+from romancy.core.visible import visible
+
 
 class LogFormatter(logging.Formatter):
-    """One line a record; those that concern an instance name it: `[order order-1] attempt 1 failed`."""
+    """One line a record; those that concern an instance name it: `[order order-1] attempt 1 failed`.
+
+    Further lines of a message are indented: only what begins with a time is a record.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(about)s%(message)s")
@@ -15,7 +20,7 @@ class LogFormatter(logging.Formatter):
         known = [getattr(record, name, None) for name in ("workflow", "instance_id")]
         about = " ".join(str(part) for part in known if part)
         record.about = f"[{about}] " if about else ""
-        return super().formatMessage(record)
+        return "\n    ".join(map(visible, super().formatMessage(record).split("\n")))
 
 
 def log_to_stderr(level: int) -> None:

@@ -35,6 +35,9 @@ _LEAST, _GAP = 16, 2
 _WIDE = 100
 _WHEN = re.compile(r"(.*\d)[+-]\d\d:\d\d(?:\.\d+)? \((.+)\)$")
 
+_UNPRINTABLE = re.compile(r"[^\x00-\x7e\u00a1-\U0010ffff]|[\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+"""What JSON may hold as it is and a terminal should not get."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -140,7 +143,8 @@ def note(text: str) -> None:
 
 def print_json(answer: Any) -> None:
     """One JSON document, times as ISO 8601 in UTC."""
-    click.echo(json.dumps(answer, indent=2, ensure_ascii=False, default=_plain))
+    text = json.dumps(answer, indent=2, ensure_ascii=False, default=_plain)
+    click.echo(_UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
 def _plain(given: object) -> Any:

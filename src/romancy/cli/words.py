@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from romancy.core.visible import printable
 from romancy.records import CODE, Wait
 
 _UNITS = ((60, 1, "s"), (3600, 60, "min"), (172_800, 3600, "h"), (63_072_000, 86_400, "d"))
@@ -49,8 +50,8 @@ def when(moment: datetime | None, now: datetime) -> str:
 
 
 def clean(text: str) -> str:
-    """Text that can't move the cursor or change colours: whatever is not printable is written as an escape."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    """Text that can't move the cursor, change colours or turn around: whatever is not printable is an escape."""
+    return printable(text)
 
 
 def one_line(text: str, limit: int) -> str:

@@ -9,6 +9,7 @@ import traceback
 
 from romancy.core.clock import stopwatch
 from romancy.core.instance import Instance
+from romancy.core.logs import Lines
 
 _logger = logging.getLogger("romancy")
 LIMIT = 1.0
@@ -56,6 +57,6 @@ class Watchdog:
                 instance.definition.name,
                 instance.id,
                 stopwatch() - since,
-                where,
+                Lines(where),
                 extra={"instance_id": instance.id, "workflow": instance.definition.name},
             )

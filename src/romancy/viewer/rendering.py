@@ -10,8 +10,10 @@ from typing import Any, cast
 from urllib.parse import parse_qs
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from pydantic import BaseModel
 
+from romancy.core.visible import visible
 from romancy.http.answers import Answer, Header, Refusal
 from romancy.http.routes import Request
 from romancy.viewer import words
@@ -41,15 +43,27 @@ def environment() -> Environment:
         loader=PackageLoader("romancy.viewer"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     tools = (
         "span lasting stamp absolute pretty brief middle cut error_line narrowing waited_for attempt_words place count"
     )
+    made.filters["exact"] = _exact
     made.filters.update({name: getattr(words, name) for name in (*tools.split(), "url_part")})
     cast("dict[str, Any]", made.globals).update(STATUS_WORDS=words.STATUS_WORDS, version=version())
     return made
+
+
+def _shown(value: Any) -> Any:
+    """Every value of a page: characters that hide or turn the text around are written as escapes."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _exact(value: str) -> Markup:
+    """What a form sends back, or a script asks for, just as it is."""
+    return escape(value)
 
 
 def root_of(request: Request) -> str:

@@ -35,6 +35,10 @@ export async function page(url) {
   }
 }
 
+// Characters that hide, or turn the text around, as escapes; pages that come from the server have them so already.
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+const visible = (text) => text.replace(UNSEEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
 export function logIn() {
   const here = location.pathname.slice(root.length) + location.search;
   location.assign(`${root}/viewer/login?next=${part(here)}`);
@@ -43,12 +47,12 @@ export function logIn() {
 export function toast(text) {
   const made = document.createElement("div");
   made.className = "toast";
-  made.textContent = text;
+  made.textContent = visible(text);
   document.getElementById("toasts").append(made);
   setTimeout(() => made.remove(), 6000);
 }
 
 export function show(element, text) {
-  element.textContent = text;
+  element.textContent = visible(text);
   element.hidden = !text;
 }

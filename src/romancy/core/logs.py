@@ -1,0 +1,63 @@
+"""Our logger. What strangers wrote, such as the text of an error, can't look like a line of the log.
+
+Under whatever handlers and formatters: texts that are arguments of a message are written on one line, and a traceback,
+which ends with the text of its error, is indented.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Mapping
+from typing import Any, cast
+
+from romancy.core.visible import printable, visible
+
+
+class Lines(str):
+    """Several lines of our own making, to be logged as they are."""
+
+    __slots__ = ()
+
+
+class _OneLine:
+    """Somebody's text on one line; its `repr` is that of the text."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self, given: object) -> None:
+        self._given = given
+
+    def __str__(self) -> str:
+        return printable(str(self._given))
+
+    def __repr__(self) -> str:
+        return repr(self._given)
+
+
+class _Unforged(logging.Filter):
+    """Sees every record of ours before any handler does."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(map(_checked, record.args))
+        elif isinstance(record.args, Mapping):
+            record.args = {name: _checked(value) for name, value in record.args.items()}
+        if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
+            record.exc_text = indented("".join(traceback.format_exception(*record.exc_info)))
+        return True
+
+
+def _checked(given: Any) -> Any:
+    if isinstance(given, Lines) or not isinstance(given, str | BaseException):
+        return given
+    return given if str(given).isprintable() else _OneLine(cast(object, given))
+
+
+def indented(text: str) -> str:
+    """Lines that begin no record."""
+    return "\n".join(f"  {visible(line)}" for line in text.rstrip("\n").split("\n"))
+
+
+logger = logging.getLogger("romancy")
+logger.addFilter(_Unforged())
