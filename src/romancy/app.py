@@ -31,7 +31,7 @@ from romancy.engine.timers import WINDOW
 from romancy.errors import AppNotRunning, InstanceExists, InstanceNotFound, InvalidInput, RomancyError
 from romancy.handle import WorkflowHandle
 from romancy.hooks import HooksBase
-from romancy.options import HTTPOptions, read_tokens
+from romancy.options import HTTPOptions, check_public_url, choose_tokens
 from romancy.records import (
     EventRecord,
     HistoryEntry,
@@ -76,6 +76,8 @@ class App:
 
     It is an ASGI application too: `romancy serve shop:app`, or any ASGI server. `tokens` say who may use that
     (`"SECRET"`, `"events:SECRET"`; default: the environment's ROMANCY_TOKENS), `http` sets its limits.
+    Without tokens it answers requests from this machine only. `public_url` is its address as people see it, where that
+    is a proxy's.
     """
 
     def __init__(
@@ -95,14 +97,16 @@ class App:
         max_resident: int = 10_000,
         grace: Duration = timedelta(seconds=10),
         http: HTTPOptions | None = None,
+        public_url: str | None = None,
         schema: str | None = None,
         notify_url: str | None = None,
     ) -> None:
         if max_activities < 1 or max_resident < 1:
             raise ValueError("max_activities and max_resident must be at least 1")
         self.database = os.fspath(database or os.environ.get("ROMANCY_DATABASE") or "romancy.db")
-        self.tokens = read_tokens(tokens or os.environ.get("ROMANCY_TOKENS", "").split())
+        self.tokens = choose_tokens(tokens)
         self.http = http or HTTPOptions()
+        self.public_url = check_public_url(public_url)
         self._face: Callable[[Any, Any, Any], Awaitable[None]] | None = None
         self._registry = Registry()
         self._hooks = (hooks,) if isinstance(hooks, HooksBase) else tuple(hooks)

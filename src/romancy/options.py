@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 from romancy.core.model import SECOND, Duration, duration_us
 
@@ -59,6 +61,8 @@ class HTTPOptions:
     """Requests a minute that are promised to webhook senders; None: as many as they like."""
     allowed_hosts: Sequence[str] = ()
     """Host names, besides this machine's own, an app without tokens answers to on a loopback address; "*": all."""
+    open: bool = False
+    """Answer everybody although there are no tokens; else an app without tokens answers this machine only."""
 
     def __post_init__(self) -> None:
         if self.accepted_status not in _ACCEPTED:
@@ -71,6 +75,8 @@ class HTTPOptions:
         for name in ("header_timeout", "body_timeout", "database_timeout"):
             if duration_us(getattr(self, name), name) == 0:
                 raise ValueError(f"{name} must be more than nothing")
+        if not isinstance(self.open, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - "no" would be true
+            raise ValueError(f"open is True or False, not {self.open!r}")
         for name in ("allowed_origins", "allowed_hosts"):
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} is a list of names, not {getattr(self, name)!r}")
@@ -86,6 +92,20 @@ def seconds(duration: Duration) -> float:
     return duration_us(duration) / SECOND
 
 
+def check_public_url(url: str | None) -> str | None:
+    """The address people use, without a slash at its end."""
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        is_plain = parts.port != 0 and not (parts.username or parts.password or parts.query or parts.fragment)
+    except (ValueError, AttributeError):
+        raise ValueError(f"public_url is a URL such as https://shop.example, not {url!r}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain or not url.isascii():
+        raise ValueError(f"public_url is http(s)://HOST, with a port or path if need be, not {url!r}")
+    return url.rstrip("/")
+
+
 @dataclass(frozen=True)
 class Token:
     """A secret somebody may present, and what it allows. Only its digest is kept."""
@@ -94,6 +114,19 @@ class Token:
     digest: bytes = field(repr=False)
     is_short: bool = False
     """It may be guessed."""
+
+
+def choose_tokens(given: Sequence[str]) -> tuple[Token, ...]:
+    """The tokens an App was given, else those of the environment: ROMANCY_TOKENS, separated by spaces."""
+    found = os.environ.get("ROMANCY_TOKENS")
+    if given or isinstance(given, str) or found is None:
+        return read_tokens(given)
+    if not found.strip():
+        raise ValueError(
+            "ROMANCY_TOKENS is set but holds no token, which would leave the app without any: give it tokens "
+            "separated by spaces, or unset it"
+        )
+    return read_tokens(found.split())
 
 
 def read_tokens(entries: Iterable[str]) -> tuple[Token, ...]:

@@ -54,7 +54,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(step.status, step.body.encode(), step.headers)
             return
         if step != RESET:
-            answer = httpx.request(self.command, self.server.upstream + self.path, content=body, headers=headers)
+            url = self.server.upstream + self.path
+            # Nothing here speaks TLS; reading the certificates of all the world for each request would take long.
+            answer = httpx.request(self.command, url, content=body, headers=headers, verify=False)
             if step is None:
                 self._answer(answer.status_code, answer.content, dict(answer.headers))
                 return

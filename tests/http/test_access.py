@@ -79,7 +79,7 @@ def test_a_token_in_the_url_delivers_events_and_nothing_else(guarded: Live) -> N
     token = {"access_token": "deliver"}
     answer = ask(guarded, "POST", "/", None, params=token)
     assert answer.status_code == 202
-    assert answer.headers["cache-control"] == "private"
+    assert answer.headers["cache-control"] == "private, no-store"
     assert ask(guarded, "OPTIONS", "/", None, params=token).status_code == 200
     assert_error(ask(guarded, "POST", "/", None, params={"access_token": "wrong"}), 401)
     assert_error(ask(guarded, "POST", "/", None, params={"access_token": "look"}), 403)
@@ -89,7 +89,7 @@ def test_a_token_in_the_url_delivers_events_and_nothing_else(guarded: Live) -> N
     for method, path, _ in GUARDED:
         if path != "/":
             assert_error(ask(guarded, method, path, None, params={"access_token": "all"}), 401)
-    assert "cache-control" not in ask(guarded, "POST", "/", "deliver").headers
+    assert ask(guarded, "POST", "/", "deliver").headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize("tokens", [(), ("secret",)])

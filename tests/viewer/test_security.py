@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.http.conftest import CE, Live
+from tests.http.flaky import proxy
 from tests.viewer.conftest import shot, visiting
 
 EVIL = """<script>alert(1)</script>"><img src=x onerror=alert(2)>'`{{7*7}}</pre></textarea></title>"""
@@ -235,6 +236,27 @@ def test_a_page_of_another_site_can_not_frame_or_read(serve: Callable[..., Live]
         )
         assert found == "refused"
         look.complaints.clear()  # type: ignore[attr-defined] - the browser says what it refused
+
+
+def test_behind_a_proxy_that_changes_the_host(serve: Callable[..., Live], browser: Browser) -> None:
+    """A real browser at a proxy that asks us by another name: refused with words, fine with the public URL."""
+    with proxy("") as between:
+        for public_url in (None, between.url):
+            live = serve(tokens=["secret-token"], public_url=public_url)
+            between.upstream = live.url
+            for look in visiting(browser, live):
+                look.goto(f"{between.url}/viewer/waiting")
+                look.get_by_label("Token").fill("secret-token")
+                look.get_by_role("button", name="Log in").click()
+                if public_url is None:
+                    expect(look.locator("main")).to_contain_text("a proxy in between changes the Host")
+                    expect(look.locator("main")).to_contain_text("public_url")
+                    shot(look, "proxy-host")
+                    look.complaints.clear()  # type: ignore[attr-defined] - the browser notes the 403
+                else:
+                    expect(look).to_have_url(f"{between.url}/viewer/waiting")
+                    expect(look.locator("h1")).to_have_text("Waiting")
+                    look.complaints.clear()  # type: ignore[attr-defined] - no stream gets through that proxy
 
 
 def _part(text: str) -> str:

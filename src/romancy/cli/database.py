@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -59,7 +59,7 @@ def schema_of(database: str, schema: str | None) -> str | None:
 def settle(own: App | None, database: str, schema: str | None) -> App:
     """The user's app, on another database or schema if one was given, else a plain one."""
     if own is None:
-        return App(database, schema=schema_of(database, schema))
+        return _app(database, schema=schema_of(database, schema))
     source = click.get_current_context().get_parameter_source
     if source("database") is not ParameterSource.DEFAULT:
         own.database = database
@@ -70,9 +70,16 @@ def settle(own: App | None, database: str, schema: str | None) -> App:
 
 def app_to_look(database: str, schema: str | None) -> App:
     """To look, send and ask: where there is nothing yet, nothing is made."""
-    app = App(database, schema=schema, worker=False)
+    app = _app(database, schema=schema, worker=False)
     app.creates = False
     return app
+
+
+def _app(database: str, **options: Any) -> App:
+    try:
+        return App(database, **options)
+    except ValueError as error:  # what the environment says of tokens
+        raise Refused(str(error)) from None
 
 
 def on(app: App, work: Callable[[App], Awaitable[T]]) -> T:

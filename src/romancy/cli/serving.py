@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Collection
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -53,6 +54,8 @@ def serve(
     log_to_stderr(logging.INFO)
     app = _load(target, database, schema)
     check_guarded(app, host, insecure)
+    if insecure:
+        open_to_all(app)
     if grace is not None:
         app.grace = grace
     run_server(app, host, port)
@@ -74,12 +77,17 @@ def _load(target: str, database: str, schema: str | None) -> App:
 
 def check_guarded(app: App, host: str, insecure: bool, *, shows: bool = False) -> None:
     """Beyond this machine an app without tokens is open to everybody: that has to be said."""
-    if not app.tokens and not insecure and not _is_loopback(host):
+    if not app.tokens and not (insecure or app.http.open) and not _is_loopback(host):
         could = "look at" if shows else "act on"
         raise Refused(
             f"without tokens anybody who reaches {host} could {could} the workflows; give the App tokens=[...] or set "
             "ROMANCY_TOKENS, or say --insecure"
         )
+
+
+def open_to_all(app: App) -> None:
+    """Without tokens an app answers this machine only, whatever it listens on."""
+    app.http = replace(app.http, open=True)
 
 
 _SERVES = "serves {url} ({who}) on {place} with {known}"
@@ -101,7 +109,8 @@ def run_server(app: App, host: str, port: int, allows: Collection[str] = SCOPES,
 def _announce(app: App, bound: socket.socket, said: str) -> None:
     host, port = bound.getsockname()[:2]
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    who = "with a token" if app.tokens else "without tokens" if not _is_loopback(host) else "from this machine only"
+    is_open = app.http.open and not _is_loopback(host)
+    who = "with a token" if app.tokens else "without tokens" if is_open else "from this machine only"
     database = shown(app.database, app.schema) if "://" in app.database else Path(app.database).name
     known = ", ".join(app.workflows) or "no workflows"
     logging.getLogger("romancy").info("romancy %s", said.format(url=where, who=who, place=database, known=known))

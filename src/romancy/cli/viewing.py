@@ -24,7 +24,7 @@ from romancy.cli.database import app_to_look, check_exists, database_options, on
 from romancy.cli.loading import load, module_option, register
 from romancy.cli.logs import log_to_stderr
 from romancy.cli.screen import json_option, print_json
-from romancy.cli.serving import check_guarded, run_server
+from romancy.cli.serving import check_guarded, open_to_all, run_server
 from romancy.cli.words import clean, one_line, relative, wanted
 from romancy.core.model import Status
 from romancy.options import SCOPES
@@ -82,6 +82,8 @@ def viewer(
     for name in modules:
         register(app, load(name))
     check_guarded(app, host, insecure, shows=not allow_actions)
+    if insecure:
+        open_to_all(app)
     run_server(app, host, port, SCOPES if allow_actions else ("read",), "shows {place} at {url}/viewer/ ({who})")
 
 

@@ -6,7 +6,9 @@ way in: `ingress` reads the body (`body`, within limits), has `cloudevents` make
 `intake`, which waits, within limits, until the engine has stored them. Only then does `answers` say 202.
 
     asgi.py      the door: lifespan; every request in, every answer out
-    access.py    tokens and scopes; web pages that try to reach an app without tokens
+    access.py    tokens and scopes; who is let in without tokens
+    peers.py     where a request comes from: this machine, a proxy, whose web page
+    sessions.py  the viewer's visitors who are logged in
     body.py      a request's headers and body, within limits
     framing.py   where a request ends: what is ambiguous about that is refused
     cloudevents/ bytes to events
@@ -22,6 +24,7 @@ way in: `ingress` reads the body (`body`, within limits), has `cloudevents` make
     stream.py    `GET /api/stream`, what changes as it changes
     health.py    the routes for whoever watches the process
     schemas.py   what goes in and out of routes
+    constraints.py  what is asked of texts and events, as JSON Schema
     showing.py   the app's records as they go out
     openapi.py   the routes described
     server.py    the server behind `romancy serve`

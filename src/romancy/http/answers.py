@@ -31,6 +31,8 @@ Header: TypeAlias = tuple[bytes, bytes]
 
 _logger = logging.getLogger("romancy")
 JSON_TYPE: Header = (b"content-type", b"application/json")
+_GUARDS: Sequence[Header] = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+"""On every answer that does not say otherwise: browsers neither guess what it is nor keep it."""
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _LONGEST = 2000
 """Characters of an error's text: it may quote what was sent."""
@@ -138,15 +140,20 @@ async def send_answer(send: Send, answer: Answer, *, without_body: bool = False)
     if answer.parts is not None and not without_body:
         await _send_parts(send, answer, answer.parts)
         return
-    headers, body = list(answer.headers), answer.body
+    headers, body = _guarded(answer.headers), answer.body
     if answer.status != 204:
         headers.append((b"content-length", b"%d" % len(body or b"")))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if without_body or body is None else body})
 
 
+def _guarded(headers: Sequence[Header]) -> list[Header]:
+    names = {name for name, _ in headers}
+    return [*headers, *(guard for guard in _GUARDS if guard[0] not in names)]
+
+
 async def _send_parts(send: Send, answer: Answer, parts: AsyncGenerator[bytes]) -> None:
-    await send({"type": "http.response.start", "status": answer.status, "headers": list(answer.headers)})
+    await send({"type": "http.response.start", "status": answer.status, "headers": _guarded(answer.headers)})
     try:
         async for part in parts:
             if part:

@@ -6,13 +6,14 @@ import asyncio
 import logging
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from romancy.app import App
 from romancy.errors import AppNotRunning
 from romancy.http import control, health, metrics, webhook
-from romancy.http.access import Access, take_from_url
+from romancy.http.access import Access, bearer_of, take_from_url
 from romancy.http.answers import (
     Answer,
     ClientGone,
@@ -25,7 +26,7 @@ from romancy.http.answers import (
     json_answer,
     send_answer,
 )
-from romancy.http.body import read_body, read_head, read_model, read_query
+from romancy.http.body import Head, read_body, read_head, read_model, read_query
 from romancy.http.framing import fault_of
 from romancy.http.guessing import Guesses
 from romancy.http.ingress import Ingress
@@ -34,6 +35,7 @@ from romancy.http.openapi import describe
 from romancy.http.quotas import Quotas
 from romancy.http.routes import Request, Route, Router, for_people, path_of
 from romancy.http.schemas import Described
+from romancy.http.sessions import Sessions
 from romancy.http.stream import Hub
 from romancy.http.traffic import Traffic
 from romancy.options import SCOPES, SHORT, Token, seconds
@@ -51,7 +53,8 @@ class Face:
     def __init__(self, app: App, allows: Collection[str] = SCOPES) -> None:
         self._app, self._options = app, app.http
         self._intake = Intake(app.http)
-        self._access = Access(app.tokens, app.http, allows)
+        self._access = Access(app.tokens, app.http, allows, app.public_url)
+        self._sessions = Sessions(app)
         self._stopping = asyncio.Event()
         self.traffic = Traffic()
         self._quotas = Quotas(app.http, self.traffic)
@@ -125,11 +128,15 @@ class Face:
         try:
             route, params = self._router.find(method, path)
         except Refusal:
+            self._access.check_peer(scope)
             page = for_people(method, path, scope)
             if page is not None:
                 return page
-            self._access.check(head, scope, None, counted)  # what exists is nobody's business without a token
+            session = await self._session(head, scope)
+            self._access.check(head, scope, None, counted, session)  # what exists is not for everybody
             raise
+        if not route.is_public:
+            self._access.check_peer(scope)
         request = Request(
             self._app,
             self._intake,
@@ -141,11 +148,12 @@ class Face:
             resting=self._resting,
             traffic=self.traffic,
             quotas=self._quotas,
+            access=self._access,
+            sessions=self._sessions,
         )
         if route.on_error is None:
             return await self._admit(route, request, counted)
         try:
-            request.scopes = self._access.scopes(head, scope)
             return await self._admit(route, request, counted)
         except ClientGone:
             raise
@@ -154,13 +162,24 @@ class Face:
 
     async def _admit(self, route: Route, request: Request, in_url: bytes | None) -> Answer:
         extra: Sequence[Header] = ()
+        session = await self._session(request.head, request.scope) if route.scope is not None else ()
+        if session:
+            request.session = partial(self._session, request.head, request.scope)
+        if route.on_error is not None:
+            request.scopes = self._access.scopes(request.head, request.scope, session)
         if route.scope is not None:
-            extra = self._access.check(request.head, request.scope, route.scope, in_url)
+            extra = self._access.check(request.head, request.scope, route.scope, in_url, session)
             self._check_room()
         answer = await self._handle(route, request)
         if extra:
             answer.headers = (*answer.headers, *extra)
         return answer
+
+    async def _session(self, head: Head, scope: Scope) -> Sequence[Token]:
+        """Asked for only where it counts: a visitor's cookie comes with every style sheet."""
+        if self._access.is_open or bearer_of(head) is not None or head.get(b"cookie") is None:
+            return ()
+        return await self._sessions.find(head, scope)
 
     def _check_room(self) -> None:
         if self.is_stopping:
@@ -206,7 +225,7 @@ class Face:
     async def describe_api(self, request: Request) -> Answer:
         """This description, as OpenAPI."""
         if self._described is None:
-            self._described = json_answer(200, describe(self.routes, _version()))
+            self._described = json_answer(200, describe(self.routes, _version(), has_tokens=bool(self._app.tokens)))
         return Answer(200, self._described.body, self._described.headers)
 
     # --- life -------------------------------------------------------------------------------------------------------

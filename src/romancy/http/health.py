@@ -1,11 +1,15 @@
-"""For whoever watches the process: is it alive, and does its database answer? No token is needed."""
+"""For whoever watches the process: is it alive, and does its database answer?
+
+No token is needed, and an app without tokens answers from everywhere: probes (a kubelet's, a load balancer's) come from
+other machines and can't log in. In return it says yes or no, and why only to those who may look.
+"""
 
 from __future__ import annotations
 
-from romancy.errors import AppNotRunning
+from romancy.errors import AppNotRunning, StorageError
 from romancy.http import schemas
-from romancy.http.answers import Answer, Refusal, json_answer
-from romancy.http.routes import Request, Route
+from romancy.http.answers import Answer, Refusal, error_answer, json_answer
+from romancy.http.routes import Handler, Request, Route
 
 
 async def live(request: Request) -> Answer:
@@ -25,7 +29,16 @@ async def ready(request: Request) -> Answer:
     return json_answer(200, {"status": "ready"})
 
 
-ROUTES = (
-    Route("GET", "/health/live", live, {200: schemas.Health}, scope=None, query=None),
-    Route("GET", "/health/ready", ready, {200: schemas.Health}, scope=None, query=None),
-)
+def failed(request: Request, error: Exception) -> Answer:
+    """What is wrong with the database may name servers and files."""
+    if isinstance(error, StorageError) and "read" not in request.scopes:
+        text = "the database is unavailable; a token with the scope 'read' is told more"
+        error = Refusal(503, text, kind="DatabaseUnavailable")
+    return error_answer(error, f"{request.scope['method']} {request.scope['path']!r}")
+
+
+def _route(path: str, handler: Handler) -> Route:
+    return Route("GET", path, handler, {200: schemas.Health}, scope=None, is_public=True, query=None, on_error=failed)
+
+
+ROUTES = (_route("/health/live", live), _route("/health/ready", ready))

@@ -19,11 +19,14 @@ from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel
 
+from romancy.http.access import Access
 from romancy.http.answers import Answer, Receive, Refusal, Scope
 from romancy.http.body import Head
 from romancy.http.intake import Intake
 from romancy.http.quotas import Quotas
+from romancy.http.sessions import Sessions
 from romancy.http.traffic import Traffic
+from romancy.options import Token
 
 if TYPE_CHECKING:
     from romancy.app import App
@@ -52,9 +55,13 @@ class Request:
     """While it only waits it takes nobody's place."""
     scopes: frozenset[str] = frozenset()
     """What the visitor may do."""
+    session: Callable[[], Awaitable[Sequence[Token]]] | None = None
+    """Asks again whether the session lasts that let the visitor in."""
     _: KW_ONLY
     traffic: Traffic
     quotas: Quotas
+    access: Access
+    sessions: Sessions
 
     async def gone(self) -> None:
         """Returns when the client has hung up."""
@@ -79,6 +86,8 @@ class Route:
     """Statuses of its own, besides those every route has."""
     scope: str | None = "read"
     """The scope a token needs; None: it needs none, and no token."""
+    is_public: bool = False
+    """Answered from everywhere, also where an app without tokens answers this machine only."""
     query: type[BaseModel] | None = Nothing
     """None: whatever there is, it is not looked at."""
     body: type[BaseModel] | None = None
@@ -92,6 +101,11 @@ class Route:
     @property
     def summary(self) -> str:
         return (self.handler.__doc__ or "").partition("\n")[0]
+
+    @property
+    def details(self) -> str:
+        """What its description says besides the summary."""
+        return " ".join((self.handler.__doc__ or "").partition("\n")[2].split())
 
     @property
     def name(self) -> str:

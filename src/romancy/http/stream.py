@@ -105,8 +105,13 @@ class Hub:
         try:
             yield b"retry: 2000\n\n"
             yield stream.beat()
+            checked = stopwatch()
             while not stream.is_over:
                 yield await stream.next()
+                if stopwatch() - checked >= _BEAT:
+                    checked = stopwatch()
+                    if not await _is_welcome(request):
+                        break
         finally:
             self._streams.discard(stream)
             for ending in endings:
@@ -157,6 +162,14 @@ class Hub:
         }
         for stream in self._streams:
             stream.put(message)
+
+
+async def _is_welcome(request: Request) -> bool:
+    """A session may end while its stream goes on. While the database can't be asked nobody is turned away."""
+    try:
+        return request.session is None or bool(await request.session())
+    except StorageError:
+        return True
 
 
 def _is_news(changes: Changes) -> bool:

@@ -1,42 +1,42 @@
-"""Logging in and out. The token is kept in a cookie that no script can read and no other site can use."""
+"""Logging in and out. A visitor shows a token once; from then on the browser has a session, which is not the token."""
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs, quote
+import re
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from romancy.http.access import COOKIE, is_own_page, to_cookie
-from romancy.http.answers import Answer, Header, Refusal
+from romancy.http.answers import Answer, Refusal
 from romancy.http.body import read_body
 from romancy.http.routes import Request
-from romancy.options import digest, seconds
+from romancy.options import seconds
 from romancy.viewer.rendering import page, redirect, root_of
 
 _LIMIT = 10_000
 """Bytes of a login form."""
+_HOME = "/viewer/"
 
 
 async def login_form(request: Request) -> Answer:
     """Asks for a token."""
-    return page(request, "login.html", next=_wanted(request), wrong=False)
+    return _form(request, 200, _wanted(request))
 
 
 async def log_in(request: Request) -> Answer:
     """Takes a token, and goes where the visitor wanted to go."""
-    if not is_own_page(request.head):
-        raise Refusal(403, "another site's page can't log you in", kind="Forbidden")
+    _check_own_page(request, "log you in")
     body = await read_body(request.head, request.receive, _LIMIT, seconds(request.app.http.body_timeout))
     fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
-    token, wanted = fields.get("token", [""])[0].strip(), _own_path(fields.get("next", [""])[0])
-    if not any(known.digest == digest(token.encode()) for known in request.app.tokens):
-        return page(request, "login.html", 401, next=wanted, wrong=True)
-    return redirect(request, wanted, _cookie(request, to_cookie(token)))
+    secret, wanted = fields.get("token", [""])[0].strip(), own_path(fields.get("next", [""])[0])
+    token = request.access.token(secret.encode())
+    if token is None:
+        return _form(request, 401, wanted, is_wrong=True)
+    return redirect(request, wanted, await request.sessions.open(token, request.head, request.scope))
 
 
 async def log_out(request: Request) -> Answer:
-    """Forgets the token."""
-    if not is_own_page(request.head):
-        raise Refusal(403, "another site's page can't log you out", kind="Forbidden")
-    return redirect(request, "/viewer/login", _cookie(request, "", "; Max-Age=0"))
+    """Ends the session."""
+    _check_own_page(request, "log you out")
+    return redirect(request, "/viewer/login", await request.sessions.close(request.head, request.scope))
 
 
 def to_login(request: Request) -> Answer:
@@ -44,21 +44,49 @@ def to_login(request: Request) -> Answer:
     query = request.scope.get("query_string", b"").decode("latin-1")
     path: str = request.scope["path"].removeprefix(root_of(request))
     here = f"{quote(path)}?{query}" if query else quote(path)
-    return page(request, "login.html", 401, next=_own_path(here), wrong=False)
+    return _form(request, 401, own_path(here), has_ended=_has_cookie(request))
 
 
+def _form(request: Request, status: int, wanted: str, *, is_wrong: bool = False, has_ended: bool = False) -> Answer:
+    flags = {"is_wrong": is_wrong, "has_ended": has_ended, "elsewhere": _elsewhere(request)}
+    return page(request, "login.html", status, next=wanted, **flags)
+
+
+def _has_cookie(request: Request) -> bool:
+    return request.sessions.secret(request.head, request.scope) is not None
+
+
+def _elsewhere(request: Request) -> str | None:
+    """The public address, where this is another one at which a browser would not keep the cookie."""
+    public, host = request.app.public_url, (request.head.get(b"host") or b"").decode("latin-1")
+    if public is None or urlsplit(public).netloc.lower() == host.lower() or request.scope.get("scheme") == "https":
+        return None
+    return f"{public}/viewer/" if public.startswith("https:") else None
+
+
+def _check_own_page(request: Request, act: str) -> None:
+    pages = request.access.pages
+    if not pages.are_ours(request.head):
+        raise Refusal(403, f"another site's page can't {act}: {pages.explain(request.head)}", kind="Forbidden")
+
+
+# --- where to go afterwards -----------------------------------------------------------------------------------------
 def _wanted(request: Request) -> str:
     found = parse_qs(request.scope.get("query_string", b"").decode("latin-1"))
-    return _own_path(found.get("next", [""])[0])
+    return own_path(found.get("next", [""])[0])
 
 
-def _own_path(path: str) -> str:
-    """A page of the viewer; anything else is not followed."""
-    plain = path.isascii() and path.isprintable() and "\\" not in path
-    return path if plain and path.startswith("/viewer/") and "//" not in path.partition("?")[0] else "/viewer/"
-
-
-def _cookie(request: Request, value: str, more: str = "") -> Header:
-    secure = "; Secure" if request.scope.get("scheme") == "https" else ""
-    text = f"{COOKIE}={value}; Path={root_of(request) or '/'}; HttpOnly; SameSite=Strict{secure}{more}"
-    return b"set-cookie", text.encode()
+def own_path(path: str) -> str:
+    """A page of the viewer; anything that a browser or a proxy could take for another place is not followed."""
+    if not (path.isascii() and path.isprintable() and path.startswith(_HOME)):
+        return _HOME
+    plain = path.partition("?")[0].partition("#")[0]
+    for _ in range(4):  # a proxy may undo an encoding once more than we do
+        steps = re.split(r"[/\\]", plain.removeprefix(_HOME))
+        if any(step.partition(";")[0] in (".", "..") or (step == "" and len(steps) > 1) for step in steps):
+            return _HOME
+        decoded = unquote(plain)
+        if decoded == plain:
+            return path if "\\" not in path and plain.isprintable() else _HOME
+        plain = decoded
+    return _HOME

@@ -1,0 +1,111 @@
+"""Visitors of the viewer who are logged in.
+
+A browser keeps a random secret in a cookie, never a token: cookies go to every port of a host. The database keeps the
+secret's hash, so every process behind an address knows the session, it survives restarts, and logging out ends it
+everywhere at once. A session counts as the token it was opened with, as long as the app has that token.
+
+Where the app is reached by https (its `public_url` says so, or the server does), the cookie is `Secure` and has the
+prefix `__Host-`: no page reached without TLS, and no other host of the same domain, can read or plant it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
+
+from romancy.core.model import SECOND
+from romancy.http.answers import Header, Scope
+from romancy.http.body import Head
+from romancy.options import Token
+from romancy.storage.sessions import StoredSession
+
+if TYPE_CHECKING:
+    from romancy.app import App
+
+HOURS = 12
+"""After which a visitor logs in again."""
+_LENGTH = 43
+"""Characters of 32 random bytes in URL-safe base64."""
+
+
+class Sessions:
+    """Opens, finds and ends the sessions of an app's visitors."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def open(self, token: Token, head: Head, scope: Scope) -> Header:
+        """A new session; the one the visitor had before ends. Returns the header that hands it over."""
+        await self._end(head, scope)
+        secret, engine = secrets.token_urlsafe(32), self._app.engine
+        now = engine.clock.now()
+        session = StoredSession(_proof(secret.encode(), token), now + HOURS * 3600 * SECOND)
+        await engine.storage.sessions.add(_key(secret.encode()), session, now)
+        return self._cookie(secret, head, scope)
+
+    async def close(self, head: Head, scope: Scope) -> Header:
+        """End a session for good. Returns the header that makes the browser forget it."""
+        await self._end(head, scope)
+        return self._cookie("", head, scope, "; Max-Age=0")
+
+    async def find(self, head: Head, scope: Scope) -> Sequence[Token]:
+        """The token a visitor logged in with (several may have one secret); none if there is no session any more."""
+        tokens = cast("Sequence[Token]", self._app.tokens)
+        secret = self.secret(head, scope) if tokens else None
+        if secret is None:
+            return ()
+        engine = self._app.engine
+        session = await engine.storage.sessions.get(_key(secret))
+        if session is None or session.until <= engine.clock.now():
+            return ()
+        return [token for token in tokens if hmac.compare_digest(_proof(secret, token), session.proof)]
+
+    def secret(self, head: Head, scope: Scope) -> bytes | None:
+        """What the visitor's cookie holds, if it looks like a secret of ours."""
+        name = self._name(head, scope).encode()
+        for pair in (head.get(b"cookie") or b"").replace(b",", b";").split(b";"):
+            found, _, value = pair.strip().partition(b"=")
+            if found == name and len(value) == _LENGTH:
+                return value
+        return None
+
+    async def _end(self, head: Head, scope: Scope) -> None:
+        secret = self.secret(head, scope)
+        if secret is not None:
+            await self._app.engine.storage.sessions.remove(_key(secret))
+
+    # --- the cookie -------------------------------------------------------------------------------------------------
+    def _cookie(self, value: str, head: Head, scope: Scope, more: str = "") -> Header:
+        is_secure = self._is_secure(scope)
+        path = "/" if is_secure else _root(scope) or "/"  # the prefix __Host- allows no other path
+        flags = f"Path={path}; HttpOnly; SameSite=Strict{'; Secure' if is_secure else ''}{more}"
+        return b"set-cookie", f"{self._name(head, scope)}={value}; {flags}".encode()
+
+    def _name(self, head: Head, scope: Scope) -> str:
+        """One for each address: browsers keep cookies by host, whatever the port, and apps may share a host."""
+        host = (head.get(b"host") or b"").decode("latin-1")
+        netloc = urlsplit(self._app.public_url).netloc if self._app.public_url else host
+        port = netloc.rpartition(":")[2] if not netloc.endswith("]") and ":" in netloc else ""
+        place = f"{port}{_root(scope)}"
+        mark = f"-{hashlib.sha256(place.encode()).hexdigest()[:8]}" if place else ""
+        return f"{'__Host-' if self._is_secure(scope) else ''}romancy{mark}"
+
+    def _is_secure(self, scope: Scope) -> bool:
+        return (self._app.public_url or "").startswith("https:") or scope.get("scheme") == "https"
+
+
+def _root(scope: Scope) -> str:
+    return cast(str, scope.get("root_path", "")).rstrip("/")
+
+
+def _key(secret: bytes) -> bytes:
+    return hashlib.sha256(secret).digest()
+
+
+def _proof(secret: bytes, token: Token) -> bytes:
+    """Who has only the database can't try tokens against it: that takes the visitor's secret, too."""
+    return hashlib.sha256(secret + token.digest).digest()
