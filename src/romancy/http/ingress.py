@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from romancy.app import to_receipt
 from romancy.engine.delivery import Accepted
@@ -39,13 +41,18 @@ class Ingress:
             query=None,
             contents={
                 "application/cloudevents+json": schemas.CloudEvent,
-                "application/cloudevents-batch+json": list[schemas.CloudEvent],
-                "*/*": Any,
+                "application/cloudevents-batch+json": Annotated[
+                    list[schemas.CloudEvent], Field(max_length=self._limits.max_batch)
+                ],
             },
         )
 
     async def receive_events(self, request: Request) -> Answer:
-        """Deliver a CloudEvent, structured, in headers (`ce-id`, ...) or in a batch; answered when it is stored."""
+        """Deliver a CloudEvent, structured, in headers (`ce-id`, ...) or in a batch; answered when it is stored.
+
+        In binary mode the body is the data, of any content type; the attributes are headers: `ce-specversion`, `ce-id`,
+        `ce-source` and `ce-type` are required.
+        """
         engine, intake = request.app.engine, request.intake  # first: an app that is not running reads no bodies
         request.quotas.check(request.head.token)
         with intake.receiving() as hold:

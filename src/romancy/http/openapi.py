@@ -16,6 +16,10 @@ _REF = "#/components/schemas/{model}"
 _ALWAYS = (400, 405, 431, 500, 503)
 _GUARDED = (401, 403)
 _WITH_BODY = (408, 413, 415, 429)
+_SCHEMES = {
+    "token": {"type": "http", "scheme": "bearer"},
+    "token_in_url": {"type": "apiKey", "in": "query", "name": "access_token"},
+}
 _WORDS = {
     200: "Done.",
     201: "Started.",
@@ -23,7 +27,7 @@ _WORDS = {
     204: "Stored.",
     400: "What was sent is not right.",
     401: "A valid token is needed.",
-    403: "The token lacks the scope; or another site's web page asked.",
+    403: "The token lacks the scope; without tokens: not from this machine, or by another site's web page.",
     404: "There is no such instance.",
     405: "Not with this method.",
     408: "The body took too long.",
@@ -37,8 +41,8 @@ _WORDS = {
 }
 
 
-def describe(routes: Sequence[Route], version: str) -> dict[str, Any]:
-    """The OpenAPI document."""
+def describe(routes: Sequence[Route], version: str, *, has_tokens: bool = False) -> dict[str, Any]:
+    """The OpenAPI document. `has_tokens`: the app asks for one."""
     types = [schemas.Error, *(t for route in routes for t in _types(route))]
     unique = list({id(t): t for t in types}.values())
     known, definitions = TypeAdapter.json_schemas(
@@ -47,14 +51,14 @@ def describe(routes: Sequence[Route], version: str) -> dict[str, Any]:
     found = {key: schema for (key, _), schema in known.items()}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, found)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, found, has_tokens)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Romancy", "version": version, "description": "Events in, instances under control."},
         "paths": paths,
         "components": {
             "schemas": definitions.get("$defs", {}),
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": _SCHEMES if has_tokens else {},
         },
     }
 
@@ -66,7 +70,7 @@ def _types(route: Route) -> Iterable[Any]:
         yield route.body
 
 
-def _operation(route: Route, found: dict[int, Any]) -> dict[str, Any]:
+def _operation(route: Route, found: dict[int, Any], has_tokens: bool) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
@@ -77,9 +81,12 @@ def _operation(route: Route, found: dict[int, Any]) -> dict[str, Any]:
     if contents:
         content = {kind: {"schema": found[id(t)]} for kind, t in contents.items()}
         operation["requestBody"] = {"required": bool(route.contents), "content": content}
-    if route.scope is not None:
-        operation["security"] = [{"token": []}, {}]
-        operation["description"] = f"Where the app has tokens, one with the scope `{route.scope}`."
+    details = [route.details]
+    if route.scope is not None and has_tokens:
+        operation["security"] = [{"token": []}, *([{"token_in_url": []}] if route.path == "/" else [])]
+        details.append(f"Takes a token with the scope `{route.scope}`.")
+    if any(details):
+        operation["description"] = " ".join(filter(None, details))
     return operation
 
 

@@ -6,13 +6,26 @@ makes them of the app's records.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, with_config
 from typing_extensions import TypedDict
 
 from romancy.core.model import Status
+from romancy.http import constraints
 
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
+
+
+def _written_out(given: object) -> object:
+    """Numbers are times, too, but whose: seconds, milliseconds?"""
+    if isinstance(given, str) and _MOMENT.match(given) is None:
+        raise ValueError("a time is written as 2026-01-31T12:00:00Z")
+    return given
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_written_out)]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
@@ -23,22 +36,31 @@ class _Closed(BaseModel, extra="forbid"):
 
 class _Paged(_Closed):
     limit: int = Field(50, ge=1, le=1000, description="At most this many.")
-    cursor: str | None = Field(None, description="Go on where the page before ended.")
+
+
+def _cursor(*parts: type) -> Any:
+    return WithJsonSchema(constraints.cursor(*parts))
+
+
+_GO_ON: Any = Field(None, description="Go on where the page before ended.")
 
 
 class InstancesQuery(_Paged):
-    status: list[Status] = Field([], description="Only these; repeatable.")
+    cursor: Annotated[str, _cursor(int, str)] | None = _GO_ON
+    status: list[Status] = Field([], max_length=50, description="Only these; repeatable.")
     workflow: str | None = Field(None, description="Only of this workflow.")
     text: str | None = Field(None, description="Only those with this text in their id, input or error.")
-    started_after: AwareDatetime | None = Field(None, description="Only those started later than this.")
+    started_after: Moment | None = Field(None, description="Only those started later than this.")
 
 
 class WaitsQuery(_Paged):
+    cursor: Annotated[str, _cursor(str, str)] | None = _GO_ON
     instance_id: str | None = Field(None, description="Only those of this instance.")
     type: str | None = Field(None, description="Only those for this event type.")
 
 
 class EventsQuery(_Paged):
+    cursor: Annotated[str, _cursor(int)] | None = _GO_ON
     type: str | None = Field(None, description="Only of this type.")
     instance_id: str | None = Field(None, description="Only those this instance received.")
     unmatched: bool = Field(False, description="Only those nobody has received.")
@@ -50,8 +72,10 @@ class ResultQuery(_Closed):
 
 class StartBody(_Closed):
     args: list[Any] = Field([], description="The arguments by position, as JSON.")
-    kwargs: dict[str, Any] = Field({}, description="The arguments by name, as JSON.")
-    instance_id: str | None = Field(
+    kwargs: Annotated[dict[str, Any], WithJsonSchema(constraints.KWARGS)] = Field(
+        {}, description="The arguments by name, as JSON."
+    )
+    instance_id: Annotated[str, WithJsonSchema(constraints.INSTANCE_ID)] | None = Field(
         None, description="The same id, workflow and input again give the instance that is there already."
     )
 
@@ -60,6 +84,12 @@ class CancelBody(_Closed):
     reason: str | None = Field(None, description="Why; it is recorded and shown.")
 
 
+def _as_the_server_asks(schema: dict[str, Any]) -> None:
+    schema.clear()
+    schema.update(constraints.CLOUD_EVENT)
+
+
+@with_config(ConfigDict(json_schema_extra=_as_the_server_asks))
 class CloudEvent(TypedDict):
     """An event in CloudEvents' JSON format; further attributes are kept as extensions."""
 
