@@ -46,21 +46,18 @@ def halves(batch: Batch, items: list[Item]) -> list[tuple[Batch, list[Item]]]:
 
 def _groups(items: list[Item]) -> list[list[Item]]:
     """Items that have a name in common, directly or by way of others, in one group each."""
-    group_of: dict[object, list[Item]] = {}
-    groups: list[list[Item]] = []
-    for item in items:
+    groups: dict[int, list[Item]] = {}
+    group_of: dict[object, int] = {}
+    for n, item in enumerate(items):
         names = _names(item)
-        known = list({id(group): group for name in names if (group := group_of.get(name)) is not None}.values())
-        group = known[0] if known else []
-        if not known:
-            groups.append(group)
-        for other in known[1:]:
-            group += other
-            groups = [each for each in groups if each is not other]
-            group_of |= {name: group for name, of in group_of.items() if of is other}
+        home, *others = sorted({group_of[name] for name in names if name in group_of}) or [n]
+        group = groups.setdefault(home, [])
+        for other in others:
+            group += groups.pop(other)
+            group_of.update({name: home for name, of in group_of.items() if of == other})
         group.append(item)
-        group_of |= dict.fromkeys(names, group)
-    return groups
+        group_of.update(dict.fromkeys(names, home))
+    return list(groups.values())
 
 
 def _names(item: Item) -> Iterable[object]:
