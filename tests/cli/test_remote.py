@@ -136,10 +136,13 @@ def test_a_session(served: Any, romancy: Any, answered: Any, monkeypatch: pytest
     assert answered("show", "seven")["output"] == {"greeting": "hello 7 "}
     romancy("start", "pay", "ORD-7", "--id", "order-7")
     live.until("order-7", "waiting_for_event")
-    sent = romancy("send", "payment.completed", '{"order": {"id": "ORD-7"}, "amount": 5}', "--id", "e7")
+    payment = ("send", "payment.completed", '{"order": {"id": "ORD-7"}, "amount": 5}', "--id", "e7")
+    sent = romancy(*payment)
     assert sent.stdout == "accepted: delivered to 1 instance (id e7)\n"
     live.until("order-7", "completed")
-    assert "accepted before: a duplicate" in romancy("send", "payment.completed", "{}", "--id", "e7").stdout
+    assert "accepted before: a duplicate" in romancy(*payment).stdout
+    other = romancy("send", "payment.completed", "{}", "--id", "e7")
+    assert "dropped: another event with this source and id is stored" in other.stdout
     receipt = answered("send", "unheard", "--id", "u")
     assert receipt == {
         "id": "u",
@@ -148,6 +151,7 @@ def test_a_session(served: Any, romancy: Any, answered: Any, monkeypatch: pytest
         "delivered": 0,
         "started": 0,
         "mismatched": 0,
+        "differs": False,
     }
     assert "instance 'order-1' " in romancy("cancel", "order-1", "--reason", "changed").stdout
     live.until("order-1", "cancelled")
