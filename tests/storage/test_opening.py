@@ -144,7 +144,8 @@ async def test_a_migration_waits_for_a_writer_and_looks_again(path: Path, monkey
     """Somebody else migrates while we wait for the file: it is done once."""
     await use(path)
     shiny = "ALTER TABLE instances ADD COLUMN shiny TEXT"
-    steps = [*sql.migrations("sqlite"), (2, 1, shiny)]
+    newer = LIBRARY_VERSION + 1
+    steps = [*sql.migrations("sqlite"), (newer, 1, shiny)]
     monkeypatch.setattr(sql, "migrations", lambda dialect: steps)
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -152,10 +153,10 @@ async def test_a_migration_waits_for_a_writer_and_looks_again(path: Path, monkey
         done, _ = await asyncio.wait([opening], timeout=0.2)
         assert not done
         other.execute(shiny)
-        other.execute("UPDATE schema_info SET version = 2")
+        other.execute(f"UPDATE schema_info SET version = {newer}")
         other.execute("COMMIT")
         await opening
-    assert ask(path, "SELECT version FROM schema_info") == [(2,)]
+    assert ask(path, "SELECT version FROM schema_info") == [(newer,)]
 
 
 # --- what is no database of ours -------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from romancy.storage import sql
 
 LIBRARY_VERSION = 4
 """The newest schema this library knows."""
+_ROOM = 65_536
+"""Bytes: SQLite needs less than that for the files it makes beside a database."""
 
 
 def connect(path: str, *, durability: str) -> sqlite3.Connection:
@@ -133,10 +135,20 @@ def explain(error: sqlite3.Error, path: str) -> StorageError:
         "BUSY": f"{path!r} is locked by another program for too long",
         "PERM": f"{path!r} may not be used by this user",
     }
+    if code.startswith("IOERR") and _is_full(path):
+        code = "FULL"  # what it says where it can't make the files beside the database
     hint = next((text for key, text in hints.items() if code.startswith(key)), f"{path!r}: {error}")
     if "attempt to write a readonly database" in str(error):
         hint = hints["READONLY"]
     return StorageError(hint)
+
+
+def _is_full(path: str) -> bool:
+    try:
+        disk = os.statvfs(Path(path).resolve().parent)
+    except (OSError, AttributeError):  # not on Windows
+        return False
+    return disk.f_bavail * disk.f_frsize < _ROOM
 
 
 def lock_folder(path: str) -> Path:

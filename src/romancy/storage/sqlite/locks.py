@@ -7,12 +7,14 @@ it lives itself. So a child closes what it inherited before any code of its own 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 import weakref
 from pathlib import Path
 
 from romancy.errors import StorageError
+from romancy.storage.protocol import TransientError
 
 try:
     import fcntl
@@ -40,12 +42,15 @@ class WorkerLocks:
             try:
                 handle = self._create(self._folder / worker)
             except OSError as error:
-                raise StorageError(
-                    f"the folder {str(self._folder)!r} for the locks of workers can't be used ({error}); "
-                    "allow writing beside the database"
-                ) from error
+                raise self._refusal(error) from error
             self._mine[worker] = handle
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _refusal(self, error: OSError) -> StorageError:
+        where = f"the folder {str(self._folder)!r} for the locks of workers"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return TransientError(f"{where} is on a disk that is full; work goes on when there is room again")
+        return StorageError(f"{where} can't be used ({error}); allow writing beside the database")
 
     def _create(self, path: Path) -> int:
         while True:
