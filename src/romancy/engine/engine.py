@@ -394,7 +394,7 @@ class Engine:
     async def _gather_strays(self, worker: str) -> None:
         """What is ours and ought to be in memory but is not, because an answer was lost: rare, so looked for rarely."""
         now = self.clock.now()
-        if now < self._strays_at:
+        if now < self._strays_at <= now + STRAYS:  # farther ahead: the clock was set back
             return
         suspects = [id for id in await self.storage.restless(worker) if not self.scheduler.residents.knows(id)]
         self._lost_answers = max(0, self._lost_answers - 1)  # it takes two looks to tell who is lost
