@@ -41,7 +41,7 @@ def bearer(token: str) -> dict[str, str]:
 def small(serve: Any, request: Any, monkeypatch: pytest.MonkeyPatch) -> Live:
     """With either of uvicorn's parsers, and room for ten."""
     monkeypatch.setattr(serving, "patient", lambda options, room: patient(options, room, request.param))
-    return serve(http=HTTPOptions(max_connections=10))
+    return serve(http=HTTPOptions(max_connections=10, header_timeout=60))  # else they are closed for being slow
 
 
 @pytest.fixture
