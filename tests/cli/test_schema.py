@@ -65,7 +65,7 @@ def test_every_command_finds_the_schema(romancy, answered, schema: str) -> None:
     assert "ok" in romancy("replay", "loud", "-m", "shop", *where).stdout
     assert answered("top", *where)["counts"]["completed"] == 1
     assert "is cancelled" in romancy("cancel", "p", *where).stdout
-    assert "nothing to resume" in romancy("resume", "p", *where).stdout
+    assert "nothing to resume" in romancy("resume", "p", *where, code=1).stderr
 
 
 def test_the_environment_names_it_too(romancy, answered, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,10 +47,14 @@ def _check_place(path: str) -> None:
         raise StorageError(f"{path!r} is a folder, not a database file")
     # Ask before SQLite does: it would leave read-only -wal and -shm files beside a read-only database.
     for file in (path, f"{path}-wal", f"{path}-shm"):
-        if os.path.exists(file) and not os.access(file, os.W_OK):
-            raise StorageError(f"{file!r} is read-only; allow writing to it and its folder")
-    if not os.access(folder, os.W_OK):
+        if os.path.exists(file) and not _may_write(file):
+            raise StorageError(f"{file!r} is read-only; allow writing to the file and its folder")
+    if not _may_write(folder):
         raise StorageError(f"the folder {str(folder)!r} is read-only; allow writing to it")
+
+
+def _may_write(path: str | Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _patiently(connection: sqlite3.Connection, statement: str) -> None:
