@@ -166,6 +166,22 @@ async def test_filters_beside_them_take_only_their_own(env: Environment) -> None
     assert await handle.result() == ["ada"] * 10 + ["bob"] * 10
 
 
+@workflow
+async def picky(ctx: WorkflowContext, by: str | None) -> Any:
+    return (await wait_event(ctx, "approval", where=None if by is None else {"by": by})).data["n"]
+
+
+async def test_events_of_one_batch_are_told_apart(env: Environment) -> None:
+    """What was found for one of them is not taken for found by the next."""
+    for n, by in enumerate([None, "ada", "bob"]):
+        await env.start(picky.options(instance_id=f"i{n}"), by)
+    sends = [env.app.send_event("approval", "test", {"by": by, "n": n}) for n, by in enumerate(["ada", "bob", "eve"])]
+    receipts = await asyncio.gather(*sends)
+    assert [receipt.delivered for receipt in receipts] == [2, 2, 1]
+    await env.settle()
+    assert [(await env.app.get_instance(f"i{n}")).output for n in range(3)] == [0, 0, 1]
+
+
 # --- the price --------------------------------------------------------------------------------------------------------
 async def statements(app: App, act: Callable[[], Awaitable[None]]) -> int:
     """How many statements the database ran while something happened."""

@@ -119,7 +119,7 @@ class Looker:
             else:
                 rows = self._run(SQL["waits_of_key"], kind[:3])
             found = self._found[kind] = [Matched(*row) for row in rows]
-        return found
+        return list(found)
 
     # --- a wait looks for events ------------------------------------------------------------------------------------
     def look(self, instance: str, op: str | None, worker: str | None, now: int) -> list[Offer]:
