@@ -90,3 +90,5 @@ async def test_those_that_left_are_not_taken_for_lost(db: str) -> None:
             await env.start(calls.options(instance_id=f"c{n}"))
         engine = env.app.engine
         assert await engine.storage.restless(engine.worker_id or "") == []
+        due = await engine.storage.due(engine.worker_id or "", engine.clock.now() + 3600 * 1_000_000, 100)
+        assert sorted(each.instance for each in due) == [f"c{n}" for n in range(6)], "their time is found instead"
