@@ -198,7 +198,7 @@ PILLS: dict[str, tuple[Plan, float]] = {
         lambda seed: Simulation(
             seed, innocents(20, 0.3, 0.5) + pills(26, 0.005, 0.7, 1.0), kill_every=0.6, kills=(0, 20)
         ),
-        200,
+        400,
     ),
     "after ten minutes": (
         lambda seed: Simulation(seed, innocents(20, 1200.0, 0.5) + pills(1, 600.0), limit=100_000),

@@ -8,6 +8,7 @@ lately, begin alone, and are left alone for a while. Before company comes it is 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -66,13 +67,17 @@ class _Suspect:
 
 
 class Quarantine:
-    """Lets suspects begin."""
+    """Lets suspects begin. Thousands may be inside, after a takeover; few of them matter to others."""
 
     def __init__(self, clock: Clock, limit: int, desk: Desk) -> None:
         self._clock, self._limit, self._desk = clock, limit, desk
         self._free: deque[_Suspect] = deque()
         self._doubtful: deque[_Suspect] = deque()
-        self._inside: dict[tuple[Resident, str], _Suspect] = {}
+        self._inside: dict[Resident, dict[str, _Suspect]] = {}
+        self._notable: dict[_Suspect, None] = {}
+        """Those inside that are doubtful, or alone."""
+        self._calls = self._bodies = 0
+        """Calls inside, and bodies with more than one death."""
         self._alarm: Alarm | None = None
         self._deciding = False
 
@@ -89,11 +94,13 @@ class Quarantine:
 
     def recorded(self, resident: Resident, op: str) -> None:
         """It is recorded that it begins, runs on, or has company: the next record is due before that time is over."""
-        suspect, record = self._inside.get((resident, op)), resident.attempts.get(op)
+        suspect, record = self._inside.get(resident, {}).get(op), resident.attempts.get(op)
         if suspect is None or record is None:
             return
         known = suspicion_of(record)
         suspect.is_alone = known.is_alone
+        if not (suspect.is_alone or suspect.is_doubtful):
+            self._notable.pop(suspect, None)
         if suspect.alarm is not None:
             suspect.alarm.cancel()
             suspect.alarm = None
@@ -104,22 +111,39 @@ class Quarantine:
 
     def leave(self, resident: Resident, op: str | None = None) -> None:
         """An attempt ended; without `op`: the instance left memory, so nothing of it will begin."""
-        if not self._inside:
+        inside = self._inside.get(resident)
+        if inside is None:
             return
-        for key in [(resident, op)] if op is not None else [key for key in self._inside if key[0] is resident]:
-            suspect = self._inside.pop(key, None)
-            if suspect is not None and suspect.alarm is not None:
-                suspect.alarm.cancel()
+        for left in [op] if op is not None else list(inside):
+            suspect = inside.pop(left, None)
+            if suspect is not None:
+                self._forget(suspect)
+        if not inside:
+            del self._inside[resident]
         self._decide()
+
+    def _forget(self, suspect: _Suspect) -> None:
+        if suspect.alarm is not None:
+            suspect.alarm.cancel()
+        self._notable.pop(suspect, None)
+        self._count(suspect, -1)
+
+    def _count(self, suspect: _Suspect, change: int) -> None:
+        if suspect.op != BODY:
+            self._calls += change
+        elif suspect.crashes > 1:
+            self._bodies += change
 
     def clear(self) -> None:
         """Nobody is to begin any more."""
         self._free.clear()
         self._doubtful.clear()
-        for suspect in self._inside.values():
-            if suspect.alarm is not None:
-                suspect.alarm.cancel()
+        for suspect in self._all():
+            self._forget(suspect)
         self._inside.clear()
+
+    def _all(self) -> Iterator[_Suspect]:
+        return (suspect for inside in self._inside.values() for suspect in inside.values())
 
     # --- deciding ---------------------------------------------------------------------------------------------------
     def _enqueue(self, suspect: _Suspect) -> None:
@@ -144,12 +168,11 @@ class Quarantine:
 
     def _has_left(self, suspect: _Suspect) -> bool:
         resident, op = suspect.resident, suspect.op
-        return resident.gone or (resident, op) in self._inside or not self._desk.is_open(resident, op)
+        return resident.gone or op in self._inside.get(resident, ()) or not self._desk.is_open(resident, op)
 
     def _may_begin(self, suspect: _Suspect) -> bool:
-        company = [other for other in self._inside.values() if other.is_company_of(suspect)]
-        if not company:
-            return True
+        others = self._all() if suspect.is_doubtful else iter(self._notable)
+        company = [other for other in others if other.is_company_of(suspect)]
         now = self._clock.now()
         until = max((other.holds_up(suspect) for other in company), default=now)
         if until > now:
@@ -159,9 +182,9 @@ class Quarantine:
 
     def _is_full(self, suspect: _Suspect) -> bool:
         """Then it begins when another one leaves."""
-        if suspect.op != BODY or suspect.crashes == 1:
-            return len(self._inside) >= self._limit
-        return sum(other.op == BODY for other in self._inside.values()) >= BODIES
+        if suspect.op != BODY:
+            return self._calls >= self._limit
+        return suspect.crashes > 1 and self._bodies >= BODIES
 
     def _have_told(self, company: list[_Suspect]) -> bool:
         """Whether it is recorded of all who are alone that they are not any more."""
@@ -179,11 +202,13 @@ class Quarantine:
         self._alarm = self._clock.call_at(at, self._decide)
 
     def _begin(self, suspect: _Suspect) -> None:
-        others = [other for other in self._inside.values() if other.is_company_of(suspect)]
         is_only_one = suspect.is_doubtful or not self._free
-        suspect.is_alone = not others and is_only_one
+        suspect.is_alone = is_only_one and not any(other.is_company_of(suspect) for other in self._all())
         suspect.since = self._clock.now()
-        self._inside[suspect.resident, suspect.op] = suspect
+        self._inside.setdefault(suspect.resident, {})[suspect.op] = suspect
+        self._count(suspect, 1)
+        if suspect.is_doubtful or suspect.is_alone:
+            self._notable[suspect] = None
         self._desk.begin(suspect.resident, suspect.op, suspect.is_alone)
 
 
