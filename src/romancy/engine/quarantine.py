@@ -71,7 +71,8 @@ class Quarantine:
 
     def __init__(self, clock: Clock, limit: int, desk: Desk) -> None:
         self._clock, self._limit, self._desk = clock, limit, desk
-        self._free: deque[_Suspect] = deque()
+        self._free_bodies: deque[_Suspect] = deque()
+        self._free_calls: deque[_Suspect] = deque()
         self._doubtful: deque[_Suspect] = deque()
         self._inside: dict[Resident, dict[str, _Suspect]] = {}
         self._notable: dict[_Suspect, None] = {}
@@ -82,7 +83,8 @@ class Quarantine:
         self._deciding = False
 
     def __repr__(self) -> str:
-        return f"<Quarantine waiting={len(self._free)}+{len(self._doubtful)} inside={len(self._inside)}>"
+        free = len(self._free_bodies) + len(self._free_calls)
+        return f"<Quarantine waiting={free}+{len(self._doubtful)} inside={len(self._inside)}>"
 
     def admit(self, resident: Resident, record: Attempt, *, is_doubtful: bool) -> None:
         """A suspect wants to begin, after its rest."""
@@ -136,8 +138,8 @@ class Quarantine:
 
     def clear(self) -> None:
         """Nobody is to begin any more."""
-        self._free.clear()
-        self._doubtful.clear()
+        for queue in (self._free_bodies, self._free_calls, self._doubtful):
+            queue.clear()
         for suspect in self._all():
             self._forget(suspect)
         self._inside.clear()
@@ -147,7 +149,8 @@ class Quarantine:
 
     # --- deciding ---------------------------------------------------------------------------------------------------
     def _enqueue(self, suspect: _Suspect) -> None:
-        (self._doubtful if suspect.is_doubtful else self._free).append(suspect)
+        free = self._free_bodies if suspect.op == BODY else self._free_calls
+        (self._doubtful if suspect.is_doubtful else free).append(suspect)
         self._decide()
 
     def _decide(self) -> None:
@@ -156,15 +159,21 @@ class Quarantine:
             return
         self._deciding = True
         try:
-            while queue := self._free or self._doubtful:
-                if self._has_left(queue[0]):
-                    queue.popleft()
-                elif self._may_begin(queue[0]):
-                    self._begin(queue.popleft())
-                else:
-                    break
+            self._begin_some(self._free_bodies)
+            self._begin_some(self._free_calls)
+            if not self._free_bodies and not self._free_calls:
+                self._begin_some(self._doubtful)
         finally:
             self._deciding = False
+
+    def _begin_some(self, queue: deque[_Suspect]) -> None:
+        while queue:
+            if self._has_left(queue[0]):
+                queue.popleft()
+            elif self._may_begin(queue[0]):
+                self._begin(queue.popleft())
+            else:
+                break
 
     def _has_left(self, suspect: _Suspect) -> bool:
         resident, op = suspect.resident, suspect.op
@@ -202,7 +211,7 @@ class Quarantine:
         self._alarm = self._clock.call_at(at, self._decide)
 
     def _begin(self, suspect: _Suspect) -> None:
-        is_only_one = suspect.is_doubtful or not self._free
+        is_only_one = suspect.is_doubtful or not (self._free_bodies or self._free_calls)
         suspect.is_alone = is_only_one and not any(other.is_company_of(suspect) for other in self._all())
         suspect.since = self._clock.now()
         self._inside.setdefault(suspect.resident, {})[suspect.op] = suspect

@@ -1,0 +1,93 @@
+"""Which suspects begin when: with a clock and a desk that only write down what they are told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from romancy.core.model import SECOND
+from romancy.engine import evidence
+from romancy.engine.quarantine import BODIES, Quarantine
+from romancy.storage.protocol import BODY, Attempt, Suspicion
+from romancy.testing import ManualClock
+
+
+class Desk:
+    """Records at once what it is told; company only when the test says so."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(0)
+        self.begun: list[tuple[str, bool]] = []
+        self.told: list[Any] = []
+        self.quarantine = Quarantine(self.clock, 2, self)
+
+    def admit(self, name: str, op: str = "call", *, crashes: int = 1, doubtful: bool = False) -> Any:
+        resident: Any = SimpleNamespace(name=name, gone=False, attempts={})
+        resident.__class__ = type("Stay", (SimpleNamespace,), {"__hash__": object.__hash__})
+        record = Attempt(op, 0, 0, crashes=crashes, suspicion=Suspicion(0, SECOND // 10))
+        resident.attempts[op] = record
+        self.quarantine.admit(resident, record, is_doubtful=doubtful)
+        return resident
+
+    def begin(self, resident: Any, op: str, is_alone: bool) -> None:
+        self.begun.append((resident.name, is_alone))
+        resident.attempts[op] = evidence.begun(resident.attempts[op], is_alone)
+
+    def run_on(self, resident: Any, op: str) -> None: ...
+
+    def have_company(self, resident: Any, op: str) -> bool:
+        self.told.append(resident)
+        return True
+
+    def is_open(self, resident: Any, op: str) -> bool:
+        return True
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_company_comes_only_after_it_is_recorded(desk: Desk) -> None:
+    first = desk.admit("first")
+    desk.admit("second")
+    assert desk.begun == [("first", True)]
+    assert desk.told == [first]
+    first.attempts["call"] = evidence.accompanied(first.attempts["call"])
+    desk.quarantine.recorded(first, "call")
+    assert desk.begun == [("first", True), ("second", False)]
+
+
+async def test_a_doubtful_one_begins_when_the_others_are_through(desk: Desk) -> None:
+    first = desk.admit("first")
+    desk.admit("doubtful", crashes=3, doubtful=True)
+    desk.clock.turn_to(SECOND)
+    assert desk.begun == [("first", True)]
+    desk.quarantine.leave(first, "call")
+    assert desk.begun == [("first", True), ("doubtful", True)]
+    desk.admit("third")
+    assert len(desk.begun) == 2, "it is left alone for a moment"
+
+
+async def test_calls_that_wait_for_a_slot_hold_up_no_body(desk: Desk) -> None:
+    for n in range(5):
+        resident = desk.admit(f"call {n}")
+        resident.attempts["call"] = evidence.accompanied(resident.attempts["call"])
+        desk.quarantine.recorded(resident, "call")
+    assert len(desk.begun) == 2, "there are two slots"
+    for n in range(20):
+        desk.admit(f"body {n}", BODY)
+    assert len(desk.begun) == 22
+
+
+async def test_few_bodies_with_two_deaths_begin_together(desk: Desk) -> None:
+    bodies = [desk.admit("body 0", BODY, crashes=2)]
+    bodies[0].attempts[BODY] = evidence.accompanied(bodies[0].attempts[BODY])
+    desk.quarantine.recorded(bodies[0], BODY)
+    for n in range(1, 20):
+        desk.admit(f"body {n}", BODY, crashes=2)
+    assert len(desk.begun) == BODIES
+    desk.quarantine.leave(bodies[0])
+    assert len(desk.begun) == BODIES + 1
