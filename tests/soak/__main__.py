@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 import time
 import traceback
@@ -87,4 +88,6 @@ if __name__ == "__main__":
             [sys.executable, "-m", "tests.soak", *sys.argv[1:]],
             {**os.environ, "PYTHONHASHSEED": "0"},
         )
+    for number in (signal.SIGINT, signal.SIGTERM):  # in the background, too: the workers must not outlive this
+        signal.signal(number, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))
