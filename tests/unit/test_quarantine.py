@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +11,14 @@ from romancy.engine import evidence
 from romancy.engine.quarantine import BODIES, Quarantine
 from romancy.storage.protocol import BODY, Attempt, Suspicion
 from romancy.testing import ManualClock
+
+
+class Stay:
+    """As much of a resident as matters here."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.gone = name, False
+        self.attempts: dict[str, Attempt] = {}
 
 
 class Desk:
@@ -24,8 +31,7 @@ class Desk:
         self.quarantine = Quarantine(self.clock, 2, self)
 
     def admit(self, name: str, op: str = "call", *, crashes: int = 1, doubtful: bool = False) -> Any:
-        resident: Any = SimpleNamespace(name=name, gone=False, attempts={})
-        resident.__class__ = type("Stay", (SimpleNamespace,), {"__hash__": object.__hash__})
+        resident: Any = Stay(name)
         record = Attempt(op, 0, 0, crashes=crashes, suspicion=Suspicion(0, SECOND // 10))
         resident.attempts[op] = record
         self.quarantine.admit(resident, record, is_doubtful=doubtful)
