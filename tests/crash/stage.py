@@ -7,9 +7,11 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from romancy import App, RetryPolicy, Workflow
 from romancy.core.model import FOREVER_US, SECOND, Duration, duration_us
+from romancy.engine import evidence
 from romancy.testing import Environment, ManualClock
 from tests.crash.faults import Fault, MortalStorage
 from tests.crash.ground import Ground, SQLiteGround
@@ -160,9 +162,17 @@ async def stage(workflows: Sequence[Workflow[..., Any]], *faults: Fault) -> Asyn
     storage = app.storage = MortalStorage(inner, faults)
     play = Stage(PatientEnvironment(app, clock), storage)
     try:
-        if not await play._survived(asyncio.ensure_future(app.start())):
-            await play._resurrect()
-        yield play
+        with no_rest():
+            if not await play._survived(asyncio.ensure_future(app.start())):
+                await play._resurrect()
+            yield play
     finally:
         await app.crash()
         await ground.clear()
+
+
+@contextmanager
+def no_rest() -> Generator[None]:
+    """Suspects of the quarantine begin at once: the clock stands still here, and moments are compared."""
+    with patch.object(evidence, "PAUSE", 0), patch.object(evidence, "RESTS", (0, 0)):
+        yield
