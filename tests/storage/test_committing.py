@@ -237,3 +237,16 @@ async def test_offers_come_with_the_commit_that_opens_the_wait(db: Database) -> 
     seq = (await db.send()).seq
     answer = await db.step("a", "me", 0, opened=[db.wait()])
     assert offers(answer) == [("a", "w", seq)]
+
+
+async def test_two_commits_of_one_instance_share_no_batch(db: Database) -> None:
+    """One is stale. If the batch came again, the token that the other left would speak for it, and its event leave."""
+    await db.start("a", "me")
+    await db.step("a", "me", 0, opened=[db.wait()])
+    stale = Commit("a", 0, "waiting_for_event", db.now, opened=[db.wait("stale")], sent=[db.event("stale")])
+    batch = db.batch("me", commits=[stale, Commit("a", 1, "waiting_for_event", db.now, opened=[db.wait("fresh")])])
+    for _ in range(2):
+        with pytest.raises(RefusedValue):
+            await db.submit(batch)
+    assert await db.rows("SELECT op FROM waits") == [("w",)]
+    assert await db.rows("SELECT id FROM events") == []

@@ -117,6 +117,9 @@ class BatchWriter:
 
     # --- commits ----------------------------------------------------------------------------------------------------
     def _commit_all(self, batch: Batch, answer: Answer, looks: dict[tuple[str, str | None], None]) -> None:
+        if len({commit.instance for commit in batch.commits}) < len(batch.commits):
+            # The token of one would speak for the other when the batch comes again. It is taken apart, in order.
+            raise RefusedValue("two commits of one instance can't share a batch")
         fresh: list[Commit] = []
         appended = self._append([c for c in batch.commits if c.plain], batch)
         for commit in batch.commits:
