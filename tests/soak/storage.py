@@ -194,7 +194,7 @@ class Journal:
     def _note(self, commit: Commit, here: float) -> None:
         if commit.status == "blocked":
             self.blocked[commit.instance] = (commit.error or b"").decode()
-        elif not commit.release:
+        elif commit.opened or commit.entries:
             self.entries.setdefault((commit.instance, 0), here)
         for entry in commit.entries:
             self.entries.setdefault((commit.instance, entry.n), here)
