@@ -22,7 +22,7 @@ from romancy import (
     workflow,
 )
 from romancy.core.model import SECOND
-from romancy.storage.protocol import BODY
+from romancy.storage.protocol import BODY, TransientError
 from romancy.testing import Environment, environment
 from tests.engine.helpers import down_for, until
 
@@ -398,3 +398,35 @@ async def test_a_fan_out_is_not_put_in_single_file_by_kills_from_outside(env: En
     begin = env.clock.now()
     assert await handle.result() == 300
     assert env.clock.now() - begin < 3 * SECOND
+
+
+async def test_what_only_waits_is_woken_though_the_deaths_could_not_be_read(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was claimed before that, so its timer is this worker's to ring."""
+
+    @workflow
+    async def sleeper(ctx: WorkflowContext) -> str:
+        await sleep(ctx, 5)
+        return "awake"
+
+    handle = await env.start(sleeper)
+    dead = env.app.engine.worker_id or ""
+    await env.app.crash()
+    await env.app.start()
+    engine = env.app.engine
+    mortality, lost = engine.storage.mortality, list[str]()
+
+    async def cut_once() -> Any:
+        if not lost:
+            lost.append("cut")
+            raise TransientError("the connection was cut")
+        return await mortality()
+
+    monkeypatch.setattr(engine.storage, "mortality", cut_once)
+    await engine.storage.take_over(engine.worker_id or "", [dead])
+    engine.kick()
+    await until(lambda: lost)
+    await env.settle()
+    await env.advance(timedelta(seconds=6))
+    assert (await env.app.get_instance(handle.instance_id)).status == "completed"

@@ -31,7 +31,7 @@ from romancy import (
 )
 from romancy.core.model import Event
 from romancy.errors import StorageError
-from romancy.storage.protocol import Answered, Batch
+from romancy.storage.protocol import Answered, Batch, RefusedValue, TransientError
 from romancy.testing import Environment, environment
 from tests.engine.helpers import intercept, kinds, until
 
@@ -535,3 +535,34 @@ async def test_a_look_of_a_worker_that_was_fenced_lets_no_wait_time_out(env: Env
         submit()
     await env.settle()
     assert await handle.result() == "in time"
+
+
+async def test_a_step_that_was_stored_before_it_was_refused_is_read_again(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer was lost, and the same batch failed in a way that blocks: but the row has moved on."""
+
+    @workflow
+    async def steps(ctx: WorkflowContext) -> str:
+        await wait_event(ctx, "one")
+        await sleep(ctx, 5)
+        return "done"
+
+    handle = await env.start(steps)
+    storage, tries = env.app.engine.storage, list[Batch]()
+    commit = storage.commit
+
+    def flawed(batch: Batch, answered: Answered) -> None:
+        if not any(entry.op.startswith("one") for step in batch.commits for entry in step.entries):
+            commit(batch, answered)
+            return
+        tries.append(batch)
+        if len(tries) == 1:
+            commit(batch, lambda answer, error: answered(None, TransientError("the answer is lost")))
+        else:
+            answered(None, RefusedValue("a value that no database takes"))
+
+    monkeypatch.setattr(storage, "commit", flawed)
+    await env.send_event("one", "test")
+    assert await handle.result() == "done"
+    assert len(tries) == 2

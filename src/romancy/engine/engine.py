@@ -26,7 +26,16 @@ from romancy.engine.results import Ending, Looks, Results
 from romancy.engine.scheduler import Scheduler
 from romancy.engine.timers import LIMIT, WINDOW, Timers
 from romancy.errors import AppNotRunning, InstanceNotFound, Outdated, StorageError
-from romancy.storage.protocol import CANCEL, Request, RequestAnswer, Start, StartAnswer, Storage, TransientError
+from romancy.storage.protocol import (
+    CANCEL,
+    Claimed,
+    Request,
+    RequestAnswer,
+    Start,
+    StartAnswer,
+    Storage,
+    TransientError,
+)
 
 _logger = logging.getLogger("romancy")
 CLAIM = 500
@@ -349,7 +358,6 @@ class Engine:
             self._sweep.kick()
 
     async def _claim(self, worker: str) -> None:
-        timers = False
         while self.scheduler.residents.has_room:
             due_before = self.clock.now() + self.balancing.look_ahead(self.timers.window)
             try:
@@ -357,21 +365,23 @@ class Engine:
             except TransientError:
                 self._answer_lost()
                 raise
-            trouble = await self._hear_of_deaths() if any(instance.crashed for instance in claimed) else None
-            for instance in claimed:
-                if instance.waits:
-                    timers = True
-                    self.loader.expect(instance.id, crashed=instance.crashed)
-                else:
-                    self.loader.load(instance.id, crashed=instance.crashed)
-            if trouble is not None:
-                raise trouble
             if not claimed:  # a claim may be smaller than asked for: workflows take turns
-                break
-        else:
-            self.scheduler.residents.want_room()
-        if timers:
+                return
+            await self._take_on(claimed)
+        self.scheduler.residents.want_room()
+
+    async def _take_on(self, claimed: Sequence[Claimed]) -> None:
+        """They are ours, whatever else goes wrong: those that only wait are read when their time comes."""
+        trouble = await self._hear_of_deaths() if any(instance.crashed for instance in claimed) else None
+        for instance in claimed:
+            if instance.waits:
+                self.loader.expect(instance.id, crashed=instance.crashed)
+            else:
+                self.loader.load(instance.id, crashed=instance.crashed)
+        if any(instance.waits for instance in claimed):
             self._refresh_timers()
+        if trouble is not None:
+            raise trouble
 
     async def _hear_of_deaths(self) -> TransientError | None:
         """What was claimed is ours whether or not this can be read: then it is judged by what is known here."""

@@ -348,6 +348,10 @@ class Scheduler:
                 self._metrics.workflows_ended[instance.definition.name, "blocked"] += 1
                 self._results.announce(instance.id, Ending("blocked", None, failure))
                 self._tell_workflow(resident, h.WorkflowBlockedInfo, failure)
+            elif refusal is None:
+                # The row is at another version: an earlier submission of the step was stored after all, say. Only the
+                # database knows where the instance stands now.
+                self.loader.load(instance.id)
 
         self.committer.commit(commit, done)
 
