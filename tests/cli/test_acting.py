@@ -79,8 +79,9 @@ def test_send_prints_the_receipt(romancy, answered) -> None:
         "delivered": 1,
         "started": 0,
         "mismatched": 0,
+        "differs": False,
     }
-    again = romancy("send", "payment.completed", "{}", "--id", "e1", "--source", "bank").stdout
+    again = romancy("send", "payment.completed", data, "--id", "e1", "--source", "bank", "--subject", "s").stdout
     assert again == "accepted before: a duplicate, nothing happens (id e1)\n"
     assert "nobody waits for it now" in romancy("send", "unheard").stdout
     told = romancy("send", "payment.completed", data, "--id", "e2").stdout

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from romancy import ActivityContext, WorkflowContext, activity, wait_event, workflow
-from romancy.storage.protocol import Batch
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock, environment
-from tests.engine.helpers import intercept, until
+from tests.engine.helpers import until
 from tests.storage.conftest import BEGINNING, LEASE, Database
 
 
@@ -113,41 +112,6 @@ async def test_many_pauses_block_no_healthy_activity(db: str, state: dict[str, A
         assert (await env.app.get_instance("one")).status == "running"
         state["gate"].set()
         assert await env.app.handle("one").result(timeout=5) == "long"
-
-
-# --- suspects ---
-@workflow
-async def gives_up(ctx: WorkflowContext) -> None:
-    try:
-        async with asyncio.timeout(60):
-            await gate(ctx, "first")
-    except TimeoutError:
-        await wait_event(ctx, "never")
-
-
-async def test_a_suspect_that_is_withdrawn_before_it_begins_lets_the_next_one_in(state: dict[str, Any]) -> None:
-    """Two deaths each: from here on they run in single file. The first one's time is over just before its turn."""
-    async with environment(workflows=[gives_up, through], state=state) as env:
-        first = await env.start(gives_up.options(instance_id="1"))
-        second = await env.start(through.options(instance_id="2"), "second")
-        over = env.clock.now() + 60_000_000
-        await env.restart()
-        state["runs"].clear()
-
-        def ring_before_the_second_death_is_stored(batch: Batch, submit: Callable[[], None]) -> None:
-            if any(attempt.crashes == 2 for commit in batch.commits for attempt in commit.attempts):
-                env.clock.turn_to(over)
-            submit()
-
-        undo = intercept(env, ring_before_the_second_death_is_stored)
-        await env.restart()
-        undo()
-        assert env.clock.now() == over
-        assert await first.status() == "waiting_for_event"
-        assert state["runs"] == ["second"]
-        state["gate"].set()
-        async with asyncio.timeout(5):
-            assert await second.result() == "second"
 
 
 # --- removed and replaced ---

@@ -529,7 +529,9 @@ async def test_6_a_worker_that_handed_an_instance_on_cannot_write_to_it(env: Env
     resident = env.app.engine.scheduler.residents["one"]
     await until(lambda: env.app.engine.activities.running)
     storage: Any = env.app.engine.storage
-    await storage._write(lambda c: c.execute("INSERT INTO workers VALUES ('other', 'there', 9e18, 0)"))
+    await storage._write(
+        lambda c: c.execute("INSERT INTO workers (id, host, until, started_at) VALUES ('other', 'there', 9e18, 0)")
+    )
     await storage._write(lambda c: c.execute("UPDATE instances SET owner = 'other', version = version + 1"))
     go.set()
     await until(lambda: resident.gone)

@@ -31,7 +31,7 @@ def ask(live: Live, method: str, path: str, token: str | None, **more: Any) -> A
 
 @pytest.fixture
 def guarded(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Live:
-    monkeypatch.setattr(guessing, "_LONGEST", 0.0)  # who shows many wrong tokens is made to wait
+    monkeypatch.setattr(guessing, "LONGEST", 0.0)  # who shows many wrong tokens is made to wait
     return serve(tokens=TOKENS)
 
 

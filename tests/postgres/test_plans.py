@@ -33,6 +33,8 @@ SMALL = {
     "unlooked",
     "undispatched",
     "sessions",
+    "deaths",
+    "trials",
     "pg_database",
 }
 """Hints, requests and the like: handled and deleted at once, or bounded, so reading them all is right."""
@@ -40,7 +42,7 @@ PARTS = {"free", "now", "time", "claimable", "readers"}
 """Of other statements."""
 LISTS = {"instances", "waits", "listed_events", "search", "search_bound", "shown_events"}
 """Made as they are asked for."""
-IN_ORDER = {"instances_created", "waits_pkey", "attempts_pkey", "events_pkey"}
+IN_ORDER = {"instances_created", "waits_pkey", "attempts_pkey", "attempts_suspected", "events_pkey"}
 """Lists of everything go along these, page by page."""
 _MATTERS = re.compile("status|type|instance")
 """What a list is narrowed by has an index of its own."""

@@ -15,7 +15,7 @@ from romancy.storage.sqlite.connection import connect, migrate
 SQL = blocks("sqlite.sql")
 ROWS = 2_000
 SMALL = {"workers", "orphans", "owners", "shapes", "triggers", "schema_info", "json_each", "deliveries", "requests"}
-SMALL |= {"sessions"}
+SMALL |= {"sessions", "deaths", "trials"}
 """Hints, requests and the like: handled and deleted at once, or bounded, so reading them all is right."""
 DRIVEN_BY = {
     "free_with_mail": "deliveries",

@@ -52,6 +52,7 @@ def commit(instance: str) -> Commit:
 class Case:
     def __init__(self, storage: Any) -> None:
         self.committer = Committer(storage, SystemClock(), lambda: (), Metrics())
+        self.committer.worker = "me"
         self.offers: list[str] = []
         self.committer.on_answer = lambda answer: self.offers.extend(offer.instance for offer in answer.offers)
         self.looked: list[str] = []

@@ -97,3 +97,12 @@ async def test_few_bodies_with_two_deaths_begin_together(desk: Desk) -> None:
     assert len(desk.begun) == BODIES
     desk.quarantine.leave(bodies[0])
     assert len(desk.begun) == BODIES + 1
+
+
+async def test_a_suspect_that_left_before_its_turn_lets_the_next_one_in(desk: Desk) -> None:
+    first, second = desk.admit("first", doubtful=True), desk.admit("second", doubtful=True)
+    desk.admit("third", doubtful=True)
+    assert [name for name, _ in desk.begun] == ["first"]
+    second.gone = True
+    desk.quarantine.leave(first, "call")
+    assert [name for name, _ in desk.begun] == ["first", "third"]

@@ -152,10 +152,15 @@ class Engine:
             future.add_done_callback(self._announcing.discard)
 
     async def _register_first(self) -> None:
-        """A connection that breaks just now is an outage like any other: the renewal registers, a little later."""
+        """A connection that breaks just now is an outage like any other: the renewal registers, a little later.
+
+        A file that can't be written now, right after it was opened, is for people to look at: they hear of it at once.
+        """
         try:
             await self._register()
         except TransientError as error:
+            if not self.storage.is_apart:
+                raise
             self.committer.outage.noticed("lease", error)
 
     async def _register(self) -> None:

@@ -128,6 +128,8 @@ class Environment:
         """Crash and come back: everything in memory is lost, everything stored is replayed."""
         engine = self.app.engine
         dead = [engine.worker_id] if engine.worker_id else []
+        for worker in dead:
+            await engine.storage.leave(worker)  # nothing is to be blamed for this crash
         await self.app.crash()
         await self.app.start()
         engine = self.app.engine
