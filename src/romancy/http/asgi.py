@@ -118,7 +118,7 @@ class Face:
     async def _respond(self, method: str, path: str, scope: Scope, receive: Receive) -> Answer:
         in_url = take_from_url(scope)
         head = read_head(scope["headers"])
-        fault = fault_of(scope["http_version"], head)
+        fault = fault_of(scope.get("http_version", "1.1"), head)
         if fault is not None:
             raise Refusal(400, f"this is not a proper HTTP request: {fault}", kind="BadRequest", headers=[_CLOSE])
         if head.size > self._options.max_headers:

@@ -106,8 +106,7 @@ class Owning:
         """The workers of this process are no more, on the server that this connection leads to."""
         mine = list(self._mine)
         bury = self._connections.statements.get("bury")
-        given = {"workers": mine, "clean": [True] * len(mine), "lost": mine, "now": self._now()}
-        await connection.fetch(bury.sql, *bury.values(given))
+        await connection.fetch(bury.sql, *bury.values(self._burial(dict.fromkeys(mine, True), mine)))
 
     # --- the dead ---------------------------------------------------------------------------------------------------
     async def take_over(self, worker: str, known_dead: Sequence[str]) -> list[str]:
@@ -131,9 +130,12 @@ class Owning:
         return gone
 
     async def _bury(self, dead: dict[str, bool], lost: Sequence[str]) -> list[str]:
-        given = {"workers": list(dead), "clean": list(dead.values()), "lost": list(lost), "now": self._now()}
-        rows = await self._connections.do("bury", lease=self._lease, missed=int(_MISSING * SECOND), **given)
+        rows = await self._connections.do("bury", **self._burial(dead, lost))
         return [id for (id,) in rows]
+
+    def _burial(self, dead: dict[str, bool], lost: Sequence[str]) -> dict[str, Any]:
+        given = {"workers": list(dead), "clean": list(dead.values()), "lost": list(lost), "now": self._now()}
+        return given | {"lease": self._lease, "missed": int(_MISSING * SECOND)}
 
     async def _read_locks(self) -> None:
         if stopwatch() - self._locks_read > _LOCKS_EVERY:
