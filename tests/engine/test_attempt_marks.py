@@ -203,7 +203,13 @@ async def test_when_an_attempt_began_is_left_out_where_it_is_not_known(env: Envi
     env.app.register(unlucky)
     handle = await env.app.start_workflow(unlucky)
     await held.wait()
-    await env.restart()
+    dead = env.app.engine.worker_id or ""
+    await env.app.crash()
+    await env.app.start()
+    engine = env.app.engine
+    await engine.storage.take_over(engine.worker_id or "", [dead])
+    engine.kick()
+    await env.settle()
     assert await env.app.handle(handle.instance_id, unlucky).status() == "running"
     _, mark = await env.app.get_history(handle.instance_id)
     assert mark.input == {"attempt": 1, "next": to_us(env.now) + 2_000_000}
