@@ -34,12 +34,12 @@ def _impatient(impatient: None) -> None:
     """Activities that hang are not waited for."""
 
 
-async def die(env: Environment) -> None:
+async def die(env: Environment, boot: timedelta = BOOT) -> None:
     """The worker dies, and another one comes up that lives for a while before it takes over."""
     dead = env.app.engine.worker_id
     await env.app.crash()
     await env.app.start()
-    env.clock._now += BOOT // timedelta(microseconds=1)
+    env.clock._now += boot // timedelta(microseconds=1)
     engine = env.app.engine
     await engine.storage.take_over(engine.worker_id or "", [dead or ""])
     engine.kick()
@@ -327,6 +327,25 @@ async def test_code_that_came_through_is_not_suspected_any_more(env: Environment
     snapshot = await storage.load("one")
     assert snapshot is not None
     assert snapshot.attempts == []
+    assert await handle.result() == "done"
+
+
+async def test_code_that_is_loaded_long_after_the_deaths_begins_at_once(env: Environment) -> None:
+    """Rests count from the death: an instance that waits is loaded when its event comes, and answers without delay."""
+
+    @workflow
+    async def waiting(ctx: WorkflowContext) -> str:
+        await sleep(ctx, 5)
+        await wait_event(ctx, "wake")
+        return "done"
+
+    handle = await env.start(waiting.options(instance_id="one"))
+    await down_for(env, timedelta(seconds=6))
+    await die(env, boot=timedelta())
+    await env.advance(600)
+    await env.app.send_event("wake", "test", {})
+    await env.settle()
+    assert (await env.app.get_instance("one")).status == "completed"
     assert await handle.result() == "done"
 
 

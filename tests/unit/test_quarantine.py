@@ -30,9 +30,11 @@ class Desk:
         self.told: list[Any] = []
         self.quarantine = Quarantine(self.clock, 2, self)
 
-    def admit(self, name: str, op: str = "call", *, crashes: int = 1, doubtful: bool = False) -> Any:
+    def admit(
+        self, name: str, op: str = "call", *, crashes: int = 1, doubtful: bool = False, due: int | None = None
+    ) -> Any:
         resident: Any = Stay(name)
-        record = Attempt(op, 0, 0, crashes=crashes, suspicion=Suspicion(0, SECOND // 10))
+        record = Attempt(op, 0, 0, next_due=due, crashes=crashes, suspicion=Suspicion(0, SECOND // 10))
         resident.attempts[op] = record
         self.quarantine.admit(resident, record, is_doubtful=doubtful)
         return resident
@@ -106,3 +108,17 @@ async def test_a_suspect_that_left_before_its_turn_lets_the_next_one_in(desk: De
     second.gone = True
     desk.quarantine.leave(first, "call")
     assert [name for name, _ in desk.begun] == ["first", "third"]
+
+
+async def test_a_suspect_begins_after_its_rest(desk: Desk) -> None:
+    desk.admit("resting", due=SECOND)
+    assert (desk.begun, desk.quarantine.waiting) == ([], 1)
+    desk.clock.turn_to(SECOND)
+    assert (desk.begun, desk.quarantine.waiting) == ([("resting", True)], 0)
+
+
+async def test_none_begins_after_the_quarantine_was_cleared(desk: Desk) -> None:
+    desk.admit("resting", due=SECOND)
+    desk.quarantine.clear()
+    desk.clock.turn_to(2 * SECOND)
+    assert (desk.begun, desk.quarantine.waiting) == ([], 0)

@@ -78,8 +78,8 @@ def accompanied(record: Attempt) -> Attempt:
     return _with(record, replace(suspicion_of(record), is_alone=False), record.crashes, started=True)
 
 
-def rested(record: Attempt, finding: Finding, now: int) -> Attempt:
-    """The record of a suspect after a death: it may be left out for a while."""
+def rested(record: Attempt, finding: Finding, since: int) -> Attempt:
+    """The record of a suspect after a death: it may be left out for a while, from then on."""
     known = suspicion_of(record)
     if finding.verdict is Verdict.DOUBTFUL:
         rest, then = RESTS[min(known.alone, len(RESTS) - 1)], "begins while no other suspect does"
@@ -89,7 +89,7 @@ def rested(record: Attempt, finding: Finding, now: int) -> Attempt:
         return record
     times = "a worker" if record.crashes < 2 else f"{record.crashes} workers"
     said = Failure("WorkerDied", f"{times} died while it ran; it is left out for a while, and then {then}")
-    return _with(replace(record, error=record.error or said.encode()), known, record.crashes, due=now + rest)
+    return _with(replace(record, error=record.error or said.encode()), known, record.crashes, due=since + rest)
 
 
 def suspicion_of(record: Attempt) -> Suspicion:
@@ -132,6 +132,10 @@ class Fleet:
 
     def __repr__(self) -> str:
         return f"<Fleet deaths={len(self._ends)} tallies={len(self.tallies)}>"
+
+    @property
+    def last_death(self) -> int | None:
+        return self._ends[-1] if self._ends else None
 
     def deaths_since(self, time: int) -> int:
         return len(self._ends) - bisect_left(self._ends, time)

@@ -55,7 +55,7 @@ class Inquest:
                 if finding.verdict is Verdict.GUILTY:
                     self._scheduler.block(resident, _reason(f"activity {op.id!r}", finding), record)
                     return True
-                step.record_attempt(rested(record, finding, now))
+                step.record_attempt(rested(record, finding, self._died_at(now)))
         return False
 
     def admit(self, resident: Resident, op: ActivityCall) -> bool:
@@ -92,12 +92,16 @@ class Inquest:
         if finding.verdict is Verdict.GUILTY:
             self._scheduler.block(resident, _reason("the code of the workflow", finding), record)
             return False
-        resident.attempts[BODY] = record = rested(record, finding, now) if news else record
+        resident.attempts[BODY] = record = rested(record, finding, self._died_at(now)) if news else record
         self._let_in(resident, record)
         return True
 
     def _judge(self, record: Attempt) -> Finding:
         return judge(record, record.culprit, self._fleet)
+
+    def _died_at(self, now: int) -> int:
+        """Rests count from the last death: an instance may be loaded long after it, when its event comes."""
+        return min(self._fleet.last_death or now, now)
 
     def _let_in(self, resident: Resident, record: Attempt) -> None:
         is_doubtful = self._judge(record).verdict is not Verdict.CLEAR

@@ -79,18 +79,23 @@ class Quarantine:
         """Those inside that are doubtful, or alone."""
         self._calls = self._bodies = 0
         """Calls inside, and bodies with more than one death."""
+        self._resting: dict[_Suspect, Alarm] = {}
         self._alarm: Alarm | None = None
         self._deciding = False
 
     def __repr__(self) -> str:
-        free = len(self._free_bodies) + len(self._free_calls)
-        return f"<Quarantine waiting={free}+{len(self._doubtful)} inside={len(self._inside)}>"
+        return f"<Quarantine waiting={self.waiting} inside={len(self._inside)}>"
+
+    @property
+    def waiting(self) -> int:
+        """How many suspects have yet to begin."""
+        return len(self._resting) + len(self._free_bodies) + len(self._free_calls) + len(self._doubtful)
 
     def admit(self, resident: Resident, record: Attempt, *, is_doubtful: bool) -> None:
         """A suspect wants to begin, after its rest."""
         suspect = _Suspect(resident, record.op, is_doubtful, _hold(record, is_doubtful), record.crashes)
         if record.next_due is not None and record.next_due > self._clock.now():
-            self._clock.call_at(record.next_due, partial(self._enqueue, suspect))
+            self._resting[suspect] = self._clock.call_at(record.next_due, partial(self._enqueue, suspect))
         else:
             self._enqueue(suspect)
 
@@ -140,6 +145,9 @@ class Quarantine:
         """Nobody is to begin any more."""
         for queue in (self._free_bodies, self._free_calls, self._doubtful):
             queue.clear()
+        for alarm in self._resting.values():
+            alarm.cancel()
+        self._resting.clear()
         for suspect in self._all():
             self._forget(suspect)
         self._inside.clear()
@@ -149,6 +157,7 @@ class Quarantine:
 
     # --- deciding ---------------------------------------------------------------------------------------------------
     def _enqueue(self, suspect: _Suspect) -> None:
+        self._resting.pop(suspect, None)
         free = self._free_bodies if suspect.op == BODY else self._free_calls
         (self._doubtful if suspect.is_doubtful else free).append(suspect)
         self._decide()
