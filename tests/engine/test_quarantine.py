@@ -349,6 +349,26 @@ async def test_code_that_is_loaded_long_after_the_deaths_begins_at_once(env: Env
     assert await handle.result() == "done"
 
 
+async def test_code_that_rests_is_cancelled_without_waiting_for_it(env: Environment) -> None:
+    """Whoever cancels is answered once that is stored; the code hears of it when it runs again."""
+
+    @workflow
+    async def waiting(ctx: WorkflowContext) -> None:
+        await sleep(ctx, 5)
+        await wait_event(ctx, "wake")
+
+    await env.start(waiting.options(instance_id="one"))
+    await down_for(env, timedelta(seconds=6))
+    await die(env, boot=timedelta())
+    await env.app.send_event("wake", "test", {}, to="one")
+    await env.settle()
+    assert env.app.engine.scheduler.inquest.quarantine.waiting == 1
+    async with asyncio.timeout(5):
+        assert await env.app.cancel_workflow("one")
+    await env.advance(5)
+    assert (await env.app.get_instance("one")).status == "cancelled"
+
+
 # --- what is not a death ----------------------------------------------------------------------------------------------
 async def suspects(env: Environment, instance: str) -> list[str]:
     snapshot = await env.app.engine.storage.load(instance)

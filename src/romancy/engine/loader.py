@@ -70,11 +70,6 @@ class Loader:
         self._left_by_dead: set[str] = set()
         """Instances that only wait, and whose worker died: perhaps over them."""
 
-    @property
-    def held(self) -> int:
-        """How many wait for their turn."""
-        return len(self._held)
-
     def holds(self, resident: Resident) -> bool:
         return resident in self._held
 
@@ -168,12 +163,12 @@ class Loader:
     # --- code that may have killed its worker -----------------------------------------------------------------------
     def _hold(self, resident: Resident, snapshot: Snapshot, inputs: list[Input]) -> None:
         """It is not replayed before it is its turn, and that is recorded."""
-        self._residents.loading[snapshot.row.id] = inputs
+        self._residents.hold(snapshot.row.id, inputs)
         held = self._held[resident] = _Held(snapshot, inputs)
         old = resident.attempts.get(BODY)
         if not self._scheduler.inquest.admit_body(resident, snapshot.row.created_at):
             self._held.pop(resident, None)
-            self._residents.loading.pop(snapshot.row.id, None)
+            self._residents.let_in(snapshot.row.id)
         elif not held.is_storing and old is not resident.attempts[BODY]:
             # The death is counted now: if this worker dies before it is its turn, that is no news about it.
             self._store(resident, held, partial(self._counted, resident))
@@ -220,7 +215,7 @@ class Loader:
     def _begin_body(self, resident: Resident) -> None:
         held = self._held.pop(resident)
         snapshot = held.snapshot
-        self._residents.loading.pop(snapshot.row.id, None)
+        self._residents.let_in(snapshot.row.id)
         self._go_on(resident, snapshot, held.inputs)
         self._scheduler.inquest.quarantine.recorded(resident, BODY)
         if not self._residents.knows(snapshot.row.id):
@@ -228,7 +223,7 @@ class Loader:
 
     def _let_go(self, resident: Resident) -> None:
         held = self._held.pop(resident)
-        self._residents.loading.pop(held.snapshot.row.id, None)
+        self._residents.let_in(held.snapshot.row.id)
         resident.gone = True
         self._scheduler.inquest.quarantine.leave(resident)
 
@@ -294,9 +289,7 @@ class Loader:
     def stop(self) -> None:
         for task in self._loads:
             task.cancel()
-        for instance in list(self._residents.loading):
-            self._residents.acknowledge(instance)
-        self._residents.loading.clear()
+        self._residents.stop_loading()
         for resident in self._held:
             resident.gone = True
         self._held.clear()

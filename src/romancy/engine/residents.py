@@ -16,6 +16,8 @@ class Residents:
         self._all: dict[str, Resident] = {}
         self.loading: dict[str, list[Input]] = {}
         """Instances being read, with what happened to them meanwhile."""
+        self._held: set[str] = set()
+        """Of these, the ones that are read and wait for their turn to be replayed."""
         self.on_work: Callable[[], None] = lambda: None
         """There may be something to claim, and room for it."""
         self._limit = limit
@@ -79,6 +81,28 @@ class Residents:
             return self._idle.popitem(last=False)[1]
         return None
 
+    def hold(self, instance: str, inputs: list[Input]) -> None:
+        """It is not replayed yet: it may have killed its worker. Requests to it are stored, and not waited for."""
+        self.loading[instance] = inputs
+        self._held.add(instance)
+        self.acknowledge(instance)
+
+    def let_in(self, instance: str) -> None:
+        """It is not held any more."""
+        self.loading.pop(instance, None)
+        self._held.discard(instance)
+
+    def stop_loading(self) -> None:
+        for instance in self.loading:
+            self.acknowledge(instance)
+        self.loading.clear()
+        self._held.clear()
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some are being read, or replayed."""
+        return len(self.loading) > len(self._held)
+
     # --- room -------------------------------------------------------------------------------------------------------
     @property
     def has_room(self) -> bool:
@@ -101,8 +125,8 @@ class Residents:
 
     # --- requests ---------------------------------------------------------------------------------------------------
     async def seen_to(self, instance: str) -> None:
-        """Wait until a request to an instance has been fed and stored, or the instance left memory."""
-        if self.knows(instance):
+        """Wait until a request to an instance has been fed and stored, or the instance is held or left memory."""
+        if self.knows(instance) and instance not in self._held:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._requests.setdefault(instance, []).append(future)
             await future

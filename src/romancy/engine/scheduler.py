@@ -90,7 +90,7 @@ class Scheduler:
 
     @property
     def is_idle(self) -> bool:
-        return not self._ready and len(self.residents.loading) <= self.loader.held  # those wait for their turn
+        return not self._ready and not self.residents.is_loading
 
     def is_mine(self, owner: str | None) -> bool:
         return owner is not None and owner == self.committer.worker
