@@ -82,7 +82,9 @@ class Town:
         return handles
 
     async def rounds(self, count: int) -> None:
-        """Everybody looks so many times whether something is to be given or taken."""
+        """Everybody looks so many times whether something is to be given or taken; nobody on their own any more."""
+        for app in self.apps:
+            await app.engine._balance.stop()
         for _ in range(count):
             for app in self.apps:
                 await app.engine.balancing.round()
@@ -232,6 +234,7 @@ async def test_what_something_happens_to_at_the_last_moment_is_not_let_go_of(tow
     """Between being seen to be idle and the commit that lets go of it, an instance takes an event."""
     first = await town.join(two)
     handles = await town.fill(first, two, 60)
+    await first.engine._balance.stop()  # no rounds but the one below
     storage: Any = first.engine.storage
     idle = storage.idle
 
