@@ -180,14 +180,15 @@ async def test_events_reach_their_instances_while_they_change_hands(town: Town) 
 async def test_timers_are_not_late_because_of_it(town: Town) -> None:
     """Timers due at any time from now on, all at first with one worker; the window is what is claimed ahead."""
     first = await town.join()
-    handles = [await first.start_workflow(nap.options(instance_id=f"n{n}"), 2 + n * 0.05) for n in range(150)]
+    starts = (first.start_workflow(nap.options(instance_id=f"n{n}"), 4 + n * 0.05) for n in range(150))
+    handles = await asyncio.gather(*starts)
     await town.until(lambda owned: owned.get(first) == 150)
     second = await town.join()
     await town.until(lambda owned: owned.get(second, 0) >= 20)
     slept = await asyncio.gather(*(handle.result(30) for handle in handles))
-    late = [s - (2 + n * 0.05) for n, s in enumerate(slept)]
+    late = [s - (4 + n * 0.05) for n, s in enumerate(slept)]
     assert min(late) >= 0
-    assert max(late) < 0.5, sorted(late)[-10:]
+    assert max(late) < 0.9, f"they waited for a sweep: {sorted(late)[-10:]}"
     ended = Counter(app for app in town.apps for _ in range(app.engine.metrics.workflows_ended["nap", "completed"]))
     assert ended[second] >= 20
 
@@ -246,12 +247,10 @@ async def test_what_something_happens_to_at_the_last_moment_is_not_let_go_of(tow
         return rows
 
     storage.idle = slow_idle
-    before = await town.versions()
     second = await town.join(two)
     await first.engine.balancing.round()
     storage.idle = idle
-    after = await town.versions()
-    assert {after[id] - before[id] for id in after} == {1}, "the event, and nothing else"
+    assert await town.owned() == {first: 60}, "none was let go of"
     for n in range(60):
         await second.send_event("two", "test", subject=str(n), id=f"two{n}")
     assert await asyncio.gather(*(handle.result(20) for handle in handles)) == [f"one{n} two{n}" for n in range(60)]
