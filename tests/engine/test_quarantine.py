@@ -349,6 +349,24 @@ async def test_code_that_is_loaded_long_after_the_deaths_begins_at_once(env: Env
     assert await handle.result() == "done"
 
 
+async def test_code_whose_worker_was_stopped_met_no_second_death(env: Environment) -> None:
+    @workflow
+    async def waiting(ctx: WorkflowContext) -> None:
+        await sleep(ctx, 5)
+        await wait_event(ctx, "wake")
+        await wait_event(ctx, "never")
+
+    await env.start(waiting.options(instance_id="one"))
+    await down_for(env, timedelta(seconds=6))
+    await env.app.stop()
+    await env.app.start()
+    await env.app.send_event("wake", "test", {}, to="one")
+    await env.settle()
+    snapshot = await env.app.engine.storage.load("one")
+    assert snapshot is not None
+    assert [(a.op, a.crashes) for a in snapshot.attempts] == [(BODY, 1)]
+
+
 async def test_code_that_rests_is_cancelled_without_waiting_for_it(env: Environment) -> None:
     """Whoever cancels is answered once that is stored; the code hears of it when it runs again."""
 

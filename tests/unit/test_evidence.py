@@ -140,6 +140,13 @@ def test_calls_of_an_activity_that_is_known_to_kill_need_less_evidence() -> None
     assert verdict(suspect(4, 0.1, alone=3), Fleet(lives(18, 5.0), {"a": Tally(0, SECOND, 15)})) is Verdict.GUILTY
 
 
+def test_deaths_by_other_calls_of_the_same_activity_do_not_speak_for_a_call() -> None:
+    """In a stream of pills each is there for its own deaths only, and all others are no control group."""
+    stream = Fleet(lives(200, 1.0), {"a": Tally(0, 20 * SECOND, 200)})
+    assert verdict(suspect(3, 0.1, alone=2), stream) is Verdict.GUILTY
+    assert verdict(suspect(3, 0.1, alone=2), Fleet(lives(200, 1.0))) is not Verdict.GUILTY
+
+
 def test_an_activity_most_of_whose_calls_survive_is_not_known_to_kill() -> None:
     fleet = Fleet(lives(40, 1.0))
     assert evidence.is_killer(Tally(0, SECOND, 15, ended=3), fleet)
