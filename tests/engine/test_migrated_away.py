@@ -6,10 +6,19 @@ from typing import Any
 
 import pytest
 
-from romancy import ActivityContext, App, StorageError, WorkflowContext, activity, wait_event, workflow
+from romancy import (
+    ActivityContext,
+    App,
+    ReceivedEvent,
+    StorageError,
+    WorkflowContext,
+    activity,
+    wait_event,
+    workflow,
+)
 from romancy.http.health import ready
 from romancy.storage.postgres import PostgresStorage
-from romancy.storage.protocol import TransientError
+from romancy.storage.protocol import TransientError, Unusable
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import Environment
 from tests.engine.helpers import intercept, until
@@ -117,27 +126,93 @@ async def test_a_migration_that_old_workers_can_live_with_stops_nobody(env: Envi
 
 
 # --- registering ------------------------------------------------------------------------------------------------------
+@workflow(on_event="order")
+async def ships(ctx: WorkflowContext, event: ReceivedEvent[int]) -> int:
+    return event.data
+
+
+class Failing:
+    """A method of the storage that fails some times before it does its work."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, backend: str, name: str, times: int, error: Exception) -> None:
+        self.calls: list[Any] = []
+        kind: Any = PostgresStorage if backend == "postgres" else SQLiteStorage
+        method = getattr(kind, name)
+
+        async def fail(storage: Any, *given: Any) -> None:
+            self.calls.append(given[0])
+            if len(self.calls) <= times:
+                raise error
+            await method(storage, *given)
+
+        monkeypatch.setattr(kind, name, fail)
+
+
 @pytest.mark.parametrize("times", [1, 2])
-async def test_a_worker_whose_first_connection_breaks_registers_a_little_later(
-    db: str, backend: str, monkeypatch: pytest.MonkeyPatch, times: int
+async def test_a_worker_that_can_not_register_at_first_does_so_a_little_later(
+    db: str, backend: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, times: int
 ) -> None:
-    """A file has no connection that breaks: there, people hear at once that it can't be written."""
-    kind: Any = PostgresStorage if backend == "postgres" else SQLiteStorage
-    register, tries = kind.register, list[str]()
-
-    async def breaks(self: Any, worker: str, *rest: Any) -> None:
-        tries.append(worker)
-        if len(tries) <= times:
-            raise TransientError("the connection was lost")
-        await register(self, worker, *rest)
-
-    monkeypatch.setattr(kind, "register", breaks)
-    if backend == "sqlite":
-        with pytest.raises(TransientError, match="the connection was lost"):
-            await App(db, workflows=[waits]).start()
-        return
+    """A connection that breaks, a file that another process holds: an outage like any other."""
+    tries = Failing(monkeypatch, backend, "register", times, TransientError("not now")).calls
     async with App(db, workflows=[waits]) as app:
         handle = await app.start_workflow(waits)
         await app.send_event("go", "test", 7)
         assert await handle.result(timeout=20) == 7
     assert len(set(tries)) == times + 1, "under a fresh id each time: an earlier one may be in the database"
+    assert caplog.text.count("can't be written (not now)") == 1
+
+
+async def test_an_event_sent_before_the_worker_is_registered_starts_what_it_should(
+    db: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Failing(monkeypatch, backend, "register", 2, TransientError("not now"))
+    async with App(db, workflows=[ships]) as app:
+        assert app.engine.worker_id is None
+        assert (await app.send_event("order", "test", 7)).started == 1
+
+
+async def test_what_only_people_can_mend_is_told_at_once(
+    db: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = Failing(monkeypatch, backend, "register", 1, Unusable("it is read-only")).calls
+    app = App(db, workflows=[waits])
+    with pytest.raises(StorageError, match="it is read-only"):
+        await app.start()
+    assert len(tries) == 1
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_what_is_registered_during_an_outage_is_known_before_the_next_event(
+    db: str, backend: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, times: int
+) -> None:
+    async with App(db, workflows=[waits]) as app:
+        Failing(monkeypatch, backend, "announce", times, TransientError("not now"))
+        app.register(ships)
+        assert (await app.send_event("order", "test", 7)).started == 1
+    assert caplog.text.count("can't be written (not now)") == 1
+
+
+async def test_what_is_registered_while_the_worker_registers_is_known_too(
+    db: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The registration under way was sent off without it."""
+    kind: Any = PostgresStorage if backend == "postgres" else SQLiteStorage
+    register = kind.register
+    app = App(db, workflows=[waits])
+
+    async def slow(storage: Any, *given: Any) -> None:
+        await register(storage, *given)
+        app.register(ships)
+
+    monkeypatch.setattr(kind, "register", slow)
+    async with app:
+        assert (await app.send_event("order", "test", 7)).started == 1
+
+
+async def test_an_app_that_stops_does_not_wait_for_what_it_can_not_announce(
+    db: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(10), App(db, workflows=[waits]) as app:
+        tries = Failing(monkeypatch, backend, "announce", 10**6, TransientError("not now")).calls
+        app.register(ships)
+        await until(lambda: tries)

@@ -293,6 +293,43 @@ async def test_a_locked_file_is_waited_for(
         assert await handle.result(5) == "e"
 
 
+async def test_a_file_that_is_locked_when_a_worker_registers_is_waited_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await use(path)
+    monkeypatch.setattr("romancy.storage.sqlite.threads._PATIENCE", 0.05)
+    with closing(sqlite3.connect(path, isolation_level=None)) as outsider:
+        outsider.execute("BEGIN IMMEDIATE")
+        async with App(path, workflows=[one_event]) as app:
+            assert app.engine.worker_id is None
+            sending = asyncio.create_task(app.send_event("go", "test", id="e"))
+            starting = asyncio.create_task(app.start_workflow(one_event))
+            await until(lambda: app.engine.committer._pause >= 0.2)
+            assert caplog.text.count("locked by another program") == 1, "an outage is told once"
+            outsider.execute("ROLLBACK")
+            await sending
+            await app.send_event("go", "test", id="f")
+            assert await (await starting).result(5) in ("e", "f")
+            assert app.engine.worker_id is not None
+
+
+@pytest.mark.parametrize("spoil", ["PRAGMA query_only = 1", "DROP TABLE workers"], ids=["read-only", "no table"])
+async def test_a_file_that_will_never_take_a_worker_is_told_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str
+) -> None:
+    await use(path)
+    opened = SQLiteStorage._open
+
+    def spoiled(storage: SQLiteStorage) -> sqlite3.Connection:
+        connection = opened(storage)
+        connection.execute(spoil)
+        return connection
+
+    monkeypatch.setattr(SQLiteStorage, "_open", spoiled)
+    with pytest.raises(StorageError, match=r"read-only; allow writing|no such table"):
+        await App(path, workflows=[one_event]).start()
+
+
 async def test_a_worker_that_was_locked_out_past_its_lease_is_not_harmed(path: Path) -> None:
     """Nobody could write, so nobody could take over."""
     async with App(path, workflows=[one_event], lease=0.5) as app:

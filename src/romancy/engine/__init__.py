@@ -23,6 +23,7 @@ means somebody else wrote to the instance: it is dropped from memory and read ag
     inquest.py      after the death of a worker: what was running there, and what becomes of it
     evidence.py     who killed the worker: a verdict by numbers; pure
     quarantine.py   which suspects may begin now
+    announcement.py which events start which workflows, for every process
     timers.py       the heap of what falls due
     balancing.py    a fair share for every worker
     outage.py       one trouble with the database, told once

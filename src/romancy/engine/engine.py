@@ -14,6 +14,7 @@ from romancy.core.model import SECOND, Event, from_us
 from romancy.core.registry import Registry
 from romancy.core.retry import RetryPolicy
 from romancy.engine.activities import Activities, Attempting
+from romancy.engine.announcement import Announcement
 from romancy.engine.balancing import Balancing
 from romancy.engine.committer import Committer
 from romancy.engine.delivery import Accepted, Delivery
@@ -35,6 +36,7 @@ from romancy.storage.protocol import (
     StartAnswer,
     Storage,
     TransientError,
+    Unusable,
 )
 
 _logger = logging.getLogger("romancy")
@@ -120,7 +122,7 @@ class Engine:
         self._pruning = Duty("retention", self._prune_round, self.committer.outage)
         self._balance = Duty("balance", self.balancing.round, self.committer.outage)
         self._refreshing: set[asyncio.Future[None]] = set()
-        self._announcing: set[asyncio.Future[None]] = set()
+        self._announcement = Announcement(storage, registry, self.committer.outage)
         self.loop = asyncio.get_running_loop()
         self._running = False
         self._noticed, self._noticed_at = False, float("-inf")
@@ -146,28 +148,29 @@ class Engine:
 
     def announce(self) -> None:
         """Workflows were registered while running: their triggers are to be known before the next event is stored."""
-        if self.worker_id is not None:
-            future = asyncio.ensure_future(self.storage.announce(self.registry.triggers, self.registry.names))
-            self._announcing.add(future)
-            future.add_done_callback(self._announcing.discard)
+        if self.is_worker and self._running and self.outdated is None:
+            self._announcement.begin()
 
     async def _register_first(self) -> None:
-        """A connection that breaks just now is an outage like any other: the renewal registers, a little later.
+        """A database that can't be written just now is an outage like any other: the renewal registers, a little later.
 
-        A file that can't be written now, right after it was opened, is for people to look at: they hear of it at once.
+        Events may be stored before that, so the triggers are announced apart from it.
         """
         try:
             await self._register()
+        except Unusable:
+            raise
         except TransientError as error:
-            if not self.storage.is_apart:
-                raise
             self.committer.outage.noticed("lease", error)
+            self.announce()
 
     async def _register(self) -> None:
         """A fresh id every time: nothing an older registration left in flight can be taken for ours."""
-        worker = uuid.uuid4().hex
-        await self.storage.register(worker, self._lease, self.registry.triggers, self.registry.names)
+        worker, triggers = uuid.uuid4().hex, self.registry.triggers
+        await self.storage.register(worker, self._lease, triggers, self.registry.names)
         self.worker_id = self.committer.worker = worker  # not before: nobody may know a name that has no row
+        if self.registry.triggers != triggers:
+            self.announce()
 
     async def stop(self) -> None:
         """Finish or hand back what runs within the grace, store everything, then let go."""
@@ -189,7 +192,8 @@ class Engine:
         self.committer.close()
         self.storage.hurry()
         await self._renewal.stop()
-        for task in (*self._refreshing, *self._announcing):
+        self._announcement.stop()
+        for task in self._refreshing:
             task.cancel()
         self.scheduler.watchdog.stop()
         if self.worker_id is not None:
@@ -220,6 +224,7 @@ class Engine:
         self._running = False
         for duty in (self._sweep, self._pruning, self._balance, self._renewal):
             await duty.stop()
+        self._announcement.stop()
         self.timers.stop()
         self.committer.abandon()
         self.scheduler.closed = True
@@ -264,15 +269,15 @@ class Engine:
 
     async def accept(self, event: Event) -> Accepted:
         """Store an event, and judge its data for the waits it matched, as far as their models are known here."""
-        if self._announcing:
-            await asyncio.wait(self._announcing)
+        if not self._announcement.is_made:
+            await self._announcement.wait()
         item = self.delivery.prepare(event)
         return self.delivery.judge(item, await self.committer.accept(item))
 
     async def accept_all(self, events: Sequence[Event]) -> list[Accepted]:
         """Store several events together: all or, if one can't be stored, none."""
-        if self._announcing:
-            await asyncio.wait(self._announcing)
+        if not self._announcement.is_made:
+            await self._announcement.wait()
         items = [self.delivery.prepare(event) for event in events]
         answers = await self.committer.accept_all(items)
         return [self.delivery.judge(item, answer) for item, answer in zip(items, answers, strict=True)]
@@ -457,6 +462,7 @@ class Engine:
         self.outdated = error
         self.worker_id = self.committer.worker = None
         self.committer.refuse(error)
+        self._announcement.stop()
         for duty in (self._sweep, self._pruning, self._balance):
             duty.retire()
         self.timers.stop()
@@ -523,5 +529,5 @@ class Engine:
     @property
     def is_idle_but_for_activities(self) -> bool:
         unregistered = self.is_worker and self._running and self.worker_id is None and self.outdated is None
-        busy = self._refreshing or self._announcing or unregistered or not self.hooks.is_idle
+        busy = self._refreshing or not self._announcement.is_made or unregistered or not self.hooks.is_idle
         return not busy and self.scheduler.is_idle and self.committer.is_idle and self._sweep.is_idle

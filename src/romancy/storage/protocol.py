@@ -49,6 +49,13 @@ class TransientError(StorageError):
     """The database can't take it now, but may in a moment: the same batch is submitted again."""
 
 
+class Unusable(TransientError):
+    """It is read-only, damaged, or not what it should be: only people can change that.
+
+    A running app tries again, as in an outage: they may be at it. One that starts tells them at once.
+    """
+
+
 class TookTooLong(TransientError):
     """The database gave up on it: it took too long, waited too long for somebody's lock, or needed too much memory.
 

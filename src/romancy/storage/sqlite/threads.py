@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from romancy.core.clock import stopwatch
 from romancy.errors import StorageError
-from romancy.storage.protocol import RefusedValue, TransientError
+from romancy.storage.protocol import RefusedValue, TransientError, Unusable
 from romancy.storage.sqlite.connection import explain
 
 T = TypeVar("T")
@@ -31,6 +31,9 @@ _LOOK_EVERY = 0.01
 long as a tenth of the statement."""
 _PATIENCE = 30.0
 """Seconds a writer waits for another process to let go of the file before it reports an outage."""
+
+_UNUSABLE = ("READONLY", "NOTADB", "CORRUPT", "PERM", "AUTH", "CANTOPEN", "ERROR")
+"""SQLite's names for what does not pass by itself; the last is a table or column that is not there."""
 
 
 class ConnectionThread(threading.Thread):
@@ -232,4 +235,5 @@ def _as_storage_error(error: sqlite3.Error, path: str) -> StorageError:
         return RefusedValue(text)
     if "Could not decode to UTF-8" in str(error):
         return RefusedValue(f"{text} (a row is damaged)")
-    return TransientError(text)
+    code = (getattr(error, "sqlite_errorname", "") or "").removeprefix("SQLITE_")
+    return Unusable(text) if code.split("_")[0] in _UNUSABLE else TransientError(text)

@@ -1,0 +1,59 @@
+"""Which events start which workflows: told to every process that accepts events, through the database."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from romancy.core.registry import Registry
+from romancy.engine.outage import Outage
+from romancy.errors import StorageError
+from romancy.storage.protocol import RefusedValue, Storage
+
+_logger = logging.getLogger("romancy")
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+"""Seconds between attempts while the database is away."""
+
+
+class Announcement:
+    """Stores the triggers of what is registered; events of this process wait until that is done."""
+
+    def __init__(self, storage: Storage, registry: Registry, outage: Outage) -> None:
+        self._storage, self._registry, self._outage = storage, registry, outage
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Announcement under_way={len(self._tasks)}>"
+
+    @property
+    def is_made(self) -> bool:
+        return not self._tasks
+
+    def begin(self) -> None:
+        task = asyncio.create_task(self._announce(), name="romancy-announcement")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait(self) -> None:
+        """Until everything that was begun is stored."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def _announce(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                await self._storage.announce(self._registry.triggers, self._registry.names)
+                self._outage.over("triggers")
+                return
+            except RefusedValue as error:
+                _logger.error("the events that start workflows can't be stored: %s", error)
+                return
+            except StorageError as error:
+                self._outage.noticed("triggers", error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
