@@ -129,7 +129,7 @@ async def test_a_blocked_instance_that_is_resumed_begins_without_a_record(db: Da
 async def test_a_file_from_before_goes_on_with_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, steps = tmp_path / "romancy.db", sql.migrations("sqlite")
     clock = ManualClock()
-    monkeypatch.setattr(sql, "migrations", lambda dialect: steps[:1])
+    monkeypatch.setattr(sql, "migrations", lambda dialect: steps[:2])
     old = SQLiteStorage(str(path), clock=clock)
     await old.open()
     await old.close()
@@ -159,7 +159,7 @@ async def test_a_schema_from_before_goes_on_with_what_it_has(monkeypatch: pytest
     async with pg_server.schema() as schema:
         place = Place(schema, pg_server.url())
         try:
-            monkeypatch.setattr(migrating, "migrations", lambda dialect: steps[:1])
+            monkeypatch.setattr(migrating, "migrations", lambda dialect: steps[:2])
             await place.storage()
             raw = await place.raw()
             now = place.clock.now()

@@ -7,7 +7,7 @@ import logging
 
 from romancy.core.registry import Registry
 from romancy.engine.outage import Outage
-from romancy.errors import StorageError
+from romancy.errors import Outdated, StorageError
 from romancy.storage.protocol import RefusedValue, Storage
 
 _logger = logging.getLogger("romancy")
@@ -50,7 +50,7 @@ class Announcement:
                 await self._storage.announce(self._registry.triggers, self._registry.names)
                 self._outage.over("triggers")
                 return
-            except RefusedValue as error:
+            except (RefusedValue, Outdated) as error:
                 _logger.error("the events that start workflows can't be stored: %s", error)
                 return
             except StorageError as error:

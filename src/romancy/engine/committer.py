@@ -20,7 +20,7 @@ from romancy.engine.halves import Item, fill, halves
 from romancy.engine.laggards import Laggard, Laggards
 from romancy.engine.metrics import Metrics
 from romancy.engine.outage import Outage
-from romancy.errors import AppNotRunning, StorageError
+from romancy.errors import AppNotRunning, Outdated, StorageError
 from romancy.storage.protocol import (
     Accept,
     AcceptAnswer,
@@ -60,6 +60,7 @@ class Committer:
         self.on_answer: Callable[[Answer], None] = lambda answer: None
         self.on_events: Callable[[Batch, Answer], None] = lambda batch, answer: None
         self.on_fenced: Callable[[str | None], None] = lambda worker: None
+        self.on_outdated: Callable[[Outdated], None] = lambda error: None
         self.on_settled: Callable[[], None] = lambda: None
         self.feed = Feed()
         self.outage = Outage()
@@ -225,6 +226,11 @@ class Committer:
     def _answered(self, batch: Batch, items: list[Item], answer: Answer | None, error: BaseException | None) -> None:
         if self._dead:
             self._fail(items, AppNotRunning("the app crashed"))
+            return
+        if isinstance(error, Outdated):
+            self.on_outdated(error)
+            self._fail(items, error)
+            self._over()
             return
         if isinstance(error, TookTooLong):
             self._take_apart(batch, items, error)

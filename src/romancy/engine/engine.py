@@ -82,7 +82,7 @@ class Engine:
         self.is_worker = worker
         self.worker_id: str | None = None
         self.outdated: Outdated | None = None
-        """Why this worker stopped by itself."""
+        """Why this process stopped writing by itself."""
         self._retention, self._lease, self._grace = retention, lease, grace
         self.results = Results()
         self._looks = Looks(self._first_look, LOOKS)
@@ -113,6 +113,7 @@ class Engine:
         self.committer.on_answer = self.scheduler.answered
         self.committer.on_events = self.delivery.stored
         self.committer.on_fenced = self._fenced
+        self.committer.on_outdated = self._retire
         self.committer.on_settled = self.scheduler.settled
         self.scheduler.residents.on_work = self._claim_more
         self.feed = self.committer.feed
@@ -140,10 +141,10 @@ class Engine:
         if self.is_worker:
             await self._register_first()
             self.scheduler.watchdog.start()
-            self._renewal.start()
             self._pruning.start()
             self._balance.start()
             self._refresh_timers()
+        self._renewal.start()
         self._sweep.start()
 
     def announce(self) -> None:
@@ -441,7 +442,9 @@ class Engine:
 
     async def _renew_round(self) -> float:
         try:
-            if self.worker_id is None:
+            if not self.is_worker:
+                await self.storage.check()
+            elif self.worker_id is None:
                 await self._register()
                 self._refresh_timers()
                 self._sweep.kick()
@@ -456,9 +459,12 @@ class Engine:
     def _retire(self, error: Outdated) -> None:
         """The schema is not ours to write any more. Nothing is handed back: that would be written, too.
 
-        Other workers take over when the lease ends; what ran here was running all right, and does not count as a death.
+        Other workers take over at once, because the migration fenced this one, or when the lease ends; what ran here
+        was running all right, and does not count as a death.
         """
-        _logger.error("this worker stops: %s", error)
+        if self.outdated is not None:
+            return
+        _logger.error("this %s stops: %s", "worker" if self.is_worker else "app", error)
         self.outdated = error
         self.worker_id = self.committer.worker = None
         self.committer.refuse(error)

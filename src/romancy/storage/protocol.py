@@ -530,6 +530,10 @@ class Storage(Protocol):
         """Hold the lease for longer; false: it is lost. Raises `Outdated` after a migration too new for us."""
         ...
 
+    async def check(self) -> None:
+        """For those without a lease: raises `Outdated` after a migration too new for us, as their writes do then."""
+        ...
+
     async def leave(self, worker: str) -> None:
         """It was asked to stop: whatever becomes of it from here on, it is not a death."""
         ...

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from romancy.core.clock import Clock, SystemClock, ticks
-from romancy.errors import StorageError
+from romancy.errors import Outdated, StorageError
 from romancy.storage.places import without_password
 from romancy.storage.postgres.driver import FAILED, LOST, asyncpg
 from romancy.storage.postgres.statements import Statement, Statements
@@ -36,6 +37,8 @@ _VALUES, _MISTAKES = ("22", "23", "54"), ("0A", "42")
 """Classes of errors that say something about what was asked, and would say it again; all others are outages."""
 _TOO_MUCH = ("57014", "55P03", "53200")
 """The statement was given up: no time left, somebody else's lock, no memory. Less at once may do."""
+_OUTDATED = re.compile(r"outdated by schema version (\d+), knows (\d+)")
+"""What the block `outdated` of postgres.sql says."""
 
 
 Replaced = Callable[[Any], Awaitable[None]]
@@ -206,6 +209,8 @@ class Connections:
         if isinstance(error, StorageError):
             return error
         said = words(error, self._url)
+        if isinstance(error, asyncpg.InvalidTextRepresentationError) and (found := _OUTDATED.search(str(error))):
+            return Outdated(int(found[1]), int(found[2]))
         code = getattr(error, "sqlstate", None) or ""
         if isinstance(error, (asyncpg.DataError, UnicodeError, OverflowError)) or code[:2] in _VALUES:
             return RefusedValue(f"the database can't hold a value: {said}")

@@ -61,6 +61,8 @@ class Dispatcher:
             given |= {"seqs": [seq for seq, _ in items], "kind": EVENT}
             given |= {"worker": batch.worker, "token": batch.token, "at": batch.at}
             rows = await self._connections.do("dispatch", **given)
+            if not rows[0]["may"]:  # it is stored; newer processes find what it fits
+                return Outcome({seq: Dispatched() for seq, _ in items})
             if rows[0]["ok"]:
                 return _outcome(rows, dict(items), {start.id: (seq, start) for seq, start in starts}, batch)
             await self._shapes.refresh(types)  # somebody added a shape or a trigger: compute anew

@@ -23,6 +23,12 @@ _LONGEST_STEP = 24 * 3600.0
 _LONGEST_PAUSE = 10.0
 """Seconds after which it is given up: somebody holds a lock for good."""
 
+_FENCE_ALL = """WITH gone AS (DELETE FROM workers RETURNING id)
+INSERT INTO orphans (id, at, clean) SELECT id, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, true FROM gone
+ON CONFLICT DO NOTHING"""
+"""Where older libraries may not write any more: nothing their workers submit is taken from here on. Whoever may still
+write registers anew."""
+
 
 async def migrate(connections: Connections, schema: str, *, create: bool = True) -> None:
     """Bring the schema up to date, or refuse one that only a newer library can use."""
@@ -141,10 +147,15 @@ async def _migrate(connection: Any, schema: str) -> None:
         await _begin(connection, schema)
     version, min_reader = found or (0, 0)
     await connection.execute(f"SET LOCAL search_path TO {_quoted(schema)}")
+    shuts_out = found is not None and any(n > version and r > min_reader for n, r, _ in migrations("postgres"))
+    if shuts_out:
+        await connection.execute("LOCK TABLE instances, events, requests IN SHARE ROW EXCLUSIVE MODE")
     for number, reader, script in migrations("postgres"):
         if number > version:
             await connection.execute(script, timeout=_LONGEST_STEP)
             version, min_reader = number, max(min_reader, reader)
+    if shuts_out:
+        await connection.execute(_FENCE_ALL)
     await connection.execute("DELETE FROM schema_info")
     await connection.execute("INSERT INTO schema_info VALUES ($1, $2)", version, min_reader)
 

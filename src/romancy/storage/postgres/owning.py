@@ -90,6 +90,10 @@ class Owning:
             _check_version(row)
         return bool(rows)
 
+    async def check(self) -> None:
+        [row] = await self._connections.ask("readers_now")
+        _check_version(row)
+
     async def leave(self, worker: str) -> None:
         await self._connections.do("leave_worker", worker=worker)
 

@@ -37,9 +37,9 @@ class Statement:
 class Statements:
     """All statements of one schema; each text is made once, so that the server prepares it once."""
 
-    def __init__(self, schema: str, *, relaxed: bool = False) -> None:
-        """`relaxed`: a group commit need not be on disk before it is answered."""
-        self._relaxed = relaxed
+    def __init__(self, schema: str, *, relaxed: bool = False, reader: int = 0) -> None:
+        """`relaxed`: a group commit need not be on disk before it is answered; `reader`: the newest schema we know."""
+        self._relaxed, self._reader = relaxed, str(reader)
         self._schema = '"' + schema.replace('"', '""') + '".'
         self._made: dict[object, Statement] = {}
 
@@ -67,11 +67,14 @@ class Statements:
         results += [_RESULTS["appended"]] if "appended" in pieces else []
         results += [_RESULTS["started"]] if "starts" in pieces else []
         results += [_RESULTS["events"]] if "events" in pieces else []
+        # A worker's commits need no such check: the migration took away its row, and with it the fence.
+        results += ["{outdated} AS outdated"] if "starts" in pieces or "events" in pieces else []
         results += ["set_config('synchronous_commit', 'off', true)"] if self._relaxed else []
         text = ", ".join(_BLOCKS[f"write_{piece}"] for piece in ("fence", *pieces))
         return self._make(f"WITH {text} SELECT {', '.join(results)}", {"senders": senders})
 
     def _make(self, text: str, parts: Mapping[str, str]) -> Statement:
+        parts = {"reader": self._reader, **parts}
         while _PART.search(text):
             text = _PART.sub(lambda m: parts[m[1]] if m[1] in parts else _BLOCKS[m[1]], text)
         text = re.sub(r"\bromancy\.", lambda _: self._schema, text)

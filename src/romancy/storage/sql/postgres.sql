@@ -12,6 +12,13 @@
 -- add events, deliveries and requests. A commit holds KEY SHARE on its worker's row; taking over deletes that row, so it
 -- waits for commits under way, and later ones find no row. Claiming comes in a later statement, which sees all of them.
 
+-- A migration may shut out older libraries. Whoever writes without a worker's row asks in the same statement, which fails
+-- then as a whole, by making a number of the words that say so: `Connections.explain` knows them. Writers that wait for
+-- the migration's locks take their snapshot afterwards, and see it.
+-- name: outdated
+(SELECT ('outdated by schema version ' || version || ', knows {reader}')::integer FROM romancy.schema_info
+  WHERE min_reader > {reader})
+
 -- === the group commit: one statement, composed of the pieces a batch needs ===
 
 -- name: write_fence
@@ -226,8 +233,9 @@ fresh AS MATERIALIZED (SELECT
   (SELECT coalesce(array_agg(id ORDER BY id), '{}') FROM romancy.shapes WHERE type = ANY(:types::text[]))
     = :shapes::integer[]
   AND (SELECT coalesce(array_agg(type || ' ' || workflow || ' ' || coalesce(timeout, -1) ORDER BY type, workflow), '{}')
-    FROM romancy.triggers WHERE type = ANY(:types)) = :triggers::text[] AS ok,
-  set_config('synchronous_commit', 'off', true) AS unhurried),
+    FROM romancy.triggers WHERE type = ANY(:types)) = :triggers::text[] AND r.may AS ok, r.may,
+  set_config('synchronous_commit', 'off', true) AS unhurried
+  FROM (SELECT min_reader <= {reader} AS may FROM romancy.schema_info) r),
 e AS MATERIALIZED (SELECT e.seq, e.xid, e.type, e.target, u.seen FROM fresh, romancy.events e
   LEFT JOIN romancy.undispatched u ON u.event = e.seq WHERE fresh.ok AND e.seq = ANY(:seqs::bigint[])),
 k AS MATERIALIZED (
@@ -262,7 +270,7 @@ started AS (INSERT INTO romancy.instances (id, workflow, status, owner, token, b
 begun AS (INSERT INTO romancy.consumed (instance, event, op) SELECT s.id, x.seq, '(start)' FROM started s
   JOIN unnest(:new_seqs::bigint[], :new_ids::text[]) AS x(seq, id) USING (id) ON CONFLICT DO NOTHING),
 dispatched AS (DELETE FROM romancy.undispatched u USING e WHERE u.event = e.seq)
-SELECT fresh.ok, r.* FROM fresh LEFT JOIN (
+SELECT fresh.ok, fresh.may, r.* FROM fresh LEFT JOIN (
   SELECT 1 AS what, m.seq, m.shape, m.instance, m.op, m.model, m.spec,
     CASE WHEN o.id IS NULL THEN i.owner END AS owner
   FROM matched m LEFT JOIN LATERAL (SELECT owner FROM romancy.instances i WHERE i.id = m.instance OFFSET 0) i ON true
@@ -419,7 +427,7 @@ SELECT x.instance, x.kind, x.payload, x.at, :token::bytea, x.n + :before::intege
 FROM unnest(:instances::text[], :kinds::smallint[], :payloads::bytea[], :ats::bigint[]) WITH ORDINALITY
   AS x(instance, kind, payload, at, n)
 CROSS JOIN LATERAL (SELECT status FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
-WHERE i.status < 10 ORDER BY x.n ON CONFLICT (token, n) DO NOTHING RETURNING n
+WHERE i.status < 10 AND {outdated} IS NULL ORDER BY x.n ON CONFLICT (token, n) DO NOTHING RETURNING n
 -- A blocked instance has no code that could clean up; one nobody ever ran has nothing to clean up.
 -- name: cancel_at_once
 WITH cancelled AS (UPDATE romancy.instances i SET status = 12, owner = NULL, version = version + 1, finished_at = x.at,
@@ -444,7 +452,7 @@ LEFT JOIN romancy.orphans o ON o.id = i.owner
 -- It begins without a record of worker deaths.
 -- name: resume_blocked
 WITH resumed AS (UPDATE romancy.instances SET status = 1, owner = NULL, version = version + 1, error = NULL
-  WHERE id = :id::text AND status = 9 RETURNING id),
+  WHERE id = :id::text AND status = 9 AND {outdated} IS NULL RETURNING id),
 body AS (DELETE FROM romancy.attempts a USING resumed r WHERE a.instance = r.id AND a.op = ''),
 calls AS (UPDATE romancy.attempts a SET crashes = 0, started = false, next_due = NULL, suspected_at = NULL
   FROM resumed r WHERE a.instance = r.id AND a.op <> '' AND (a.crashes > 0 OR a.suspected_at IS NOT NULL))

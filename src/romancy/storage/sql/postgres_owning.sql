@@ -6,8 +6,9 @@
 WITH wanted AS MATERIALIZED (SELECT * FROM unnest(:types::text[], :names::text[], :timeouts::bigint[])
     AS x(type, workflow, timeout)),
 gone AS (DELETE FROM romancy.triggers t WHERE t.workflow = ANY(:workflows::text[])
-  AND NOT EXISTS (SELECT 1 FROM wanted w WHERE w.type = t.type AND w.workflow = t.workflow))
-INSERT INTO romancy.triggers (type, workflow, timeout) SELECT type, workflow, timeout FROM wanted ORDER BY 1, 2
+  AND NOT EXISTS (SELECT 1 FROM wanted w WHERE w.type = t.type AND w.workflow = t.workflow) AND {outdated} IS NULL)
+INSERT INTO romancy.triggers (type, workflow, timeout) SELECT type, workflow, timeout FROM wanted
+WHERE {outdated} IS NULL ORDER BY 1, 2
 ON CONFLICT (type, workflow) DO UPDATE SET timeout = excluded.timeout
 WHERE triggers.timeout IS DISTINCT FROM excluded.timeout
 -- name: insert_worker
@@ -19,6 +20,8 @@ UPDATE romancy.workers SET until = now + :lease::bigint, has_session = :session:
 WHERE id = :worker::text RETURNING now, {readers}
 -- name: readers
 (SELECT version FROM romancy.schema_info) AS version, (SELECT min_reader FROM romancy.schema_info) AS min_reader
+-- name: readers_now
+SELECT {readers}
 -- It was asked to stop: whatever becomes of it from here on, it is not a death.
 -- name: leave_worker
 UPDATE romancy.workers SET leaving = true WHERE id = :worker::text

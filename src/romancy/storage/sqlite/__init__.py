@@ -195,6 +195,9 @@ class SQLiteStorage:
     async def renew(self, worker: str, lease: int) -> bool:
         return await self._write(lambda c: owning.renew(c, worker, self._clock.now() + lease))
 
+    async def check(self) -> None:
+        await self._read(owning.check_version)
+
     async def leave(self, worker: str) -> None:
         await self._write(lambda c: owning.leave(c, worker))
 
@@ -225,6 +228,7 @@ class SQLiteStorage:
 
     async def resume(self, instance: str) -> Status | None:
         def resume(c: sqlite3.Connection) -> Status | None:
+            owning.check_version(c)
             row = reading.instance(c, instance)
             if c.execute(SQL["resume_blocked"], (instance,)).rowcount:
                 c.execute(SQL["forget_suspected_body"], (instance,))

@@ -14,6 +14,13 @@ LIBRARY_VERSION = 4
 _ROOM = 65_536
 """Bytes: SQLite needs less than that for the files it makes beside a database."""
 
+_FENCE_ALL = (
+    "INSERT INTO orphans SELECT id, strftime('%s', 'now') * 1000000, 1 FROM workers WHERE true ON CONFLICT DO NOTHING",
+    "DELETE FROM workers",
+)
+"""Where older libraries may not write any more: nothing their workers submit is taken from here on. Whoever may still
+write registers anew."""
+
 
 def connect(path: str, *, durability: str) -> sqlite3.Connection:
     """Open a database file (or `:memory:`) for use by one thread at a time."""
@@ -118,11 +125,15 @@ def _migrate(connection: sqlite3.Connection, path: str) -> None:
     """Somebody else may have done it while we waited for the file."""
     version, min_reader = _versions(connection, path)
     connection.execute("CREATE TABLE IF NOT EXISTS schema_info (version INTEGER NOT NULL, min_reader INTEGER NOT NULL)")
+    before = (version, min_reader)
     for number, reader, script in sql.migrations("sqlite"):
         if number > version:
             for statement in script.split(";\n"):
                 connection.execute(statement)
             version, min_reader = number, max(min_reader, reader)
+    if before[0] and min_reader > before[1]:
+        for statement in _FENCE_ALL:
+            connection.execute(statement)
     connection.execute("DELETE FROM schema_info")
     connection.execute("INSERT INTO schema_info VALUES (?, ?)", (version, min_reader))
 

@@ -36,23 +36,24 @@ def register(
     triggers: Sequence[Trigger],
     workflows: Collection[str],
 ) -> None:
-    _check_version(c)
+    check_version(c)
     c.execute(SQL["insert_worker"], (worker, socket.gethostname(), now + lease, now))
     announce(c, triggers, workflows)
 
 
 def announce(c: sqlite3.Connection, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
     """Which events start which workflows, for every process that accepts events."""
+    check_version(c)
     c.executemany(SQL["delete_triggers"], [(name,) for name in workflows])
     c.executemany(SQL["insert_trigger"], triggers)
 
 
 def renew(c: sqlite3.Connection, worker: str, until: int) -> bool:
-    _check_version(c)
+    check_version(c)
     return c.execute(SQL["renew_worker"], (until, worker)).rowcount == 1
 
 
-def _check_version(c: sqlite3.Connection) -> None:
+def check_version(c: sqlite3.Connection) -> None:
     """Somebody may have migrated the file meanwhile."""
     version, min_reader = c.execute(SQL["schema_version"]).fetchone()
     if min_reader > connection.LIBRARY_VERSION:

@@ -34,6 +34,7 @@ from romancy.storage.protocol import (
 )
 from romancy.storage.rows import STARTED_BY, attempt_values, event_values, is_other, suspect_values, triggered_id
 from romancy.storage.sqlite.looking import SQL, Looker
+from romancy.storage.sqlite.owning import check_version
 
 
 def append_statement(commit: Commit, worker: str | None) -> tuple[str, tuple[Any, ...]]:
@@ -50,7 +51,7 @@ class BatchWriter:
     """Applies batches on one connection, inside a transaction that somebody else began."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._run = connection.execute
+        self._connection, self._run = connection, connection.execute
         self._run_many = connection.executemany
         self._looker = Looker(connection)
 
@@ -60,6 +61,8 @@ class BatchWriter:
         self._looker.begin()
         self._seen: set[object] = set()
         fenced = batch.worker is not None and self._run(SQL["fence"], (batch.worker,)).fetchone() is None
+        if fenced or batch.worker is None:
+            check_version(self._connection)  # those who have a row have none after a migration that shuts them out
         answer = Answer(fenced, [], [], [], [], [], [])
         looks: dict[tuple[str, str | None], None] = dict.fromkeys(batch.looks)
         if batch.starts:
