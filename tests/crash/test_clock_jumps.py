@@ -41,7 +41,8 @@ async def job(ctx: WorkflowContext, n: int) -> list[int]:
 
 
 @pytest.mark.parametrize("by", [HOUR, -HOUR])
-async def test_workers_that_take_each_other_for_dead_lose_nothing(tmp_path: Path, by: int) -> None:
+async def test_workers_leave_each_other_in_peace(tmp_path: Path, by: int) -> None:
+    """All leases seem to have ended an hour ago, or to end in an hour."""
     clock, runs = Settable(), list[str]()
     apps = [App(tmp_path / "romancy.db", workflows=[job], state=runs) for _ in range(2)]
     for app in apps:
@@ -54,9 +55,54 @@ async def test_workers_that_take_each_other_for_dead_lose_nothing(tmp_path: Path
         clock.ahead = by
         for n in range(6):
             await apps[0].send_event("go", "test", {"n": n}, id=f"e{n}")
+        workers = [app.engine.worker_id for app in apps]
         assert [await handle.result(60) for handle in handles] == [[n] * 3 for n in range(6)]
+        assert [app.engine.worker_id for app in apps] == workers, "nobody was taken over"
+        assert len(runs) == 12, "nothing ran twice"
         for app in apps:
             assert not (await app.list_instances(status="blocked")).items
+
+
+async def storages(path: Path, clock: Settable, *names: str) -> list[SQLiteStorage]:
+    """A process each, so to speak, with a worker in it."""
+    found = [SQLiteStorage(str(path / "romancy.db"), clock=clock) for _ in names]
+    for name, storage in zip(names, found, strict=True):
+        await storage.open()
+        await storage.register(name, SHORT, [], ["wf"])
+    return found
+
+
+SHORT = SECOND // 2
+
+
+async def test_a_worker_that_starts_after_the_clock_was_set_takes_over_nobody_who_renews(tmp_path: Path) -> None:
+    clock = Settable()
+    [old] = await storages(tmp_path, clock, "old")
+    clock.ahead = HOUR
+    [new] = await storages(tmp_path, clock, "new")
+    assert await new.take_over("new") == []
+    assert await old.renew("old", SHORT)
+    await asyncio.sleep(0.4)
+    assert await new.take_over("new") == []
+    for storage in (old, new):
+        await storage.close()
+
+
+@pytest.mark.parametrize("by", [0, HOUR])
+async def test_who_does_not_renew_is_taken_over_all_the_same(tmp_path: Path, by: int) -> None:
+    clock = Settable()
+    paused, heir = await storages(tmp_path, clock, "paused", "heir")
+    assert await heir.take_over("heir") == []
+    clock.ahead = by
+    begun = asyncio.get_running_loop().time()
+    async with asyncio.timeout(10):
+        while not (gone := await heir.take_over("heir")):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert gone == ["paused"]
+    assert 0.25 < asyncio.get_running_loop().time() - begun < 5
+    assert not await paused.renew("paused", SHORT)
+    for storage in (paused, heir):
+        await storage.close()
 
 
 @workflow

@@ -33,6 +33,7 @@ from romancy.storage.protocol import (
 from romancy.storage.sqlite import owning, reading
 from romancy.storage.sqlite.catalog import SQLiteCatalog
 from romancy.storage.sqlite.connection import connect, lock_folder, migrate
+from romancy.storage.sqlite.leases import Leases
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.looking import SQL
 from romancy.storage.sqlite.near import NearReader
@@ -63,6 +64,7 @@ class SQLiteStorage:
         self._clock = clock or SystemClock()
         self._in_memory = path == ":memory:"
         self._locks = WorkerLocks(None if self._in_memory else lock_folder(path))
+        self._leases = Leases(self._clock)
         self._writer: ConnectionThread | None = None
         self._reader: ConnectionThread | None = None
         self._near: NearReader | None = None
@@ -176,6 +178,7 @@ class SQLiteStorage:
 
     async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
         self._locks.hold(worker)
+        self._leases.length = lease
         try:
             await self._write(lambda c: owning.register(c, worker, self._clock.now(), lease, triggers, workflows))
         except BaseException:
@@ -206,7 +209,7 @@ class SQLiteStorage:
         self._locks.forget(worker)
 
     async def take_over(self, worker: str, known_dead: Sequence[str] = ()) -> list[str]:
-        dead = await self._read(lambda c: owning.dead_workers(c, worker, self._clock.now(), self._locks))
+        dead = await self._read(lambda c: owning.dead_workers(c, worker, self._clock.now(), self._locks, self._leases))
         dead |= dict.fromkeys(known_dead, False)
         if not dead:
             return []

@@ -24,6 +24,7 @@ from romancy.storage.protocol import (
     Trigger,
 )
 from romancy.storage.sqlite import connection
+from romancy.storage.sqlite.leases import Leases
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.looking import SQL
 
@@ -82,10 +83,11 @@ def _bury(c: sqlite3.Connection, worker: str, now: int, *, clean: bool) -> bool:
     return gone
 
 
-def dead_workers(c: sqlite3.Connection, me: str, now: int, locks: WorkerLocks) -> dict[str, bool]:
+def dead_workers(c: sqlite3.Connection, me: str, now: int, locks: WorkerLocks, leases: Leases) -> dict[str, bool]:
     """Whose lease has ended, or whose lock is free; and whether it only pauses: then nothing it ran is to blame."""
     rows: list[tuple[str, int]] = c.execute(SQL["workers"]).fetchall()
-    return {id: locks.is_alive(id) for id, until in rows if id != me and (until < now or locks.is_dead(id))}
+    ended = leases.ended(rows, now)
+    return {id: locks.is_alive(id) for id, _ in rows if id != me and (id in ended or locks.is_dead(id))}
 
 
 def take_over(c: sqlite3.Connection, dead: Mapping[str, bool], now: int) -> list[str]:
