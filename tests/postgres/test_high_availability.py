@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import asyncpg
 import pytest
 
-from romancy import ActivityContext, App, StorageError, WorkflowContext, activity, wait_event, workflow
+from romancy import ActivityContext, App, StorageError, WorkflowContext, activity, sleep, wait_event, workflow
 from tests.postgres.servers import Breakable, Standby, settings
 from tests.postgres.test_trouble import steps
 
@@ -161,3 +162,67 @@ async def test_nothing_in_memory_is_put_on_top_of_a_standby_that_was_behind(
         await raw.close()
     assert caplog.text.count("was replaced by a standby or a backup") == 1
     assert "no notices" not in caplog.text, "the standby was listened to, and not the primary"
+
+
+# --- a standby with another clock ------------------------------------------------------------------------------------
+CLOCK = """CREATE SCHEMA clock; CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN
+RETURN pg_catalog.clock_timestamp() + CASE WHEN pg_walfile_name(pg_current_wal_insert_lsn()) LIKE '00000001%'
+  THEN interval '0' ELSE interval '{}' END; END $$"""
+"""The server's clock, which is another one after a standby was promoted."""
+
+
+@workflow
+async def naps(ctx: WorkflowContext, seconds: float) -> str:
+    await sleep(ctx, seconds)
+    return "rested"
+
+
+@pytest.mark.parametrize("ahead", [10, -10], ids=lambda n: f"{n} minutes")
+async def test_leases_and_times_go_by_the_clock_of_the_standby(
+    primary: Breakable, ahead: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    raw = await asyncpg.connect(primary.url)
+    await raw.execute(CLOCK.format(f"{ahead} minutes"))
+    standby = primary.standby()
+    url = f"postgresql://postgres@/postgres?host={standby.folder},{primary.folder}"
+    url += "&options=-csearch_path%3Dclock%2Cpg_catalog"
+    try:
+        async with App(url, workflows=[naps], lease=2) as one, App(url, workflows=[naps], lease=2) as two:
+            long, short = [await one.start_workflow(naps, s, instance_id=f"{s}") for s in (300, 4.0)]
+            await until(lambda: caught_up(raw))
+            await raw.close()
+            await asyncio.to_thread(primary.kill)
+            await asyncio.to_thread(standby.promote)
+            now = await is_followed(one, two, ahead)
+            workers = [app.engine.worker_id for app in (one, two)]
+            begun = time.monotonic()
+            fresh = [await app.start_workflow(naps, 2.5) for app in (one, two)]
+            assert [await handle.result(20) for handle in fresh] == ["rested"] * 2
+            assert 2.4 < time.monotonic() - begun < 6
+            assert [app.engine.worker_id for app in (one, two)] == workers, "nobody was taken over"
+            for handle in (long, short):  # due at a time that the new clock has passed, or reaches in ten minutes
+                if ahead > 0:
+                    assert await handle.result(20) == "rested"
+                else:
+                    assert await handle.status() == "waiting_for_timer"
+            row = await one.engine.storage.instance(fresh[0].instance_id)
+            assert row is not None
+            assert abs(row.created_at - now) < 30_000_000, "recorded by the new clock"
+            assert not (await one.list_instances(status="blocked")).items
+    finally:
+        standby.remove()
+
+
+async def is_followed(one: App, two: App, ahead: int) -> int:
+    """Both workers are registered again; says what time it is there."""
+
+    async def followed() -> bool:
+        return all(
+            app.engine.worker_id is not None
+            and app.engine.committer.outage._noticed_by == set()
+            and abs(app.clock.now() - (time.time() + ahead * 60) * 1e6) < 1e6
+            for app in (one, two)
+        )
+
+    await until(followed)
+    return one.clock.now()
