@@ -75,7 +75,10 @@ def fill_sqlite(path: str, count: int) -> None:
         "INSERT INTO waits SELECT n.id, w.op, CASE WHEN n.rowid % 10 = 0 THEN w.due_at END, w.since, w.model, n.spec, "
         "w.location, w.created_at FROM new n, (SELECT * FROM waits) w"
     )
-    c.execute("INSERT INTO wait_keys SELECT k.type, k.shape, n.key, n.id, k.op FROM new n, (SELECT * FROM wait_keys) k")
+    c.execute(
+        "INSERT INTO wait_keys (type, shape, key, instance, op) "
+        "SELECT k.type, k.shape, n.key, n.id, k.op FROM new n, (SELECT * FROM wait_keys) k"
+    )
     c.execute("COMMIT")
     c.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     c.close()

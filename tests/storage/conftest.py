@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from romancy.core.history import Entry, Kind, pack_event
 from romancy.core.matching import Filter
 from romancy.core.model import SECOND, Event
 from romancy.storage.postgres import PostgresStorage
+from romancy.storage.postgres.statements import Statement
 from romancy.storage.protocol import Accept, AcceptAnswer, Answer, Batch, Commit, Consumption, Start, Storage, WaitRow
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock
@@ -158,23 +159,36 @@ class Database:
         assert isinstance(self.storage, PostgresStorage)
         statement = self.storage._connections.statements.get("look")
         given = {"instances": [instance], "ops": [None], "worker": worker, "at": self.now}
-        explained = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.sql}"
-        [(raw,)] = await self._postgres_rows(explained, *statement.values(given))
-        return round(_rows_read(json.loads(raw)[0]["Plan"]))
+        return await self.rows_read(statement, given)
+
+    async def rows_read(self, statement: Statement, given: Mapping[str, Any]) -> int:
+        """Rows a statement reads on PostgreSQL by its indexes. What it writes is undone."""
+        connection = await self._postgres()
+        try:
+            await connection.execute("BEGIN")
+            explained = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.sql}"
+            raw = await connection.fetchval(explained, *statement.values(given))
+            return round(_rows_read(json.loads(raw)[0]["Plan"]))
+        finally:
+            await connection.close()
 
     async def analyze(self) -> None:
         for table in ("instances", "waits", "events", "event_keys", "consumed", "marks"):
             await self._postgres_rows(f"ANALYZE {table}")
 
     async def _postgres_rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        assert isinstance(self.storage, PostgresStorage)
-        connection = await asyncpg.connect(self.storage.url)
+        connection = await self._postgres()
         try:
-            await connection.execute(f'SET search_path TO "{self.storage.schema}"; SET enable_seqscan = off')
-            await connection.execute("SET enable_bitmapscan = off")  # as the engine's own connections
             return [tuple(row) for row in await connection.fetch(query, *values)]
         finally:
             await connection.close()
+
+    async def _postgres(self) -> Any:
+        assert isinstance(self.storage, PostgresStorage)
+        connection = await asyncpg.connect(self.storage.url)
+        await connection.execute(f'SET search_path TO "{self.storage.schema}"; SET enable_seqscan = off')
+        await connection.execute("SET enable_bitmapscan = off")  # as the engine's own connections
+        return connection
 
 
 def _rows_read(plan: dict[str, Any]) -> float:

@@ -12,6 +12,7 @@ import pytest
 from romancy.core.model import Event
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.protocol import Accept, Commit
+from romancy.storage.rows import event_values
 from romancy.storage.sql import migrations
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock
@@ -143,7 +144,7 @@ async def test_events_stored_before_are_compared_too(
         for place in ("romancy.storage.sql.migrations", "romancy.storage.postgres.migrating.migrations"):
             monkeypatch.setattr(place, lambda dialect: migrations(dialect)[:1])
         await old.open()
-        await Database(old, clock).commit(accepts=[made(Database(old, clock))])
+        await _store(old, made(Database(old, clock)).event)
         await old.close()
         monkeypatch.undo()
         path = old.path if isinstance(old, SQLiteStorage) else ""
@@ -154,6 +155,18 @@ async def test_events_stored_before_are_compared_too(
         assert [(a.duplicate, a.differs) for a in answers] == [(True, False), (True, True)]
         assert await differed(db) == db.now
         await new.close()
+
+
+async def _store(storage: Any, event: Event) -> None:
+    """As a former version did it."""
+    columns = "source, id, type, subject, time, target, attrs, data, token, accepted_at, expires_at"
+    values = (1, *event_values(event, b"former"))
+    marks = ", ".join(f"${n + 1}" if isinstance(storage, PostgresStorage) else "?" for n in range(len(values)))
+    query = f"INSERT INTO events (seq, {columns}) VALUES ({marks})"
+    if isinstance(storage, SQLiteStorage):
+        await storage._write(lambda c: c.execute(query, values))
+    else:
+        await Database(storage, ManualClock(BEGINNING)).rows(query, *values)
 
 
 def _again(storage: Any, clock: ManualClock) -> PostgresStorage:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context, ContextVar
 from typing import Any
@@ -95,7 +96,7 @@ class Instance:
         self.dead = False
         self.length = 0
         self.ops: dict[str, Operation] = {}
-        self._groups: dict[Group, dict[str, EventWait]] = {}
+        self._groups: dict[Group, OrderedDict[str, EventWait]] = {}
         self.activities = self._waits = 0
         self.cancelling: str | None = None
         self.refusals = 0
@@ -361,8 +362,13 @@ class Instance:
             self.activities += 1
         elif isinstance(operation, EventWait):
             self._waits += 1
-            if operation.group is not None:
-                self._groups.setdefault(operation.group, {})[operation.id] = operation
+            group = operation.group
+            if group is not None:
+                waits = self._groups.get(group)
+                if waits is None:
+                    waits = self._groups[group] = OrderedDict()
+                operation.follows = bool(waits)
+                waits[operation.id] = operation
 
     def send(self, op: str, event: Event, identity: bytes) -> None:
         """Send an event with this activation's commit; on replay it has been sent already."""
@@ -418,7 +424,8 @@ class Instance:
 
     def first_of(self, group: Group) -> EventWait | None:
         """The longest open wait of a group."""
-        return next(iter(self._groups.get(group, {}).values()), None)
+        waits = self._groups.get(group)
+        return next(iter(waits.values())) if waits else None
 
     def _close(self, operation: Operation) -> None:
         del self.ops[operation.id]
@@ -426,11 +433,12 @@ class Instance:
             self.activities -= 1
         elif isinstance(operation, EventWait):
             self._waits -= 1
-            if operation.group is not None:
-                waits = self._groups[operation.group]
+            group = operation.group
+            if group is not None:
+                waits = self._groups[group]
                 del waits[operation.id]
                 if not waits:
-                    del self._groups[operation.group]
+                    del self._groups[group]
         if self._opened.pop(operation.id, None) is None:
             self._closed.append(operation)
 

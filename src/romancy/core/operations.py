@@ -111,6 +111,8 @@ class EventWait(Operation):
     since_event: int | str | None = None
     """None: since the instance began; "now": since this wait was recorded; an int: since that time (microseconds)."""
     models: tuple[Codec | None, ...] = (None,)
+    follows: bool = field(default=False, init=False)
+    """It was opened while another of its group was open."""
     model_key: str = field(default="", init=False)
     """Tells models apart that judge differently: what did not fit one may fit another."""
 

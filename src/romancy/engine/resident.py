@@ -158,6 +158,7 @@ class Resident:
 def wait_row(op: Operation) -> WaitRow:
     """The row of an operation that waits."""
     if isinstance(op, EventWait):
-        return WaitRow(op.id, op.since, op.due, op.types, op.filter, op.since_event, op.model_key, op.spec, op.location)
+        since, model = op.since_event, op.model_key
+        return WaitRow(op.id, op.since, op.due, op.types, op.filter, since, model, op.spec, op.location, op.follows)
     assert isinstance(op, Timer)
     return WaitRow(op.id, op.since, op.due, location=op.location)

@@ -21,8 +21,14 @@ BEGINNING = 4 * 1024
 
 Position = tuple[int, str]
 """(created_at, id): where an instance stands in the lists."""
-WaitPosition = tuple[int, str, str, str]
-"""(shape, key in hex, instance, op): where a wait stands among those for its type."""
+WaitPosition = tuple[int, str, str, str, str]
+"""(shape, key and likeness in hex, instance, op): where a wait stands among those for its type."""
+
+
+def place_after(position: WaitPosition | None) -> tuple[int, bytes, bool, str, bytes, str]:
+    """(shape, key, follows, instance, alike, op) of a position; before the first wait for None."""
+    shape, key, alike, instance, op = position or (-1, "", "", "", "")
+    return shape, bytes.fromhex(key), alike != "", instance, bytes.fromhex(alike), op
 
 
 @dataclass(slots=True)

@@ -99,6 +99,8 @@ class WaitRow:
     model: str = ""
     spec: bytes = b""
     location: str = ""
+    follows: bool = False
+    """It was opened while the instance had another wait like it, that also reaches back to the instance's beginning."""
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from romancy.core.matching import parse_json
 from romancy.core.model import Event
 from romancy.core.sameness import is_same_event
 from romancy.errors import InvalidEvent
-from romancy.storage.protocol import STATUS_NAMES, Attempt, InstanceRow, Suspicion
+from romancy.storage.protocol import STATUS_NAMES, Attempt, InstanceRow, Suspicion, WaitRow
 
 
 def packed_attrs(event: Event) -> bytes | None:
@@ -112,6 +112,13 @@ def suspect_values(attempt: Attempt, known: Suspicion) -> tuple[Any, ...]:
     s = known
     more = s.since, s.tried, s.tried_alone, s.alone, s.run, s.is_alone, attempt.culprit
     return *attempt_values(attempt), *more
+
+
+def likeness(wait: WaitRow) -> bytes:
+    """What a follower has in common with the waits of its instance that are like it; empty for other waits."""
+    if not wait.follows:
+        return b""
+    return hashlib.blake2b(len(wait.spec).to_bytes(4, "big") + wait.spec + wait.model.encode(), digest_size=16).digest()
 
 
 STARTED_BY = "(start)"

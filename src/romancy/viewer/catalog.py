@@ -232,7 +232,7 @@ class Catalog:
 
     async def waits_for(self, type: str, cursor: str | None) -> tuple[Sequence[Wait], str | None]:
         """Everybody who waits for a type."""
-        found = await self._waits_for(type, PAGE + 1, read_cursor(cursor, int, str, str, str))
+        found = await self._waits_for(type, PAGE + 1, read_cursor(cursor, int, str, str, str, str))
         more = write_cursor(found[PAGE - 1][0]) if len(found) > PAGE else None
         return [wait for _, wait in found[:PAGE]], more
 

@@ -26,7 +26,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "history": ("instance", "n", "kind", "op", "at", "input", "payload", "event"),
     "waits": ("instance", "op", "due_at", "born", "since", "model", "spec", "location", "created_at"),
-    "wait_keys": ("type", "shape", "key", "instance", "op"),
+    "wait_keys": ("type", "shape", "key", "instance", "op", "follows", "alike"),
     "deliveries": ("instance", "event"),
     "consumed": ("instance", "event", "op"),
     "marks": ("instance", "type", "shape", "key", "model", "xid", "seq"),
@@ -110,10 +110,11 @@ def _time_after(c: sqlite3.Connection, seq: int, otherwise: int) -> int:
 
 
 def _wait_keys(it: Reader) -> Iterator[Row]:
-    query = """SELECT k.type, k.shape, k.key, k.instance, k.op, coalesce(w.spec, x'')
+    query = """SELECT k.type, k.shape, k.key, k.instance, k.op, k.follows, k.alike, coalesce(w.spec, x'')
       FROM wait_keys k LEFT JOIN waits w ON w.instance = k.instance AND w.op = k.op"""
-    for type, shape, key, instance, op, spec in it.c.execute(query):
-        yield type, UNINDEXED if shape == 0 and b'"filter"' in spec else shape, key, instance, op
+    for type, shape, key, instance, op, follows, alike, spec in it.c.execute(query):
+        known = UNINDEXED if shape == 0 and b'"filter"' in spec else shape
+        yield type, known, key, instance, op, bool(follows), alike
 
 
 def _marks(it: Reader) -> Iterator[Row]:

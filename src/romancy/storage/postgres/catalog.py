@@ -18,12 +18,11 @@ from romancy.storage.catalog import (
     WaitPosition,
     Whole,
     merged,
+    place_after,
 )
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.protocol import STATUS_CODES, STATUS_NAMES, StoredWait
 from romancy.storage.rows import to_event, to_instance
-
-_BEGINNING = (-1, b"", "", "")
 
 
 class PostgresCatalog:
@@ -87,11 +86,12 @@ class PostgresCatalog:
     ) -> list[tuple[WaitPosition, StoredWait]]:
         if "\0" in type:
             return []
-        shape, key, instance, op = _BEGINNING if after is None else (after[0], bytes.fromhex(after[1]), *after[2:])
-        rows = await self._connections.ask(
-            "waits_for_type", type=type, shape=shape, key=key, instance=instance, op=op, limit=limit
-        )
-        return [((row[0], bytes(row[1]).hex(), row[2], row[4]), StoredWait(*tuple(row)[2:])) for row in rows]
+        place = dict(zip(("shape", "key", "follows", "instance", "alike", "op"), place_after(after), strict=True))
+        rows = await self._connections.ask("waits_for_type", type=type, limit=limit, **place)
+        return [
+            ((row[0], bytes(row[1]).hex(), bytes(row[2]).hex(), row[3], row[5]), StoredWait(*tuple(row)[3:]))
+            for row in rows
+        ]
 
     async def coming(self, after: int, before: int, limit: int) -> list[StoredWait]:
         rows = await self._connections.ask("coming", after=after, before=before, limit=limit)

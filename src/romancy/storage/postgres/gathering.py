@@ -9,7 +9,7 @@ from typing import Any
 from romancy.core.matching import Filter
 from romancy.storage.postgres.shapes import MAX_SHAPES, UNINDEXED, Shapes
 from romancy.storage.protocol import STATUS_CODES, Accept, Batch, Commit, Consumption, Start
-from romancy.storage.rows import attempt_values, event_values, shown, suspect_values
+from romancy.storage.rows import attempt_values, event_values, likeness, shown, suspect_values
 
 _NAMES: dict[str, str] = {
     "starts": "start_ids start_workflows start_inputs start_kinds start_deadlines start_ats start_mine",
@@ -23,7 +23,7 @@ _NAMES: dict[str, str] = {
     "closed": "closed_instances closed_ops",
     "hints": "hint_instances hint_events",
     "opened": "wait_instances wait_ops wait_dues wait_fresh wait_sinces wait_models wait_specs wait_locations wait_ats",
-    "keys": "key_types key_shapes key_keys key_instances key_ops",
+    "keys": "key_types key_shapes key_keys key_instances key_ops key_follows key_alike",
     "attempts": "attempt_instances attempt_ops attempt_ns attempt_firsts attempt_dues attempt_errors attempt_progress "
     "attempt_crashes attempt_started",
     "suspects": "suspect_instances suspect_ops suspect_ns suspect_firsts suspect_dues suspect_errors suspect_progress "
@@ -101,7 +101,7 @@ class Columns:
             for event_type in wait.types:
                 shape = self._shapes.number(event_type, wait.filter)
                 key = self._unindexed_key(event_type, wait.filter) if shape == UNINDEXED else wait.filter.key
-                yield event_type, shape, key, commit.instance, wait.op
+                yield event_type, shape, key, commit.instance, wait.op, wait.follows, likeness(wait)
 
     def _unindexed_key(self, event_type: str, narrow: Filter) -> bytes:
         """Its anchor, if the type has all the shapes it may have: only then do events look for anchors."""

@@ -14,7 +14,7 @@ from romancy.storage.postgres.driver import FAILED, asyncpg
 from romancy.storage.protocol import NotThere
 from romancy.storage.sql import migrations
 
-LIBRARY_VERSION = 4
+LIBRARY_VERSION = 5
 """The newest schema this library knows."""
 _LOCK_TIMEOUT = 1000
 """Milliseconds to wait for a lock that workers hold."""

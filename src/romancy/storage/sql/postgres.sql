@@ -134,9 +134,9 @@ opened AS (INSERT INTO romancy.waits (instance, op, due_at, born, since, model, 
     AS x(instance, op, due, fresh, since, model, spec, location, at)
   WHERE x.instance IN (SELECT id FROM applied) ON CONFLICT DO NOTHING)
 -- name: write_keys
-opened_keys AS (INSERT INTO romancy.wait_keys (type, shape, key, instance, op)
+opened_keys AS (INSERT INTO romancy.wait_keys (type, shape, key, instance, op, follows, alike)
   SELECT x.* FROM unnest(:key_types::text[], :key_shapes::integer[], :key_keys::bytea[], :key_instances::text[],
-    :key_ops::text[]) AS x(type, shape, key, instance, op)
+    :key_ops::text[], :key_follows::boolean[], :key_alike::bytea[]) AS x(type, shape, key, instance, op, follows, alike)
   WHERE x.instance IN (SELECT id FROM applied) ON CONFLICT DO NOTHING)
 -- name: write_unlooked
 unlooked AS (INSERT INTO romancy.unlooked (instance) SELECT x.id FROM unnest(:unlooked::text[]) AS x(id)
@@ -224,11 +224,12 @@ UPDATE romancy.events SET differed_at = :at::bigint WHERE seq = ANY(:seqs::bigin
 -- name: known
 SELECT type, id, fields, NULL::text AS workflow, NULL::bigint AS timeout FROM romancy.shapes WHERE type = ANY(:types::text[])
 UNION ALL SELECT type, NULL, NULL, workflow, timeout FROM romancy.triggers WHERE type = ANY(:types)
--- Waits are looked for once per kind of event, not once per event: thousands may wait alike.
+-- Waits are looked for once per kind of event, not once per event: thousands may wait alike. Of the followers of one kind
+-- in an instance one is enough, since what it takes leads to the next: an index leads to those of the next kind.
 -- Does nothing unless shapes and triggers are what the keys and starts were computed by. Need not be flushed to disk at
 -- once: what is lost in a crash of the server is still undispatched.
 -- name: dispatch
-WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
+WITH RECURSIVE fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
 fresh AS MATERIALIZED (SELECT
   (SELECT coalesce(array_agg(id ORDER BY id), '{}') FROM romancy.shapes WHERE type = ANY(:types::text[]))
     = :shapes::integer[]
@@ -245,12 +246,22 @@ k AS MATERIALIZED (
 indexed AS (INSERT INTO romancy.event_keys (shape, key, xid, seq) SELECT shape, key, xid, seq FROM k WHERE shape > 0
   ORDER BY shape, key, xid, seq ON CONFLICT DO NOTHING),
 kinds AS MATERIALIZED (SELECT DISTINCT type, target, shape, key FROM k),
+followers AS (
+  SELECT k.*, y.* FROM kinds k CROSS JOIN LATERAL (SELECT y.instance, y.op, y.alike FROM romancy.wait_keys y
+    WHERE y.type = k.type AND y.shape = k.shape AND y.key = k.key AND y.follows AND y.instance >= coalesce(k.target, '')
+    ORDER BY y.instance, y.alike, y.op LIMIT 1) y WHERE k.target IS NULL OR k.target = y.instance
+  UNION ALL
+  SELECT k.type, k.target, k.shape, k.key, y.* FROM followers k
+    CROSS JOIN LATERAL (SELECT y.instance, y.op, y.alike FROM romancy.wait_keys y WHERE y.type = k.type
+    AND y.shape = k.shape AND y.key = k.key AND y.follows AND (y.instance, y.alike) > (k.instance, k.alike)
+    ORDER BY y.instance, y.alike, y.op LIMIT 1) y WHERE k.target IS NULL OR k.target = y.instance),
 found AS (
   SELECT k.*, y.instance, y.op FROM kinds k CROSS JOIN LATERAL (SELECT instance, op FROM romancy.wait_keys y
-    WHERE y.type = k.type AND y.shape = k.shape AND y.key = k.key OFFSET 0) y WHERE k.target IS NULL
+    WHERE y.type = k.type AND y.shape = k.shape AND y.key = k.key AND NOT y.follows OFFSET 0) y WHERE k.target IS NULL
   UNION ALL SELECT k.*, y.instance, y.op FROM kinds k CROSS JOIN LATERAL (SELECT instance, op FROM romancy.wait_keys y
-    WHERE y.type = k.type AND y.shape = k.shape AND y.key = k.key AND y.instance = k.target OFFSET 0) y
-    WHERE k.target IS NOT NULL),
+    WHERE y.type = k.type AND y.shape = k.shape AND y.key = k.key AND NOT y.follows AND y.instance = k.target OFFSET 0) y
+    WHERE k.target IS NOT NULL
+  UNION ALL SELECT type, target, shape, key, instance, op FROM followers),
 alike AS MATERIALIZED (
   SELECT f.type, f.target, f.shape, f.key, f.instance, min(f.op) AS op, w.model, w.spec
   FROM found f CROSS JOIN LATERAL (SELECT * FROM romancy.waits w WHERE w.instance = f.instance AND w.op = f.op OFFSET 0) w
@@ -301,7 +312,7 @@ SELECT s.type, s.id, s.fields FROM romancy.shapes s CROSS JOIN LATERAL (SELECT 1
 -- name: shape_is_ready
 WITH now_ready AS (UPDATE romancy.shapes SET ready = true WHERE id = :id::integer AND NOT ready RETURNING id, type),
 early AS MATERIALIZED (SELECT s.id AS shape, y.* FROM now_ready s CROSS JOIN LATERAL (SELECT y.type, y.key, y.instance, y.op
-  FROM romancy.wait_keys y WHERE y.type = s.type AND y.shape = s.id ORDER BY y.key, y.instance, y.op) y),
+  FROM romancy.wait_keys y WHERE y.type = s.type AND y.shape = s.id ORDER BY y.key, y.follows, y.instance, y.alike, y.op) y),
 unmarked AS (DELETE FROM romancy.marks m USING early y
   WHERE m.instance = y.instance AND m.type = y.type AND m.shape = y.shape AND m.key = y.key)
 INSERT INTO romancy.deliveries (instance, event) SELECT DISTINCT k.instance, c.seq
@@ -339,21 +350,23 @@ asked AS MATERIALIZED (SELECT x.instance, x.op, i.born, i.trigger_xid, i.trigger
   FROM alive, unnest(:instances::text[], :ops::text[]) AS x(instance, op),
     LATERAL (SELECT * FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
   WHERE alive.yes AND i.owner IS NOT DISTINCT FROM :worker AND i.status < 9),
-grouped AS MATERIALIZED (SELECT a.instance, min(w.op) AS op
-  FROM asked a CROSS JOIN LATERAL (SELECT * FROM romancy.waits w
-    WHERE w.instance = a.instance AND w.spec <> '' AND w.op = coalesce(a.op, w.op) OFFSET 0) w
-  GROUP BY a.instance, a.op, w.model, w.spec, CASE WHEN w.born IS NULL AND w.since IS NULL THEN '' ELSE w.op END),
+grouped AS MATERIALIZED (
+  SELECT a.instance, a.op, a.born, a.trigger_xid, a.trigger_seq FROM asked a WHERE a.op IS NOT NULL
+  UNION ALL
+  SELECT a.instance, w.op, a.born, a.trigger_xid, a.trigger_seq FROM asked a CROSS JOIN LATERAL (SELECT min(w.op) AS op
+    FROM romancy.waits w WHERE w.instance = a.instance AND w.spec <> ''
+    GROUP BY w.model, w.spec, CASE WHEN w.born IS NULL AND w.since IS NULL THEN '' ELSE w.op END OFFSET 0) w
+  WHERE a.op IS NULL),
 k AS MATERIALIZED (SELECT DISTINCT ON (g.instance, g.op, y.type, y.shape, y.key)
-    g.instance, g.op, w.model, w.spec, w.since, coalesce(w.born, a.born) AS born, a.trigger_xid, a.trigger_seq,
+    g.instance, g.op, w.model, w.spec, w.since, coalesce(w.born, g.born) AS born, g.trigger_xid, g.trigger_seq,
     y.type, y.shape, y.key, w.born IS NULL AND w.since IS NULL AS reaches_back,
     CASE WHEN w.since IS NOT NULL THEN '0'::xid8
-      ELSE greatest(pg_snapshot_xmin(coalesce(w.born, a.born)), m.xid) END AS floor_xid,
+      ELSE greatest(pg_snapshot_xmin(coalesce(w.born, g.born)), m.xid) END AS floor_xid,
     CASE WHEN w.since IS NULL THEN greatest(
-      CASE WHEN m.xid >= pg_snapshot_xmin(coalesce(w.born, a.born)) THEN m.seq ELSE 0 END,
-      CASE WHEN a.trigger_xid = greatest(pg_snapshot_xmin(coalesce(w.born, a.born)), m.xid) THEN a.trigger_seq END)
+      CASE WHEN m.xid >= pg_snapshot_xmin(coalesce(w.born, g.born)) THEN m.seq ELSE 0 END,
+      CASE WHEN g.trigger_xid = greatest(pg_snapshot_xmin(coalesce(w.born, g.born)), m.xid) THEN g.trigger_seq END)
       ELSE 0 END AS floor_seq
-  FROM grouped g JOIN asked a ON a.instance = g.instance
-  CROSS JOIN LATERAL (SELECT * FROM romancy.waits w WHERE w.instance = g.instance AND w.op = g.op OFFSET 0) w
+  FROM grouped g CROSS JOIN LATERAL (SELECT * FROM romancy.waits w WHERE w.instance = g.instance AND w.op = g.op OFFSET 0) w
   CROSS JOIN LATERAL (SELECT * FROM romancy.wait_keys y WHERE y.instance = g.instance AND y.op = g.op OFFSET 0) y
   LEFT JOIN LATERAL (SELECT * FROM romancy.marks m WHERE m.instance = g.instance AND m.type = y.type
     AND m.shape = y.shape AND m.key = y.key AND m.model = w.model OFFSET 0) m ON true),
@@ -507,11 +520,13 @@ SELECT type, (SELECT count(*) FROM (SELECT 1 FROM romancy.wait_keys k WHERE k.ty
   ORDER BY k.shape, k.key LIMIT :cap::integer) y) AS n
 FROM t WHERE type IS NOT NULL ORDER BY type
 -- name: waits_for_type
-SELECT k.shape, k.key, w.instance, i.workflow, w.op, 'event', w.spec, w.created_at, w.due_at, w.location, NULL::bytea
+SELECT k.shape, k.key, k.alike, w.instance, i.workflow, w.op, 'event', w.spec, w.created_at, w.due_at, w.location,
+  NULL::bytea
 FROM romancy.wait_keys k JOIN romancy.waits w ON w.instance = k.instance AND w.op = k.op
   JOIN romancy.instances i ON i.id = k.instance
-WHERE k.type = :type::text AND (k.shape, k.key, k.instance, k.op) > (:shape::integer, :key::bytea, :instance::text, :op::text)
-ORDER BY k.shape, k.key, k.instance, k.op LIMIT :limit::integer
+WHERE k.type = :type::text AND (k.shape, k.key, k.follows, k.instance, k.alike, k.op)
+  > (:shape::integer, :key::bytea, :follows::boolean, :instance::text, :alike::bytea, :op::text)
+ORDER BY k.shape, k.key, k.follows, k.instance, k.alike, k.op LIMIT :limit::integer
 -- name: coming
 SELECT * FROM (
   (SELECT w.instance, i.workflow, w.op, CASE WHEN w.spec = '' THEN 'timer' ELSE 'event' END, w.spec, w.created_at,

@@ -37,7 +37,8 @@ SELECT n, kind, op, at, input, payload, event FROM history WHERE instance = ? AN
 INSERT INTO waits (instance, op, due_at, since, model, spec, location, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (instance, op) DO NOTHING
 -- name: insert_wait_key
-INSERT INTO wait_keys (type, shape, key, instance, op) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+INSERT INTO wait_keys (type, shape, key, instance, op, follows, alike) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
 -- name: delete_wait
 DELETE FROM waits WHERE instance = ? AND op = ?
 -- name: delete_wait_keys
@@ -93,13 +94,28 @@ INSERT INTO shapes (type, fields) VALUES (?, ?)
 SELECT seq, subject, source, data, attrs FROM events WHERE type = ?
 -- name: insert_event_key
 INSERT INTO event_keys (shape, key, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
--- Waits of one instance that are alike and reach back to its beginning are one row: what one takes leads to the next.
+-- Those that follow nobody come first, then followers. Of these one is enough: what one takes leads to the next.
 -- name: waits_of_key
-SELECT k.instance, min(k.op), w.model, w.spec FROM wait_keys k JOIN waits w ON w.instance = k.instance AND w.op = k.op
-WHERE k.type = ? AND k.shape = ? AND k.key = ? GROUP BY k.instance, w.model, w.spec, CASE WHEN w.since IS NULL THEN '' ELSE k.op END
+SELECT k.instance, k.op, w.model, w.spec, w.since IS NULL, k.alike
+FROM wait_keys k CROSS JOIN waits w ON w.instance = k.instance AND w.op = k.op
+WHERE k.type = ? AND k.shape = ? AND k.key = ? ORDER BY k.follows, k.instance, k.alike, k.op
+-- From the followers of one kind to those of the next by the index: in the same instance, then in others. Not in one
+-- statement by (instance, alike) > (?, ?): for that SQLite would go through all of the instance.
+-- name: next_followers
+SELECT k.instance, k.op, w.model, w.spec, w.since IS NULL, k.alike
+FROM wait_keys k CROSS JOIN waits w ON w.instance = k.instance AND w.op = k.op
+WHERE k.type = ? AND k.shape = ? AND k.key = ? AND k.follows = 1 AND k.instance = ? AND k.alike > ?
+ORDER BY k.alike, k.op LIMIT 1
+-- name: followers_elsewhere
+SELECT k.instance, k.op, w.model, w.spec, w.since IS NULL, k.alike
+FROM wait_keys k CROSS JOIN waits w ON w.instance = k.instance AND w.op = k.op
+WHERE k.type = ? AND k.shape = ? AND k.key = ? AND k.follows = 1 AND k.instance > ?
+ORDER BY k.instance, k.alike, k.op LIMIT 1
+-- For an event that is meant for one instance.
 -- name: waits_of_key_and_target
-SELECT k.instance, min(k.op), w.model, w.spec FROM wait_keys k JOIN waits w ON w.instance = k.instance AND w.op = k.op
-WHERE k.type = ? AND k.shape = ? AND k.key = ? AND k.instance = ? GROUP BY k.instance, w.model, w.spec, CASE WHEN w.since IS NULL THEN '' ELSE k.op END
+SELECT k.instance, k.op, w.model, w.spec, w.since IS NULL, k.alike
+FROM wait_keys k CROSS JOIN waits w ON w.instance = k.instance AND w.op = k.op
+WHERE k.type = ? AND k.shape = ? AND k.key = ? AND k.follows = 0 AND k.instance = ? AND k.alike = x'' ORDER BY k.op
 -- For events with so many values that looking for each of them would take longer.
 -- name: waits_of_shape
 SELECT k.instance, min(k.op), w.model, w.spec FROM wait_keys k JOIN waits w ON w.instance = k.instance AND w.op = k.op
@@ -336,11 +352,11 @@ SELECT min(type) FROM wait_keys WHERE type > ?
 -- name: count_waits
 SELECT count(*) FROM (SELECT 1 FROM wait_keys WHERE type = ? LIMIT ?)
 -- name: waits_for_type
-SELECT k.shape, k.key, w.instance, i.workflow, w.op, 'event', w.spec, w.created_at, w.due_at, w.location, NULL
+SELECT k.shape, k.key, k.alike, w.instance, i.workflow, w.op, 'event', w.spec, w.created_at, w.due_at, w.location, NULL
 FROM wait_keys k CROSS JOIN waits w ON w.instance = k.instance AND w.op = k.op
   CROSS JOIN instances i ON i.id = k.instance
-WHERE k.type = ? AND (k.shape, k.key, k.instance, k.op) > (?, ?, ?, ?)
-ORDER BY k.shape, k.key, k.instance, k.op LIMIT ?
+WHERE k.type = ? AND (k.shape, k.key, k.follows, k.instance, k.alike, k.op) > (?, ?, ?, ?, ?, ?)
+ORDER BY k.shape, k.key, k.follows, k.instance, k.alike, k.op LIMIT ?
 -- name: coming_waits
 SELECT w.instance, i.workflow, w.op, CASE WHEN w.spec = x'' THEN 'timer' ELSE 'event' END, w.spec, w.created_at,
   w.due_at, w.location, NULL

@@ -19,6 +19,7 @@ from romancy.storage.catalog import (
     WaitPosition,
     Whole,
     merged,
+    place_after,
 )
 from romancy.storage.protocol import STATUS_CODES, STATUS_NAMES, StoredWait
 from romancy.storage.rows import to_event, to_instance
@@ -27,7 +28,6 @@ from romancy.storage.sqlite.looking import SQL
 T = TypeVar("T")
 _SUMMARY = SQL["summary"].partition(" WHERE ")[0]
 _EVENT = SQL["shown_event"].partition(" WHERE ")[0]
-_DEAD_END = (-1, b"", "", "")
 
 
 class Reader(Protocol):
@@ -86,9 +86,9 @@ class SQLiteCatalog:
     async def waits_for(
         self, type: str, limit: int, after: WaitPosition | None
     ) -> list[tuple[WaitPosition, StoredWait]]:
-        start = _DEAD_END if after is None else (after[0], bytes.fromhex(after[1]), *after[2:])
+        start = place_after(after)
         rows = await self._read(lambda c: c.execute(SQL["waits_for_type"], (type, *start, limit)).fetchall())
-        return [((row[0], row[1].hex(), row[2], row[4]), StoredWait(*row[2:])) for row in rows]
+        return [((row[0], row[1].hex(), row[2].hex(), row[3], row[5]), StoredWait(*row[3:])) for row in rows]
 
     async def coming(self, after: int, before: int, limit: int) -> list[StoredWait]:
         def read(c: sqlite3.Connection) -> list[StoredWait]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from romancy.errors import StorageError
 from romancy.storage import sql
 
-LIBRARY_VERSION = 4
+LIBRARY_VERSION = 5
 """The newest schema this library knows."""
 _ROOM = 65_536
 """Bytes: SQLite needs less than that for the files it makes beside a database."""

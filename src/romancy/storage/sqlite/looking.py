@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
+from collections.abc import Iterator
 from typing import Any
 
 from romancy.core.matching import Filter, event_anchors, event_key
@@ -114,12 +115,36 @@ class Looker:
         kind = event.type, shape, key, event.target
         found = self._found.get(kind)
         if found is None:
-            if event.target is not None:
-                rows = self._run(SQL["waits_of_key_and_target"], kind)
-            else:
-                rows = self._run(SQL["waits_of_key"], kind[:3])
-            found = self._found[kind] = [Matched(*row) for row in rows]
+            rows = self._of_key(*kind[:3]) if event.target is None else self._of_target(*kind[:3], event.target)
+            found = self._found[kind] = _one_of_each(rows)
         return list(found)
+
+    def _of_key(self, event_type: str, shape: int, key: bytes) -> Iterator[tuple[Any, ...]]:
+        """Waits for such an event; of those that are alike one follower will do."""
+        rows = self._run(SQL["waits_of_key"], (event_type, shape, key))
+        for row in rows:
+            if row[-1]:  # from here on they follow
+                rows.close()
+                yield from self._followers(row, event_type, shape, key)
+                return
+            yield row
+
+    def _of_target(self, event_type: str, shape: int, key: bytes, target: str) -> Iterator[tuple[Any, ...]]:
+        yield from self._run(SQL["waits_of_key_and_target"], (event_type, shape, key, target))
+        first = self._run(SQL["next_followers"], (event_type, shape, key, target, b"")).fetchone()
+        yield from self._followers(first, event_type, shape, key, elsewhere=False)
+
+    def _followers(
+        self, row: tuple[Any, ...] | None, event_type: str, shape: int, key: bytes, *, elsewhere: bool = True
+    ) -> Iterator[tuple[Any, ...]]:
+        """This follower, then the first of every other kind."""
+        place = event_type, shape, key
+        while row is not None:
+            yield row
+            instance, alike = row[0], row[-1]
+            row = self._run(SQL["next_followers"], (*place, instance, alike)).fetchone()
+            if row is None and elsewhere:
+                row = self._run(SQL["followers_elsewhere"], (*place, instance)).fetchone()
 
     # --- a wait looks for events ------------------------------------------------------------------------------------
     def look(self, instance: str, op: str | None, worker: str | None, now: int) -> list[Offer]:
@@ -170,6 +195,16 @@ class Looker:
             if narrow.accepts(subject, source, matchable_data(data, content_type_of(attrs))):
                 return (seq,)
         return None
+
+
+def _one_of_each(rows: Iterator[tuple[Any, ...]]) -> list[Matched]:
+    """Waits of one instance that are alike and reach back to its beginning count as one. In a fixed order."""
+    found: dict[tuple[str, str, bytes, str], Matched] = {}
+    for instance, op, model, spec, reaches_back, _ in rows:
+        kind = instance, model, spec, "" if reaches_back else op
+        if kind not in found:
+            found[kind] = Matched(instance, op, model, spec)
+    return [found[kind] for kind in sorted(found)] if len(found) > 1 else list(found.values())
 
 
 def _fitting(found: list[Matched], event: Event, data: Any) -> list[Matched]:

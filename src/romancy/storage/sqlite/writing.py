@@ -32,7 +32,15 @@ from romancy.storage.protocol import (
     Started,
     WaitRow,
 )
-from romancy.storage.rows import STARTED_BY, attempt_values, event_values, is_other, suspect_values, triggered_id
+from romancy.storage.rows import (
+    STARTED_BY,
+    attempt_values,
+    event_values,
+    is_other,
+    likeness,
+    suspect_values,
+    triggered_id,
+)
 from romancy.storage.sqlite.looking import SQL, Looker
 from romancy.storage.sqlite.owning import check_version
 
@@ -245,7 +253,7 @@ class BatchWriter:
         self._run(SQL["insert_wait"], values)
         for event_type in wait.types:
             shape, key = self._looker.place(event_type, wait.filter)
-            self._run(SQL["insert_wait_key"], (event_type, shape, key, instance, wait.op))
+            self._run(SQL["insert_wait_key"], (event_type, shape, key, instance, wait.op, wait.follows, likeness(wait)))
 
     def _write_attempts(self, commit: Commit) -> None:
         for a in commit.attempts:

@@ -1,0 +1,20 @@
+-- min_reader: 1
+-- An instance may have thousands of waits that are alike. An event looks for one of them: all but the first to be opened
+-- are *followers*, and an index leads from the followers of one kind to those of the next, however many there are.
+-- Waits that are here already follow nobody: each is found by itself, as before.
+
+ALTER TABLE wait_keys RENAME TO former_wait_keys;
+DROP INDEX wait_keys_wait;
+CREATE TABLE wait_keys (
+  type TEXT NOT NULL,
+  shape INTEGER NOT NULL,
+  key BLOB NOT NULL,
+  instance TEXT NOT NULL,
+  op TEXT NOT NULL,
+  follows INTEGER NOT NULL DEFAULT 0,  -- was opened while the instance had another wait like it
+  alike BLOB NOT NULL DEFAULT x'',     -- of a follower: the hash of what it has in common with those
+  PRIMARY KEY (type, shape, key, follows, instance, alike, op)
+) WITHOUT ROWID;
+INSERT INTO wait_keys (type, shape, key, instance, op) SELECT type, shape, key, instance, op FROM former_wait_keys;
+DROP TABLE former_wait_keys;
+CREATE INDEX wait_keys_wait ON wait_keys (instance, op);
