@@ -1,6 +1,7 @@
 """One instance that waits for the same many times at once: each event goes to one wait, in order, at a fair price."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -213,15 +214,15 @@ async def test_four_times_the_waits_cost_about_four_times_as_much(send: Approve)
     assert many < few * 6, f"{few} statements for {COUNT // 4} waits, {many} for {COUNT}"
 
 
-async def work(count: int) -> int:
-    """Instructions of SQLite's machine, in thousands, while so many events come for so many waits at once."""
+async def work(send: Approve, count: int) -> int:
+    """Instructions of SQLite's machine, in thousands, while so many events come for so many waits."""
     async with environment(workflows=[collect]) as env:
         handle = await env.start(collect, count)
         storage: Any = env.app.engine.storage
         done: list[None] = []
         await storage._writer.call(lambda c: c.set_progress_handler(lambda: done.append(None), 1_000))
         try:
-            await approve_at_once(env, 0, count)
+            await send(env, 0, count)
             assert await handle.result() == list(range(count))
         finally:
             await storage._writer.call(lambda c: c.set_progress_handler(None, 0))
@@ -229,8 +230,9 @@ async def work(count: int) -> int:
 
 
 @pytest.mark.sqlite
-async def test_waits_that_are_alike_are_looked_through_once_for_a_batch_of_events() -> None:
-    few, many = await work(COUNT), await work(4 * COUNT)
+@ways
+async def test_waits_that_are_alike_are_not_looked_through_for_every_event(send: Approve) -> None:
+    few, many = await work(send, COUNT), await work(send, 4 * COUNT)
     assert many < few * 6, f"{few} thousand instructions for {COUNT} waits, {many} for {4 * COUNT}"
 
 
@@ -252,3 +254,34 @@ async def test_the_status_is_known_without_going_through_what_is_open(env: Envir
     assert await handle.status() == "waiting_for_event"
     assert len(watched) == 1
     assert watched.walks < 5, "not once per event"
+
+
+@workflow
+async def impatient(ctx: WorkflowContext, count: int) -> int:
+    waits = (wait_event(ctx, "approval", timeout=60) for _ in range(count))
+    return len(await asyncio.gather(*waits, return_exceptions=True))
+
+
+async def calls(count: int) -> int:
+    """Calls of Python functions while the time of so many waits runs out."""
+    async with environment(workflows=[impatient]) as env:
+        handle = await env.start(impatient, count)
+        made = 0
+
+        def call(frame: object, event: str, argument: object) -> None:
+            nonlocal made
+            made += event == "call"
+
+        sys.setprofile(call)
+        try:
+            await env.advance(61)
+            assert await handle.result() == count
+        finally:
+            sys.setprofile(None)
+        return made
+
+
+@pytest.mark.sqlite
+async def test_ten_times_the_timeouts_at_once_cost_about_ten_times_as_much() -> None:
+    few, many = await calls(COUNT), await calls(10 * COUNT)
+    assert many < few * 15, f"{few} calls for {COUNT} waits, {many} for {10 * COUNT}"

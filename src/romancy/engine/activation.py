@@ -6,7 +6,8 @@ Pure: no awaiting, no storage, no clock but the one given. What must happen only
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from romancy import hooks as h
 from romancy.core.activation import Activation
@@ -36,6 +37,7 @@ from romancy.errors import NotStorable
 from romancy.storage.protocol import BODY, Accept, Attempt, Commit, Consumption, Misfit, Trial
 
 _logger = logging.getLogger("romancy")
+T = TypeVar("T")
 Stamp = Callable[[Event], Accept]
 NONE: frozenset[int] = frozenset()
 
@@ -76,7 +78,7 @@ class Step:
         """Suspects that run on, have company now, or are not suspected any more."""
         self.confirm: Sequence[str] = ()
         """Waits whose time has come: look once more before they time out."""
-        self._consumed: Set[int] = NONE
+        self._consumed: set[int] | frozenset[int] = NONE
         self._quiet = True
 
     def run(self) -> None:
@@ -87,7 +89,7 @@ class Step:
             instance.begin()
             if self._tell and not resident.announced:
                 self._say(h.WorkflowStartedInfo, error=None)
-        inbox, resident.inbox = resident.inbox, []
+        inbox, resident.inbox, resident.offered = resident.inbox, [], False
         for input in inbox:
             self._handle(input)
         resident.consumed = self._consumed
@@ -141,7 +143,7 @@ class Step:
             if self._tell:
                 self._say(h.TimerFiredInfo, timer_id=op.id, due_at=from_us(op.due))
         elif isinstance(input, Due) and (not input.again or self._consumed or self.commit.misfits):
-            self.confirm = [*self.confirm, op.id]
+            self.confirm = _with(self.confirm, op.id)
         elif isinstance(op, EventWait):
             self.instance.apply(Kind.WAIT_TIMED_OUT, op.id, self.now)
             self._say_wait(h.WaitTimedOutInfo, op)
@@ -218,7 +220,7 @@ class Step:
         event = input.event
         op = self.instance.ops.get(input.op) if input.group is None else self.instance.first_of(input.group)
         commit = self.commit
-        commit.hints = [*commit.hints, event.seq]
+        commit.hints = _with(commit.hints, event.seq)
         if not isinstance(op, EventWait):
             return  # the wait is gone; the event was not consumed and stays for the next one
         if event.seq in self._consumed or event.seq in self.resident.consumed:
@@ -241,15 +243,21 @@ class Step:
                 self.instance.id,
                 error,
             )
-            commit.misfits = [*commit.misfits, Misfit(op.id, op.model_key, event.seq, str(error))]
+            commit.misfits = _with(commit.misfits, Misfit(op.id, op.model_key, event.seq, str(error)))
             self._look_again(op)
             return
-        self._consumed = self._consumed | {event.seq}
-        commit.consumed = [*commit.consumed, Consumption(event.seq, event.type, wait_row(op))]
+        self._consume(event.seq)
+        commit.consumed = _with(commit.consumed, Consumption(event.seq, event.type, wait_row(op)))
         self.instance.apply(Kind.EVENT_RECEIVED, op.id, self.now, pack_event(event), event.seq, value)
         self._say(h.EventReceivedInfo, event_type=event.type, event_data=value.data, event=value, wait_id=op.id)
         self._say_wait(h.WaitCompletedInfo, op)
         self._tell_next(op)
+
+    def _consume(self, seq: int) -> None:
+        if isinstance(self._consumed, set):
+            self._consumed.add(seq)
+        else:
+            self._consumed = {seq}
 
     def _tell_next(self, op: EventWait) -> None:
         """Waits that are alike hear of events one after the other."""
@@ -259,7 +267,7 @@ class Step:
 
     def _look_again(self, op: EventWait) -> None:
         if op.id not in self.commit.looks:
-            self.commit.looks = [*self.commit.looks, op.id]
+            self.commit.looks = _with(self.commit.looks, op.id)
 
     def _cancel(self, input: CancelAsked) -> None:
         self.commit.requests_done = [*self.commit.requests_done, input.request]
@@ -320,4 +328,12 @@ class Step:
         if self._tell:
             instance = self.instance
             about = info(instance_id=instance.id, workflow=instance.definition.name, at=from_us(self.now), **fields)
-            self.told = [*self.told, about]
+            self.told = _with(self.told, about)
+
+
+def _with(items: Sequence[T], item: T) -> Sequence[T]:
+    """One more of what comes of this step: most bring none, and some very many."""
+    if isinstance(items, list):
+        items.append(item)
+        return items
+    return [*items, item]

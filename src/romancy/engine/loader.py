@@ -238,9 +238,10 @@ class Loader:
             CancelAsked(id, raw.decode("utf-8", "replace")) for id, kind, raw in snapshot.requests if kind == CANCEL
         ]
         resident.inbox += inputs
+        resident.offered = any(isinstance(input, EventOffered) for input in inputs)
         self._scheduler.admit(resident)
         if snapshot.deliveries or any(isinstance(op, EventWait) for op in instance.ops.values()):
-            if any(isinstance(input, EventOffered) for input in inputs):
+            if resident.offered:
                 resident.unlooked = snapshot.deliveries
             else:
                 self.look_for(resident, snapshot.deliveries)

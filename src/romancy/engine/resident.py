@@ -124,6 +124,8 @@ class Resident:
     status: Status = "running"
     """As it is stored."""
     inbox: list[Input] = field(default_factory=list["Input"])
+    offered: bool = False
+    """Whether an event is offered in the inbox."""
     begun: bool = False
     committing: bool = False
     scheduled: bool = False

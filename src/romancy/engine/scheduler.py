@@ -106,6 +106,7 @@ class Scheduler:
         """Put something into an inbox; it is fed as soon as the instance's last commit is in."""
         if not resident.gone and not self.closed:
             resident.inbox.append(input)
+            resident.offered = resident.offered or isinstance(input, EventOffered)
             self._schedule(resident)
 
     def _schedule(self, resident: Resident) -> None:
@@ -278,9 +279,8 @@ class Scheduler:
             resident.confirming -= 1
             if resident.gone:
                 return  # whoever has it now looks for itself: its timers come back with it
-            offered = any(isinstance(i, EventOffered) for i in resident.inbox)
             # Another wait may take what was offered; then the time is still over, and there may be a further event.
-            self.loader.wake(id, Due(op, again=True) if offered else TimedOut(op))
+            self.loader.wake(id, Due(op, again=True) if resident.offered else TimedOut(op))
 
         self.committer.look(id, op, looked)
 
