@@ -17,7 +17,7 @@ from romancy import App, StorageError, WorkflowContext, wait_event, workflow
 from romancy.storage import sql
 from romancy.storage.protocol import TransientError
 from romancy.storage.sqlite import SQLiteStorage
-from romancy.storage.sqlite.connection import LIBRARY_VERSION
+from romancy.storage.sqlite.connection import LIBRARY_VERSION, connect, migrate
 from romancy.testing import ManualClock
 from tests.engine.helpers import until
 from tests.storage.conftest import Database
@@ -341,3 +341,17 @@ async def test_a_worker_that_was_locked_out_past_its_lease_is_not_harmed(path: P
             outsider.execute("ROLLBACK")
         assert await handle.result(5) == "e"
         assert app.engine.worker_id == before
+
+
+def test_waits_of_a_former_version_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come before all followers."""
+    c = connect(":memory:", durability="normal")
+    steps = sql.migrations("sqlite")
+    monkeypatch.setattr(sql, "migrations", lambda dialect: steps[:4])
+    migrate(c, ":memory:")
+    keys = [("go", 0, b"", "a", "w1"), ("go", 0, b"", "a", "w2"), ("go", 3, b"k", "b", "w")]
+    c.executemany("INSERT INTO wait_keys (type, shape, key, instance, op) VALUES (?, ?, ?, ?, ?)", keys)
+    monkeypatch.undo()
+    migrate(c, ":memory:")
+    assert c.execute("SELECT * FROM wait_keys").fetchall() == [(*key, 0, b"") for key in keys]
+    c.close()
