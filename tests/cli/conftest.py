@@ -53,7 +53,7 @@ async def shout(ctx: WorkflowContext, text: str) -> str:
 async def pay(ctx: WorkflowContext, order: str) -> str:
     await charge(ctx, 3.0); ctx.describe(f"waiting for {order}")
     event = await wait_event(
-        ctx, "payment.completed", model=Paid, where={"order.id": order}, timeout=timedelta(minutes=5)
+        ctx, "payment.completed", model=Paid, where={"order.id": order}, timeout=timedelta(hours=5)
     )
     return f"paid {event.data.amount}"
 

@@ -100,7 +100,8 @@ class Crew:
         for (pid, instance, _), begin in begun.items():  # it died over them
             spans[instance].append((begin, min((a for a, _ in excused[pid]), default=begin), pid))
         for instance, times in spans.items():
-            cut = sorted((begin, _until(begin, end, excused[pid]), pid) for begin, end, pid in times)
+            cuts = ((begin, _until(begin, end, excused[pid]), pid) for begin, end, pid in times)
+            cut = sorted(span for span in cuts if span[0] <= span[1])  # others began in a pause: they woke up too late
             for (_, end, one), (begin, _, other) in pairwise(cut):
                 assert one == other or end <= begin, f"{instance} ran in {one} and {other} at the same time: {cut}"
 

@@ -304,6 +304,7 @@ class SimulatedWorld(Callers):
         for app in [self._reader, *(process.app or process.stopping for process in self.processes)]:
             if app is not None:
                 await app.crash()
+        await self.storage.close()
 
     async def _close(self) -> None:
         for process in self.processes:
