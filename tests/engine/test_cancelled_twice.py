@@ -38,6 +38,19 @@ async def test_what_swallows_its_cancellation_is_ended_by_the_second(env: Enviro
     assert not instance.waits
 
 
+async def test_one_cancellation_counts_once_however_often_it_is_heard_of(env: Environment) -> None:
+    """It is in the mail, it is read with an instance that is not in memory, and its sender says it."""
+    await env.start(stubborn.options(instance_id="one"), 1_000)
+    engine = env.app.engine
+    engine.scheduler.drop(engine.scheduler.residents["one"])
+    asked = asyncio.create_task(env.app.cancel_workflow("one"))
+    while not asked.done():
+        await engine._sweep_round()
+    await env.settle()
+    assert (await env.app.get_instance("one")).status == "waiting_for_event"
+    assert await kinds(env, "one") == ["started", "cancel_requested"]
+
+
 async def test_the_second_reaches_the_code_first(env: Environment) -> None:
     await env.start(stubborn.options(instance_id="one"), 2)
     for _ in range(2):

@@ -11,7 +11,7 @@ import asyncio
 import math
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextvars import Context, ContextVar
 from typing import Any
 
@@ -146,6 +146,11 @@ class Instance:
 
     def replay(self, entries: Sequence[Entry]) -> None:
         """Run the code over its recorded history; afterwards it stands where it stood."""
+        for _ in self.replay_by_entry(entries):
+            pass
+
+    def replay_by_entry(self, entries: Sequence[Entry]) -> Generator[None]:
+        """The same with a pause after each entry. Until it is exhausted the instance can only be evicted."""
         self.length = entries[-1].n if entries else 0
         self.replaying = True
         try:
@@ -155,6 +160,7 @@ class Instance:
                 else:
                     self._feed(entry, None)
                 self._expect_marks()
+                yield
         finally:
             self.replaying = False
 

@@ -270,6 +270,9 @@ class Step:
             self.commit.looks = _with(self.commit.looks, op.id)
 
     def _cancel(self, input: CancelAsked) -> None:
+        if input.request in self.resident.requests:
+            return
+        self.resident.requests = self.resident.requests | {input.request}
         self.commit.requests_done = [*self.commit.requests_done, input.request]
         instance = self.instance
         if instance.outcome is None and (instance.cancelling is None or instance.waits_for_good):

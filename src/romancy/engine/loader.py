@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from romancy import hooks as h
 from romancy.core.clock import Clock
 from romancy.core.inputs import UNBOUND
 from romancy.core.instance import Instance
-from romancy.core.model import from_us
 from romancy.core.operations import EventWait
 from romancy.core.registry import Registry, WorkflowDefinition
 from romancy.engine.evidence import begun, body_run
 from romancy.engine.hooks import HookRunner
 from romancy.engine.metrics import Metrics
+from romancy.engine.replays import Replays
 from romancy.engine.resident import CancelAsked, Due, EventOffered, Input, Looked, Resident
 from romancy.engine.scheduler import Scheduler
 from romancy.storage.protocol import (
@@ -61,8 +60,9 @@ class Loader:
         metrics: Metrics,
     ) -> None:
         self._storage, self._clock, self._registry = storage, clock, registry
-        self._scheduler, self._hooks, self._state = scheduler, hooks, state
+        self._scheduler, self._state = scheduler, state
         self._residents, self._metrics = scheduler.residents, metrics
+        self._replays = Replays(clock, hooks, scheduler.watchdog)
         self._loads: set[asyncio.Task[None]] = set()
         self._unreadable: set[str] = set()
         self._held: dict[Resident, _Held] = {}
@@ -133,7 +133,9 @@ class Loader:
         asyncio.get_running_loop().call_soon(self._arrived, instance, snapshot, crashed)
 
     def _arrived(self, instance: str, snapshot: Snapshot | None, crashed: bool) -> None:
-        inputs = self._residents.loading.pop(instance, [])
+        inputs = self._residents.loading.pop(instance, None)
+        if inputs is None:
+            return  # this worker was taken over, or stops
         resident = self._residents.get(instance)
         if resident is not None:
             for input in inputs:
@@ -214,12 +216,8 @@ class Loader:
 
     def _begin_body(self, resident: Resident) -> None:
         held = self._held.pop(resident)
-        snapshot = held.snapshot
-        self._residents.let_in(snapshot.row.id)
-        self._go_on(resident, snapshot, held.inputs)
-        self._scheduler.inquest.quarantine.recorded(resident, BODY)
-        if not self._residents.knows(snapshot.row.id):
-            self._residents.acknowledge(snapshot.row.id)
+        self._residents.let_in(held.snapshot.row.id)
+        self._go_on(resident, held.snapshot, held.inputs)
 
     def _let_go(self, resident: Resident) -> None:
         held = self._held.pop(resident)
@@ -227,10 +225,30 @@ class Loader:
         resident.gone = True
         self._scheduler.inquest.quarantine.leave(resident)
 
+    # --- going on ---------------------------------------------------------------------------------------------------
     def _go_on(self, resident: Resident, snapshot: Snapshot, inputs: list[Input]) -> None:
+        """Replay it; what happens to it until it is through joins `inputs`."""
+        self._residents.loading[snapshot.row.id] = inputs
+        self._replays.begin(resident, snapshot, partial(self._replayed, resident, snapshot, inputs))
+
+    def _replayed(
+        self, resident: Resident, snapshot: Snapshot, inputs: list[Input], error: Exception | None
+    ) -> None:
+        id = snapshot.row.id
+        self._residents.loading.pop(id, None)
+        try:
+            if error is None:
+                self._admit(resident, snapshot, inputs)
+        except Exception as damaged:
+            error = damaged
+        if error is not None:  # damaged or left behind: set aside for people to look at, never lost
+            self._scheduler.block(resident, error)
+        self._scheduler.inquest.quarantine.recorded(resident, BODY)
+        if not self._residents.knows(id):
+            self._residents.acknowledge(id)
+
+    def _admit(self, resident: Resident, snapshot: Snapshot, inputs: list[Input]) -> None:
         row, instance = snapshot.row, resident.instance
-        if not self._replay(resident, snapshot):
-            return
         for op, due in snapshot.waits.items():
             if due is not None and op in instance.ops:
                 self._scheduler.timers.add(due, row.id, op)
@@ -245,27 +263,6 @@ class Loader:
                 resident.unlooked = snapshot.deliveries
             else:
                 self.look_for(resident, snapshot.deliveries)
-
-    def _replay(self, resident: Resident, snapshot: Snapshot) -> bool:
-        instance, watchdog = resident.instance, self._scheduler.watchdog
-        info = {"instance_id": instance.id, "workflow": instance.definition.name, "entries": len(snapshot.history)}
-        watchdog.begin(instance)
-        try:
-            if snapshot.history:
-                self._hooks.tell(h.ReplayStartedInfo, at=from_us(self._clock.now()), **info)
-                instance.replay(snapshot.history)
-                self._hooks.tell(h.ReplayCompletedInfo, at=from_us(self._clock.now()), **info)
-            elif snapshot.waits:
-                instance.replay([])  # nothing happened since, but its waits are recorded
-                resident.begun = True
-            if resident.begun:
-                resident.stale_waits = instance.reconcile(snapshot.waits)
-        except Exception as error:  # damaged or left behind: set aside for people to look at, never lost
-            self._scheduler.block(resident, error)
-            return False
-        finally:
-            watchdog.end()
-        return True
 
     def look_for(self, resident: Resident, deliveries: list[int]) -> None:
         """Look for events for all its waits. The hints that led here go only after what was found is in the inbox."""
@@ -294,6 +291,7 @@ class Loader:
         for resident in self._held:
             resident.gone = True
         self._held.clear()
+        self._replays.drop_all()
 
 
 def _deadline(definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> int | None:

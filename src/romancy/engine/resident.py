@@ -142,6 +142,8 @@ class Resident:
     """What is offered to it is fed first, and often ends it; only then it is looked for more, with these hints."""
     consumed: Set[int] = frozenset()
     """Events taken in the last activation: an offer of one that was made before is void."""
+    requests: Set[int] = frozenset()
+    """Requests it was fed. One may be heard of several times: from whoever made it, in the mail, with what is loaded."""
     confirming: int = 0
     """Waits whose time has come and that are being looked for once more."""
 

@@ -22,6 +22,8 @@ from romancy.storage.rows import to_attempt, to_entry, to_event, to_instance
 
 _LOADS = 200
 """Instances read at a time."""
+_MANY = 2_000
+"""Rows of theirs that are not made into entries on the event loop's own thread: that takes a while."""
 
 
 class Loads:
@@ -44,7 +46,9 @@ class Loads:
         while self._wanted:
             batch = {id: self._wanted.pop(id) for id in list(self._wanted)[:_LOADS]}
             try:
-                found = _snapshots(await self._connections.ask("load", ids=list(batch)))
+                rows = await self._connections.ask("load", ids=list(batch))
+                loop = asyncio.get_running_loop()
+                found = _snapshots(rows) if len(rows) <= _MANY else await loop.run_in_executor(None, _snapshots, rows)
             except Exception as error:
                 for future in batch.values():
                     _fail(future, error)

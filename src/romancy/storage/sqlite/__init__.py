@@ -132,10 +132,12 @@ class SQLiteStorage:
             raise StorageError(f"the database {self.path!r} is not open")
         return self._reader.call(job)
 
-    async def _read_now(self, job: Callable[[sqlite3.Connection], T | None]) -> T | None:
-        """For what is small and asked for very often."""
+    async def _read_now(
+        self, job: Callable[[sqlite3.Connection], T | None], big: Callable[[sqlite3.Connection], T | None] | None = None
+    ) -> T | None:
+        """For what is small and asked for very often. `big`: the job for a thread, where what is found may be big."""
         found = None if self._near is None else self._near.read(job)
-        return await self._read(job) if found is None else found
+        return await self._read(big or job) if found is None else found
 
     async def _look(self, job: Callable[[sqlite3.Connection], T], /) -> T:
         """For people: on a connection of their own, so that a long search holds up nothing the engine reads."""
@@ -271,7 +273,7 @@ class SQLiteStorage:
         return await self._read(lambda c: c.execute(SQL["misfits_of_instance"], (instance,)).fetchall())
 
     async def load(self, instance: str) -> Snapshot | None:
-        return await self._read_now(lambda c: reading.load(c, instance))
+        return await self._read_now(lambda c: reading.load_small(c, instance), lambda c: reading.load(c, instance))
 
     async def instance(self, instance: str) -> InstanceRow | None:
         return await self._read_now(lambda c: reading.instance(c, instance))

@@ -20,6 +20,8 @@ from romancy.storage.protocol import (
 from romancy.storage.rows import to_attempt, to_entry, to_event, to_instance
 from romancy.storage.sqlite.looking import SQL
 
+SHORT = 500
+"""Entries of a history that is read in a moment."""
 _INSTANCE_COLUMNS = SQL["instance"].partition(" WHERE ")[0]
 _EVENT_COLUMNS = SQL["listed_event"].partition(" WHERE ")[0]
 _WAITS = """
@@ -34,16 +36,26 @@ SELECT instance, workflow, op, kind, spec, created_at, due_at, location, error F
 """
 
 
-def load(c: sqlite3.Connection, instance: str) -> Snapshot | None:
-    """Everything of one instance, from one snapshot of the database."""
+def load_small(c: sqlite3.Connection, instance: str) -> Snapshot | None:
+    """Everything of one instance; None, too, if its history is long, which takes a while to read."""
+    return load(c, instance, SHORT)
+
+
+def load(c: sqlite3.Connection, instance: str, most: int = -1) -> Snapshot | None:
+    """Everything of one instance, from one snapshot of the database, if its history has at most so many entries."""
     c.execute("BEGIN")
     try:
         row = c.execute(SQL["instance"], (instance,)).fetchone()
         if row is None:
             return None
+        found = c.execute(SQL["history"], (instance,))
+        entries = found.fetchmany(most + 1) if most >= 0 else found.fetchall()
+        found.close()
+        if 0 <= most < len(entries):
+            return None
         return Snapshot(
             to_instance(row),
-            history(c, instance),
+            [to_entry(entry) for entry in entries],
             dict(c.execute(SQL["waits_of_instance"], (instance,)).fetchall()),
             [to_attempt(r) for r in c.execute(SQL["attempts_of_instance"], (instance,))],
             c.execute(SQL["requests_of_instance"], (instance,)).fetchall(),

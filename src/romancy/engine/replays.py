@@ -1,0 +1,123 @@
+"""Replays: bring the code of instances to where it stood, in slices.
+
+A replay of a long history takes seconds. Between two slices the event loop has its turn: leases are renewed, other
+instances go on, requests are answered. A replay that fits into one slice runs on the spot. Those that don't, and those
+that come when enough was replayed in this turn of the loop, take turns: a short one need not wait for a long one.
+
+A half-replayed instance is not resident. What happens to it waits where it waits for instances that are being read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from romancy import hooks as h
+from romancy.core.clock import Clock, stopwatch
+from romancy.core.model import from_us
+from romancy.engine.hooks import HookRunner
+from romancy.engine.resident import Resident
+from romancy.engine.watchdog import Watchdog
+from romancy.storage.protocol import Snapshot
+
+SLICE = 0.005
+"""Seconds of replaying in one turn of the loop; no entry is interrupted."""
+REST = 0.001
+"""Seconds between two slices: a thread that commits, say, would hardly get at the interpreter if there were none."""
+MOMENT = 0.002
+"""Seconds of replaying on the spot, by one or by many, after which further replays wait for the next turn."""
+
+Done = Callable[["Exception | None"], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Replay:
+    resident: Resident
+    entries: Generator[None]
+    done: Done
+
+
+class Replays:
+    """All that are under way. `done(error)` is called when a replay has ended; never, if it was dropped."""
+
+    def __init__(self, clock: Clock, hooks: HookRunner, watchdog: Watchdog) -> None:
+        self._clock, self._hooks, self._watchdog = clock, hooks, watchdog
+        self._queue: deque[_Replay] = deque()
+        self._spent = 0.0
+        self._has_turn = False
+        """A turn of the loop is asked for."""
+
+    def __repr__(self) -> str:
+        return f"<Replays under_way={len(self._queue)}>"
+
+    def begin(self, resident: Resident, snapshot: Snapshot, done: Done) -> None:
+        """Run the code over its history: on the spot if that is quick, else in slices."""
+        replay = _Replay(resident, self._entries(resident, snapshot), done)
+        if self._has_turn:
+            self._queue.append(replay)
+            return
+        began = stopwatch()
+        self._run(replay, began + SLICE)
+        self._spent += stopwatch() - began
+        if self._queue or self._spent > MOMENT:
+            self._has_turn = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def drop_all(self) -> None:
+        """Forget instances that are half-way; their code is not to act any more."""
+        dropped = list(self._queue)
+        self._queue.clear()
+        for replay in dropped:
+            replay.resident.gone = True
+            replay.resident.instance.evict()
+            replay.entries.close()
+
+    def _turn(self) -> None:
+        """One slice, of one or of many. A plain callback of the loop: user code must not run inside a task."""
+        until = stopwatch() + SLICE
+        try:
+            for _ in range(len(self._queue)):
+                self._run(self._queue.popleft(), until)
+                if stopwatch() > until:
+                    break
+        finally:
+            self._has_turn, self._spent = bool(self._queue), 0.0
+            if self._has_turn:
+                asyncio.get_running_loop().call_later(REST, self._turn)
+
+    def _run(self, replay: _Replay, until: float) -> None:
+        try:
+            if not self._is_through(replay, until):
+                self._queue.append(replay)
+                return
+        except Exception as error:
+            replay.done(error)
+        else:
+            replay.done(None)
+
+    def _is_through(self, replay: _Replay, until: float) -> bool:
+        """Go on until then. The watchdog sees a slice, so it names only code that is slow between two entries."""
+        self._watchdog.begin(replay.resident.instance)
+        try:
+            for _ in replay.entries:
+                if stopwatch() > until:
+                    return False
+            return True
+        finally:
+            self._watchdog.end()
+
+    def _entries(self, resident: Resident, snapshot: Snapshot) -> Generator[None]:
+        """The replay, with a pause after each entry."""
+        instance, length = resident.instance, len(snapshot.history)
+        info = {"instance_id": instance.id, "workflow": instance.definition.name, "entries": length}
+        if snapshot.history:
+            self._hooks.tell(h.ReplayStartedInfo, at=from_us(self._clock.now()), **info)
+            yield from instance.replay_by_entry(snapshot.history)
+            self._hooks.tell(h.ReplayCompletedInfo, at=from_us(self._clock.now()), **info)
+        elif snapshot.waits:
+            instance.replay([])  # nothing happened since, but its waits are recorded
+            resident.begun = True
+        if resident.begun:
+            resident.stale_waits = instance.reconcile(snapshot.waits)
