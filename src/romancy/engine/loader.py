@@ -231,9 +231,7 @@ class Loader:
         self._residents.loading[snapshot.row.id] = inputs
         self._replays.begin(resident, snapshot, partial(self._replayed, resident, snapshot, inputs))
 
-    def _replayed(
-        self, resident: Resident, snapshot: Snapshot, inputs: list[Input], error: Exception | None
-    ) -> None:
+    def _replayed(self, resident: Resident, snapshot: Snapshot, inputs: list[Input], error: Exception | None) -> None:
         id = snapshot.row.id
         self._residents.loading.pop(id, None)
         try:

@@ -101,10 +101,7 @@ class Replays:
         """Go on until then. The watchdog sees a slice, so it names only code that is slow between two entries."""
         self._watchdog.begin(replay.resident.instance)
         try:
-            for _ in replay.entries:
-                if stopwatch() > until:
-                    return False
-            return True
+            return all(stopwatch() <= until for _ in replay.entries)
         finally:
             self._watchdog.end()
 

@@ -143,7 +143,7 @@ class Resident:
     consumed: Set[int] = frozenset()
     """Events taken in the last activation: an offer of one that was made before is void."""
     requests: Set[int] = frozenset()
-    """Requests it was fed. One may be heard of several times: from whoever made it, in the mail, with what is loaded."""
+    """Requests it was fed. One may be heard of several times: from its sender, in the mail, with what is loaded."""
     confirming: int = 0
     """Waits whose time has come and that are being looked for once more."""
 
