@@ -47,7 +47,10 @@ def cpu() -> float:
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 fields = (process / "stat").read_text().rpartition(")")[2].split()
-                ticks += int(fields[11]) + int(fields[12]) if fields[1] == postmaster else 0
+                if process.name == postmaster:
+                    ticks += int(fields[13]) + int(fields[14])  # of its processes that have ended
+                elif fields[1] == postmaster:
+                    ticks += int(fields[11]) + int(fields[12])
     return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from romancy import (
+    NO_RETRY,
     ActivityContext,
+    ActivityError,
     HooksBase,
     RetryPolicy,
     WorkflowBlocked,
@@ -291,7 +293,51 @@ async def code_kills_on_an_event(env: Environment, strike: Callable[[], None]) -
     await env.app.send_event("go", "test")
 
 
-@pytest.mark.parametrize("play", [code_kills_at_once, code_kills_on_a_timer, code_kills_on_an_event])
+async def code_kills_after_an_activity(env: Environment, strike: Callable[[], None]) -> None:
+    """Its result is stored before the code goes on with it, once the call may be what killed the worker."""
+    calls: list[str] = []
+
+    @activity
+    async def charge(ctx: ActivityContext) -> None:
+        calls.append(ctx.activity_id)
+
+    @workflow
+    async def killer(ctx: WorkflowContext) -> None:
+        await charge(ctx)
+        assert len(calls) <= 2, "the result of the second call is stored"
+        strike()
+        await wait_event(ctx, "never")
+
+    env.app.register(killer)
+    await env.app.start_workflow(killer.options(instance_id="bad"))
+
+
+async def code_kills_after_an_activity_failed(env: Environment, strike: Callable[[], None]) -> None:
+    @activity(retry=NO_RETRY)
+    async def charge(ctx: ActivityContext) -> None:
+        raise ValueError("no")
+
+    @workflow
+    async def killer(ctx: WorkflowContext) -> None:
+        with pytest.raises(ActivityError):
+            await charge(ctx)
+        strike()
+        await wait_event(ctx, "never")
+
+    env.app.register(killer)
+    await env.app.start_workflow(killer.options(instance_id="bad"))
+
+
+PLAYS: list[Play] = [
+    code_kills_at_once,
+    code_kills_on_a_timer,
+    code_kills_on_an_event,
+    code_kills_after_an_activity,
+    code_kills_after_an_activity_failed,
+]
+
+
+@pytest.mark.parametrize("play", PLAYS)
 async def test_code_that_kills_its_worker_is_set_aside(env: Environment, begun: Any, play: Play) -> None:
     @workflow
     async def innocent(ctx: WorkflowContext) -> str:

@@ -186,7 +186,7 @@ def replay_disturbed(name: str, history: str) -> str:
     """Replay with garbage, collections and holes in memory between activations."""
     junk: list[Any] = []
     noise = random.Random(os.environ.get("PYTHONHASHSEED"))
-    feed = Instance._feed  # pyright: ignore[reportPrivateUsage]
+    feed = Instance.feed
 
     def disturbed(self: Instance, *args: Any) -> None:
         junk.extend(bytearray(noise.randrange(400)) for _ in range(200))
@@ -195,11 +195,11 @@ def replay_disturbed(name: str, history: str) -> str:
         gc.collect()
         feed(self, *args)
 
-    Instance._feed = disturbed  # type: ignore[method-assign]
+    Instance.feed = disturbed  # type: ignore[method-assign]
     try:
         return testing.replay(BY_NAME[name], history)
     finally:
-        Instance._feed = feed  # type: ignore[method-assign]
+        Instance.feed = feed  # type: ignore[method-assign]
 
 
 def replay_elsewhere(histories: dict[str, list[str]], seed: str) -> dict[str, str]:

@@ -137,12 +137,16 @@ class Instance:
         value: ReceivedEvent[Any] | None = None,
     ) -> None:
         """Feed one new fact, and run until nothing is ready. `value`: the event, where it is decoded already."""
+        self.feed(self.record(kind, op, at, payload, event), value)
+
+    def record(self, kind: Kind, op: str, at: int, payload: bytes | None, event: int | None = None) -> Entry:
+        """Add a fact to the history that the code has yet to hear of: it is to be fed before any other."""
         operation = self.ops.get(op)
         asked = operation.input if operation else None
         self.length += 1
         entry = Entry(self.length, kind, op, max(at, self.at), asked, payload, event)
         self._entries.append(entry)
-        self._feed(entry, value)
+        return entry
 
     def replay(self, entries: Sequence[Entry]) -> None:
         """Run the code over its recorded history; afterwards it stands where it stood."""
@@ -158,7 +162,7 @@ class Instance:
                 if entry is None:
                     self._run(self._create)
                 else:
-                    self._feed(entry, None)
+                    self.feed(entry)
                 self._expect_marks()
                 yield
         finally:
@@ -211,7 +215,8 @@ class Instance:
             except Exception as error:
                 self.report({"message": "closing an async generator failed", "exception": error})
 
-    def _feed(self, entry: Entry, value: ReceivedEvent[Any] | None) -> None:
+    def feed(self, entry: Entry, value: ReceivedEvent[Any] | None = None) -> None:
+        """Let the code hear of a recorded fact, and run until nothing is ready."""
         if self.outcome is not None:
             raise NonDeterminismError(
                 f"the code of {self.id!r} has ended, but its history goes on with {name_of(entry)}",

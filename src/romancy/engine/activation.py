@@ -27,6 +27,7 @@ from romancy.engine.resident import (
     Input,
     Looked,
     Resident,
+    Stored,
     SuspectAccompanied,
     SuspectBegins,
     SuspectRuns,
@@ -90,6 +91,8 @@ class Step:
             if self._tell and not resident.announced:
                 self._say(h.WorkflowStartedInfo, error=None)
         inbox, resident.inbox, resident.offered = resident.inbox, [], False
+        if resident.attempts:
+            inbox = self._up_to_suspect(inbox)
         for input in inbox:
             self._handle(input)
         resident.consumed = self._consumed
@@ -100,10 +103,27 @@ class Step:
         """Whether there is nothing to store."""
         return self._quiet and not self.commit.entries and self.activation.outcome is None
 
+    def _up_to_suspect(self, inbox: list[Input]) -> list[Input]:
+        """What to feed now. The result of a suspect has a commit of its own; what came after it waits for that."""
+        first = next((n for n, input in enumerate(inbox) if self._is_of_suspect(input)), len(inbox))
+        now = max(first, 1)
+        self.resident.inbox = inbox[now:]
+        self.resident.offered = any(isinstance(input, EventOffered) for input in inbox[now:])
+        return inbox[:now]
+
+    def _is_of_suspect(self, input: Input) -> bool:
+        return isinstance(input, (ActivityDone, ActivityFailed)) and self._is_suspect(input.op)
+
+    def _is_suspect(self, op: str) -> bool:
+        record = self.resident.attempts.get(op)
+        return record is not None and record.suspicion is not None
+
     # --- what came --------------------------------------------------------------------------------------------------
     def _handle(self, input: Input) -> None:
         if isinstance(input, ActivityDone):
             self._activity_done(input)
+        elif isinstance(input, Stored):
+            self.instance.feed(input.entry)
         elif isinstance(input, AttemptChanged):
             self._attempt_changed(input)
         elif isinstance(input, EventOffered):
@@ -127,13 +147,21 @@ class Step:
             return
         if input.sent:
             self.commit.sent = [*self.commit.sent, *map(self._stamp, input.sent)]
-        self.instance.apply(Kind.ACTIVITY_COMPLETED, input.op, self.now, input.payload)
+        self._answer(Kind.ACTIVITY_COMPLETED, input.op, input.payload)
         if self.resident.attempts or self._tell:
             self._activity_ended(op, h.ActivityCompletedInfo, input.attempt)
 
+    def _answer(self, kind: Kind, op: str, payload: bytes) -> None:
+        """Feed a result. That of a suspect is stored first: if the worker dies now, it was the code, not the call."""
+        if self.resident.attempts and self._is_suspect(op):
+            entry = self.instance.record(kind, op, self.now, payload)
+            self.resident.inbox.insert(0, Stored(entry))
+        else:
+            self.instance.apply(kind, op, self.now, payload)
+
     def _settle(self, input: ActivityFailed | Due | TimedOut, op: Operation) -> None:
         if isinstance(input, ActivityFailed):
-            self.instance.apply(Kind.ACTIVITY_FAILED, op.id, self.now, input.payload)
+            self._answer(Kind.ACTIVITY_FAILED, op.id, input.payload)
             failure = Failure.decode(input.payload)
             self._activity_ended(
                 op, h.ActivityFailedInfo, input.attempt, error_type=failure.error_type, message=failure.message

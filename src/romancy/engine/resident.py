@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
+from romancy.core.history import Entry
 from romancy.core.instance import Instance
 from romancy.core.model import Event, Status
 from romancy.core.operations import EventWait, Group, Operation, Timer
@@ -28,6 +29,13 @@ class ActivityFailed:
     op: str
     payload: bytes
     attempt: int
+
+
+@dataclass(slots=True)
+class Stored:
+    """A fact that is in the history already, and that the code has yet to hear of."""
+
+    entry: Entry
 
 
 @dataclass(slots=True)
@@ -103,6 +111,7 @@ class SuspectAccompanied:
 Input = (
     ActivityDone
     | ActivityFailed
+    | Stored
     | AttemptChanged
     | Due
     | TimedOut
