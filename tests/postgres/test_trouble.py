@@ -215,7 +215,8 @@ async def go_through(
             assert {i.status for i in (await app.list_instances(limit=1000)).items} == {"completed"}
             await told_it_is_over(caplog)
     await check(raw)
-    lines = [record.getMessage() for record in caplog.records if "taken over" not in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records]
+    lines = [line for line in said if "taken over" not in line and "held up the thread" not in line]  # a slow machine
     # The app may get one of the last connections before it is cut off for good: an outage each time.
     assert len(lines) == 2 or (trouble is no_connection_left and len(lines) % 2 == 0), lines
     assert re.search(rf"can't be written \(.*({words})", lines[-2])
