@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from romancy import App, testing
+from romancy import App, WorkflowFailed, testing
 from romancy.cli.why import _attempt
 from romancy.core.failure import Failure
 from romancy.core.model import from_us
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.usefixtures("database")
 def test_a_wait_with_its_time_left_and_line(romancy, answered) -> None:
     text = romancy("why", "order-1").stdout
     assert 'for    payment.completed where order.id = "ORD-1"' in text
-    assert re.search(r"\(in [0-4] min \d+ s\)", text)  # the stock is shared, and grows older
+    assert re.search(r"\(in [34] h \d+ min\)", text)  # the stock is shared, and grows older
     assert "shop.py:33 in pay" in text
     assert "no event of this type has come, nor one like it" in text
     (wait,) = answered("why", "order-1")["waits"]
-    assert 0 < wait["seconds_left"] < 300
+    assert 0 < wait["seconds_left"] < 5 * 3600
     assert wait["near"] == []
 
 
@@ -256,6 +256,26 @@ def test_finished_ones_wait_for_nothing(romancy) -> None:
     text = romancy("why", "failed").stdout
     assert "RuntimeError: no way" in text
     assert "`romancy show failed` has the traceback" in text
+
+
+def test_a_traceback_is_promised_only_where_there_is_one(romancy, answered, folder: Path) -> None:
+    """A cancelled instance has none; that of an argument that did not fit leads through nothing but Romancy."""
+    romancy("cancel", "blocked", "--reason", "hopeless")
+    text = romancy("why", "blocked").stdout
+    assert "hopeless" in text
+    assert "traceback" not in text
+    romancy("start", "shout", '{"no": "text"}', "--id", "unfit")
+
+    async def run() -> None:
+        async with App("romancy.db", workflows=[importlib.import_module("shop")]) as app:
+            with pytest.raises(WorkflowFailed):
+                await app.handle("unfit").result(timeout=30)
+
+    asyncio.run(run())
+    assert answered("show", "unfit")["error"]["traceback"], "it has one, which `show` leaves out"
+    text = romancy("why", "unfit").stdout
+    assert "InvalidInput: " in text
+    assert "traceback" not in text
 
 
 def test_a_cancel_nobody_has_seen(romancy) -> None:

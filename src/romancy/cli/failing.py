@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from romancy.cli.words import is_worth_showing
 from romancy.core.visible import printable
 from romancy.errors import (
     AccessDenied,
@@ -46,7 +47,8 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, InstanceNotFound):
         return f"no instance has the id {error.instance_id!r}; `romancy list` shows those there are", 1
     if isinstance(error, WorkflowFailed):
-        return f"{error}; `romancy show {error.instance_id}` has the traceback", 1
+        hint = f"; `romancy show {error.instance_id}` has the traceback" if is_worth_showing(error.traceback) else ""
+        return f"{error}{hint}", 1
     if isinstance(error, WorkflowBlocked):
         id = error.instance_id
         return f"instance {id!r} is blocked: {error.reason}; `romancy why {id}` says what to do", 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -13,7 +12,7 @@ from romancy.cli.failing import Refused
 from romancy.cli.place import Place
 from romancy.cli.screen import Screen, json_option, note, print_json
 from romancy.cli.where import Where, place_options
-from romancy.cli.words import clean, error_line, one_line, place, value, wanted, when
+from romancy.cli.words import clean, error_line, is_worth_showing, one_line, place, value, wanted, when
 from romancy.core.clock import SystemClock
 from romancy.core.matching import Filter
 from romancy.core.model import Status, from_us
@@ -25,9 +24,6 @@ _DETAIL = 200
 """Characters of a detail in the history's table; `--json` has all of it."""
 _ERROR = 60
 """Characters of the error a retry follows, in a table; `why` has all of it."""
-
-_FRAME = re.compile(r'^ *File "(.+)", line \d+', re.MULTILINE)
-_OURS = re.compile(r"[/\\](?:romancy[/\\](?:api|core|engine|storage|app\.py)|asyncio[/\\])")
 
 limit_option = click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many."
@@ -151,8 +147,8 @@ def _whole_error(error: dict[str, Any] | None) -> str:
     if error is None:
         return ""
     traceback: str = error["traceback"] or ""
-    theirs = any(not _OURS.search(file) for file in _FRAME.findall(traceback))
-    lines = (traceback if theirs else f"{error['type']}: {error['message']}").strip().split("\n")
+    shown = traceback if is_worth_showing(traceback) else f"{error['type']}: {error['message']}"
+    lines = shown.strip().split("\n")
     return "\n".join(map(clean, lines))
 
 

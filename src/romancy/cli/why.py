@@ -13,7 +13,7 @@ from romancy.cli.place import Inside, Standing
 from romancy.cli.reading import present
 from romancy.cli.screen import Screen, json_option, print_json
 from romancy.cli.where import Where, place_options
-from romancy.cli.words import clean, error_line, one_line, place, plural, relative, wanted, when
+from romancy.cli.words import clean, error_line, is_worth_showing, one_line, place, plural, relative, wanted, when
 from romancy.core.failure import Failure
 from romancy.core.model import FINAL, from_us, to_us
 from romancy.errors import KillsWorkers
@@ -147,7 +147,10 @@ def _message(error: Mapping[str, Any] | None) -> str:
 def _failure(instance: Instance) -> list[str]:
     if instance.error is None:
         return []
-    return [error_line(instance.error), f"`romancy show {clean(instance.instance_id)}` has the traceback"]
+    said = [error_line(instance.error)]
+    if is_worth_showing(instance.error["traceback"] or ""):
+        said.append(f"`romancy show {clean(instance.instance_id)}` has the traceback")
+    return said
 
 
 def _last(entry: HistoryEntry | None, started: datetime, now: datetime) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +16,8 @@ _UNITS = ((60, 1, "s"), (3600, 60, "min"), (172_800, 3600, "h"), (63_072_000, 86
 _YEAR = 31_536_000
 _FINER = {"min": (1, "s"), "h": (60, "min"), "d": (3600, "h"), "y": (86_400, "d")}
 _NEVER = datetime.max.replace(tzinfo=UTC)
+_FRAME = re.compile(r'^ *File "(.+)", line \d+', re.MULTILINE)
+_OURS = re.compile(r"[/\\](?:romancy[/\\](?:api|core|engine|storage|app\.py)|asyncio[/\\])")
 
 
 def span(seconds: float, finer: bool = False) -> str:
@@ -69,6 +72,11 @@ def value(given: Any, limit: int | None = None) -> str:
 def error_line(error: Mapping[str, Any] | None) -> str:
     """`ValueError: boom`"""
     return "" if error is None else clean(f"{error['type']}: {error['message']}")
+
+
+def is_worth_showing(traceback: str) -> bool:
+    """Whether a traceback leads through the user's code; one through nothing but Romancy tells them nothing."""
+    return any(not _OURS.search(file) for file in _FRAME.findall(traceback))
 
 
 def place(location: str) -> str:
