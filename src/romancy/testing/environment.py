@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,12 +15,12 @@ from romancy.api.workflow import Workflow
 from romancy.app import App
 from romancy.core.clock import stopwatch
 from romancy.core.model import FOREVER_US, Attribute, Duration, duration_us, from_us
-from romancy.core.registry import ActivityDefinition
 from romancy.errors import RomancyError
 from romancy.handle import WorkflowHandle
 from romancy.records import Receipt, Wait
 from romancy.storage import open_storage
 from romancy.testing.clock import ManualClock
+from romancy.testing.fakes import check_fake, stand_in_for
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -140,7 +138,8 @@ class Environment:
 
     def replace(self, act: Activity[P, R], fake: Callable[P, R] | Callable[P, Coroutine[Any, Any, R]]) -> None:
         """Call `fake(*args)`, without ctx, instead of an activity."""
-        self._fakes[act.fn] = _fitting(act.definition, fake)
+        check_fake(act, fake)
+        self._fakes[act.fn] = stand_in_for(act.definition, fake)
         self.app.engine.activities.replacements = self._fakes
 
     async def settle(self) -> None:
@@ -155,25 +154,6 @@ class Environment:
                 calm = 0
                 if not only_activities:
                     since = stopwatch()
-
-
-def _fitting(definition: ActivityDefinition, fake: Callable[..., Any]) -> Callable[..., Any]:
-    """A stand-in of the same kind as the activity: async for async, plain for plain."""
-    fake_is_async = inspect.iscoroutinefunction(fake)
-    if definition.is_async:
-
-        @functools.wraps(fake)
-        async def stand_in(ctx: ActivityContext, *args: Any, **kwargs: Any) -> Any:
-            result = fake(*args, **kwargs)
-            return await result if fake_is_async else result
-
-        return stand_in
-
-    @functools.wraps(fake)
-    def plain_stand_in(ctx: ActivityContext, *args: Any, **kwargs: Any) -> Any:
-        return asyncio.run(fake(*args, **kwargs)) if fake_is_async else fake(*args, **kwargs)
-
-    return plain_stand_in
 
 
 @asynccontextmanager

@@ -1,0 +1,59 @@
+"""Functions that stand in for activities in tests."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable
+from inspect import Parameter
+from typing import Any
+
+from romancy.api.activity import Activity
+from romancy.api.context import ActivityContext
+from romancy.api.workflow import Workflow
+from romancy.core.registry import ActivityDefinition
+
+
+def check_fake(act: object, fake: object) -> None:
+    """Raise a TypeError for what is no activity, and for a fake that can't be called as the activity is."""
+    if isinstance(act, Workflow):
+        raise TypeError(f"env.replace takes an activity, and {act.name!r} is a workflow; replace what it calls")
+    if not isinstance(act, Activity):
+        raise TypeError(f"env.replace takes an activity, not {act!r}; is @activity missing?")
+    if not callable(fake) or isinstance(fake, (Activity, Workflow)):
+        raise TypeError(f"the fake for activity {act.name!r} must be a plain function, not {fake!r}")
+    declared = list(inspect.signature(act.fn).parameters.values())[1:]
+    try:
+        fakes = inspect.signature(fake)
+    except ValueError:  # some builtins do not tell
+        return
+    args = [p.name for p in declared if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+    kwargs = {p.name: p.name for p in declared if p.kind is Parameter.KEYWORD_ONLY}
+    try:
+        fakes.bind(*args, **kwargs)
+    except TypeError as error:
+        call = ", ".join([*args, *(f"{name}=..." for name in kwargs)])
+        raise TypeError(
+            f"the fake for activity {act.name!r} does not fit: {error}; it is called without ctx, as fake({call}), "
+            f"and its signature is {fakes}"
+        ) from None
+
+
+def stand_in_for(definition: ActivityDefinition, fake: Callable[..., Any]) -> Callable[..., Any]:
+    """A stand-in of the same kind as the activity: async for async, plain for plain."""
+    fake_is_async = inspect.iscoroutinefunction(fake)
+    if definition.is_async:
+
+        @functools.wraps(fake)
+        async def stand_in(ctx: ActivityContext, *args: Any, **kwargs: Any) -> Any:
+            result = fake(*args, **kwargs)
+            return await result if fake_is_async else result
+
+        return stand_in
+
+    @functools.wraps(fake)
+    def plain_stand_in(ctx: ActivityContext, *args: Any, **kwargs: Any) -> Any:
+        return asyncio.run(fake(*args, **kwargs)) if fake_is_async else fake(*args, **kwargs)
+
+    return plain_stand_in
