@@ -16,6 +16,10 @@ SCOPES = ("events", "read", "control")
 SHORT = 16
 """Characters a token should have at least."""
 _ACCEPTED = (200, 201, 202, 204)
+_IS_A_SECRET = (
+    "a token is a secret of printable characters without spaces, optionally with scopes before it "
+    f'({", ".join(SCOPES)}), as in "events,read:SECRET"'
+)
 
 
 @dataclass(frozen=True)
@@ -116,8 +120,16 @@ class Token:
     """It may be guessed."""
 
 
+WITHOUT_HTTP: Sequence[str] = []
+"""The tokens of an App that never speaks HTTP: the environment's are not even looked at."""
+
+
 def choose_tokens(given: Sequence[str]) -> tuple[Token, ...]:
     """The tokens an App was given, else those of the environment: ROMANCY_TOKENS, separated by spaces."""
+    if given is WITHOUT_HTTP:
+        return ()
+    if given is None:  # pyright: ignore[reportUnnecessaryComparison] - untyped code, as in tokens=os.environ.get(...)
+        raise ValueError("tokens is a list of texts, not None; is the variable it comes from set?")
     found = os.environ.get("ROMANCY_TOKENS")
     if given or isinstance(given, str) or found is None:
         return read_tokens(given)
@@ -138,6 +150,9 @@ def read_tokens(entries: Iterable[str]) -> tuple[Token, ...]:
 
 
 def _read_token(entry: str) -> Token:
+    if not isinstance(entry, str):  # pyright: ignore[reportUnnecessaryIsInstance] - as in [os.environ.get(...)]
+        hint = "None: is the variable it comes from set?" if entry is None else f"{type(entry).__name__}"
+        raise ValueError(f"{_IS_A_SECRET}; got {hint}")
     before, colon, secret = entry.partition(":")
     words = [word.strip() for word in before.split(",")] if colon else list(SCOPES)
     if not colon:
@@ -148,10 +163,7 @@ def _read_token(entry: str) -> Token:
             f'for a secret with a colon in it write "{",".join(SCOPES)}:SECRET"'
         )
     if not secret or not secret.isprintable() or " " in secret:
-        raise ValueError(
-            "a token is a secret of printable characters without spaces, optionally with scopes before it "
-            f'({", ".join(SCOPES)}), as in "events,read:SECRET"'
-        )
+        raise ValueError(_IS_A_SECRET)
     return Token(frozenset(words), digest(secret.encode()), len(secret) < SHORT)
 
 

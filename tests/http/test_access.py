@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import json
 import logging
 from typing import Any
@@ -127,8 +128,8 @@ def test_tokens_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(App(":memory:", tokens=["mine"]).tokens) == 1
 
 
-@pytest.mark.parametrize("wrong", ["", "events:", "events,read:", "a b", "a\n"])
-def test_tokens_that_are_none(wrong: str) -> None:
+@pytest.mark.parametrize("wrong", ["", "events:", "events,read:", "a b", "a\n", None, b"secret", 5])
+def test_tokens_that_are_none(wrong: Any) -> None:
     with pytest.raises(ValueError, match="a token is a secret"):
         App(":memory:", tokens=[wrong])
 
@@ -146,6 +147,23 @@ def test_a_token_is_never_shown() -> None:
     with pytest.raises(ValueError, match="a token is a secret") as caught:
         App(":memory:", tokens=["events:SECRET WORD"])
     assert "SECRET WORD" not in str(caught.value)
+
+
+def test_a_variable_that_is_not_set_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROMANCY_TOKENS", "one")
+    with pytest.raises(ValueError, match="a token is a secret .*; got None: is the variable it comes from set"):
+        App(":memory:", tokens=[os.environ.get("NOT_SET_ANYWHERE")])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="got bytes") as told:
+        App(":memory:", tokens=[b"VERY-SECRET"])  # type: ignore[list-item]
+    assert "VERY-SECRET" not in str(told.value)
+    with pytest.raises(ValueError, match="tokens is a list of texts, not None"):
+        App(":memory:", tokens=None)  # type: ignore[arg-type]
+
+
+def test_an_empty_list_is_as_none_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert App(":memory:", tokens=[]).tokens == ()
+    monkeypatch.setenv("ROMANCY_TOKENS", "one two")
+    assert len(App(":memory:", tokens=[]).tokens) == 2
 
 
 def test_a_single_text_is_one_token() -> None:

@@ -253,8 +253,24 @@ def test_an_empty_text_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
         App(":memory:", tokens="")
 
 
-@pytest.mark.parametrize("words", [("serve", "shop"), ("worker", "shop"), ("serve", "own:app"), ("list",)])
+@pytest.mark.parametrize("words", [("serve", "shop"), ("serve", "own:app"), ("worker", "own:app"), ("viewer",)])
 def test_the_command_line_says_so(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = _with_an_empty_variable(tmp_path, words)
+    assert done.returncode in (1, 2), done.stderr
+    assert "ROMANCY_TOKENS is set but holds no token" in done.stderr
+    assert "unexpected" not in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "own:app" not in words or done.stderr.endswith("own.py:4)\n"), "the line of the App, not one of ours"
+
+
+@pytest.mark.parametrize("words", [("list",), ("top", "--once"), ("run", "shop:w")])
+def test_commands_that_speak_no_http_do_not_care(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = _with_an_empty_variable(tmp_path, words)
+    assert done.returncode == 0, done.stderr
+    assert "ROMANCY_TOKENS" not in done.stderr
+
+
+def _with_an_empty_variable(tmp_path: Path, words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     flow = "from romancy import *\n@workflow\nasync def w(ctx: WorkflowContext) -> None: ...\n"
     (tmp_path / "shop.py").write_text(flow)
     (tmp_path / "own.py").write_text(f"{flow}app = App('own.db', workflows=[w])\n")
@@ -263,11 +279,7 @@ def test_the_command_line_says_so(tmp_path: Path, words: tuple[str, ...]) -> Non
     make = [sys.executable, "-m", "romancy", "migrate"]
     subprocess.run(make, cwd=tmp_path, env=kept | {"ROMANCY_DATABASE": "a.db"}, check=True, capture_output=True)
     command = [sys.executable, "-m", "romancy", *words]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode in (1, 2), done.stderr
-    assert "ROMANCY_TOKENS is set but holds no token" in done.stderr
-    assert "unexpected" not in done.stderr
-    assert done.stderr.count("\n") == 1
+    return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
 
 
 def test_open_is_a_choice() -> None:

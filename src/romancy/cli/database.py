@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from romancy.app import App
 from romancy.cli.failing import Refused
+from romancy.options import WITHOUT_HTTP
 from romancy.storage.places import check_schema, is_postgres
 
 T = TypeVar("T")
@@ -56,10 +57,10 @@ def schema_of(database: str, schema: str | None) -> str | None:
     return schema
 
 
-def settle(own: App | None, database: str, schema: str | None) -> App:
+def settle(own: App | None, database: str, schema: str | None, *, serves: bool = False) -> App:
     """The user's app, on another database or schema if one was given, else a plain one."""
     if own is None:
-        return _app(database, schema=schema_of(database, schema))
+        return _app(database, serves, schema=schema_of(database, schema))
     source = click.get_current_context().get_parameter_source
     if source("database") is not ParameterSource.DEFAULT:
         own.database = database
@@ -68,16 +69,16 @@ def settle(own: App | None, database: str, schema: str | None) -> App:
     return own
 
 
-def app_to_look(database: str, schema: str | None) -> App:
+def app_to_look(database: str, schema: str | None, *, serves: bool = False) -> App:
     """To look, send and ask: where there is nothing yet, nothing is made."""
-    app = _app(database, schema=schema, worker=False)
+    app = _app(database, serves, schema=schema, worker=False)
     app.creates = False
     return app
 
 
-def _app(database: str, **options: Any) -> App:
+def _app(database: str, serves: bool, **options: Any) -> App:
     try:
-        return App(database, **options)
+        return App(database, tokens=() if serves else WITHOUT_HTTP, **options)
     except ValueError as error:  # what the environment says of tokens
         raise Refused(str(error)) from None
 

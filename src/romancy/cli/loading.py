@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -13,9 +14,13 @@ from typing import Any, cast
 
 import click
 
+import romancy
 from romancy.api.workflow import Workflow
 from romancy.app import App
 from romancy.cli.failing import Failed, Refused
+
+_OURS = str(Path(romancy.__file__).parent) + os.sep
+"""What begins so is Romancy's own: the line to look at is the user's that called it."""
 
 module_option = click.option(
     "--module",
@@ -64,8 +69,9 @@ def _is_there(module: str) -> bool:
 def _said(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.msg} ({error.filename}:{error.lineno})"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
-    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if len(frames) > 1 else ""
+    frames = [f for f in traceback.extract_tb(error.__traceback__)[1:] if not f.filename.startswith("<frozen")]
+    theirs = [frame for frame in frames if not frame.filename.startswith(_OURS)] or frames
+    where = f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
     return f"{type(error).__name__}: {error}{where}"
 
 

@@ -68,7 +68,7 @@ def _load(target: str, database: str, schema: str | None) -> App:
     apps = {id(found) for found in vars(module).values() if isinstance(found, App)}
     if own is None and len(apps) > 1:
         raise Refused(f"{name!r} defines several Apps; say which one: {name}:APP")
-    app = settle(own, database, schema)
+    app = settle(own, database, schema, serves=True)
     register(app, module)
     if own is None and not app.workflows:
         raise Failed(f"there is no App and no workflow in {name!r}; is @workflow missing?")

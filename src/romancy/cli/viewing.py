@@ -78,7 +78,7 @@ def viewer(
     """
     check_exists(database)
     log_to_stderr(logging.INFO)
-    app = app_to_look(database, schema_of(database, schema))
+    app = app_to_look(database, schema_of(database, schema), serves=True)
     for name in modules:
         register(app, load(name))
     check_guarded(app, host, insecure, shows=not allow_actions)
