@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import json
 import logging
+import os
 from typing import Any
 
 import pytest
@@ -151,7 +151,7 @@ def test_a_token_is_never_shown() -> None:
 
 def test_a_variable_that_is_not_set_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROMANCY_TOKENS", "one")
-    with pytest.raises(ValueError, match="a token is a secret .*; got None: is the variable it comes from set"):
+    with pytest.raises(ValueError, match=r"a token is a secret .*; got None: is the variable it comes from set"):
         App(":memory:", tokens=[os.environ.get("NOT_SET_ANYWHERE")])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="got bytes") as told:
         App(":memory:", tokens=[b"VERY-SECRET"])  # type: ignore[list-item]
