@@ -86,8 +86,22 @@ def test_send_prints_the_receipt(romancy, answered) -> None:
     assert "nobody waits for it now" in romancy("send", "unheard").stdout
     told = romancy("send", "payment.completed", data, "--id", "e2").stdout
     assert told == "accepted: delivered to 1 instance (id e2)\n"
-    assert "nobody waits" in romancy("send", "payment.completed", data, "--to", "[red]x").stdout
+    told = romancy("send", "payment.completed", data, "--to", "[red]x", "--id", "e3").stdout
+    assert told == "accepted: '[red]x' does not wait for it now; it is kept for when it does (id e3)\n"
+    told = romancy("send", "payment.completed", data, "--to", "nosuch", "--id", "e4").stdout
+    assert told == "accepted: there is no instance 'nosuch' yet; it is kept for when there is (id e4)\n"
+    told = romancy("send", "payment.completed", data, "--to", "done", "--id", "e5").stdout
+    assert told == "accepted: instance 'done' is completed and will not take it (id e5)\n"
     assert "started 1 instance" in romancy("send", "order.placed", "-", input='{"n": 1}').stdout
+
+
+@pytest.mark.usefixtures("database")
+def test_an_id_that_belongs_to_another_event(romancy, answered, refused) -> None:
+    romancy("send", "payment.completed", '{"amount": 1}', "--id", "p1")
+    said = "romancy: dropped: another event with this source and id is stored; send it with an id of its own (id p1)"
+    assert refused("send", "payment.completed", '{"amount": 2}', "--id", "p1", code=1) == said
+    receipt = answered("send", "payment.completed", '{"amount": 2}', "--id", "p1", code=1)
+    assert (receipt["duplicate"], receipt["differs"]) == (True, True)
 
 
 @pytest.mark.usefixtures("database")
@@ -114,11 +128,15 @@ def test_what_is_no_event_is_refused(refused) -> None:
 
 
 @pytest.mark.usefixtures("database")
-def test_cancel(romancy, answered) -> None:
+def test_cancel(romancy, answered, refused) -> None:
     assert "was asked to stop" in romancy("cancel", "order-1", "--reason", "changed my mind").stdout
-    assert romancy("cancel", "done").stdout == "instance 'done' is completed already; there is nothing to cancel\n"
+    assert "was asked to stop" in romancy("cancel", "order-1").stdout, "it has not ended yet"
+    said = "instance 'done' is completed already; there is nothing to cancel (`romancy show done` has how it ended)"
+    assert refused("cancel", "done", code=1) == f"romancy: {said}"
     assert romancy("cancel", "blocked", "--reason", "hopeless").stdout == "instance 'blocked' is cancelled\n"
     assert answered("show", "blocked")["error"]["message"] == "hopeless"
+    assert "'blocked' is cancelled already" in refused("cancel", "blocked", code=1)
+    assert "no instance has the id 'nobody'" in refused("cancel", "nobody", code=1)
 
 
 @pytest.mark.usefixtures("database")

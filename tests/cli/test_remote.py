@@ -141,8 +141,9 @@ def test_a_session(served: Any, romancy: Any, answered: Any, monkeypatch: pytest
     assert sent.stdout == "accepted: delivered to 1 instance (id e7)\n"
     live.until("order-7", "completed")
     assert "accepted before: a duplicate" in romancy(*payment).stdout
-    other = romancy("send", "payment.completed", "{}", "--id", "e7")
-    assert "dropped: another event with this source and id is stored" in other.stdout
+    other = romancy("send", "payment.completed", "{}", "--id", "e7", code=1)
+    assert "dropped: another event with this source and id is stored" in other.stderr
+    assert "there is no instance 'nosuch' yet" in romancy("send", "unheard", "--to", "nosuch").stdout
     receipt = answered("send", "unheard", "--id", "u")
     assert receipt == {
         "id": "u",
@@ -156,7 +157,7 @@ def test_a_session(served: Any, romancy: Any, answered: Any, monkeypatch: pytest
     assert "instance 'order-1' " in romancy("cancel", "order-1", "--reason", "changed").stdout
     live.until("order-1", "cancelled")
     assert answered("show", "order-1")["error"]["message"] == "changed"
-    assert romancy("cancel", "done").stdout == "instance 'done' is completed already; there is nothing to cancel\n"
+    assert "'done' is completed already; there is nothing to cancel" in romancy("cancel", "done", code=1).stderr
     assert "not blocked; there is nothing to resume" in romancy("resume", "asleep", code=1).stderr
     assert "will be tried again by a worker that has workflow 'turns'" in romancy("resume", "blocked").stdout
 
@@ -212,7 +213,7 @@ def test_a_server_needs_no_database_here(romancy: Any, url: str, database: Path,
 def test_tokens_come_from_the_environment_or_a_file(
     served: Any, romancy: Any, refused: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live = served(worker=False, tokens=["SECRET", "read:LOOK"])
+    live = served(worker=False, tokens=["SECRET", "read:LOOK", "events:SEND"])
     (folder / "token").write_text("SECRET\n")
     (folder / "empty").write_text("\n")
     at = ("--url", live.url)
@@ -225,6 +226,8 @@ def test_tokens_come_from_the_environment_or_a_file(
     monkeypatch.setenv("ROMANCY_TOKEN", "LOOK")
     assert "done" in romancy("list", *at).stdout
     assert "does not have the scope 'control'" in refused("cancel", "order-1", *at, code=1)
+    monkeypatch.setenv("ROMANCY_TOKEN", "SEND")
+    assert "nobody waits for it now" in romancy("send", "unheard", "--to", "nosuch", *at).stdout, "it may not look"
     assert "can't be read from 'missing': No such file" in refused("list", *at, "--token-file", "missing")
     assert "there is no token in 'empty'" in refused("list", *at, "--token-file", "empty")
     assert "LOOK" not in refused("list", *at, "--token-file", "shop.py"), "a token is not shown"

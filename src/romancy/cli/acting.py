@@ -16,14 +16,14 @@ from romancy.cli.arguments import TakesWords, by_annotation
 from romancy.cli.arguments import as_json as read_json
 from romancy.cli.failing import Failed, Refused
 from romancy.cli.loading import find_workflow, module_option
-from romancy.cli.place import Place
+from romancy.cli.place import Place, Sent
 from romancy.cli.screen import json_option, note, print_json
 from romancy.cli.where import Where, place_options
 from romancy.cli.words import plural
 from romancy.core.matching import parse_json
 from romancy.core.model import FINAL
 from romancy.core.outgoing import make_event
-from romancy.errors import InvalidEvent
+from romancy.errors import AccessDenied, InstanceNotFound, InvalidEvent
 from romancy.records import Instance, Receipt
 from romancy.verbs import Handle
 
@@ -95,6 +95,8 @@ def send(
 ) -> None:
     """Send an event. JSON is its data; `-` reads it from standard input.
 
+    Exits with 1 if another event has this source and id already: it is dropped then.
+
     \b
       romancy send payment.completed '{"order_id": "ORD-1", "amount": 12.5}'
     """
@@ -104,11 +106,38 @@ def send(
     event = make_event(type, source, raw, subject=subject, id=id, to=to)
     event = event if raw is None else replace(event, datacontenttype="application/json")
 
-    sent = where.do(lambda place: place.send(event))
+    async def work(place: Place) -> tuple[Sent, str]:
+        sent = await place.send(event)
+        is_asked = to is not None and not as_json and _is_unclaimed(sent.receipt)
+        return sent, await _meant_for(place, to or "") if is_asked else _UNCLAIMED
+
+    sent, unclaimed = where.do(work)
+    line = f"{receipt_line(sent.receipt, sent.unjudged, unclaimed)} (id {id})"
     if as_json:
         print_json({"id": id, **asdict(sent.receipt)})
+    elif sent.receipt.differs:
+        raise Failed(line)
     else:
-        click.echo(f"{receipt_line(sent.receipt, sent.unjudged)} (id {id})")
+        click.echo(line)
+    if sent.receipt.differs:
+        raise click.exceptions.Exit(1)
+
+
+def _is_unclaimed(receipt: Receipt) -> bool:
+    return not (receipt.duplicate or receipt.delivered or receipt.started or receipt.mismatched)
+
+
+async def _meant_for(place: Place, id: str) -> str:
+    """What is to be said of an event for one instance that does not wait for it."""
+    try:
+        instance = await place.verbs.get_instance(id)
+    except InstanceNotFound:
+        return f"there is no instance {id!r} yet; it is kept for when there is"
+    except AccessDenied:  # a token for sending alone
+        return _UNCLAIMED
+    if instance.status in FINAL:
+        return f"instance {id!r} is {instance.status} and will not take it"
+    return f"{id!r} does not wait for it now; it is kept for when it does"
 
 
 def _json(text: str) -> bytes:
@@ -122,7 +151,10 @@ def _json(text: str) -> bytes:
     return raw
 
 
-def receipt_line(receipt: Receipt, unjudged: int = 0) -> str:
+_UNCLAIMED = "nobody waits for it now; it is kept for those who will"
+
+
+def receipt_line(receipt: Receipt, unjudged: int = 0, unclaimed: str = _UNCLAIMED) -> str:
     """What became of an event, in words. `unjudged`: instances that are counted as reached, but may not want it."""
     delivered = receipt.delivered - unjudged
     if receipt.differs:
@@ -135,7 +167,7 @@ def receipt_line(receipt: Receipt, unjudged: int = 0) -> str:
         f"started {plural(receipt.started, 'instance')}" if receipt.started else "",
         f"its data does not fit {plural(receipt.mismatched, 'instance')}" if receipt.mismatched else "",
     ]
-    told = ", ".join(filter(None, said)) or "nobody waits for it now; it is kept for those who will"
+    told = ", ".join(filter(None, said)) or unclaimed
     return f"accepted: {told}"
 
 
@@ -144,7 +176,10 @@ def receipt_line(receipt: Receipt, unjudged: int = 0) -> str:
 @click.option("--reason", help="Why; it is recorded and shown.")
 @place_options
 def cancel(id: str, reason: str | None, where: Where) -> None:
-    """Cancel an instance; its code may clean up first."""
+    """Cancel an instance; its code may clean up first.
+
+    Exits with 1 if it has ended already.
+    """
 
     async def work(place: Place) -> tuple[bool, Instance]:
         took = await place.verbs.cancel_workflow(id, reason=reason)
@@ -152,8 +187,8 @@ def cancel(id: str, reason: str | None, where: Where) -> None:
 
     took, after = where.do(work)
     if not took:
-        click.echo(f"instance {id!r} is {after.status} already; there is nothing to cancel")
-    elif after.status == "cancelled":
+        raise Failed(f"instance {id!r} is {after.status} already; there is nothing to cancel{_instead(after, id)}")
+    if after.status == "cancelled":
         click.echo(f"instance {id!r} is cancelled")
     else:
         click.echo(f"instance {id!r} was asked to stop; the worker that runs it will see to it")
