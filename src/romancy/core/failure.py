@@ -168,7 +168,7 @@ def _lost(failure: Failure, activity: str, why: str) -> NonDeterminismError:
     return NonDeterminismError(
         f"activity {activity!r} raised {failure.error_type} ({failure.message}), recorded as {failure.listed}, "
         f"but today {why}. Classes may move between modules, but keep their names and stay in raises= while instances "
-        "that met them are running: put it back, then resume the instance",
+        "that met them are running: put it back",
         recorded=failure.listed or failure.error_type,
         asked=why,
     )

@@ -98,7 +98,7 @@ def left_history(instance: Instance, recorded: str, asked: str) -> NonDeterminis
     return NonDeterminismError(
         f"the code of instance {instance.id!r} (workflow {instance.definition.name!r}) no longer follows its history:\n"
         f"  recorded: {recorded}\n  the code: {asked}\n"
-        "Was the workflow changed while the instance was running? Put the old order back and resume it.",
+        "Was the workflow changed while the instance was running? Put the old code back.",
         recorded=recorded,
         asked=asked,
     )
