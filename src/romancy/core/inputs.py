@@ -46,9 +46,7 @@ def read_input(definition: WorkflowDefinition, kind: int, raw: bytes) -> Call:
         return (received(event, model.judge(event.data or b"null") if model else plain_data(event)),), {}
     if kind == UNBOUND:
         given = json.loads(raw)
-        signature.bind(tuple(given["args"]), given["kwargs"])
-        named = dict(zip(signature.names, given["args"], strict=False)) | given["kwargs"]
-        return signature.decode(json.dumps(named).encode())
+        return signature.read_given(given["args"], given["kwargs"])
     return signature.decode(raw)
 
 

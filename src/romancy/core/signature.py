@@ -18,6 +18,8 @@ from romancy.core.codec import Codec, Unfit, Wire, describe, supported, typed_di
 from romancy.errors import InvalidInput
 
 _SCALARS = (str, int, float, bool, type(None))
+_SHOWN = 100
+"""Characters of an argument that go into a message."""
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -63,7 +65,7 @@ class Signature:
         try:
             bound = self._declared.bind(*args, **kwargs)
         except TypeError as error:
-            message = f"{self.what} can't be called like this: {error}; its signature is {self._shown}"
+            message = self._uncallable(error)
         else:
             bound.apply_defaults()
             return dict(bound.arguments)
@@ -86,6 +88,20 @@ class Signature:
             message = self._unreadable(raw, unfit)
         else:
             return self._call(values if len(values) == len(self.names) else self._completed(values))
+        raise InvalidInput(message)
+
+    def read_given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What to call with, from plain JSON as a starter without the code gave it."""
+        try:
+            given = self._declared.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InvalidInput(self._uncallable(error)) from None
+        try:
+            values = cast(dict[str, Any], self._wire.read(json.dumps(given).encode()))
+        except Unfit as unfit:
+            message = self._never_fitted(given, unfit)
+        else:
+            return self._call(self._completed(values))
         raise InvalidInput(message)
 
     def same_call(self, recorded: bytes, asked: bytes) -> bool:
@@ -243,6 +259,19 @@ class Signature:
 
     def _parameter_named(self, name: str) -> str:
         return f"the parameter {name!r} of {self.what}"
+
+    def _uncallable(self, error: TypeError) -> str:
+        return f"{self.what} can't be called like this: {error}; its signature is {self._shown}"
+
+    def _never_fitted(self, given: Mapping[str, Any], unfit: Unfit) -> str:
+        name = str(unfit.path[0]) if unfit.path else "it"
+        problem = describe(_inner(unfit), name).replace("would not be read back: ", "")
+        got = json.dumps(given.get(name), ensure_ascii=False)
+        shown = got if len(got) <= _SHOWN else f"{got[:_SHOWN]}..."
+        return (
+            f"{self.what} was started by name with an argument that does not fit: {problem}, got {shown}; its "
+            f"signature is {self._shown}; start another with arguments that fit, as JSON: text in quotes"
+        )
 
     def _unfit_argument(self, unfit: Unfit) -> str:
         name = str(unfit.path[0]) if unfit.path else "?"
