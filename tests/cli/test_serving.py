@@ -40,6 +40,7 @@ async def slow(ctx: WorkflowContext, seconds: float) -> str:
 
 app = App("own.db", workflows=[slow])
 guarded = App("own.db", workflows=[slow], tokens=["secret"])
+idle = App("own.db", workflows=[slow], worker=False)
 """
 
 
@@ -109,6 +110,8 @@ def test_an_app_gives_its_settings_and_database(folder: Path) -> None:
     (folder / "tiny.py").write_text(APP)
     with serving("tiny.py:app") as served:
         assert " on own.db with slow" in served.lines[-1]
+    with serving("tiny.py:idle") as served:
+        assert served.lines[-1].endswith(" on own.db without a worker\n")
     with serving("tiny:guarded", "-d", "given.db") as served:
         assert " (with a token) on given.db with slow" in served.lines[-1]
         assert served.client.get("/api/instances").status_code == 401

@@ -45,6 +45,8 @@ def serve(
 ) -> None:
     """Take events and serve the control API; work on the workflows too.
 
+    An App(worker=False) is served without working on anything: `romancy worker` beside it does that.
+
     A MODULE that defines one App, or MODULE:APP, gives its settings and its database unless another is given; else
     every workflow in the module is worked on. Who may use it is said by the App's tokens, or by $ROMANCY_TOKENS
     (separated by spaces); without any it listens on this machine only.
@@ -90,7 +92,7 @@ def open_to_all(app: App) -> None:
     app.http = replace(app.http, open=True)
 
 
-_SERVES = "serves {url} ({who}) on {place} with {known}"
+_SERVES = "serves {url} ({who}) on {place} {known}"
 
 
 def run_server(app: App, host: str, port: int, allows: Collection[str] = SCOPES, said: str = _SERVES) -> None:
@@ -112,7 +114,7 @@ def _announce(app: App, bound: socket.socket, said: str) -> None:
     is_open = app.http.open and not _is_loopback(host)
     who = "with a token" if app.tokens else "without tokens" if is_open else "from this machine only"
     database = shown(app.database, app.schema) if "://" in app.database else Path(app.database).name
-    known = ", ".join(app.workflows) or "no workflows"
+    known = f"with {', '.join(app.workflows) or 'no workflows'}" if app.works else "without a worker"
     logging.getLogger("romancy").info("romancy %s", said.format(url=where, who=who, place=database, known=known))
 
 
