@@ -118,8 +118,8 @@ class Access:
         name = host_name(host)
         if name != "localhost" and not is_loopback(name) and name not in self._hosts and name != self.pages.host:
             raise _forbidden(
-                f"without tokens only this machine's own names are answered here, not {name[:100]!r}; set tokens, or "
-                "name it in HTTPOptions(allowed_hosts=[...])"
+                f"without tokens only this machine's own names are answered here, not {name[:100]!r}; set tokens, "
+                "or name it in HTTPOptions(allowed_hosts=[...]), or the address people use in App(public_url=...)"
             )
 
     def _check_own_page(self, head: Head, scope: Scope) -> None:
