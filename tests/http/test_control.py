@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sqlite3
 import threading
@@ -40,6 +41,19 @@ def test_an_instance_and_what_it_waits_for(live: Live) -> None:
     assert get(live, "/api/waits")["items"] == [wait]
     assert get(live, "/api/waits", instance_id="p", type="paid")["items"] == [wait]
     assert get(live, "/api/waits", type="other")["items"] == []
+
+
+def test_an_id_nobody_has_is_told_in_the_words_of_http(live: Live) -> None:
+    found = assert_error(live.client.get("/api/instances/nosuch"), 404, "InstanceNotFound")
+    assert found["error"] == "no instance has the id 'nosuch'; GET /api/instances lists those there are"
+    assert_error(live.client.post("/cancel/nosuch"), 404, "InstanceNotFound")
+
+
+def test_a_refusal_is_logged_as_text(live: Live, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "romancy"):
+        assert live.client.get("/api/instances", params={"limit": "many"}).status_code == 400
+    [said] = [text for text in caplog.messages if "was answered" in text]
+    assert said.startswith("""GET '/api/instances' was answered 400: {"error":""")
 
 
 def test_instances_are_listed_newest_first_in_pages(live: Live) -> None:

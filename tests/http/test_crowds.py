@@ -231,6 +231,14 @@ def test_bytes_a_minute_are_refused_before_they_are_read(serve: Any) -> None:
     assert "romancy_http_over_quota_total 1.0" in shown
 
 
+def test_a_quota_without_tokens_does_not_speak_of_one(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas, "stopwatch", lambda: 1000.0)
+    live = serve(http=HTTPOptions(max_events_per_minute=1))
+    assert live.client.post("/", content=json.dumps([event("a")]), headers=BATCH).status_code == 202
+    found = assert_error(live.client.post("/", content=json.dumps([event("b")]), headers=BATCH), 429, "QuotaExceeded")
+    assert found["error"] == "the quota of 1 events a minute for all together is used up; try again later"
+
+
 def test_without_quotas_nothing_is_counted(live: Live) -> None:
     assert live.send().status_code == 202
     assert live.face._quotas._buckets == {}

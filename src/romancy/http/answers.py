@@ -112,6 +112,9 @@ def error_answer(error: Exception, what: str) -> Answer:
     """The answer to a request that did not work; `what` names it in the log."""
     if isinstance(error, Refusal):
         return _refused(error.status, str(error), error.kind, error.more, error.headers)
+    if isinstance(error, InstanceNotFound):
+        text = f"no instance has the id {error.instance_id!r}; GET /api/instances lists those there are"
+        return _refused(404, text, InstanceNotFound.__name__)
     for kind, status in STATUSES:
         if isinstance(error, kind):
             return _refused(status, str(error), type(error).__name__, _failures(error))

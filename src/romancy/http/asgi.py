@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from romancy.app import App
+from romancy.core.visible import printable
 from romancy.errors import AppNotRunning
 from romancy.http import control, health, metrics, webhook
 from romancy.http.access import Access, bearer_of, take_from_url
@@ -109,8 +110,8 @@ class Face:
         finally:
             self.active -= 1
         if answer.status in _TOLD:
-            said = (answer.body or b"")[:500]
-            _logger.info("%s %r was answered %d: %r", method, scope["path"][:200], answer.status, said)
+            said = printable((answer.body or b"")[:500].decode("utf-8", "replace"))
+            _logger.info("%s %r was answered %d: %s", method, scope["path"][:200], answer.status, said)
         if answer.status == 401 and (in_url or _shows_token(scope)) and not await self._guesses.wrong(scope):
             answer.headers = (*answer.headers, _CLOSE)
         await send_answer(send, answer, without_body=method == "HEAD")

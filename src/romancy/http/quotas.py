@@ -44,7 +44,7 @@ class Quotas:
         for kind, size in self._sizes.items():
             wait = 0.0 if size is None else self._bucket(token, kind, size).wait(stopwatch())
             if wait:
-                raise self._used_up(kind, size or 0, wait)
+                raise self._used_up(token, kind, size or 0, wait)
 
     def take(self, token: bytes, events: int, size: int) -> None:
         """Counts what is about to be stored, or refuses it."""
@@ -59,8 +59,10 @@ class Quotas:
             bucket = self._buckets[token, kind] = _Bucket(size, stopwatch())
         return bucket
 
-    def _used_up(self, kind: str, size: int, wait: float) -> Refusal:
+    def _used_up(self, token: bytes, kind: str, size: int, wait: float) -> Refusal:
         self._traffic.over_quota += 1
-        text = f"this token has used up its quota of {size:,} {kind} a minute; try again later"
+        quota = f"quota of {size:,} {kind} a minute"
+        used_up = f"this token has used up its {quota}" if token else f"the {quota} for all together is used up"
+        text = f"{used_up}; try again later"
         again = b"%d" % max(1, math.ceil(wait))
         return Refusal(429, text, kind="QuotaExceeded", headers=[(b"retry-after", again)])
