@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import os
 import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+
+from romancy import RetryPolicy
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -84,3 +88,11 @@ def test_no_block_escapes_the_search(page: Path) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_guide_tells_every_field_of_a_retry_policy() -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text()
+    for field in dataclasses.fields(RetryPolicy):
+        default = field.default.total_seconds() if isinstance(field.default, timedelta) else field.default
+        shown = f"{default:g} s" if isinstance(field.default, timedelta) else f"`{default}`"
+        assert f"| `{field.name}` | {shown} |" in guide
