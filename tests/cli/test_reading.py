@@ -69,6 +69,17 @@ def test_bad_filters_are_refused(refused) -> None:
     assert "0 is not in the range" in refused("list", "--limit", "0")
 
 
+def test_what_an_ended_instance_said_is_not_said_of_now(romancy) -> None:
+    assert "about     waiting for ORD-1\n" in romancy("show", "order-1").stdout
+    database = sqlite3.connect("romancy.db")
+    with database:
+        database.execute("UPDATE instances SET description = 'waiting for Ada' WHERE id = 'done'")
+    database.close()
+    text = romancy("show", "done").stdout
+    assert re.search(r"^last said +waiting for Ada$", text, re.MULTILINE)
+    assert "about" not in text
+
+
 def test_show_tells_everything_of_an_instance(romancy) -> None:
     text = romancy("show", "order-1").stdout
     assert "status    waiting_for_event" in text

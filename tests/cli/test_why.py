@@ -25,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("database")
 
 def test_a_wait_with_its_time_left_and_line(romancy, answered) -> None:
     text = romancy("why", "order-1").stdout
+    assert "about     waiting for ORD-1\n" in text
     assert 'for    payment.completed where order.id = "ORD-1"' in text
     assert re.search(r"\(in [34] h \d+ min\)", text)  # the stock is shared, and grows older
     assert "shop.py:33 in pay" in text
@@ -229,6 +230,18 @@ def test_attempts_in_words(attempt: Attempt, alive: bool, said: str) -> None:
     assert said in _attempt(attempt, alive, from_us(10**15 - 100_000_000))
 
 
+@pytest.mark.parametrize(("op", "shown"), [("ship:1", "next attempt"), ("", "its code")])
+def test_deaths_are_counted_once(romancy, op: str, shown: str) -> None:
+    """The wait's text was written when it was left out; workers may have died since."""
+    error = Failure("WorkerDied", "2 workers died while it ran; it is left out for a while").encode().hex()
+    later = "next_due = 9e15, n = 0, crashes = 3, suspected_at = 1"
+    change(f"UPDATE attempts SET op = '{op}', {later}, error = x'{error}' WHERE instance = 'retrying'")
+    text = romancy("why", "retrying").stdout
+    assert "3 workers died while it ran" in text
+    assert "2 workers" not in text
+    assert re.search(rf"^for +{shown}$", text, re.MULTILINE)
+
+
 def test_blocked_says_why_and_what_to_do(romancy) -> None:
     text = romancy("why", "blocked").stdout
     assert '  recorded: activity_completed charge:1 {"amount":1.0}' in text
@@ -255,6 +268,7 @@ def test_finished_ones_wait_for_nothing(romancy) -> None:
     assert "it waits for nothing: it completed" in romancy("why", "done").stdout
     text = romancy("why", "failed").stdout
     assert "RuntimeError: no way" in text
+    assert "about" not in text
     assert "`romancy show failed` has the traceback" in text
 
 

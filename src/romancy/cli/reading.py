@@ -132,7 +132,7 @@ def header(instance: Instance, now: datetime) -> dict[str, str]:
         "instance": clean(instance.instance_id),
         "workflow": clean(instance.workflow),
         "status": instance.status,
-        "about": clean(instance.description or ""),
+        "last said" if instance.finished_at else "about": clean(instance.description or ""),
         "started": when(instance.started_at, now),
         "finished": when(instance.finished_at, now),
         "input": value(instance.input),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +19,7 @@ from romancy.core.failure import Failure
 from romancy.core.model import FINAL, from_us, to_us
 from romancy.errors import KillsWorkers
 from romancy.nearness import Reason
-from romancy.records import HistoryEntry, Instance, Wait
+from romancy.records import CODE, HistoryEntry, Instance, Wait
 from romancy.running import runner_of
 from romancy.storage.protocol import BODY, Attempt
 
@@ -40,21 +41,26 @@ def why(id: str, where: Where, as_json: bool) -> None:
         print_json({**head, **runner, "says": said, "waits": waits})
         return
     screen = Screen()
-    names = {"instance": clean(instance.instance_id), "workflow": clean(instance.workflow)}
-    screen.facts({**names, "status": instance.status})
+    names = {"instance": clean(instance.instance_id), "workflow": clean(instance.workflow), "status": instance.status}
+    about = clean(instance.description or "") if instance.status not in FINAL else ""
+    screen.facts({**names, "about": about} if about else names)
     for line in said:
         screen.say(line)
     timers = [reason.wait for reason in standing.reasons if _ASYNCIO_TIMER.match(reason.wait.wait_id)]
+    counted = [attempt.op or CODE for attempt in inside.attempts if attempt.crashes] if inside else []
     for reason in standing.reasons:
-        _show(screen, reason, timers, now)
+        _show(screen, reason, timers, counted, now)
 
 
 _ASYNCIO_TIMER = re.compile(r"timer:\d+$")
 """The ids of timers asyncio sets: `asyncio.timeout`, `wait_for`, `asyncio.sleep`. Those of `sleep(ctx, ...)` differ."""
 
 
-def _show(screen: Screen, reason: Reason, timers: Sequence[Wait], now: datetime) -> None:
+def _show(screen: Screen, reason: Reason, timers: Sequence[Wait], counted: Sequence[str], now: datetime) -> None:
+    """`counted`: operations whose deaths are told above; the wait's own count is as old as the wait."""
     wait = reason.wait
+    if wait.wait_id in counted:
+        wait = replace(wait, error=None)
     screen.heading(f"{wait.kind} {clean(wait.wait_id)}")
     facts = {
         "for": wanted(wait),
