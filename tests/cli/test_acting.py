@@ -45,6 +45,11 @@ def test_start_says_nothing_if_a_worker_takes_it_up(folder) -> None:
         worker.communicate(timeout=30)
 
 
+def test_a_folder_that_is_not_there_is_a_wrong_call(refused) -> None:
+    for words in (("start", "hello"), ("run", "shop:hello", "Ada"), ("list",)):
+        refused(*words, "-d", "nowhere/x.db", code=2)
+
+
 def test_start_in_memory_is_refused(refused) -> None:
     assert "':memory:' is empty and belongs to this process alone" in refused("start", "hello", "-d", ":memory:")
     assert "alone" in refused("start", "hello", "-d", "sqlite:///:memory:")
@@ -63,7 +68,8 @@ def test_start_with_a_module_reads_by_annotation(answered, refused) -> None:
 
 @pytest.mark.usefixtures("database")
 def test_an_id_that_is_taken_or_impossible(refused, romancy) -> None:
-    assert "'done' exists already" in refused("start", "hello", "Bob", "--id", "done", code=1)
+    said = "romancy: instance 'done' exists already, with another input; use another --id"
+    assert refused("start", "hello", "Bob", "--id", "done", code=1) == said
     assert "at most 255" in refused("start", "hello", "Bob", "--id", "x" * 300)
     assert romancy("start", "hello", "Ada", "--id", "done", "-m", "shop").stdout == "done (it was there already)\n"
 

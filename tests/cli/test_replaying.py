@@ -59,6 +59,14 @@ def test_input_that_no_longer_fits_is_a_difference(romancy, folder: Path) -> Non
     assert "'currency'" in text
 
 
+def test_help_does_not_offer_what_is_refused(romancy) -> None:
+    text = romancy("replay", "--help").stdout
+    assert "--database" in text
+    assert "--url" not in text
+    assert "--token-file" not in text
+    assert "--url" in romancy("why", "--help").stdout
+
+
 def test_where_the_code_is_must_be_said(refused) -> None:
     assert "Missing option '--module'" in refused("replay", "done")
     assert "no workflow in json is named 'hello'; there are: none" in refused("replay", "done", "-m", "json")

@@ -8,6 +8,7 @@ from romancy.cli.words import is_worth_showing
 from romancy.core.visible import printable
 from romancy.errors import (
     AccessDenied,
+    InstanceExists,
     InstanceNotFound,
     InvalidEvent,
     InvalidInput,
@@ -46,6 +47,8 @@ def _explain(error: Exception) -> tuple[str, int]:
         return error.format_message(), error.exit_code
     if isinstance(error, InstanceNotFound):
         return f"no instance has the id {error.instance_id!r}; `romancy list` shows those there are", 1
+    if isinstance(error, InstanceExists):
+        return f"{str(error).removesuffix('; use another instance_id')}; use another --id", 1
     if isinstance(error, WorkflowFailed):
         hint = f"; `romancy show {error.instance_id}` has the traceback" if is_worth_showing(error.traceback) else ""
         return f"{error}{hint}", 1

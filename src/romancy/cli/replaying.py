@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from romancy.api.workflow import Workflow
@@ -22,7 +24,7 @@ from romancy.storage.protocol import InstanceRow, StoredWait
 @click.command()
 @click.argument("id")
 @module_option
-@place_options
+@partial(place_options, offers_server=False)
 def replay(id: str, modules: tuple[str, ...], where: Where) -> None:
     """Run an instance's history through today's code.
 

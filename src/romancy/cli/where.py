@@ -62,8 +62,12 @@ class Where:
             return await work(OnServer(client))
 
 
-def place_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say where; the command gets a `Where` of them."""
+def place_options(command: Callable[..., None], *, offers_server: bool = True) -> Callable[..., None]:
+    """The options that say where; the command gets a `Where` of them.
+
+    `offers_server=False`: for a command that tells why it can't ask a server; its help does not mention them.
+    """
+    hidden = not offers_server
 
     @wraps(command)
     def with_place(
@@ -72,10 +76,17 @@ def place_options(command: Callable[..., None]) -> Callable[..., None]:
         command(*args, where=_where(database, schema, url, token_file), **kwargs)
 
     token_option = click.option(
-        "--token-file", metavar="FILE", help="Where the server's token is written; else $ROMANCY_TOKEN."
+        "--token-file",
+        metavar="FILE",
+        hidden=hidden,
+        help="Where the server's token is written; else $ROMANCY_TOKEN.",
     )
     url_option = click.option(
-        "--url", envvar="ROMANCY_URL", metavar="URL", help="A server instead of a database; else $ROMANCY_URL."
+        "--url",
+        envvar="ROMANCY_URL",
+        metavar="URL",
+        hidden=hidden,
+        help="A server instead of a database; else $ROMANCY_URL.",
     )
     return database_options(url_option(token_option(with_place)))
 

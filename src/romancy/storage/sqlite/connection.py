@@ -8,6 +8,7 @@ from pathlib import Path
 
 from romancy.errors import StorageError
 from romancy.storage import sql
+from romancy.storage.protocol import NotThere
 
 LIBRARY_VERSION = 5
 """The newest schema this library knows."""
@@ -49,7 +50,7 @@ def _check_place(path: str) -> None:
         return
     folder = Path(path).resolve().parent
     if not folder.is_dir():
-        raise StorageError(f"the folder {str(folder)!r} for the database does not exist; create it first")
+        raise NotThere(f"the folder {str(folder)!r} for the database does not exist; create it first")
     if Path(path).is_dir():
         raise StorageError(f"{path!r} is a folder, not a database file")
     # Ask before SQLite does: it would leave read-only -wal and -shm files beside a read-only database.
