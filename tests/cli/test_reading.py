@@ -63,6 +63,15 @@ def test_list_as_json(answered) -> None:
     assert item["output"] == {"greeting": "hello Ada "}
 
 
+def test_a_status_no_instance_has_yet_is_accepted_but_not_offered(romancy, answered) -> None:
+    text = romancy("list", "--help").stdout
+    assert "waiting_for_timer|blocked|" in text
+    assert "compensating" not in text
+    assert answered("list", "-s", "compensating")["items"] == []
+    assert "compensating" not in romancy("top", "--once").stdout
+    assert answered("top")["counts"]["compensating"] == 0
+
+
 def test_bad_filters_are_refused(refused) -> None:
     assert "'sleeping' is not one of" in refused("list", "--status", "sleeping")
     assert "not a cursor" in refused("list", "--cursor", "zz")

@@ -12,7 +12,7 @@ from romancy.cli.failing import Refused
 from romancy.cli.place import Place
 from romancy.cli.screen import Screen, json_option, note, print_json
 from romancy.cli.where import Where, place_options
-from romancy.cli.words import clean, error_line, is_worth_showing, one_line, place, value, wanted, when
+from romancy.cli.words import RESERVED, clean, error_line, is_worth_showing, one_line, place, value, wanted, when
 from romancy.core.clock import SystemClock
 from romancy.core.matching import Filter
 from romancy.core.model import Status, from_us
@@ -32,7 +32,14 @@ cursor_option = click.option("--cursor", help="Go on where the page before ended
 
 
 @click.command(name="list")
-@click.option("--status", "-s", multiple=True, type=click.Choice(list(STATUS_CODES)), help="Only these; repeatable.")
+@click.option(
+    "--status",
+    "-s",
+    multiple=True,
+    type=click.Choice(list(STATUS_CODES)),
+    metavar=f"[{'|'.join(status for status in STATUS_CODES if status not in RESERVED)}]",
+    help="Only these; repeatable.",
+)
 @click.option("--workflow", "-w", help="Only of this workflow.")
 @click.option("--text", "-t", help="Only those with this text in their id, input or error.")
 @limit_option

@@ -25,7 +25,7 @@ from romancy.cli.loading import load, module_option, register
 from romancy.cli.logs import log_to_stderr
 from romancy.cli.screen import json_option, print_json
 from romancy.cli.serving import check_guarded, open_to_all, run_server
-from romancy.cli.words import clean, one_line, relative, wanted
+from romancy.cli.words import RESERVED, clean, one_line, relative, wanted
 from romancy.core.model import Status
 from romancy.options import SCOPES
 from romancy.records import Wait
@@ -185,6 +185,7 @@ def _drawn(glance: Glance, room: int) -> Group:
     numbers = [
         Text.assemble((f"{count(n, CAP)} ", "bold"), (STATUS_WORDS[status], _COLOURS.get(status, "") if n else "dim"))
         for status, n in glance.counts.items()
+        if n or status not in RESERVED
     ]
     rates = "  ".join(f"{rate:.1f} {name}" for name, rate in glance.rates.items())
     parts = [Columns(numbers, padding=(0, 3)), Text(f"a second, over {_WINDOW:g} s: {rates}", "dim"), Text()]

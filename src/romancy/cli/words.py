@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from romancy.core.model import Status
 from romancy.core.visible import printable
 from romancy.records import CODE, Wait
 
 _UNITS = ((60, 1, "s"), (3600, 60, "min"), (172_800, 3600, "h"), (63_072_000, 86_400, "d"))
 _YEAR = 31_536_000
 _FINER = {"min": (1, "s"), "h": (60, "min"), "d": (3600, "h"), "y": (86_400, "d")}
+RESERVED: frozenset[Status] = frozenset({"compensating"})
+"""Statuses no instance has yet: accepted everywhere, offered nowhere."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _FRAME = re.compile(r'^ *File "(.+)", line \d+', re.MULTILINE)
 _OURS = re.compile(r"[/\\](?:romancy[/\\](?:api|core|engine|storage|app\.py)|asyncio[/\\])")
