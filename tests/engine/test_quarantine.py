@@ -19,11 +19,13 @@ from romancy import (
     WorkflowBlockedInfo,
     WorkflowContext,
     activity,
+    send_event,
     sleep,
     wait_event,
     workflow,
 )
 from romancy.core.model import SECOND
+from romancy.engine.resident import ActivityDone, EventOffered
 from romancy.storage.protocol import BODY, TransientError
 from romancy.testing import Environment, environment
 from tests.engine.helpers import down_for, until
@@ -230,14 +232,7 @@ async def strike_until_blocked(env: Environment, begun: Any, instance: str) -> i
     while True:
         if struck[0] > deaths:
             deaths += 1
-            dead = env.app.engine.worker_id
-            await env.app.crash()
-            await bring_back()
-            await env.app.start()
-            env.clock._now += BOOT // timedelta(microseconds=1)
-            engine = env.app.engine
-            await engine.storage.take_over(engine.worker_id or "", [dead or ""])
-            engine.kick()
+            await revive(env, bring_back)
             await settle(env, struck, deaths)
         elif (await env.app.get_instance(instance)).status == "blocked":
             return deaths
@@ -245,6 +240,18 @@ async def strike_until_blocked(env: Environment, begun: Any, instance: str) -> i
             assert env.clock.now() < until, f"{deaths} deaths, and it is not blocked after a minute"
             env.clock.turn_to(env.clock.now() + SECOND // 2)
             await settle(env, struck, deaths)
+
+
+async def revive(env: Environment, bring_back: Callable[[], Awaitable[None]]) -> None:
+    """The worker that was struck is dead, and another one takes over from it."""
+    dead = env.app.engine.worker_id
+    await env.app.crash()
+    await bring_back()
+    await env.app.start()
+    env.clock._now += BOOT // timedelta(microseconds=1)
+    engine = env.app.engine
+    await engine.storage.take_over(engine.worker_id or "", [dead or ""])
+    engine.kick()
 
 
 async def settle(env: Environment, struck: list[int], deaths: int) -> None:
@@ -352,6 +359,98 @@ async def test_code_that_kills_its_worker_is_set_aside(env: Environment, begun: 
     assert error["type"] == "KillsWorkers"
     assert "the code of the workflow was running" in error["message"]
     assert await handle.result() == "done"
+
+
+async def test_what_code_does_with_a_stored_result_happens_for_the_first_time(env: Environment, begun: Any) -> None:
+    """The worker dies between the commit of the result and that of what followed: an event, words, a log line."""
+    strike, struck, bring_back = begun
+    replaying: list[bool] = []
+
+    @activity
+    async def charge(ctx: ActivityContext) -> int:
+        return 7
+
+    @workflow
+    async def pay(ctx: WorkflowContext) -> str:
+        amount = await charge(ctx)
+        replaying.append(ctx.is_replaying)
+        if len(replaying) <= 2:
+            strike()
+        await send_event(ctx, "paid", "test", {"amount": amount})
+        ctx.describe(f"paid {amount}")
+        await wait_event(ctx, "thanks")
+        return "thanked"
+
+    env.app.register(pay)
+    handle = await env.app.start_workflow(pay.options(instance_id="one"))
+    for death in (1, 2):
+        await settle(env, struck, death - 1)
+        assert struck[0] == death
+        await revive(env, bring_back)
+    await env.advance(10)
+    assert replaying == [False] * 3
+    assert (await env.app.get_instance("one")).description == "paid 7"
+    assert [record.event.type for record in (await env.app.list_events()).items] == ["paid"]
+    await env.app.send_event("thanks", "test")
+    assert await handle.result(10) == "thanked"
+
+
+async def test_resumed_code_hears_of_a_result_that_it_never_came_through_with(env: Environment, begun: Any) -> None:
+    """Code that kills on a stored result is blocked; mended, it sends something instead."""
+    strike, is_mended = begun[0], False
+
+    @activity
+    async def charge(ctx: ActivityContext) -> int:
+        return 7
+
+    @workflow
+    async def pay(ctx: WorkflowContext) -> str:
+        amount = await charge(ctx)
+        if is_mended:
+            await send_event(ctx, "paid", "test", {"amount": amount})
+            return "paid"
+        strike()
+        return "never"
+
+    env.app.register(pay)
+    handle = await env.app.start_workflow(pay.options(instance_id="bad"))
+    await strike_until_blocked(env, begun, "bad")
+    is_mended = True
+    assert await env.app.resume_workflow("bad")
+    await env.advance(10)
+    assert await handle.result(10) == "paid"
+
+
+async def test_an_event_is_taken_once_though_the_result_of_a_suspect_comes_between(env: Environment) -> None:
+    """Two offers of one event, and between them a result that has a commit of its own."""
+    release = asyncio.Event()
+
+    @activity
+    async def slow(ctx: ActivityContext) -> None:
+        await release.wait()
+
+    @workflow
+    async def both(ctx: WorkflowContext) -> list[str]:
+        first, second, _ = await asyncio.gather(wait_event(ctx, "go"), wait_event(ctx, "go"), slow(ctx))
+        return [first.id, second.id]
+
+    handle = await env.start(both.options(instance_id="one"))
+    await die(env)
+    await env.advance(5)
+    resident = env.app.engine.scheduler.residents["one"]
+    assert any(a.suspicion for a in resident.attempts.values())
+    resident.committing = True  # so all that comes waits in its inbox
+    await env.app.send_event("go", "test", id="e1")
+    await until(lambda: any(isinstance(input, EventOffered) for input in resident.inbox))
+    release.set()
+    await until(lambda: any(isinstance(input, ActivityDone) for input in resident.inbox))
+    [offer] = [input for input in resident.inbox if isinstance(input, EventOffered)]
+    resident.committing = False
+    env.app.engine.scheduler.post(resident, offer)
+    await env.settle()
+    assert (await env.app.get_instance("one")).status == "waiting_for_event"
+    await env.app.send_event("go", "test", id="e2")
+    assert await handle.result(10) == ["e1", "e2"]
 
 
 async def test_code_that_came_through_is_not_suspected_any_more(env: Environment) -> None:

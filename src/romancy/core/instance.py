@@ -223,7 +223,7 @@ class Instance:
                 recorded=name_of(entry),
                 asked="(the end)",
             )
-        self.at = max(self.at, entry.at)
+        self.at, self.length = max(self.at, entry.at), max(self.length, entry.n)
         if entry.kind == Kind.CANCEL_REQUESTED:
             self._cancel((entry.payload or b"").decode() or "cancelled")
             return

@@ -12,7 +12,7 @@ from typing import TypeVar
 from romancy import hooks as h
 from romancy.core.activation import Activation
 from romancy.core.failure import Failure
-from romancy.core.history import MARKED_ATTEMPTS, Kind, pack_attempt, pack_event
+from romancy.core.history import MARKED_ATTEMPTS, Entry, Kind, pack_attempt, pack_event
 from romancy.core.model import Event, from_us
 from romancy.core.operations import ActivityCall, EventWait, Operation, Timer
 from romancy.core.settling import fit
@@ -95,7 +95,8 @@ class Step:
             inbox = self._up_to_suspect(inbox)
         for input in inbox:
             self._handle(input)
-        resident.consumed = self._consumed
+        # An offer of an event that was taken may still be in what was left for the next step.
+        resident.consumed = resident.consumed | self._consumed if resident.inbox else self._consumed
         self._gather(instance.take())
 
     @property
@@ -123,7 +124,7 @@ class Step:
         if isinstance(input, ActivityDone):
             self._activity_done(input)
         elif isinstance(input, Stored):
-            self.instance.feed(input.entry)
+            self._hear(input.entry)
         elif isinstance(input, AttemptChanged):
             self._attempt_changed(input)
         elif isinstance(input, EventOffered):
@@ -147,25 +148,46 @@ class Step:
             return
         if input.sent:
             self.commit.sent = [*self.commit.sent, *map(self._stamp, input.sent)]
-        self._answer(Kind.ACTIVITY_COMPLETED, input.op, input.payload)
+        if self._is_suspect(input.op):
+            self._record(Kind.ACTIVITY_COMPLETED, input.op, input.payload)
+            return
+        self.instance.apply(Kind.ACTIVITY_COMPLETED, input.op, self.now, input.payload)
         if self.resident.attempts or self._tell:
             self._activity_ended(op, h.ActivityCompletedInfo, input.attempt)
 
-    def _answer(self, kind: Kind, op: str, payload: bytes) -> None:
-        """Feed a result. That of a suspect is stored first: if the worker dies now, it was the code, not the call."""
-        if self.resident.attempts and self._is_suspect(op):
-            entry = self.instance.record(kind, op, self.now, payload)
-            self.resident.inbox.insert(0, Stored(entry))
+    def _activity_failed(self, input: ActivityFailed, op: Operation) -> None:
+        if self._is_suspect(op.id):
+            self._record(Kind.ACTIVITY_FAILED, op.id, input.payload)
         else:
-            self.instance.apply(kind, op, self.now, payload)
+            self.instance.apply(Kind.ACTIVITY_FAILED, op.id, self.now, input.payload)
+            self._call_failed(op, input.attempt, input.payload)
+
+    def _call_failed(self, op: Operation, attempt: int, payload: bytes) -> None:
+        failure = Failure.decode(payload)
+        more = {"error_type": failure.error_type, "message": failure.message}
+        self._activity_ended(op, h.ActivityFailedInfo, attempt, **more)
+
+    def _record(self, kind: Kind, op: str, payload: bytes) -> None:
+        """The result of a suspect is stored before the code hears of it: if the worker dies then, it was the code.
+
+        The record of its attempts stays until the code has heard of it. That is how a loader knows (`unheard`).
+        """
+        entry = self.instance.record(kind, op, self.now, payload)
+        self.resident.inbox.insert(0, Stored(entry))
+
+    def _hear(self, entry: Entry) -> None:
+        op, record = self.instance.ops.get(entry.op), self.resident.attempts.get(entry.op)
+        self.instance.feed(entry)
+        assert op is not None, "the code has asked for it, else it has left its history"
+        attempt = 1 if record is None else record.n + 1
+        if entry.kind == Kind.ACTIVITY_COMPLETED:
+            self._activity_ended(op, h.ActivityCompletedInfo, attempt)
+        else:
+            self._call_failed(op, attempt, entry.payload or b"")
 
     def _settle(self, input: ActivityFailed | Due | TimedOut, op: Operation) -> None:
         if isinstance(input, ActivityFailed):
-            self._answer(Kind.ACTIVITY_FAILED, op.id, input.payload)
-            failure = Failure.decode(input.payload)
-            self._activity_ended(
-                op, h.ActivityFailedInfo, input.attempt, error_type=failure.error_type, message=failure.message
-            )
+            self._activity_failed(input, op)
         elif isinstance(op, Timer):
             self.instance.apply(Kind.TIMER_FIRED, op.id, self.now)
             if self._tell:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from romancy.core.clock import Clock
+from romancy.core.history import Entry, Kind
 from romancy.core.inputs import UNBOUND
 from romancy.core.instance import Instance
 from romancy.core.operations import EventWait
@@ -18,11 +19,12 @@ from romancy.engine.evidence import begun, body_run
 from romancy.engine.hooks import HookRunner
 from romancy.engine.metrics import Metrics
 from romancy.engine.replays import Replays
-from romancy.engine.resident import CancelAsked, Due, EventOffered, Input, Looked, Resident
+from romancy.engine.resident import CancelAsked, Due, EventOffered, Input, Looked, Resident, Stored
 from romancy.engine.scheduler import Scheduler
 from romancy.storage.protocol import (
     BODY,
     CANCEL,
+    Attempt,
     Commit,
     InstanceRow,
     RefusedValue,
@@ -152,10 +154,15 @@ class Loader:
             self._residents.acknowledge(instance)
 
     def _revive(self, definition: WorkflowDefinition, snapshot: Snapshot, inputs: list[Input], crashed: bool) -> None:
-        row = snapshot.row
+        row, attempts = snapshot.row, {a.op: a for a in snapshot.attempts}
+        unheard = _unheard(snapshot, attempts)
+        if unheard is not None:
+            snapshot = replace(snapshot, history=snapshot.history[:-1])
         instance = self._instance(definition, row)
         resident = Resident(instance, row.version, row.status, begun=bool(snapshot.history), crashed=crashed)
-        resident.attempts = {a.op: a for a in snapshot.attempts}
+        resident.attempts = attempts
+        if unheard is not None:
+            resident.inbox.append(Stored(unheard))
         resident.announced = crashed
         if crashed or BODY in resident.attempts:
             self._hold(resident, snapshot, inputs)
@@ -290,6 +297,18 @@ class Loader:
             resident.gone = True
         self._held.clear()
         self._replays.drop_all()
+
+
+def _unheard(snapshot: Snapshot, attempts: Mapping[str, Attempt]) -> Entry | None:
+    """The result of a suspect that is stored, and that the code has not heard of: its attempts are still recorded.
+
+    It is not replayed: what the code does with it was never stored, so it happens now for the first time.
+    """
+    if not snapshot.history or not attempts:
+        return None
+    last = snapshot.history[-1]
+    is_result = last.kind in (Kind.ACTIVITY_COMPLETED, Kind.ACTIVITY_FAILED)
+    return last if is_result and last.op in attempts else None
 
 
 def _deadline(definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> int | None:

@@ -32,6 +32,7 @@ from romancy.engine.resident import (
     EventOffered,
     Input,
     Resident,
+    Stored,
     SuspectAccompanied,
     SuspectBegins,
     SuspectRuns,
@@ -52,7 +53,7 @@ WAIT_OUTCOMES: dict[int, str] = {Kind.EVENT_RECEIVED: "received", Kind.WAIT_TIME
 MANY = 100
 """Instances fed in one go without a pause for the garbage collector: it would look at all that are in memory."""
 
-OF_THIS_STAY = (AttemptChanged, SuspectBegins, SuspectRuns, SuspectAccompanied)
+OF_THIS_STAY = (AttemptChanged, Stored, SuspectBegins, SuspectRuns, SuspectAccompanied)
 """Inputs that mean nothing to an instance that was read again."""
 MOMENT = 0.002
 """Seconds for which instances that become ready by their own commit are fed before anybody else has a turn."""
