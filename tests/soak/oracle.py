@@ -84,6 +84,8 @@ class SoakRun(Run):
         """It was cancelled without a word to its code."""
         self.opened: dict[str, int] = {}
         """The entry that each operation was opened by."""
+        self.settled_by: dict[str, int] = {}
+        """The entry that each operation ended with."""
         self.last = 0
 
     def arrive(self, born_at: int, history: list[Any]) -> None:
@@ -94,6 +96,7 @@ class SoakRun(Run):
 
     def feed_at(self, entry: Any, history: list[Any]) -> None:
         self.entry_span, self.last = self.timeline.entry(self.id, entry.raw.n, history), entry.raw.n
+        self.settled_by[entry.operation] = self.last
         self.feed(entry, 0)
 
     def open(self, name: str, leaf: Leaf) -> str:
@@ -109,8 +112,13 @@ class SoakRun(Run):
         after = self.birth.precedes(event.when)
         if after and wait.since == "now":
             opened: Span = wait.opened_at  # type: ignore[attr-defined]
-            return opened.precedes(event.when)
+            return None if self._was_sent_just_before(event, wait) else opened.precedes(event.when)
         return after
+
+    def _was_sent_just_before(self, event: Stored, wait: Wait) -> bool:
+        """By the activity whose result led to the wait. Both are stored together, unless the activity is a suspect."""
+        sender, _, op = event.id.partition("/")
+        return sender == self.id and self.settled_by.get(op, -1) == self.opened[wait.op]
 
     def _reaches_into_the_past(self, event: Stored) -> bool | None:
         """One that was stamped before the time, but stored after it, may be taken."""
@@ -223,7 +231,7 @@ class Oracle:
             del self.runs[run.id]  # the one who asked for it never heard of it, either
             return
         history = await reader.get_history(run.id)
-        if self._was_cancelled_at_once(run, shown.status, history):
+        if self._was_cancelled_at_once(run, shown, history):
             return
         self._feed(run, history)
         _check(
@@ -234,16 +242,18 @@ class Oracle:
         self._compare_waits(run, shown.waits)
         run.check_idle(now)
 
-    def _was_cancelled_at_once(self, run: SoakRun, status: str, history: list[Any]) -> bool:
+    def _was_cancelled_at_once(self, run: SoakRun, shown: Any, history: list[Any]) -> bool:
         """Without a word to its code: before it began, or while it was blocked."""
-        if status != "cancelled" or not run.cancel_tried:
+        if shown.status != "cancelled" or not run.cancel_tried:
             return False
         if run.root is None and len(history) == 1:
             run.status, run.is_cut_short = "cancelled", True
             return True
-        if not self.was_blocked(run.id) or any(entry.kind == "cancel_requested" for entry in history):
+        if not self.was_blocked(run.id):
             return False
         self._feed(run, history)
+        if run.status is not None and run.output == shown.output:
+            return False  # its code heard of it
         run.status, run.output, run.is_cut_short = "cancelled", None, True
         run.ops.clear()
         run.timers.clear()

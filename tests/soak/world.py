@@ -256,6 +256,7 @@ class SimulatedWorld(Callers):
             await asyncio.sleep(2.0)
             if self.loop.time() > end + PATIENCE:
                 raise Violation(f"blocked again and again: {self._blocked()}")
+        await self._settle()
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=PATIENCE)
             if self.tasks:
@@ -264,6 +265,16 @@ class SimulatedWorld(Callers):
                     for p in self.processes
                 ]
                 raise Violation(f"nobody answers {self.tasks} {states}")
+
+    async def _settle(self) -> None:
+        """A time limit that ends at this very moment may lead to more that is due by now."""
+        before, steps = -1, self._steps()
+        while steps != before:
+            await asyncio.sleep(0.1)
+            before, steps = steps, self._steps()
+
+    def _steps(self) -> int:
+        return self.storage.read("SELECT coalesce(sum(version), 0) FROM instances")[0][0]
 
     async def _judge(self) -> None:
         self.oracle.world.stepped_back = self.stepped_back

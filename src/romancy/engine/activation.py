@@ -36,6 +36,7 @@ from romancy.engine.resident import (
 )
 from romancy.errors import NotStorable
 from romancy.storage.protocol import BODY, Accept, Attempt, Commit, Consumption, Misfit, Trial
+from romancy.storage.rows import matchable_data
 
 _logger = logging.getLogger("romancy")
 T = TypeVar("T")
@@ -189,14 +190,18 @@ class Step:
         if isinstance(input, ActivityFailed):
             self._activity_failed(input, op)
         elif isinstance(op, Timer):
-            self.instance.apply(Kind.TIMER_FIRED, op.id, self.now)
+            self.instance.apply(Kind.TIMER_FIRED, op.id, max(self.now, op.due))  # the clock may have been set back
             if self._tell:
                 self._say(h.TimerFiredInfo, timer_id=op.id, due_at=from_us(op.due))
-        elif isinstance(input, Due) and (not input.again or self._consumed or self.commit.misfits):
+        elif isinstance(input, Due) and (not input.again or self._may_find_more(op)):
             self.confirm = _with(self.confirm, op.id)
         elif isinstance(op, EventWait):
             self.instance.apply(Kind.WAIT_TIMED_OUT, op.id, self.now)
             self._say_wait(h.WaitTimedOutInfo, op)
+
+    def _may_find_more(self, op: Operation) -> bool:
+        """Whether what a look offered was taken by another wait, or did not fit: then it hid later events."""
+        return bool(self._consumed or self.commit.misfits or op.id in self.commit.looks)
 
     def _activity_ended(self, op: Operation, info: type, attempt: int, **more: str) -> None:
         if op.id in self.resident.attempts:
@@ -271,13 +276,16 @@ class Step:
         op = self.instance.ops.get(input.op) if input.group is None else self.instance.first_of(input.group)
         commit = self.commit
         commit.hints = _with(commit.hints, event.seq)
-        if not isinstance(op, EventWait):
-            return  # the wait is gone; the event was not consumed and stays for the next one
         if event.seq in self._consumed or event.seq in self.resident.consumed:
-            self._look_again(op)  # another wait of ours took it: there may be a later one
+            if isinstance(op, EventWait):
+                self._look_again(op)  # another wait of ours took it: there may be a later one
+            return
+        if not isinstance(op, EventWait):
+            self._pass_on(event)  # the wait is gone
             return
         if op.due is not None and event.accepted_at > op.due:
             # It came too late, however late the time itself is noticed (the worker may have been down).
+            self._pass_on(event, op)
             if self.now >= op.due:
                 self._settle(TimedOut(op.id), op)
                 self._tell_next(op)
@@ -295,6 +303,7 @@ class Step:
             )
             commit.misfits = _with(commit.misfits, Misfit(op.id, op.model_key, event.seq, str(error)))
             self._look_again(op)
+            self._pass_on(event, op)
             return
         self._consume(event.seq)
         commit.consumed = _with(commit.consumed, Consumption(event.seq, event.type, wait_row(op)))
@@ -308,6 +317,16 @@ class Step:
             self._consumed.add(seq)
         else:
             self._consumed = {seq}
+
+    def _pass_on(self, event: Event, past: EventWait | None = None) -> None:
+        """An event that was not taken may be for another wait. The hint was for that one too, and is deleted now."""
+        data = matchable_data(event.data, event.datacontenttype)
+        for op in self.instance.ops.values():
+            if op is past or not isinstance(op, EventWait) or event.type not in op.types:
+                continue
+            is_first = op.group is None or self.instance.first_of(op.group) is op
+            if is_first and op.filter.accepts(event.subject, event.source, data):
+                self._look_again(op)
 
     def _tell_next(self, op: EventWait) -> None:
         """Waits that are alike hear of events one after the other."""
