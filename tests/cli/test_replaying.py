@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,15 @@ def test_the_same_code_follows(romancy) -> None:
 
 def test_a_blocked_one_follows_the_code_it_was_written_by(romancy, folder: Path) -> None:
     assert romancy("replay", "blocked", "-m", "shop").stdout.startswith("ok")
+
+
+def test_a_result_that_the_code_has_not_heard_of_is_not_replayed(romancy, database: Path) -> None:
+    """It is stored apart when a suspect ends; what the code does with it is in no history."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        columns = "instance, op, n, first_at, crashes, started"
+        connection.execute(f"INSERT INTO attempts ({columns}) VALUES ('order-1', 'charge:1', 0, 0, 1, 1)")
+    text = romancy("replay", "order-1", "-m", "shop").stdout
+    assert text.startswith("ok: the code follows the history (0 entries); it then waits for activity charge:1"), text
 
 
 def test_both_sides_of_a_difference_are_shown(romancy, folder: Path) -> None:

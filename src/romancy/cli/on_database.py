@@ -71,10 +71,10 @@ class OnDatabase:
         return Inside(owner, worker, snapshot.attempts, is_cancelling, len(snapshot.deliveries))
 
     async def stored(self, id: str) -> tuple[InstanceRow, list[Entry]]:
-        row = await self._app.engine.storage.instance(id)
-        if row is None:
+        snapshot = await self._app.engine.storage.load(id)
+        if snapshot is None:
             raise InstanceNotFound(instance_id=id)
-        return row, await self._app.engine.storage.history(id)
+        return snapshot.row, snapshot.heard
 
 
 def _unjudged(matched: Sequence[Matched], type: str) -> int:

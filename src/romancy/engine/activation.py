@@ -171,7 +171,7 @@ class Step:
     def _record(self, kind: Kind, op: str, payload: bytes) -> None:
         """The result of a suspect is stored before the code hears of it: if the worker dies then, it was the code.
 
-        The record of its attempts stays until the code has heard of it. That is how a loader knows (`unheard`).
+        The record of its attempts stays until the code has heard of it. That is how a loader knows: see `Snapshot`.
         """
         entry = self.instance.record(kind, op, self.now, payload)
         self.resident.inbox.insert(0, Stored(entry))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from romancy.core.clock import Clock
-from romancy.core.history import Entry, Kind
 from romancy.core.inputs import UNBOUND
 from romancy.core.instance import Instance
 from romancy.core.operations import EventWait
@@ -24,7 +23,6 @@ from romancy.engine.scheduler import Scheduler
 from romancy.storage.protocol import (
     BODY,
     CANCEL,
-    Attempt,
     Commit,
     InstanceRow,
     RefusedValue,
@@ -155,9 +153,9 @@ class Loader:
 
     def _revive(self, definition: WorkflowDefinition, snapshot: Snapshot, inputs: list[Input], crashed: bool) -> None:
         row, attempts = snapshot.row, {a.op: a for a in snapshot.attempts}
-        unheard = _unheard(snapshot, attempts)
+        unheard = snapshot.unheard
         if unheard is not None:
-            snapshot = replace(snapshot, history=snapshot.history[:-1])
+            snapshot = replace(snapshot, history=snapshot.heard)
         instance = self._instance(definition, row)
         resident = Resident(instance, row.version, row.status, begun=bool(snapshot.history), crashed=crashed)
         resident.attempts = attempts
@@ -297,18 +295,6 @@ class Loader:
             resident.gone = True
         self._held.clear()
         self._replays.drop_all()
-
-
-def _unheard(snapshot: Snapshot, attempts: Mapping[str, Attempt]) -> Entry | None:
-    """The result of a suspect that is stored, and that the code has not heard of: its attempts are still recorded.
-
-    It is not replayed: what the code does with it was never stored, so it happens now for the first time.
-    """
-    if not snapshot.history or not attempts:
-        return None
-    last = snapshot.history[-1]
-    is_result = last.kind in (Kind.ACTIVITY_COMPLETED, Kind.ACTIVITY_FAILED)
-    return last if is_result and last.op in attempts else None
 
 
 def _deadline(definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from romancy.core.history import Entry
+from romancy.core.history import Entry, Kind
 from romancy.core.matching import NO_FILTER, Filter
 from romancy.core.model import Event, Status
 from romancy.errors import StorageError
@@ -467,6 +467,23 @@ class Snapshot:
     attempts: list[Attempt]
     requests: list[tuple[int, int, bytes]]
     deliveries: list[int]
+
+    @property
+    def unheard(self) -> Entry | None:
+        """The result of a suspect that is stored, and that the code has not heard of: its attempts are still recorded.
+
+        It is not to be replayed: what the code does with it was never stored, so it happens for the first time.
+        """
+        if not self.history or not self.attempts:
+            return None
+        last = self.history[-1]
+        is_result = last.kind in (Kind.ACTIVITY_COMPLETED, Kind.ACTIVITY_FAILED)
+        return last if is_result and any(a.op == last.op for a in self.attempts) else None
+
+    @property
+    def heard(self) -> list[Entry]:
+        """The history as far as the code has heard of it."""
+        return self.history if self.unheard is None else self.history[:-1]
 
 
 @dataclass(slots=True)
