@@ -214,5 +214,5 @@ def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:
         if isinstance(found, list) and list(map(type, cast("list[Any]", found))) == list(kinds):
             return tuple(cast("list[Any]", found))
     except (ValueError, TypeError, RecursionError):
-        pass
+        pass  # reported below, like a cursor of another shape
     raise ValueError(f"{cursor[:200]!r} is not a cursor; pass on what the page before gave you")

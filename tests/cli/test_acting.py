@@ -89,7 +89,7 @@ def test_send_prints_the_receipt(romancy, answered) -> None:
     }
     again = romancy("send", "payment.completed", data, "--id", "e1", "--source", "bank", "--subject", "s").stdout
     assert again == "accepted before: a duplicate, nothing happens (id e1)\n"
-    assert "nobody waits for it now" in romancy("send", "unheard").stdout
+    assert "no instance waits for it now" in romancy("send", "unheard").stdout
     told = romancy("send", "payment.completed", data, "--id", "e2").stdout
     assert told == "accepted: delivered to 1 instance (id e2)\n"
     told = romancy("send", "payment.completed", data, "--to", "[red]x", "--id", "e3").stdout

@@ -227,7 +227,7 @@ def test_tokens_come_from_the_environment_or_a_file(
     assert "done" in romancy("list", *at).stdout
     assert "does not have the scope 'control'" in refused("cancel", "order-1", *at, code=1)
     monkeypatch.setenv("ROMANCY_TOKEN", "SEND")
-    assert "nobody waits for it now" in romancy("send", "unheard", "--to", "nosuch", *at).stdout, "it may not look"
+    assert "no instance waits for it now" in romancy("send", "unheard", "--to", "nosuch", *at).stdout, "it may not look"
     assert "can't be read from 'missing': No such file" in refused("list", *at, "--token-file", "missing")
     assert "there is no token in 'empty'" in refused("list", *at, "--token-file", "empty")
     assert "LOOK" not in refused("list", *at, "--token-file", "shop.py"), "a token is not shown"

@@ -151,7 +151,7 @@ def _json(text: str) -> bytes:
     return raw
 
 
-_UNCLAIMED = "nobody waits for it now; it is kept for those who will"
+_UNCLAIMED = "no instance waits for it now; it is kept for later waits"
 
 
 def receipt_line(receipt: Receipt, unjudged: int = 0, unclaimed: str = _UNCLAIMED) -> str:

@@ -168,7 +168,7 @@ class Signature:
         except Unfit as error:
             unfit = error
         except ValueError:
-            pass
+            pass  # not JSON either: the first problem is reported below
         shown, problem = self._declared.parameters[known], describe(unfit, name)
         raise InvalidInput(f"{self.what}: {word!r} can't be read as the argument {name!r} ({shown}): {problem}")
 

@@ -13,7 +13,7 @@ means somebody else wrote to the instance: it is dropped from memory and read ag
     resident.py     an instance in memory, and the inputs that can reach it
     residents.py    who is in memory, who is on the way, who may be asked to leave
     loader.py       the way into memory: new ones, and those only the database knows
-    replays.py      histories run over in slices, so that a long one holds up nobody
+    replays.py      replay in slices: a long history does not block the event loop
     activation.py   inbox -> code -> commit; pure
     scheduler.py    who is fed next, what follows a commit
     committer.py    one transaction after the other; outages, refusals

@@ -70,6 +70,6 @@ class Guesses:
             async with asyncio.timeout(delay):
                 await self._stopping.wait()
         except TimeoutError:
-            pass
+            pass  # the delay is over
         finally:
             self._waiting -= 1

@@ -1,15 +1,15 @@
 """Databases: the protocol, and the backend a URL names.
 
 What a process remembers of the database is either checked again in the statement that relies on it, or remembered only
-after it has become true for good. Everything else loses events sooner or later. This is all there is, and why each is
-safe; whoever adds to it adds a line.
+after it has become true for good. Everything else loses events sooner or later. This is the complete list, with the
+reason why each item is safe; add a line when you add to it.
 
 Checked again by the statement that relies on it:
 - instances in memory: every commit is refused unless owner and version are what they were when it was read; a plain one
   also unless its entries are the next. Whatever takes an instance away raises its version;
 - the worker's own registration: the fence is part of every commit, claim, adoption and look;
 - that this library may write the schema: a migration that shuts it out deletes the rows of all workers, and so fences
-  them; whoever starts, sends or asks without a row is refused by the statement itself;
+  them; a start, an event or a request from a process without a row is refused by the statement itself;
 - shapes and triggers of an event type (PostgreSQL): `dispatch` compares them with the tables and does nothing if they
   differ. SQLite reads them anew in every transaction, and indexes the log for a new shape in the same one, so that no
   shape is ever seen before it is ready;

@@ -26,8 +26,8 @@ _LONGEST_PAUSE = 10.0
 _FENCE_ALL = """WITH gone AS (DELETE FROM workers RETURNING id)
 INSERT INTO orphans (id, at, clean) SELECT id, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, true FROM gone
 ON CONFLICT DO NOTHING"""
-"""Where older libraries may not write any more: nothing their workers submit is taken from here on. Whoever may still
-write registers anew."""
+"""Run where older libraries may no longer write: nothing their workers submit is accepted after it. Workers that may
+still write register again."""
 
 
 async def migrate(connections: Connections, schema: str, *, create: bool = True) -> None:

@@ -2,7 +2,7 @@
 -- the schema, ":name" for a parameter, "{name}" for another block.
 -- Each statement is a transaction of its own (autocommit, READ COMMITTED): no lock is ever held while a client thinks.
 --
--- Write, commit, look. Whoever writes a wait or an event looks for the other kind after its own commit, with the fresh
+-- Write, commit, look. The writer of a wait or an event looks for the other kind after its own commit, with the fresh
 -- snapshot of a later statement. Let Cw and Ce be the moments a wait and an event become visible, Lw > Cw and Le > Ce
 -- their looks: if Cw < Ce, Le sees the wait, else Lw sees the event. A lock inside the writing statement would not do:
 -- its snapshot is older than the lock. A crash between commit and look is covered by `undispatched` (a sweep repeats
@@ -12,7 +12,7 @@
 -- add events, deliveries and requests. A commit holds KEY SHARE on its worker's row; taking over deletes that row, so it
 -- waits for commits under way, and later ones find no row. Claiming comes in a later statement, which sees all of them.
 
--- A migration may shut out older libraries. Whoever writes without a worker's row asks in the same statement, which fails
+-- A migration may shut out older libraries. A writer without a worker's row asks in the same statement, which fails
 -- then as a whole, by making a number of the words that say so: `Connections.explain` knows them. Writers that wait for
 -- the migration's locks take their snapshot afterwards, and see it.
 -- name: outdated

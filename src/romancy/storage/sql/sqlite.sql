@@ -94,7 +94,7 @@ INSERT INTO shapes (type, fields) VALUES (?, ?)
 SELECT seq, subject, source, data, attrs FROM events WHERE type = ?
 -- name: insert_event_key
 INSERT INTO event_keys (shape, key, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
--- Those that follow nobody come first, then followers. Of these one is enough: what one takes leads to the next.
+-- Waits that are not followers come first, then followers. One follower is enough: what it takes leads to the next.
 -- name: waits_of_key
 SELECT k.instance, k.op, w.model, w.spec, w.since IS NULL, k.alike
 FROM wait_keys k CROSS JOIN waits w ON w.instance = k.instance AND w.op = k.op

@@ -19,8 +19,8 @@ _FENCE_ALL = (
     "INSERT INTO orphans SELECT id, strftime('%s', 'now') * 1000000, 1 FROM workers WHERE true ON CONFLICT DO NOTHING",
     "DELETE FROM workers",
 )
-"""Where older libraries may not write any more: nothing their workers submit is taken from here on. Whoever may still
-write registers anew."""
+"""Run where older libraries may no longer write: nothing their workers submit is accepted after it. Workers that may
+still write register again."""
 
 
 def connect(path: str, *, durability: str) -> sqlite3.Connection:

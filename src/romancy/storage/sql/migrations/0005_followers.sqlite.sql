@@ -1,7 +1,7 @@
 -- min_reader: 1
 -- An instance may have thousands of waits that are alike. An event looks for one of them: all but the first to be opened
 -- are *followers*, and an index leads from the followers of one kind to those of the next, however many there are.
--- Waits that are here already follow nobody: each is found by itself, as before.
+-- Existing waits are not followers: each is found by itself, as before.
 
 ALTER TABLE wait_keys RENAME TO former_wait_keys;
 DROP INDEX wait_keys_wait;
