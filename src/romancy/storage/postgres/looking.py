@@ -28,10 +28,17 @@ class Looker:
     def forget(self) -> None:
         self._settled.clear()
 
-    async def look(self, asked: Collection[tuple[str, str | None]], worker: str, now: int) -> tuple[bool, list[Offer]]:
-        """Whether the worker still is one, and the oldest event each wait may take, if the instance is its own."""
+    async def look(
+        self, asked: Collection[tuple[str, str | None]], committed: Collection[str], worker: str, now: int
+    ) -> tuple[bool, list[Offer]]:
+        """Whether the worker still is one, and the oldest event each wait may take, if the instance is its own.
+
+        `committed`: instances whose commit asks for these looks, and for no others. An earlier commit may have stored
+        its looks as due and not made them yet; a look at a single wait must not count as theirs.
+        """
+        whole = {instance for instance, op in asked if op is None}.union(committed)
         given = {"instances": [i for i, _ in asked], "ops": [op for _, op in asked], "worker": worker, "at": now}
-        rows = await self._connections.do("look", **given)
+        rows = await self._connections.do("look", **given, whole=sorted(whole))
         if not rows[0]["yes"]:
             return False, []
         offers: list[Offer] = []
@@ -43,7 +50,7 @@ class Looker:
                 offers.append(self._offer(row, worker, row[_EVENT]))
                 if row["settled"]:
                     self._remember(row)
-        return True, _in_order(offers + await self._judge(judged, worker, now), asked)
+        return True, _in_order(offers + await self._judge(judged, whole, worker, now), asked)
 
     def _offer(self, row: Any, worker: str, event: tuple[Any, ...]) -> Offer:
         group = (row["spec"], row["model"]) if row["reaches_back"] else None
@@ -61,7 +68,7 @@ class Looker:
         return self._settled.get((instance, taken.event, taken.wait.spec, taken.wait.model))
 
     # --- waits the index can't answer for ---------------------------------------------------------------------------
-    async def _judge(self, rows: list[Any], worker: str, now: int) -> list[Offer]:
+    async def _judge(self, rows: list[Any], whole: set[str], worker: str, now: int) -> list[Offer]:
         """Look at the data of events whose keys are not written yet, or of all events where there is no index."""
         offers: list[Offer] = []
         for row in rows:
@@ -73,7 +80,7 @@ class Looker:
                 "hint",
                 found_instances=[offer.instance for offer in offers],
                 found_events=[offer.event.seq for offer in offers],
-                instances=sorted({row["instance"] for row in rows}),
+                instances=sorted({row["instance"] for row in rows} & whole),
             )
         return offers
 

@@ -76,7 +76,8 @@ class BatchWriter:
 
     async def _looker_look(self, looks: dict[tuple[str, str | None], None], batch: Batch) -> tuple[bool, Any]:
         assert batch.worker is not None
-        return await self.looker.look(looks, batch.worker, batch.at)
+        committed = [commit.instance for commit in batch.commits]
+        return await self.looker.look(looks, committed, batch.worker, batch.at)
 
     async def _append_one(self, batch: Batch) -> bool:
         """Whether the batch was one entry only, and is stored."""

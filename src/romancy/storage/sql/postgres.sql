@@ -343,6 +343,7 @@ ORDER BY x.key, x.xid, x.seq ON CONFLICT DO NOTHING
 
 -- ORDER BY target, though it is the same for all: else the planner does not see that the index is in order.
 -- Filtered waits also hear of `pending` events, whose keys are not written yet: the caller judges them by their data.
+-- `whole`: the instances whose looks are all among those asked. A look at one wait leaves the others due.
 -- name: look
 WITH alive AS MATERIALIZED (SELECT EXISTS (SELECT 1 FROM romancy.workers WHERE id = :worker::text) AS yes,
   set_config('synchronous_commit', 'off', true) AS unhurried),
@@ -396,6 +397,7 @@ scans AS MATERIALIZED (SELECT k.instance, k.op, array_agg(k.type) AS types FROM 
 hinted AS (INSERT INTO romancy.deliveries (instance, event) SELECT DISTINCT instance, seq FROM found
   ORDER BY instance, seq ON CONFLICT DO NOTHING),
 looked AS (DELETE FROM romancy.unlooked l USING asked a WHERE l.instance = a.instance
+  AND a.instance = ANY(:whole::text[])
   AND NOT EXISTS (SELECT 1 FROM pending p WHERE p.instance = a.instance)
   AND NOT EXISTS (SELECT 1 FROM scans s WHERE s.instance = a.instance))
 SELECT alive.yes, r.* FROM alive LEFT JOIN (

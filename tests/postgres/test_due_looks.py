@@ -1,0 +1,44 @@
+"""A look that is due and was not made stays due until it is made, whatever else is looked for meanwhile."""
+
+from typing import Any
+
+import pytest
+
+from romancy.core.matching import Filter
+from romancy.storage.protocol import TransientError
+from tests.postgres.conftest import Place
+from tests.storage.conftest import Database
+
+NARROW = Filter.build(where={"n": 1})
+
+
+def fail_next_look(db: Database) -> None:
+    """As when the server takes too long: the commit is stored, its looks are not made, and others go on meanwhile."""
+    looker: Any = db.storage._writer.looker  # type: ignore[attr-defined]
+    look = looker.look
+
+    async def fails(*args: Any) -> Any:
+        looker.look = look
+        raise TransientError("canceling statement due to statement timeout")
+
+    looker.look = fails
+
+
+@pytest.mark.parametrize("kind", ["plain", "filtered"])
+async def test_a_look_at_another_wait_does_not_count(place: Place, kind: str) -> None:
+    db = await place.worker("me", listen=False)
+    narrow = NARROW if kind == "filtered" else None
+    await db.waiting("a", "me", db.wait("other", "stop", filter=narrow))
+    missed = (await db.send("go")).seq
+    fail_next_look(db)
+    with pytest.raises(TransientError):
+        await db.step("a", "me", 1, opened=[db.wait("late", "go")])
+    await db.send("stop", data={"n": 1})  # leads to a look at the first wait only
+    await db.commit("me", looks=[("a", "other")])
+    assert await db.rows("SELECT instance FROM unlooked") == [("a",)]
+    await db.storage.release("me")
+    await db.register("heir")
+    claimed = await db.storage.claim("heir", ["wf"], 10, 0)
+    assert [item.id for item in claimed] == ["a"], "the next owner is told to look"
+    assert ("late", missed) in await db.look("a", "heir")
+    assert await db.rows("SELECT instance FROM unlooked") == []
