@@ -602,6 +602,66 @@ async def test_a_fan_out_is_not_put_in_single_file_by_kills_from_outside(env: En
     assert env.clock.now() - begin < 3 * SECOND
 
 
+async def test_the_results_of_suspects_in_company_share_commits(env: Environment) -> None:
+    """A commit or two for each would make a fan-out that met a death many times slower."""
+    gate = asyncio.Event()
+
+    @activity
+    async def part(ctx: ActivityContext) -> int:
+        await gate.wait()
+        return 1
+
+    @workflow
+    async def fan(ctx: WorkflowContext) -> int:
+        return sum(await asyncio.gather(*(part(ctx) for _ in range(300))))
+
+    handle = await env.start(fan)
+    await die(env)
+    await env.advance(1)
+    storage: Any = env.app.engine.storage
+    commit, commits = storage.commit, list[Any]()
+    storage.commit = lambda batch, answered: (commits.extend(batch.commits), commit(batch, answered))[1]
+    gate.set()
+    assert await handle.result() == 300
+    assert len(commits) < 30
+
+
+async def test_code_that_kills_in_company_is_blamed_and_not_the_call_before_it(env: Environment, begun: Any) -> None:
+    """The result of a call in company is not stored first; so the call is split from the others, and then it is."""
+    gate = asyncio.Event()
+
+    @activity
+    async def charge(ctx: ActivityContext) -> None: ...
+
+    @activity
+    async def slow(ctx: ActivityContext) -> str:
+        await gate.wait()
+        return "done"
+
+    @workflow
+    async def innocent(ctx: WorkflowContext) -> str:
+        return await slow(ctx)
+
+    @workflow
+    async def killer(ctx: WorkflowContext) -> None:
+        await asyncio.gather(charge(ctx), charge(ctx))
+        begun[0]()
+        if begun[1][0] == 3:
+            gate.set()
+        await wait_event(ctx, "never")
+
+    others = [await env.start(innocent) for _ in range(5)]
+    env.app.register(killer)
+    await env.app.start_workflow(killer.options(instance_id="bad"))
+    await strike_until_blocked(env, begun, "bad")
+    error = (await env.app.get_instance("bad")).error
+    assert "the code of the workflow was running" in error["message"]
+    tallies = (await env.app.engine.storage.mortality()).tallies
+    assert all(tally.alone == 0 for name, tally in tallies.items() if name == "charge")
+    for other in others:
+        assert await other.result(60) == "done"
+
+
 async def test_what_only_waits_is_woken_though_the_deaths_could_not_be_read(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,18 +107,23 @@ class Step:
 
     def _up_to_suspect(self, inbox: list[Input]) -> list[Input]:
         """What to feed now. The result of a suspect has a commit of its own; what came after it waits for that."""
-        first = next((n for n, input in enumerate(inbox) if self._is_of_suspect(input)), len(inbox))
+        first = next((n for n, input in enumerate(inbox) if self._is_apart(input)), len(inbox))
         now = max(first, 1)
         self.resident.inbox = inbox[now:]
         self.resident.offered = any(isinstance(input, EventOffered) for input in inbox[now:])
         return inbox[:now]
 
-    def _is_of_suspect(self, input: Input) -> bool:
-        return isinstance(input, (ActivityDone, ActivityFailed)) and self._is_suspect(input.op)
+    def _is_apart(self, input: Input) -> bool:
+        return isinstance(input, (ActivityDone, ActivityFailed)) and self._is_blamed(input.op)
 
-    def _is_suspect(self, op: str) -> bool:
+    def _is_blamed(self, op: str) -> bool:
+        """Whether a call would be blamed for a death now, so that the code must not cause one before the call is over.
+
+        One in company would not: only a death while it is the only suspect speaks against it. That makes the thousand
+        results of a fan-out a few commits, and not two thousand.
+        """
         record = self.resident.attempts.get(op)
-        return record is not None and record.suspicion is not None
+        return record is not None and record.suspicion is not None and record.suspicion.is_alone
 
     # --- what came --------------------------------------------------------------------------------------------------
     def _handle(self, input: Input) -> None:
@@ -149,7 +154,7 @@ class Step:
             return
         if input.sent:
             self.commit.sent = [*self.commit.sent, *map(self._stamp, input.sent)]
-        if self._is_suspect(input.op):
+        if self._is_blamed(input.op):
             self._record(Kind.ACTIVITY_COMPLETED, input.op, input.payload)
             return
         self.instance.apply(Kind.ACTIVITY_COMPLETED, input.op, self.now, input.payload)
@@ -157,7 +162,7 @@ class Step:
             self._activity_ended(op, h.ActivityCompletedInfo, input.attempt)
 
     def _activity_failed(self, input: ActivityFailed, op: Operation) -> None:
-        if self._is_suspect(op.id):
+        if self._is_blamed(op.id):
             self._record(Kind.ACTIVITY_FAILED, op.id, input.payload)
         else:
             self.instance.apply(Kind.ACTIVITY_FAILED, op.id, self.now, input.payload)
