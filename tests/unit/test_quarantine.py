@@ -122,3 +122,16 @@ async def test_none_begins_after_the_quarantine_was_cleared(desk: Desk) -> None:
     desk.quarantine.clear()
     desk.clock.turn_to(2 * SECOND)
     assert (desk.begun, desk.quarantine.waiting) == ([], 0)
+
+
+async def test_those_with_fewest_deaths_begin_first(desk: Desk) -> None:
+    """There are two slots: whoever had one and met a death lets others go first, so that not all deaths fall on it."""
+    inside = [desk.admit("first", crashes=3), desk.admit("second", crashes=3)]
+    inside[0].attempts["call"] = evidence.accompanied(inside[0].attempts["call"])
+    desk.quarantine.recorded(inside[0], "call")
+    for name, crashes in (("two a", 2), ("three", 3), ("one", 1), ("two b", 2)):
+        desk.admit(name, crashes=crashes)
+    desk.begun.clear()
+    for resident in inside:
+        desk.quarantine.leave(resident, "call")
+    assert [name for name, _ in desk.begun] == ["one", "two a"]

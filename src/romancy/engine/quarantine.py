@@ -7,6 +7,7 @@ lately, begin alone, and are left alone for a while. Before company comes it is 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -158,8 +159,11 @@ class Quarantine:
     # --- deciding ---------------------------------------------------------------------------------------------------
     def _enqueue(self, suspect: _Suspect) -> None:
         self._resting.pop(suspect, None)
-        free = self._free_bodies if suspect.op == BODY else self._free_calls
-        (self._doubtful if suspect.is_doubtful else free).append(suspect)
+        if suspect.is_doubtful:
+            self._doubtful.append(suspect)
+        else:
+            # Fewest deaths first: else the first hundred of a fan-out are there for each kill, and look like culprits.
+            insort(self._free_bodies if suspect.op == BODY else self._free_calls, suspect, key=_crashes)
         self._decide()
 
     def _decide(self) -> None:
@@ -228,6 +232,10 @@ class Quarantine:
         if suspect.is_doubtful or suspect.is_alone:
             self._notable[suspect] = None
         self._desk.begin(suspect.resident, suspect.op, suspect.is_alone)
+
+
+def _crashes(suspect: _Suspect) -> int:
+    return suspect.crashes
 
 
 def _hold(record: Attempt, is_doubtful: bool) -> int:
