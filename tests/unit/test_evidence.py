@@ -100,6 +100,14 @@ def test_deaths_without_it_speak_for_it() -> None:
     assert verdict(suspect(5, 0.4), Fleet(lives(5) + lives(200, 0.5))) is not Verdict.GUILTY
 
 
+def test_one_that_meets_somewhat_more_deaths_than_others_is_not_guilty() -> None:
+    """In a long storm a small difference is no chance any more: kills hit the workers that are up."""
+    storm = Fleet(lives(300, 1.0))
+    assert chance(300, 40, 15 / 300) < evidence.GUILTY
+    assert verdict(suspect(41, 15.0), storm) is Verdict.DOUBTFUL
+    assert verdict(suspect(81, 15.0), storm) is Verdict.GUILTY
+
+
 def test_one_that_is_there_most_of_the_time_is_there_for_most_deaths() -> None:
     assert verdict(suspect(9, 60.0), Fleet(lives(9))) is Verdict.CLEAR
 
@@ -171,6 +179,9 @@ STORMS: dict[str, Plan] = {
     "10 ms": lambda seed: Simulation(seed, innocents(100, 0.01, 0.3), kill_every=0.25),
     "after a quiet hour": lambda seed: Simulation(
         seed, innocents(12, 1.5, 0, 3600), kill_every=0.6, kills=(3600, 3660), limit=4200
+    ),
+    "too long to get through": lambda seed: Simulation(
+        seed, innocents(20, 2.8, 0.3), workers=2, kill_every=0.6, kills=(0, 300), limit=900
     ),
     "an hour": lambda seed: Simulation(
         seed, innocents(20, 3600.0, 10), kill_every=1200, kills=(0, 20000), limit=100_000

@@ -33,6 +33,9 @@ GUILTY_IF_KNOWN = 1e-3
 """The same for a call of an activity that is known to kill."""
 DOUBTFUL = 0.05
 """Set apart from other suspects if chance explains less often than this that it was there."""
+TIMES = 4
+"""Convicted only if workers died so many times as often while it ran alone: kills from outside are uneven. While some
+workers are down they hit the others, where suspects run again; in a long storm that is no chance any more."""
 LEAST_DEATHS = 3
 RESTS = (2 * SECOND, 6 * SECOND)
 """How long a doubtful suspect is left out: before it first runs apart, and later."""
@@ -218,8 +221,8 @@ def judge(record: Attempt, culprit: str, fleet: Fleet) -> Finding:
     if is_known and tally is not None:  # deaths that the other calls of it caused are no control
         deaths = max(deaths - (tally.alone - known.alone), known.alone)
     if known.alone and record.crashes >= LEAST_DEATHS - is_known:
-        by_chance = chance(deaths, known.alone, known.tried_alone / max(lived, 1))
-        if by_chance < (GUILTY_IF_KNOWN if is_known else GUILTY):
+        limit = GUILTY_IF_KNOWN if is_known else GUILTY
+        if _kills(known.alone, known.tried_alone, deaths, lived, limit):
             found = known.alone, known.tried_alone, max(deaths, known.alone), lived
             return Finding(Verdict.GUILTY, record.crashes, *found, is_known)
     if is_known or chance(deaths, record.crashes - 1, known.tried / max(lived, 1)) < DOUBTFUL:
@@ -232,4 +235,10 @@ def is_killer(tally: Tally, fleet: Fleet) -> bool:
     if tally.alone < LEAST_DEATHS or tally.alone < tally.ended:
         return False
     deaths, lived = fleet.deaths_since(tally.since), fleet.lived_since(tally.since)
-    return chance(deaths, tally.alone, tally.tried_alone / max(lived, 1)) < GUILTY
+    return _kills(tally.alone, tally.tried_alone, deaths, lived, GUILTY)
+
+
+def _kills(hits: int, tried: int, deaths: int, lived: int, limit: float) -> bool:
+    """Whether chance does not explain so many of the deaths in the time it ran alone, nor a storm that is uneven."""
+    is_often = hits * (lived - tried) >= TIMES * (deaths - hits) * tried
+    return is_often and chance(deaths, hits, tried / max(lived, 1)) < limit
