@@ -158,7 +158,7 @@ class Database:
         """
         assert isinstance(self.storage, PostgresStorage)
         statement = self.storage._connections.statements.get("look")
-        given = {"instances": [instance], "ops": [None], "worker": worker, "at": self.now}
+        given = {"instances": [instance], "ops": [None], "whole": [instance], "worker": worker, "at": self.now}
         return await self.rows_read(statement, given)
 
     async def rows_read(self, statement: Statement, given: Mapping[str, Any]) -> int:
