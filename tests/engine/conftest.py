@@ -3,7 +3,6 @@
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from romancy.storage.postgres import PostgresStorage
 from romancy.testing import Environment, environment
-from tests import pg_server
+from tests import pg_schemas, pg_server
 
 
 @pytest.fixture(params=["sqlite", "postgres"], autouse=True)
@@ -22,12 +21,11 @@ async def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         return
     if request.node.get_closest_marker("sqlite") or "disk" in request.fixturenames:
         pytest.skip("about SQLite's files")
-    async with AsyncExitStack() as stack:
+    async with pg_schemas.schemas() as another:
         schemas: dict[str, str] = {}
-        names = [await stack.enter_async_context(pg_server.schema()) for _ in range(8)]
 
         def open_storage(database: str, **options: Any) -> PostgresStorage:
-            name = names.pop() if database == ":memory:" or database not in schemas else schemas[database]
+            name = another() if database == ":memory:" or database not in schemas else schemas[database]
             schemas[database] = name
             return PostgresStorage(pg_server.url(), **options | {"schema": name, "create": True})  # made like a file
 

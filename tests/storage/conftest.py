@@ -21,7 +21,7 @@ from romancy.storage.postgres.statements import Statement
 from romancy.storage.protocol import Accept, AcceptAnswer, Answer, Batch, Commit, Consumption, Start, Storage, WaitRow
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock
-from tests import pg_server
+from tests import pg_schemas, pg_server
 
 BEGINNING = 1_800_000_000 * SECOND
 LEASE = 10 * SECOND
@@ -32,8 +32,8 @@ BACKENDS = ("file", "memory", "postgres")
 async def make(backend: str, folder: Path, clock: ManualClock, stack: AsyncExitStack) -> Storage:
     """A storage on a database of its own."""
     if backend == "postgres":
-        schema = await stack.enter_async_context(pg_server.schema())
-        return PostgresStorage(pg_server.url(), schema=schema, durability="normal", clock=clock)
+        another = await stack.enter_async_context(pg_schemas.schemas())
+        return PostgresStorage(pg_server.url(), schema=another(), durability="normal", clock=clock)
     path = ":memory:" if backend == "memory" else str(folder / "romancy.db")
     return SQLiteStorage(path, durability="normal", clock=clock)
 
