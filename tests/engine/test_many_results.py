@@ -20,7 +20,7 @@ async def patient(ctx: WorkflowContext, n: int) -> int:
 
 async def test_they_are_looked_for_together(db: str) -> None:
     async with App(db, workflows=[patient], max_resident=50) as app:
-        handles = [await app.start_workflow(patient, n) for n in range(MANY)]
+        handles = await asyncio.gather(*(app.start_workflow(patient, n) for n in range(MANY)))
         while not app.engine.is_idle:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         asked: list[int] = []
@@ -47,7 +47,8 @@ async def test_they_are_looked_for_together(db: str) -> None:
 async def test_one_that_ended_elsewhere_is_heard_of_among_very_many(db: str) -> None:
     """More than are looked for in one round: the next round goes on with the others."""
     async with App(db, workflows=[patient]) as app, App(db, worker=False) as client:
-        handles = [await app.start_workflow(patient, n, instance_id=f"p{n}") for n in range(2 * LOOKS + 1)]
+        starts = (app.start_workflow(patient, n, instance_id=f"p{n}") for n in range(2 * LOOKS + 1))
+        handles = await asyncio.gather(*starts)
         waiting = [asyncio.ensure_future(client.handle(handle.instance_id).result()) for handle in handles]
         while len(client.engine.results) < len(handles):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
