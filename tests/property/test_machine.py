@@ -625,7 +625,11 @@ def test_random_workflows_and_faults_against_the_model_on_postgres() -> None:
 
 def play(machine: type[Machine], profile: str) -> None:
     if not HOURS:
-        run_state_machine_as_test(machine, settings=settings.get_profile(profile))
+        gc.freeze()  # what is there already is not ours, and takes long to look through after each example
+        try:
+            run_state_machine_as_test(machine, settings=settings.get_profile(profile))
+        finally:
+            gc.unfreeze()
         return
     end = time.monotonic() + HOURS * 3600
     while time.monotonic() < end:
