@@ -257,7 +257,13 @@ async def main(app: App) -> None:
 """
 
 
-def check(tool: str, file: Path) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What mypy found out about the sources here, which it need not do twice."""
+    return tmp_path_factory.mktemp("mypy")
+
+
+def check(tool: str, file: Path, cache: Path) -> subprocess.CompletedProcess[str]:
     """A type checker, strict, on one file against the sources here."""
     strict = file.with_name("pyrightconfig.json")
     strict.write_text(
@@ -274,7 +280,7 @@ def check(tool: str, file: Path) -> subprocess.CompletedProcess[str]:
             sys.executable,
             str(file),
         ],
-        "mypy": [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(file.parent / "cache"), str(file)],
+        "mypy": [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(cache), str(file)],
     }[tool]
     environ = os.environ | {"MYPYPATH": str(ROOT / "src"), "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
     return subprocess.run(
@@ -283,18 +289,18 @@ def check(tool: str, file: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("tool", ["pyright", "mypy"])
-def test_the_first_example_is_typed(tool: str, tmp_path: Path) -> None:
+def test_the_first_example_is_typed(tool: str, tmp_path: Path, cache: Path) -> None:
     file = tmp_path / "shop.py"
     file.write_text(EXAMPLE, encoding="utf-8")
-    done = check(tool, file)
+    done = check(tool, file, cache)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("tool", ["pyright", "mypy"])
-def test_mistakes_are_found_by_the_type_checker(tool: str, tmp_path: Path) -> None:
+def test_mistakes_are_found_by_the_type_checker(tool: str, tmp_path: Path, cache: Path) -> None:
     file = tmp_path / "shop.py"
     file.write_text(MISTAKES, encoding="utf-8")
-    done = check(tool, file)
+    done = check(tool, file, cache)
     lines = MISTAKES.splitlines()
     for number, line in enumerate(lines, start=1):
         if '"much"' in line or line.endswith("start_workflow(pay)") or "return await" in line:
