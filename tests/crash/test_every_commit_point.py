@@ -29,6 +29,18 @@ async def play(scenario: Scenario, *faults: Fault) -> dict[str, Any]:
     return scenario.normal(outcome)
 
 
+_undisturbed: dict[tuple[str, type[Ground]], tuple[dict[str, Any], int]] = {}
+
+
+async def undisturbed(scenario: Scenario, ground: Ground) -> tuple[dict[str, Any], int]:
+    """How it ends if nothing goes wrong, and with how many commits: played once on each database."""
+    key = scenario.name, type(ground)
+    if key not in _undisturbed:
+        never = Fault(10**9, "before")
+        _undisturbed[key] = await play(scenario, never), never.seen
+    return _undisturbed[key]
+
+
 @every
 async def test_the_undisturbed_run_ends_everything(scenario: Scenario) -> None:
     outcome = await play(scenario)
@@ -41,8 +53,7 @@ async def test_the_undisturbed_run_ends_everything(scenario: Scenario) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 @every
 async def test_a_crash_at_any_commit_changes_nothing(scenario: Scenario, when: When, ground: Ground) -> None:
-    expected = await play(scenario)
-    commits = await count_commits(scenario)
+    expected, commits = await undisturbed(scenario, ground)
     assert commits > 2, "the scenario hardly commits anything"
     for k in chosen(ground, commits, first=1 if when == "before" else 2):
         fault = Fault(k, when)
@@ -56,8 +67,8 @@ async def test_a_crash_at_any_commit_changes_nothing(scenario: Scenario, when: W
 @every
 async def test_a_crash_while_taking_over_changes_nothing(scenario: Scenario, when: When, ground: Ground) -> None:
     """The worker dies in the middle, and its successor while it registers, fences the dead or claims."""
-    expected = await play(scenario)
-    middle = await count_commits(scenario) // 2
+    expected, commits = await undisturbed(scenario, ground)
+    middle = commits // 2
     struck = 0
     for k in chosen(ground, 8, first=1 if when == "before" else 2):
         second = Fault(k + 1, when, ("register", "take_over", "claim"))  # the first of them was in its first life
@@ -75,9 +86,3 @@ def chosen(ground: Ground, count: int, first: int) -> range:
     if ground.is_quick or THOROUGH:
         return range(1, count + 1)
     return range(min(first, count), count + 1, max(1, (count + 1) // 3))
-
-
-async def count_commits(scenario: Scenario) -> int:
-    never = Fault(10**9, "before")
-    await play(scenario, never)
-    return never.seen

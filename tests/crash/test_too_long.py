@@ -19,7 +19,7 @@ from tests.crash.faults import MortalStorage
 from tests.crash.ground import Ground
 from tests.crash.scenarios import SCENARIOS, Scenario
 from tests.crash.stage import stage
-from tests.crash.test_every_commit_point import THOROUGH, play
+from tests.crash.test_every_commit_point import THOROUGH, undisturbed
 from tests.crash.test_unknown_outcome import HOW, impatient, one_event, placed, sleeps, talk
 
 __all__ = ["impatient"]
@@ -66,7 +66,7 @@ def _is_one(batch: Batch) -> bool:
 async def test_nothing_is_lost_or_doubled(scenario: Scenario, how: str, ground: Ground) -> None:
     if not THOROUGH and how != "every other batch got through":
         pytest.skip("played in full with ROMANCY_TEST_THOROUGH=1")
-    expected = await play(scenario)
+    expected, _ = await undisturbed(scenario, ground)
     async with stage(scenario.workflows) as it:
         app = it.env.app
         await app.crash()

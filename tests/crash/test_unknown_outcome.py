@@ -32,7 +32,7 @@ from tests.crash.faults import MortalStorage
 from tests.crash.ground import Ground
 from tests.crash.scenarios import SCENARIOS, Scenario
 from tests.crash.stage import stage
-from tests.crash.test_every_commit_point import THOROUGH, play
+from tests.crash.test_every_commit_point import THOROUGH, undisturbed
 
 pytestmark = pytest.mark.usefixtures("ground")
 
@@ -95,7 +95,7 @@ HOW = {
 async def test_nothing_doubles(scenario: Scenario, how: str, ground: Ground) -> None:
     if not ground.is_quick and not THOROUGH and how != "every other batch got through":
         pytest.skip("played in full with ROMANCY_TEST_THOROUGH=1")
-    expected = await play(scenario)
+    expected, _ = await undisturbed(scenario, ground)
     async with stage(scenario.workflows) as it:
         app = it.env.app
         await app.crash()
