@@ -7,7 +7,8 @@ answered, which together is a *state*: two orders that lead to one state have th
 enough. So it is states that are gone through, thousands, instead of orders, of which there are
 billions. And as a statement sees the tables and its actor, but not what the others know, each is run once in all
 contents of the tables that it may meet; what it does beside other memories of the others is put together from that.
-Where nobody has a statement left, the play is played to this end, and says whether all is well.
+Where nobody has a statement left, the play is played to this end, and says whether all is well. Of the ends that differ
+only in what somebody was answered on the way, and not in what came of it, one is played.
 
 Why nothing else matters, and what is done about what would:
 
@@ -28,7 +29,7 @@ Why nothing else matters, and what is done about what would:
 - Notices are swallowed: they are hints, and nobody listens.
 
 Should this be wrong, or become wrong, it shows: a run begins by going to the state where there is something to find
-out, and must get there. ROMANCY_TEST_THOROUGH=1 goes to every state there is.
+out, and must get there. ROMANCY_TEST_THOROUGH=1 goes to every state there is, and to every end.
 
 Not covered: statements that overlap in time, of which one waits for the other, or does not see what it does. Those we
 know to matter are played one by one in test_order and test_interleavings, others come up by chance where several
@@ -130,6 +131,9 @@ class Search:
         self._steps: dict[tuple[str, str, str], tuple[str, str]] = {}
         """(move, what the tables hold, the actor's memory): what the move makes of these two."""
         self._over = {_digest(DEAD)}
+        self._came_of: dict[tuple[str, str], str] = {}
+        """(actor, its memory): what came of what it did."""
+        self._checked = set[tuple[str, ...]]()
         self._unhurt = set[str]()
         """Memories of actors whose connection may still be lost."""
         self._acting: list[Actor] = []
@@ -147,7 +151,7 @@ class Search:
         self._orders[start], queue = (), deque([start])
         while queue:
             state = queue.popleft()
-            if self._is_end(state) or THOROUGH:
+            if THOROUGH or (self._is_end(state) and self._is_news(state)):
                 await self._run(state)
             for move in self._possible(state):
                 self._moves += 1
@@ -159,6 +163,14 @@ class Search:
     # --- in thought --------------------------------------------------------------------------------------------------
     def _is_end(self, state: State) -> bool:
         return self._over.issuperset(state[1:])
+
+    def _is_news(self, state: State) -> bool:
+        """Whether this end differs from those before in the tables, in what came of it for somebody, or in who died."""
+        ways = [(a.name, memory) for a, memory in zip(self._acting, state[1:], strict=True)]
+        end = (state[0], *(DEAD if way[1] == _digest(DEAD) else self._came_of[way] for way in ways))
+        is_news = end not in self._checked
+        self._checked.add(end)
+        return is_news
 
     def _possible(self, state: State) -> list[str]:
         """Who is over may still die: with it goes what it came to know."""
@@ -254,6 +266,8 @@ class Search:
         for actor, memory in zip(self._acting, state[1:], strict=True):
             if actor.is_over:
                 self._over.add(memory)
+                if not actor.is_dead:
+                    self._came_of[actor.name, memory] = actor.outcome
             elif actor.name in self._play.fragile and not actor.was_cut_off:
                 self._unhurt.add(memory)
         return state

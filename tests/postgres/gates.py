@@ -55,6 +55,12 @@ class Actor:
     def memory(self) -> str:
         return DEAD if self.is_dead else "\n".join([*self._answers, "over" if self.is_over else self.asks])
 
+    @property
+    def outcome(self) -> str:
+        """What came of what it did, in words."""
+        assert self.task is not None
+        return repr(self.task.exception() or self.task.result())
+
     async def _write(self, statement: Statement, given: Mapping[str, Any]) -> list[Any]:
         if "pg_notify" in statement.sql:
             return []
