@@ -38,11 +38,13 @@ from tests.property.programs import codes, keys, program, types
 
 HOURS = float(os.environ.get("ROMANCY_HYPOTHESIS_HOURS", "0"))
 _BASE = {"deadline": None, "suppress_health_check": list(HealthCheck), "report_multiple_bugs": False}
+THOROUGH = bool(os.environ.get("ROMANCY_TEST_THOROUGH"))
 settings.register_profile(
-    "romancy-ci", max_examples=30, stateful_step_count=30, derandomize=True, database=None, **_BASE
+    "romancy-ci", max_examples=30 if THOROUGH else 20, stateful_step_count=30, derandomize=True, database=None, **_BASE
 )
+_FEW = 10 if THOROUGH else 7
 settings.register_profile(
-    "romancy-ci-postgres", max_examples=10, stateful_step_count=25, derandomize=True, database=None, **_BASE
+    "romancy-ci-postgres", max_examples=_FEW, stateful_step_count=25, derandomize=True, database=None, **_BASE
 )
 settings.register_profile("romancy-soak", max_examples=200, stateful_step_count=60, **_BASE)
 NOON = 1_800_000_000 * SECOND
