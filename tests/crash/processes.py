@@ -27,6 +27,8 @@ class Cluster:
         self.database = str(folder / "romancy.db")
         self._log = folder / "log"
         self._log.touch()
+        self._lines: list[dict[str, Any]] = []
+        self._read_up_to = 0
         self._module = module
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -78,9 +80,13 @@ class Cluster:
     # --- what happened -----------------------------------------------------------------------------------------------
     def lines(self, what: str) -> list[dict[str, Any]]:
         """What the workers logged, in order."""
-        complete = self._log.read_text().rpartition("\n")[0]
-        found = [json.loads(line) for line in complete.splitlines()]
-        return [line for line in found if line["what"] == what]
+        with self._log.open("rb") as log:
+            log.seek(self._read_up_to)
+            complete = log.read().rpartition(b"\n")[0]
+        if complete:
+            self._read_up_to += len(complete) + 1
+            self._lines += map(json.loads, complete.splitlines())
+        return [line for line in self._lines if line["what"] == what]
 
     def pids(self, what: str) -> list[int]:
         return [line["pid"] for line in self.lines(what)]
