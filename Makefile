@@ -38,7 +38,7 @@ demo: $(STAMP) ## See Romancy at work (ARGS=--once: run through and exit)
 	@$(BIN)/romancy demo $(ARGS)
 
 test: $(STAMP) .browser ## Run the tests (ARGS="-k name"; BROWSER=no: no browser tests, and no chromium is installed)
-	@ROMANCY_TEST_BROWSER=$(BROWSER) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile)
+	@ROMANCY_TEST_BROWSER=$(BROWSER) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile --no-loadscope-reorder)
 
 test-python: ## Run the tests on another Python (VERSION=3.14)
 	@scripts/test-python $(or $(VERSION),$(error Which one? make test-python VERSION=3.14)) $(ARGS)

@@ -1,8 +1,28 @@
 """What every test may use; the fixtures of a folder live in its own conftest."""
 
 import signal
+from collections import Counter
+
+import pytest
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in the background with SIGINT ignored, and every process the tests start would inherit
     # that: commands that are to end with Ctrl-C would not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+LONGEST_FIRST = """
+postgres/test_takeovers crash/test_every_commit_point http/test_openapi crash/test_kills crash/test_sigkill
+viewer/test_pages property/test_machine postgres/test_balancing postgres/test_interleavings unit/test_instance
+viewer/test_looks cli/test_serving http/test_reach unit/test_determinism http/test_client_retrying
+postgres/test_high_availability cli/test_demo postgres/test_long_outages viewer/test_commands engine/test_quarantine
+""".split()
+"""Files that take long, however few their tests: whoever begins with one at the end keeps all others waiting."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Files are dealt out in this order (with --no-loadscope-reorder; xdist's own is by the number of tests)."""
+    if not hasattr(config, "workerinput"):
+        return
+    ranks = {f"tests/{name}.py": rank for rank, name in enumerate(LONGEST_FIRST)}
+    counts = Counter(item.location[0] for item in items)
+    items.sort(key=lambda item: (ranks.get(file := item.location[0], len(ranks)), -counts[file], file))
