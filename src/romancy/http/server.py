@@ -41,8 +41,8 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket bound to an address; `OSError` says why it can't be."""
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    family, _, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    bound = socket.socket(family, socket.SOCK_STREAM, proto)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
