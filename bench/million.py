@@ -28,7 +28,7 @@ from typing import Any
 import asyncpg
 
 from romancy import App, HooksBase, WorkflowContext, wait_event, workflow
-from romancy.core.matching import Filter
+from romancy.core.filters import Filter
 from romancy.hooks import EventReceivedInfo
 from tests import pg_server
 

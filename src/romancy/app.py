@@ -15,14 +15,14 @@ from typing import Any, ParamSpec, Self, TypeVar, TypeVarTuple, cast, overload
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
 from romancy.core.clock import Clock, SystemClock
+from romancy.core.events import make_event
+from romancy.core.filters import parse_json
 from romancy.core.history import is_json
 from romancy.core.ids import check_id, check_lookup, is_text, new_id
 from romancy.core.inputs import write_input
 from romancy.core.instance import current
-from romancy.core.matching import parse_json
 from romancy.core.model import SECOND, Attribute, Duration, Event, Status, duration_us, from_us, to_us
 from romancy.core.operations import ActivityCall
-from romancy.core.outgoing import make_event
 from romancy.core.registry import Registry, WorkflowDefinition
 from romancy.core.retry import RetryPolicy, check_policy
 from romancy.engine import Engine

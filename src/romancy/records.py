@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from romancy.core.failure import Failure
+from romancy.core.filters import Filter
 from romancy.core.history import Entry, Kind, showable, unpack_event
 from romancy.core.inputs import EVENT
-from romancy.core.matching import Filter
 from romancy.core.model import Event, Scalar, Status, from_us
 from romancy.storage.protocol import InstanceRow, StoredEvent, StoredWait
 

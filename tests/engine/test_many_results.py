@@ -50,7 +50,7 @@ async def test_one_that_ended_elsewhere_is_heard_of_among_very_many(db: str) -> 
         starts = (app.start_workflow(patient, n, instance_id=f"p{n}") for n in range(2 * LOOKS + 1))
         handles = await asyncio.gather(*starts)
         waiting = [asyncio.ensure_future(client.handle(handle.instance_id).result()) for handle in handles]
-        while len(client.engine.results) < len(handles):  # noqa: ASYNC110
+        while len(client.engine.endings) < len(handles):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         async with asyncio.timeout(20):
             for n in (0, LOOKS, 2 * LOOKS):

@@ -61,7 +61,7 @@ async def test_it_stops_on_renewal_and_nothing_more_is_written(
 ) -> None:
     await env.start(waits.options(instance_id="one"))
     result = asyncio.ensure_future(env.app.handle("one").result())
-    await until(lambda: len(env.app.engine.results))
+    await until(lambda: len(env.app.engine.endings))
     await migrate(env, 98)
     batches: list[Any] = []
     engine = env.app.engine

@@ -22,7 +22,7 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.core.outgoing import make_event
+from romancy.core.events import make_event
 from romancy.storage.protocol import Batch
 from romancy.testing import Environment, environment
 from tests.engine.helpers import down, down_for, intercept, kinds, outsider, until

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from romancy.core.events import make_event
 from romancy.core.model import from_us
-from romancy.core.outgoing import make_event
 from romancy.core.timestamps import format_time
 from romancy.errors import InvalidEvent
 from romancy.http.cloudevents import Limits, parse

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from romancy import App, StorageError, WorkflowContext, wait_event, workflow
-from romancy.core.matching import Filter
+from romancy.core.filters import Filter
 from romancy.core.model import FOREVER_US
 from romancy.storage.copying import copy
 from romancy.storage.copying.order import Order

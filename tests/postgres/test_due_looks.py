@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from romancy.core.matching import Filter
+from romancy.core.filters import Filter
 from romancy.storage.protocol import TransientError
 from tests.postgres.conftest import Place
 from tests.storage.conftest import Database

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from romancy.core.filters import Filter
 from romancy.core.history import Entry, Kind
-from romancy.core.matching import Filter
 from romancy.storage.protocol import Commit
 from tests.postgres.conftest import Place
 from tests.postgres.exploring import explore

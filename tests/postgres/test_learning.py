@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from romancy.core.matching import Filter
+from romancy.core.filters import Filter
 from romancy.storage.protocol import Answer, Batch, Commit, TransientError
 from tests.postgres.conftest import Place
 from tests.postgres.exploring import explore

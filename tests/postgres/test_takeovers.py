@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from romancy.core.filters import Filter
 from romancy.core.history import Entry, Kind
-from romancy.core.matching import Filter
 from romancy.storage.protocol import Answer, Commit, Consumption, InstanceRow, WaitRow
 from tests.postgres.conftest import Place
 from tests.postgres.exploring import explore

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from romancy.engine.activation import Step
+from romancy.engine.step import Step
 from romancy.storage.sqlite.looking import Looker
 from tests.soak import real
 from tests.soak.world import simulate

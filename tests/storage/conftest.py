@@ -13,8 +13,8 @@ from typing import Any
 import asyncpg
 import pytest
 
+from romancy.core.filters import Filter
 from romancy.core.history import Entry, Kind, pack_event
-from romancy.core.matching import Filter
 from romancy.core.model import SECOND, Event
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.postgres.statements import Statement

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from romancy.core.matching import MAX_ANCHORS, Filter
+from romancy.core.filters import MAX_ANCHORS, Filter
 from romancy.core.model import SECOND
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.protocol import Accept, Commit, Misfit

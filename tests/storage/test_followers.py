@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from romancy.core.matching import Filter
+from romancy.core.filters import Filter
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.protocol import AcceptAnswer, WaitRow
 from tests.storage.conftest import Database

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from romancy.core.matching import Filter
+from romancy.core.filters import Filter
 from romancy.core.model import SECOND
 from tests.storage.conftest import Database
 

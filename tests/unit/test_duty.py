@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from romancy.engine.duty import Duty
+from romancy.engine.background import Duty
 from romancy.engine.outage import Outage
 
 

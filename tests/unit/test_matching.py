@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from romancy.core.matching import MAX_ANCHORS, NO_FILTER, Filter, event_anchors, event_key, parse_json
+from romancy.core.filters import MAX_ANCHORS, NO_FILTER, Filter, event_anchors, event_key, parse_json
 from romancy.errors import InvalidEvent
 
 BIG = 2**53

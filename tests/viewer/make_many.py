@@ -13,7 +13,7 @@ from typing import Any
 
 from romancy.core.clock import SystemClock
 from romancy.core.failure import Failure
-from romancy.core.matching import Filter
+from romancy.core.filters import Filter
 from romancy.core.model import SECOND
 from romancy.storage.sqlite.connection import connect, migrate
 

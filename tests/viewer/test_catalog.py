@@ -36,14 +36,14 @@ async def app(request: Any, tmp_path: Path) -> AsyncIterator[App]:
 
 async def until(app: App, id: str, status: str) -> None:
     """The feed says when to look again."""
-    watcher = app.engine.feed.watch()
+    watcher = app.engine.changes.watch()
     try:
         async with asyncio.timeout(10):
             while (await app.get_instance(id)).status != status:
                 await watcher.changed.wait()
                 watcher.take()
     finally:
-        app.engine.feed.leave(watcher)
+        app.engine.changes.leave(watcher)
 
 
 async def ids(app: App, search: Search, **more: Any) -> list[str]:

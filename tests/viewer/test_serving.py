@@ -74,7 +74,7 @@ class Listening:
 async def listening(live: Live) -> AsyncIterator[Listening]:
     made = Listening(live)
     task = asyncio.create_task(made.run())
-    await _until(lambda: bool(live.app._engine.feed.watchers))
+    await _until(lambda: bool(live.app._engine.changes.watchers))
     yield made
     task.cancel()
 
@@ -150,7 +150,7 @@ async def test_many_messages_leave_no_room_for_silence_about_the_database(
 async def test_nobody_listening_costs_nothing(live: Live) -> None:
     made = Listening(live)
     task = asyncio.create_task(made.run())
-    feed = live.app._engine.feed
+    feed = live.app._engine.changes
     await _until(lambda: bool(feed.watchers))
     task.cancel()
     await _until(lambda: not feed.watchers)

@@ -103,11 +103,11 @@ async def test_before_a_worker_looks_no_misfit_is_claimed(tmp_path: Path) -> Non
 
 
 async def until_it_waits(app: App) -> None:
-    watcher = app.engine.feed.watch()
+    watcher = app.engine.changes.watch()
     while (await app.get_instance("i")).status != "waiting_for_event":
         await watcher.changed.wait()
         watcher.take()
-    app.engine.feed.leave(watcher)
+    app.engine.changes.leave(watcher)
 
 
 def test_a_recorded_misfit_is_told_with_its_reason(live: Live) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime
 from typing import Any, Protocol, Self
 
+from romancy.core.events import make_event
 from romancy.core.instance import Instance, current
 from romancy.core.logs import logger
 from romancy.core.model import Attribute, Event, from_us
-from romancy.core.outgoing import make_event
 
 
 class _Logger(logging.LoggerAdapter[logging.Logger]):

@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 
 from romancy.api.context import ActivityContext, Context, WorkflowContext
-from romancy.core.halting import Refusal
+from romancy.core.events import make_event
+from romancy.core.eviction import Refusal
 from romancy.core.model import Attribute
-from romancy.core.outgoing import make_event
 
 
 async def send_event(

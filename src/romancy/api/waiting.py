@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeVar, cast, overload
 
 from romancy.api.context import WorkflowContext
 from romancy.core.codec import Codec
+from romancy.core.events import check_text
+from romancy.core.filters import NO_FILTER, Filter
 from romancy.core.instance import Instance
-from romancy.core.matching import NO_FILTER, Filter
 from romancy.core.model import Duration, ReceivedEvent, Scalar, duration_us, to_us
 from romancy.core.operations import EventWait, Timer
-from romancy.core.outgoing import check_text
 from romancy.errors import InvalidEvent
 
 T = TypeVar("T")

@@ -20,9 +20,9 @@ from romancy.cli.place import Place, Sent
 from romancy.cli.screen import json_option, note, print_json
 from romancy.cli.where import Where, place_options
 from romancy.cli.words import plural
-from romancy.core.matching import parse_json
+from romancy.core.events import make_event
+from romancy.core.filters import parse_json
 from romancy.core.model import FINAL
-from romancy.core.outgoing import make_event
 from romancy.errors import AccessDenied, InstanceNotFound, InvalidEvent
 from romancy.records import Instance, Receipt
 from romancy.verbs import Handle

@@ -14,8 +14,8 @@ from romancy.core.history import Entry
 from romancy.core.model import Event
 from romancy.core.operations import MODELS
 from romancy.errors import InstanceNotFound
+from romancy.explain.near_misses import Case, filter_of, reasons
 from romancy.handle import WorkflowHandle
-from romancy.nearness import Case, filter_of, reasons
 from romancy.records import to_history, to_instance, to_wait
 from romancy.storage.protocol import CANCEL, InstanceRow, Matched, Snapshot
 

@@ -10,10 +10,10 @@ from romancy.cli.failing import Refused
 from romancy.cli.place import Sent, Standing
 from romancy.client import Client, RemoteHandle
 from romancy.core.clock import SystemClock
+from romancy.core.filters import Filter
 from romancy.core.history import Entry
-from romancy.core.matching import Filter
 from romancy.core.model import Event, to_us
-from romancy.nearness import Case, reasons
+from romancy.explain.near_misses import Case, reasons
 from romancy.records import Wait
 from romancy.storage.protocol import InstanceRow
 

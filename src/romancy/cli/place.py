@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from romancy.api.workflow import Workflow
 from romancy.core.history import Entry
 from romancy.core.model import Event
-from romancy.nearness import Reason
+from romancy.explain.near_misses import Reason
 from romancy.records import HistoryEntry, Instance, Receipt
 from romancy.storage.protocol import Attempt, InstanceRow, WorkerRow
 from romancy.verbs import Handle, Verbs

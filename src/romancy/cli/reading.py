@@ -14,7 +14,7 @@ from romancy.cli.screen import Screen, json_option, note, print_json
 from romancy.cli.where import Where, place_options
 from romancy.cli.words import RESERVED, clean, error_line, is_worth_showing, one_line, place, value, wanted, when
 from romancy.core.clock import SystemClock
-from romancy.core.matching import Filter
+from romancy.core.filters import Filter
 from romancy.core.model import Status, from_us
 from romancy.records import HistoryEntry, Instance, Page, Wait
 from romancy.storage.protocol import STATUS_CODES

@@ -18,9 +18,9 @@ from romancy.cli.words import clean, error_line, is_worth_showing, one_line, pla
 from romancy.core.failure import Failure
 from romancy.core.model import FINAL, from_us, to_us
 from romancy.errors import KillsWorkers
-from romancy.nearness import Reason
+from romancy.explain.near_misses import Reason
+from romancy.explain.ownership import runner_of
 from romancy.records import CODE, HistoryEntry, Instance, Wait
-from romancy.running import runner_of
 from romancy.storage.protocol import BODY, Attempt
 
 

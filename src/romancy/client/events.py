@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from romancy.core.events import make_event
 from romancy.core.model import Attribute, Event, to_us
-from romancy.core.outgoing import make_event
 from romancy.errors import InvalidEvent
 
 

@@ -10,9 +10,9 @@ from romancy.core.model import Event, Status
 from romancy.core.operations import Operation
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an instance ended."""
+    """How an instance ended, or that it is blocked."""
 
     status: Status
     output: bytes | None = None

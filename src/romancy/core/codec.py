@@ -26,7 +26,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationUnexpectedValue as UnexpectedValue
 from pydantic_core import SchemaSerializer, SchemaValidator, TzInfo, core_schema, to_json
 
-from romancy.core.exact import Schema, Unfit, compare, culprit, describe, found_at, marshalled_same
+from romancy.core.round_trip import Schema, Unfit, compare, culprit, describe, found_at, marshalled_same
 from romancy.errors import NotStorable
 
 # Models and dataclasses carry their own settings; these are laid over them, or bytes and NaN inside would be lost.

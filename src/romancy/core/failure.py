@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
-from romancy.core.listed import find_listed, find_subclass, find_unmoved, full_name, listed_for, namesakes
+from romancy.core.raised import find_listed, find_subclass, find_unmoved, full_name, listed_for, namesakes
 from romancy.errors import ActivityError, ActivityTimeout, NonDeterminismError
 
 _TRACEBACK_LIMIT = 20_000

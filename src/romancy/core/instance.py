@@ -18,8 +18,8 @@ from typing import Any
 from romancy.core import failure as failures
 from romancy.core.activation import Activation, Outcome
 from romancy.core.budget import Budget, endless
+from romancy.core.eviction import Halted, Refusal, close_all
 from romancy.core.failure import Failure
-from romancy.core.halting import Halted, Refusal, close_all
 from romancy.core.history import Entry, Kind, with_marks
 from romancy.core.inputs import BOUND, UNBOUND, is_from_input, read_input
 from romancy.core.loop import TimerHandle, WorkflowLoop

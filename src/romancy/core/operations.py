@@ -11,8 +11,8 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from romancy.core.codec import Codec
+from romancy.core.filters import NO_FILTER, Filter
 from romancy.core.loop import TimerHandle, WorkflowLoop
-from romancy.core.matching import NO_FILTER, Filter
 from romancy.core.registry import ActivityDefinition
 from romancy.core.retry import RetryPolicy
 

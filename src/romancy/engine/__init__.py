@@ -14,7 +14,7 @@ means somebody else wrote to the instance: it is dropped from memory and read ag
     residents.py    who is in memory, who is on the way, who may be asked to leave
     loader.py       the way into memory: new ones, and those only the database knows
     replays.py      replay in slices: a long history does not block the event loop
-    activation.py   inbox -> code -> commit; pure
+    step.py         inbox -> code -> commit; pure
     scheduler.py    who is fed next, what follows a commit
     committer.py    one transaction after the other; outages, refusals
     halves.py       a batch that is too much at once, in parts; pure
@@ -29,7 +29,11 @@ means somebody else wrote to the instance: it is dropped from memory and read ag
     balancing.py    a fair share for every worker
     outage.py       one trouble with the database, told once
     metrics.py      what is counted
-    feed.py         who changed, for whoever watches
+    changes.py      what changed, for those who watch
+    endings.py      callers that wait for an instance to end
+    hook_runner.py  runs the hooks of the user, and contains their errors
+    watchdog.py     warns about workflow code that blocks the event loop
+    background.py   a duty in the background: rounds of work, written once
     engine.py       lease, sweep, retention; what the app calls
 """
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from romancy.core.clock import Clock, stopwatch
-from romancy.engine.feed import Feed
+from romancy.engine.changes import ChangeFeed
 from romancy.engine.halves import Item, fill, halves
 from romancy.engine.laggards import Laggard, Laggards
 from romancy.engine.metrics import Metrics
@@ -62,7 +62,7 @@ class Committer:
         self.on_fenced: Callable[[str | None], None] = lambda worker: None
         self.on_outdated: Callable[[Outdated], None] = lambda error: None
         self.on_settled: Callable[[], None] = lambda: None
-        self.feed = Feed()
+        self.changes = ChangeFeed()
         self.outage = Outage()
         self._storage, self._clock, self._workflows, self._metrics = storage, clock, workflows, metrics
         self._submitted = 0.0
@@ -169,8 +169,8 @@ class Committer:
         self._queue.popleft()
         self._metrics.commit_items.observe(1)
         self._metrics.commit_seconds.observe(stopwatch() - begin)
-        if self.feed.watchers:
-            _safely(self.feed.touched, {item.instance})
+        if self.changes.watchers:
+            _safely(self.changes.touched, {item.instance})
         _safely(done, True, None)
         return True
 
@@ -253,8 +253,8 @@ class Committer:
             self._metrics.commit_seconds.observe(stopwatch() - self._submitted)
             if self._most < MAX_BATCH and len(items) >= self._most:
                 self._most = min(self._most * 2, MAX_BATCH)
-            if self.feed.watchers:
-                _safely(self.feed.stored, batch, answer)
+            if self.changes.watchers:
+                _safely(self.changes.stored, batch, answer)
             if answer.accepts or answer.sent:
                 _safely(self.on_events, batch, answer)
             if self._storage.is_apart and self._queue:
@@ -305,8 +305,8 @@ class Committer:
         if self._dead:
             self._fail(late.items, AppNotRunning("the app crashed"))
         elif answer is not None:
-            if self.feed.watchers:
-                _safely(self.feed.stored, late.batch, answer)
+            if self.changes.watchers:
+                _safely(self.changes.stored, late.batch, answer)
             self._settle(self._look_again(late, answer), answer, late.batch.worker)
             _safely(self.on_settled)
         elif isinstance(error, StorageError) and not isinstance(error, RefusedValue):

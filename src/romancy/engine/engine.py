@@ -9,21 +9,22 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from romancy import hooks as h
+from romancy.core.activation import Outcome
 from romancy.core.clock import Clock, stopwatch
 from romancy.core.model import SECOND, Event, from_us
 from romancy.core.registry import Registry
 from romancy.core.retry import RetryPolicy
 from romancy.engine.activities import Activities, Attempting
 from romancy.engine.announcement import Announcement
+from romancy.engine.background import Duty
 from romancy.engine.balancing import Balancing
 from romancy.engine.committer import Committer
 from romancy.engine.delivery import Accepted, Delivery
-from romancy.engine.duty import Duty
-from romancy.engine.hooks import HookRunner
+from romancy.engine.endings import Endings, Lookups, outcome_of
+from romancy.engine.hook_runner import HookRunner
 from romancy.engine.loader import Loader
 from romancy.engine.metrics import Metrics
 from romancy.engine.resident import CancelAsked
-from romancy.engine.results import Ending, Looks, Results
 from romancy.engine.scheduler import Scheduler
 from romancy.engine.timers import LIMIT, WINDOW, Timers
 from romancy.errors import AppNotRunning, InstanceNotFound, Outdated, StorageError
@@ -46,7 +47,7 @@ NOTICE = 0.003
 """Seconds to gather before looking at what another process wrote, when it writes all the time."""
 BUSY = 0.02
 """Notices that come this soon after one another are such a time."""
-LOOKS = 500
+LOOKUPS = 500
 """Instances looked for at a time, to see whether they ended."""
 HAND_BACK = 5.0
 """Seconds a worker that stops waits for the database to hear of it."""
@@ -84,15 +85,15 @@ class Engine:
         self.outdated: Outdated | None = None
         """Why this process stopped writing by itself."""
         self._retention, self._lease, self._grace = retention, lease, grace
-        self.results = Results()
-        self._looks = Looks(self._first_look, LOOKS)
+        self.endings = Endings()
+        self._lookups = Lookups(self._first_read, LOOKUPS)
         self._to_look = 0
         self.hooks = HookRunner(hooks)
         self.metrics = Metrics()
         self.committer = Committer(storage, clock, lambda: registry.names, self.metrics)
         self.delivery = Delivery(registry, clock, self.metrics)
         self.scheduler = Scheduler(
-            clock, self.committer, self.delivery, self.hooks, self.results, max_resident, max_activities, self.metrics
+            clock, self.committer, self.delivery, self.hooks, self.endings, max_resident, max_activities, self.metrics
         )
         self.loader = Loader(storage, clock, registry, self.scheduler, self.hooks, state, self.metrics)
         self.scheduler.loader = self.loader
@@ -116,7 +117,7 @@ class Engine:
         self.committer.on_outdated = self._retire
         self.committer.on_settled = self.scheduler.settled
         self.scheduler.residents.on_work = self._claim_more
-        self.feed = self.committer.feed
+        self.changes = self.committer.changes
         self.balancing = Balancing(storage, clock, self.scheduler, lambda: registry.names, self._adopted)
         self._sweep = Duty("sweep", self._sweep_round, self.committer.outage)
         self._renewal = Duty("lease", self._renew_round, self.committer.outage)
@@ -203,7 +204,7 @@ class Engine:
         self.scheduler.closed = True
         self.scheduler.drop_all()
         await self.hooks.finish(self._grace)
-        self.results.fail_all(AppNotRunning("the app was stopped while a result was awaited; the instance goes on"))
+        self.endings.fail_all(AppNotRunning("the app was stopped while a result was awaited; the instance goes on"))
 
     async def _leave(self, worker: str) -> None:
         """First of all: to be killed because it takes long to stop is not a death."""
@@ -231,7 +232,7 @@ class Engine:
         self.scheduler.closed = True
         self.scheduler.watchdog.stop()
         self.scheduler.drop_all()
-        self.results.fail_all(AppNotRunning("the app crashed"))
+        self.endings.fail_all(AppNotRunning("the app crashed"))
         await self.activities.stop(0)
 
     async def _flushed(self) -> None:
@@ -293,46 +294,46 @@ class Engine:
             await self.scheduler.residents.seen_to(instance)
         return answer
 
-    async def ending(self, instance: str, seconds: float | None = None) -> Ending:
+    async def ending(self, instance: str, seconds: float | None = None) -> Outcome:
         """How an instance ends; waits so long for it, if it is there (else `InstanceNotFound`) and has not ended."""
         if self.outdated is not None:
             raise self.outdated
-        future = self.results.wait(instance)
+        future = self.endings.wait(instance)
         try:
             if instance not in self.scheduler.residents:
-                await self._looks.look(instance)
+                await self._lookups.read(instance)
             if seconds is None:
                 return await future
             async with asyncio.timeout(seconds):
                 return await future
         finally:
-            self.results.forget(instance, future)
+            self.endings.forget(instance, future)
 
-    async def _first_look(self, instances: list[str]) -> None:
+    async def _first_read(self, instances: list[str]) -> None:
         """Many at a time: very many may be awaited at once."""
-        open_ones = set(instances) - await self._look_for_endings(instances)
+        open_ones = set(instances) - await self._read_endings(instances)
         if open_ones:
             for id in open_ones - await self.storage.known(open_ones):
-                self.results.fail(id, InstanceNotFound(instance_id=id))
+                self.endings.fail(id, InstanceNotFound(instance_id=id))
 
-    async def _look_for_endings(self, instances: list[str]) -> set[str]:
+    async def _read_endings(self, instances: list[str]) -> set[str]:
         """Says who ended."""
         rows = await self.storage.finished(instances)
         for row in rows:
-            ending = Ending.of(row)
-            if ending is not None:
-                self.results.announce(row.id, ending)
+            outcome = outcome_of(row)
+            if outcome is not None:
+                self.endings.announce(row.id, outcome)
         return {row.id for row in rows}
 
     def kick(self) -> None:
         """Somebody changed something in the database that this worker may have to act on."""
-        self.feed.elsewhere()
+        self.changes.elsewhere()
         self._sweep.kick()
 
     # --- duties -----------------------------------------------------------------------------------------------------
     def _foreign_change(self) -> None:
         """Another process wrote: look at once. Under load it does so all the time: then gather a little in between."""
-        self.feed.elsewhere()
+        self.changes.elsewhere()
         if self._running and not self._noticed:
             self._noticed = True
             busy = stopwatch() - self._noticed_at < BUSY
@@ -340,7 +341,7 @@ class Engine:
 
     def _noticing(self) -> None:
         self._noticed, self._noticed_at = False, stopwatch()
-        self._to_look = len(self.results)
+        self._to_look = len(self.endings)
         self._sweep.kick()
 
     def _claim_more(self) -> None:
@@ -361,10 +362,10 @@ class Engine:
     async def _see_who_ended(self) -> None:
         """Some in each round: very many may be waited for. When others have written, all of them, round after round."""
         mine = self.scheduler.residents
-        elsewhere = [id for id in self.results.some(LOOKS) if id not in mine]
+        elsewhere = [id for id in self.endings.some(LOOKUPS) if id not in mine]
         if elsewhere:
-            await self._look_for_endings(elsewhere)
-        self._to_look -= LOOKS
+            await self._read_endings(elsewhere)
+        self._to_look -= LOOKUPS
         if self._to_look > 0:
             self._sweep.kick()
 
@@ -474,7 +475,7 @@ class Engine:
         self.timers.stop()
         self.scheduler.closed = True
         self.scheduler.drop_all()
-        self.results.fail_all(error)
+        self.endings.fail_all(error)
 
     async def _prune_round(self) -> float:
         before = self.clock.now() - self._retention

@@ -18,8 +18,8 @@ from romancy.errors import KillsWorkers
 from romancy.storage.protocol import BODY, Attempt, Mortality, Suspicion
 
 if TYPE_CHECKING:
-    from romancy.engine.activation import Step
     from romancy.engine.scheduler import Scheduler
+    from romancy.engine.step import Step
 
 WARY = 60 * SECOND
 """For so long after a death calls of activities that are known to kill begin apart from others, even new ones."""

@@ -15,7 +15,7 @@ from romancy.core.instance import Instance
 from romancy.core.operations import EventWait
 from romancy.core.registry import Registry, WorkflowDefinition
 from romancy.engine.evidence import begun, body_run
-from romancy.engine.hooks import HookRunner
+from romancy.engine.hook_runner import HookRunner
 from romancy.engine.metrics import Metrics
 from romancy.engine.replays import Replays
 from romancy.engine.resident import CancelAsked, Due, EventOffered, Input, Looked, Resident, Stored

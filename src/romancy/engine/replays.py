@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from romancy import hooks as h
 from romancy.core.clock import Clock, stopwatch
 from romancy.core.model import from_us
-from romancy.engine.hooks import HookRunner
+from romancy.engine.hook_runner import HookRunner
 from romancy.engine.resident import Resident
 from romancy.engine.watchdog import Watchdog
 from romancy.storage.protocol import Snapshot

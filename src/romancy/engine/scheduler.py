@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 
 from romancy import hooks as h
 from romancy.core import failure as failures
+from romancy.core.activation import Outcome
 from romancy.core.clock import Clock, stopwatch
 from romancy.core.history import Kind
 from romancy.core.model import SECOND, from_us
 from romancy.core.operations import ActivityCall, EventWait
-from romancy.engine.activation import Step
 from romancy.engine.activities import Activities
 from romancy.engine.committer import Committer
 from romancy.engine.delivery import Delivery
-from romancy.engine.hooks import HookRunner
+from romancy.engine.endings import Endings
+from romancy.engine.hook_runner import HookRunner
 from romancy.engine.inquest import Inquest
 from romancy.engine.metrics import Metrics
 from romancy.engine.resident import (
@@ -39,7 +40,7 @@ from romancy.engine.resident import (
     TimedOut,
 )
 from romancy.engine.residents import Residents
-from romancy.engine.results import Ending, Results
+from romancy.engine.step import Step
 from romancy.engine.timers import Timers
 from romancy.engine.watchdog import Watchdog
 from romancy.errors import RomancyError
@@ -72,13 +73,13 @@ class Scheduler:
         committer: Committer,
         delivery: Delivery,
         hooks: HookRunner,
-        results: Results,
+        endings: Endings,
         max_resident: int,
         max_activities: int,
         metrics: Metrics,
     ) -> None:
         self._clock, self.committer, self._delivery = clock, committer, delivery
-        self._hooks, self._results, self._metrics = hooks, results, metrics
+        self._hooks, self._endings, self._metrics = hooks, endings, metrics
         self.residents = Residents(max_resident)
         self.watchdog = Watchdog()
         self.inquest = Inquest(clock, max_activities, self)
@@ -295,7 +296,7 @@ class Scheduler:
             "failed": h.WorkflowFailedInfo,
             "cancelled": h.WorkflowCancelledInfo,
         }[outcome.status]
-        self._results.announce(instance.id, Ending(outcome.status, outcome.output, outcome.error))
+        self._endings.announce(instance.id, outcome)
         seconds = (self._clock.now() - instance.started_at) / SECOND
         self._metrics.workflow_ended(instance.definition.name, outcome.status, seconds)
         if outcome.status == "failed" and outcome.error is not None:
@@ -347,7 +348,7 @@ class Scheduler:
         def done(applied: bool, refusal: RefusedValue | None) -> None:
             if applied:
                 self._metrics.workflows_ended[instance.definition.name, "blocked"] += 1
-                self._results.announce(instance.id, Ending("blocked", None, failure))
+                self._endings.announce(instance.id, Outcome("blocked", None, failure))
                 self._tell_workflow(resident, h.WorkflowBlockedInfo, failure)
             elif refusal is None:
                 # The row is at another version: an earlier submission of the step was stored after all, say. Only the

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 
-from romancy.core.matching import parse_json
+from romancy.core.filters import parse_json
 from romancy.errors import InvalidEvent, InvalidInput
 from romancy.http.answers import ClientGone, Header, Receive, Refusal
 from romancy.http.cloudevents import TooLarge, UnsupportedFormat

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from romancy.core.outgoing import MAX_BYTES, MAX_TEXT, TARGET
+from romancy.core.events import MAX_BYTES, MAX_TEXT, TARGET
 
 Schema = dict[str, Any]
 

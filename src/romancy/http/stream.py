@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from romancy.core.clock import stopwatch
-from romancy.engine.feed import Changes, Watcher
+from romancy.engine.changes import Changes, Watcher
 from romancy.errors import StorageError
 from romancy.http.answers import Answer, Refusal, to_json
 from romancy.http.routes import Request, Route
@@ -120,7 +120,7 @@ class Hub:
     async def _run(self, request: Request) -> None:
         """One after the other: something changed, count, tell everybody, rest."""
         engine = request.app.engine
-        watcher = engine.feed.watch()
+        watcher = engine.changes.watch()
         counts: Counts = {}
         try:
             while self._streams and request.app.is_running and request.app.engine is engine:
@@ -134,7 +134,7 @@ class Hub:
                 await asyncio.sleep(max(_PAUSE, took * _SHARE))
         finally:
             self._asked, self._failed = None, False  # whoever listens next asks anew
-            engine.feed.leave(watcher)
+            engine.changes.leave(watcher)
             for stream in self._streams:
                 stream.end()
 

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from romancy.core.filters import NO_FILTER, Filter
 from romancy.core.history import Entry, Kind
-from romancy.core.matching import NO_FILTER, Filter
 from romancy.core.model import Event, Status
 from romancy.errors import StorageError
 

@@ -6,10 +6,10 @@ import hashlib
 import json
 from typing import Any
 
+from romancy.core.filters import parse_json
 from romancy.core.history import Entry, is_json
-from romancy.core.matching import parse_json
 from romancy.core.model import Event
-from romancy.core.sameness import is_same_event
+from romancy.core.same_event import is_same_event
 from romancy.errors import InvalidEvent
 from romancy.storage.protocol import STATUS_NAMES, Attempt, InstanceRow, Suspicion, WaitRow
 

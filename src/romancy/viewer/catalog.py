@@ -13,7 +13,8 @@ from romancy.core.failure import Failure
 from romancy.core.model import SECOND, Status, from_us
 from romancy.core.registry import WorkflowDefinition
 from romancy.errors import InstanceNotFound
-from romancy.nearness import Case, Nearest, NearWait, Reason, filter_of, reasons
+from romancy.explain.near_misses import Case, Nearest, NearWait, Reason, filter_of, reasons
+from romancy.explain.ownership import Runner, runner_of
 from romancy.records import (
     EventRecord,
     HistoryEntry,
@@ -24,7 +25,6 @@ from romancy.records import (
     to_wait,
     write_cursor,
 )
-from romancy.running import Runner, runner_of
 from romancy.storage.catalog import WHOLE, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
 from romancy.storage.rows import triggered_id
 from romancy.viewer import replaying

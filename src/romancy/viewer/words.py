@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from romancy.core.matching import Filter
+from romancy.core.filters import Filter
 from romancy.core.model import from_us
 from romancy.records import HistoryEntry, Wait
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 from typing import Any, cast
 
+from romancy.core.events import TARGET, check_extension, check_text
+from romancy.core.filters import parse_json
 from romancy.core.history import is_json
-from romancy.core.matching import parse_json
 from romancy.core.model import Event, show
-from romancy.core.outgoing import TARGET, check_extension, check_text
 from romancy.core.timestamps import parse_time
 from romancy.errors import InvalidEvent
 from romancy.http.cloudevents.model import Limits

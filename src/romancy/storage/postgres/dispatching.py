@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from romancy.core.clock import stopwatch
+from romancy.core.filters import Filter, event_anchors, event_key
 from romancy.core.history import pack_event
 from romancy.core.inputs import EVENT
-from romancy.core.matching import Filter, event_anchors, event_key
 from romancy.core.model import Event
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.shapes import MAX_SHAPES, UNINDEXED, Shapes

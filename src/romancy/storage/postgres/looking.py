@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import Any
 
-from romancy.core.matching import Filter
+from romancy.core.filters import Filter
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.dispatching import accepts
 from romancy.storage.protocol import Consumption, Offer

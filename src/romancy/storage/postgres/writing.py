@@ -11,7 +11,7 @@ from typing import Any
 
 from romancy.core.failure import Failure
 from romancy.core.model import Event
-from romancy.core.sameness import is_same_event
+from romancy.core.same_event import is_same_event
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.dispatching import Dispatched, Dispatcher, Outcome
 from romancy.storage.postgres.gathering import Columns, entry_values, senders

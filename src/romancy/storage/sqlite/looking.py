@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
-from romancy.core.matching import Filter, event_anchors, event_key
+from romancy.core.filters import Filter, event_anchors, event_key
 from romancy.core.model import Event
 from romancy.storage.protocol import Matched, Offer
 from romancy.storage.rows import content_type_of, matchable_data, to_event

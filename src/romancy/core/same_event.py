@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from romancy.core.filters import canonical, parse_json
 from romancy.core.history import is_json
-from romancy.core.matching import canonical, parse_json
 from romancy.core.model import Event
 from romancy.errors import InvalidEvent
 

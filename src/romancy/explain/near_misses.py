@@ -9,8 +9,8 @@ from datetime import datetime
 from difflib import SequenceMatcher
 from typing import Any, Protocol
 
+from romancy.core.filters import NO_FILTER, Filter, parse_json
 from romancy.core.history import is_json
-from romancy.core.matching import NO_FILTER, Filter, parse_json
 from romancy.core.model import Event, from_us, to_us
 from romancy.errors import InvalidEvent
 from romancy.records import EventRecord, Page, Wait, to_wait

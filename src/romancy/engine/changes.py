@@ -1,4 +1,4 @@
-"""Who changed, for whoever watches. While nobody does, nothing is kept, and a commit costs one `if` more."""
+"""Changes for those who watch the database. Without watchers nothing is kept, and a commit costs one more `if`."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Watcher:
         return changes
 
 
-class Feed:
+class ChangeFeed:
     """Tells watchers what was stored."""
 
     def __init__(self) -> None:
         self.watchers: list[Watcher] = []
 
     def __repr__(self) -> str:
-        return f"<Feed watchers={len(self.watchers)}>"
+        return f"<ChangeFeed watchers={len(self.watchers)}>"
 
     def watch(self) -> Watcher:
         """Begin to gather; the caller gives it back to `leave`."""

@@ -1,0 +1,1 @@
+"""Explanations for people: why an instance waits, and who runs it."""
