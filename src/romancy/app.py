@@ -49,8 +49,8 @@ from romancy.records import (
     write_cursor,
 )
 from romancy.storage import open_storage
-from romancy.storage.places import shown, usual_schema
 from romancy.storage.protocol import STATUS_CODES, Start, Storage
+from romancy.storage.urls import shown, usual_schema
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from romancy import Receipt
-from romancy.cli.acting import receipt_line
+from romancy.cli.actions import receipt_line
 
 
 def test_start_by_name_reads_json_or_text(romancy, answered, folder: Path) -> None:
@@ -113,7 +113,7 @@ def test_an_id_that_belongs_to_another_event(romancy, answered, refused) -> None
 @pytest.mark.usefixtures("database")
 def test_send_promises_nothing_where_the_model_is_unknown(romancy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("romancy.core.operations.MODELS", {})
-    monkeypatch.setattr("romancy.cli.on_database.MODELS", {})  # as in a process of its own
+    monkeypatch.setattr("romancy.cli.database_target.MODELS", {})  # as in a process of its own
     told = romancy("send", "payment.completed", '{"order": {"id": "ORD-1"}, "amount": "x"}', "--id", "e1").stdout
     assert told == "accepted: 1 instance waits for such an event (id e1)\n"
     told = romancy("send", "turned", "--id", "e2").stdout  # a wait without a model takes anything

@@ -62,7 +62,7 @@ def test_ctrl_c_while_the_commands_are_imported_is_one_line() -> None:
         "sys.meta_path.insert(0, Interrupts())\n"
         "romancy.cli.main()\n"
     )
-    for module in ("romancy.cli.group", "click", "romancy.cli.reading", "rich"):
+    for module in ("romancy.cli.group", "click", "romancy.cli.lists", "rich"):
         done = subprocess.run([sys.executable, "-c", program, module], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "romancy: interrupted"), module
 
@@ -81,6 +81,6 @@ def test_a_fault_of_ours_is_one_line_too(refused, monkeypatch: pytest.MonkeyPatc
     def fault(*args: Any) -> None:
         raise KeyError("oops")
 
-    monkeypatch.setattr("romancy.cli.where.check_exists", fault)
+    monkeypatch.setattr("romancy.cli.target_options.check_exists", fault)
     monkeypatch.delenv("ROMANCY_DEBUG", raising=False)
     assert "something unexpected went wrong: KeyError: 'oops' (ROMANCY_DEBUG=1" in refused("list", code=1)

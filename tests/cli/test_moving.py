@@ -14,7 +14,7 @@ import pytest
 
 from romancy import App
 from romancy.storage import sql
-from romancy.storage.postgres import migrating as postgres
+from romancy.storage.postgres import migrations as postgres
 from tests import pg_server
 
 NEWEST = postgres.LIBRARY_VERSION

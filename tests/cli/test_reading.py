@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from romancy.cli.reading import _whole_error
+from romancy.cli.lists import _whole_error
 
 pytestmark = pytest.mark.usefixtures("database")
 READING = [["list"], ["show", "x"], ["why", "x"], ["waits"], ["cancel", "x"], ["resume", "x"], ["send", "t"]]

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from romancy.storage.migrating import newest
+from romancy.storage.tools.migration import newest
 from tests import pg_server
 
 LOOKS: list[tuple[str, ...]] = [

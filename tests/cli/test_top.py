@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from romancy.cli.viewing import Glance, _drawn
+from romancy.cli.live import Glance, _drawn
 from romancy.records import Wait
 from romancy.viewer.catalog import Group
 

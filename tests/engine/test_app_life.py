@@ -27,7 +27,7 @@ from romancy import (
 )
 from romancy.engine import engine
 from romancy.storage.protocol import TransientError
-from romancy.storage.sqlite import SQLiteStorage, owning
+from romancy.storage.sqlite import SQLiteStorage, leases
 from romancy.testing import Environment, environment
 from tests.engine.helpers import until
 
@@ -240,7 +240,7 @@ async def test_a_registration_that_fails_leaves_no_lock(db: str, monkeypatch: py
     await storage.open()
     before = open_files() if os.path.exists("/proc/self/fd") else 0
     with monkeypatch.context() as patch:
-        patch.setattr(owning, "register", fails)
+        patch.setattr(leases, "register", fails)
         for n in range(5):
             with pytest.raises(TransientError):
                 await storage.register(f"w{n}", 1_000_000, [], [])

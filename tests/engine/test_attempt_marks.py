@@ -19,13 +19,13 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.client.answers import to_entry
+from romancy.client.responses import to_entry
 from romancy.core.history import MARKED_ATTEMPTS, Kind
 from romancy.core.model import to_us
-from romancy.http.showing import entry_item
-from romancy.storage.copying import copy
+from romancy.http.serialize import entry_item
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.protocol import Batch
+from romancy.storage.tools.copy import copy
 from romancy.testing import Environment, dump, environment, replay
 from tests import pg_server
 from tests.engine.helpers import down, intercept, kinds

@@ -10,7 +10,7 @@ from romancy import ActivityContext, App, StorageError, WorkflowContext, activit
 from romancy.errors import Outdated
 from romancy.http.health import ready
 from romancy.storage import sql
-from romancy.storage.postgres import PostgresStorage, migrating
+from romancy.storage.postgres import PostgresStorage, migrations
 from romancy.storage.sqlite import SQLiteStorage, connection
 from tests.engine.helpers import until
 
@@ -43,15 +43,15 @@ async def waits(ctx: WorkflowContext) -> Any:
 async def migrate(app: App, min_reader: int = NEWER) -> None:
     """As a process with the next version of the library does when it opens the database."""
     old: Any = app.engine.storage
-    kind: Any = migrating if isinstance(old, PostgresStorage) else connection
+    kind: Any = migrations if isinstance(old, PostgresStorage) else connection
     with pytest.MonkeyPatch.context() as patch:
         steps = [
-            *sql.migrations("postgres" if kind is migrating else "sqlite"),
+            *sql.migrations("postgres" if kind is migrations else "sqlite"),
             (NEWER, min_reader, "ALTER TABLE instances ADD COLUMN shiny INTEGER"),
         ]
-        patch.setattr(migrating, "migrations", lambda dialect: steps)
+        patch.setattr(migrations, "migrations", lambda dialect: steps)
         patch.setattr(sql, "migrations", lambda dialect: steps)
-        new = PostgresStorage(old.url, schema=old.schema) if kind is migrating else SQLiteStorage(old.path)
+        new = PostgresStorage(old.url, schema=old.schema) if kind is migrations else SQLiteStorage(old.path)
         await new.open()
         await new.close()
 
@@ -110,7 +110,7 @@ async def test_the_next_worker_goes_on_where_the_old_one_was_cut_short(
         await migrate(app)
         gate.open.set()
         await until(lambda: app.engine.outdated)
-        monkeypatch.setattr(migrating, "LIBRARY_VERSION", NEWER)
+        monkeypatch.setattr(migrations, "LIBRARY_VERSION", NEWER)
         monkeypatch.setattr(connection, "LIBRARY_VERSION", NEWER)
         async with App(db, workflows=[holds], state=gate) as new:
             assert await new.handle(handle.instance_id).result(20) == 1
@@ -212,7 +212,7 @@ async def test_an_event_stored_just_before_the_migration_is_left_to_newer_proces
         receipt = await sender.send_event("go", "test", 7, id="e")
         assert (receipt.duplicate, receipt.delivered) == (False, 0)
         assert len(await rows(sender, "SELECT * FROM undispatched")) == 1
-        monkeypatch.setattr(migrating, "LIBRARY_VERSION", NEWER)
+        monkeypatch.setattr(migrations, "LIBRARY_VERSION", NEWER)
         async with App(db, workflows=[waits]) as new:
             assert await new.handle(handle.instance_id).result(20) == 7
 
@@ -229,8 +229,8 @@ async def test_an_event_that_waits_for_the_migration_is_refused(db: str, backend
             await migration.start()
             with pytest.MonkeyPatch.context() as patch:
                 steps = [*sql.migrations("postgres"), (NEWER, NEWER, "CREATE TABLE shiny (a integer)")]
-                patch.setattr(migrating, "migrations", lambda dialect: steps)
-                await migrating.bring_up_to_date(c, storage.schema)
+                patch.setattr(migrations, "migrations", lambda dialect: steps)
+                await migrations.bring_up_to_date(c, storage.schema)
             sending = asyncio.ensure_future(sender.send_event("go", "test", id="second"))
             waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::regclass"
             while not await c.fetchval(waiting, f'"{storage.schema}".events'):  # noqa: ASYNC110

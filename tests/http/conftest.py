@@ -24,8 +24,8 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.http import guessing
 from romancy.http import server as serving
+from romancy.http import wrong_tokens
 from romancy.http.asgi import Face
 from tests.helpers import eventually
 
@@ -167,7 +167,7 @@ def read_all(connection: socket.socket) -> bytes:
 def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Live]]:
     """Starts a server with an app made of these arguments."""
     monkeypatch.delenv("ROMANCY_TOKENS", raising=False)
-    monkeypatch.setattr(guessing, "LONGEST", 0.0)  # tests send many wrong tokens
+    monkeypatch.setattr(wrong_tokens, "LONGEST", 0.0)  # tests send many wrong tokens
     running: list[Live] = []
 
     def start(**options: Any) -> Live:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from romancy import App
-from romancy.http import guessing
+from romancy.http import wrong_tokens
 from romancy.http.asgi import Face
 from romancy.options import HTTPOptions
 from tests.http.conftest import CE, Live, assert_error, event
@@ -32,7 +32,7 @@ def ask(live: Live, method: str, path: str, token: str | None, **more: Any) -> A
 
 @pytest.fixture
 def guarded(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Live:
-    monkeypatch.setattr(guessing, "LONGEST", 0.0)  # who shows many wrong tokens is made to wait
+    monkeypatch.setattr(wrong_tokens, "LONGEST", 0.0)  # who shows many wrong tokens is made to wait
     return serve(tokens=TOKENS)
 
 

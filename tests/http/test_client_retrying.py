@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from romancy import Client, Overloaded, ServerUnreachable, StorageError, UnexpectedAnswer
-from romancy.client.retrying import asked_for, may_help, pause
+from romancy.client.retries import asked_for, may_help, pause
 from romancy.sync import Client as SyncClient
 from tests.helpers import eventually
 from tests.http.conftest import Live

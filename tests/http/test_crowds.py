@@ -21,9 +21,9 @@ import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from romancy.http import guessing, quotas, traffic
+from romancy.http import quotas, traffic, wrong_tokens
 from romancy.http import server as serving
-from romancy.http.patience import patient
+from romancy.http.uvicorn_limits import patient
 from romancy.options import HTTPOptions
 from tests.helpers import eventually
 from tests.http.conftest import BATCH, CE, Live, assert_error, event
@@ -265,9 +265,9 @@ def test_wrong_tokens_leave_a_trace(serve: Any, caplog: pytest.LogCaptureFixture
 
 def test_guessing_takes_longer_and_longer_but_for_nobody_else(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     live = serve(tokens=[GOOD])
-    monkeypatch.setattr(guessing, "LONGEST", 5.0)
+    monkeypatch.setattr(wrong_tokens, "LONGEST", 5.0)
     began = time.monotonic()
-    guesses(live, guessing.FREE)
+    guesses(live, wrong_tokens.FREE)
     assert time.monotonic() - began < 2
     began = time.monotonic()
     guesses(live, 3)
@@ -286,20 +286,20 @@ def test_guessing_takes_longer_and_longer_but_for_nobody_else(serve: Any, monkey
 
 def test_many_who_guess_do_not_pile_up(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     live = serve(tokens=[GOOD])
-    monkeypatch.setattr(guessing, "LONGEST", 5.0)
-    monkeypatch.setattr(guessing, "_WAITING", 0)
-    guesses(live, guessing.FREE)
+    monkeypatch.setattr(wrong_tokens, "LONGEST", 5.0)
+    monkeypatch.setattr(wrong_tokens, "_WAITING", 0)
+    guesses(live, wrong_tokens.FREE)
     answer = live.client.get("/api/instances", headers=bearer("GUESS"))
     assert (answer.status_code, answer.headers.get("connection")) == (401, "close")
 
 
 def test_addresses_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(guessing, "stopwatch", lambda: now[0])
-    found: Any = guessing.Guesses(traffic.Traffic(), None)  # type: ignore[arg-type]
+    monkeypatch.setattr(wrong_tokens, "stopwatch", lambda: now[0])
+    found: Any = wrong_tokens.Guesses(traffic.Traffic(), None)  # type: ignore[arg-type]
     delays = [found._delay("a") for _ in range(20)]
-    assert delays[: guessing.FREE] == [0.0] * guessing.FREE
-    assert delays[guessing.FREE :][:3] == [0.1, 0.2, 0.4]
+    assert delays[: wrong_tokens.FREE] == [0.0] * wrong_tokens.FREE
+    assert delays[wrong_tokens.FREE :][:3] == [0.1, 0.2, 0.4]
     assert delays[-1] == 5.0
     now[0] += 301
     assert found._delay("a") == 0.0

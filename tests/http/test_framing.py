@@ -19,8 +19,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from romancy import App
 from romancy.http import server as serving
-from romancy.http.framing import Framing
-from romancy.http.patience import patient
+from romancy.http.message_length import Framing
+from romancy.http.uvicorn_limits import patient
 from tests.http.conftest import WORKFLOWS, Live, event, read_all
 
 ANSWER = re.compile(rb"HTTP/1\.1 (\d\d\d) ")

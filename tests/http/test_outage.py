@@ -15,7 +15,7 @@ import pytest
 
 from romancy import App
 from romancy.http.asgi import Face
-from romancy.http.intake import Intake
+from romancy.http.backpressure import Intake
 from romancy.options import HTTPOptions
 from tests.helpers import eventually
 from tests.http.conftest import Live, assert_error

@@ -15,8 +15,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from romancy.http import server as serving
-from romancy.http.patience import patient
 from romancy.http.traffic import Room, Traffic
+from romancy.http.uvicorn_limits import patient
 from romancy.options import HTTPOptions
 from tests.http.conftest import Live, event, read_all
 

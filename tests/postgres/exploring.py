@@ -48,7 +48,8 @@ from typing import Any
 
 import pytest
 
-from romancy.storage.postgres import PostgresStorage, dispatching
+from romancy.storage.postgres import PostgresStorage
+from romancy.storage.postgres import dispatch as dispatching
 from tests.postgres.conftest import Place
 from tests.postgres.gates import CUT, DEAD, DEAF, THOROUGH, Actor, Play
 

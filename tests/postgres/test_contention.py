@@ -13,7 +13,8 @@ import pytest
 from romancy import ActivityContext, App, WorkflowContext, activity, wait_event, workflow
 from romancy.core.model import SECOND
 from romancy.engine import laggards
-from romancy.storage.postgres import connection, migrating
+from romancy.storage.postgres import connection
+from romancy.storage.postgres import migrations as schema_migrations
 from romancy.storage.protocol import Commit, TookTooLong
 from romancy.storage.sql import migrations
 from tests.postgres.conftest import Place
@@ -133,12 +134,12 @@ async def test_a_migration_steps_back_from_a_lock_and_holds_nobody_up(
 ) -> None:
     db = await place.worker("me", listen=False)
     await db.start("a", "me")
-    version = migrating.LIBRARY_VERSION + 1
+    version = schema_migrations.LIBRARY_VERSION + 1
     script = "ALTER TABLE history ADD COLUMN x int; ALTER TABLE waits ADD COLUMN x int"
     steps = [*migrations("postgres"), (version, 1, script)]
-    monkeypatch.setattr(migrating, "migrations", lambda dialect: steps)
-    monkeypatch.setattr(migrating, "LIBRARY_VERSION", version)
-    monkeypatch.setattr(migrating, "_LOCK_TIMEOUT", 50)
+    monkeypatch.setattr(schema_migrations, "migrations", lambda dialect: steps)
+    monkeypatch.setattr(schema_migrations, "LIBRARY_VERSION", version)
+    monkeypatch.setattr(schema_migrations, "_LOCK_TIMEOUT", 50)
     raw, spy = await place.raw(), await place.raw()
     transaction = raw.transaction()
     await transaction.start()

@@ -18,12 +18,12 @@ import pytest
 from romancy import App, StorageError, WorkflowContext, wait_event, workflow
 from romancy.core.filters import Filter
 from romancy.core.model import FOREVER_US
-from romancy.storage.copying import copy
-from romancy.storage.copying.order import Order
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.protocol import CANCEL, Attempt, Misfit, Request, Suspicion, Trial
 from romancy.storage.sqlite import SQLiteStorage
-from romancy.storage.sqlite.looking import MAX_SHAPES
+from romancy.storage.sqlite.event_lookup import MAX_SHAPES
+from romancy.storage.tools.copy import copy
+from romancy.storage.tools.copy.order import Order
 from romancy.testing import Environment, ManualClock
 from tests import pg_server
 from tests.crash.faults import Fault, MortalStorage

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from romancy.core.clock import SystemClock
-from romancy.storage.postgres import owning
+from romancy.storage.postgres import leases
 from romancy.storage.protocol import CANCEL, Commit, Request, TransientError
 from tests.postgres.conftest import Place
 from tests.storage.conftest import Database
@@ -115,8 +115,8 @@ async def test_a_way_to_another_database_is_not_used(place: Place, caplog: pytes
 async def test_a_worker_whose_process_died_is_taken_over_long_before_its_lease_ends(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owning, "_MISSING", 0.1)
-    monkeypatch.setattr(owning, "_LOCKS_EVERY", 0.0)
+    monkeypatch.setattr(leases, "_MISSING", 0.1)
+    monkeypatch.setattr(leases, "_LOCKS_EVERY", 0.0)
     dead, heir = await place.worker("dead"), await place.worker("heir")
     await dead.start("a", "dead")
     assert await heir.storage.take_over("heir") == [], "it lives"
@@ -129,7 +129,7 @@ async def test_a_worker_whose_process_died_is_taken_over_long_before_its_lease_e
 
 
 async def test_a_worker_that_is_connecting_anew_is_left_alone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owning, "_LOCKS_EVERY", 0.0)
+    monkeypatch.setattr(leases, "_LOCKS_EVERY", 0.0)
     a, b = await place.worker("a"), await place.worker("b")
     raw, theirs = await place.raw(), heard(a)
     pid = a.storage._listener._connection.get_server_pid()  # type: ignore[attr-defined]
@@ -157,8 +157,8 @@ async def test_a_worker_that_may_have_been_cut_off_with_us_is_taken_over_without
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database was away for longer than a lease: nobody could renew it, and sessions were cut."""
-    monkeypatch.setattr(owning, "_MISSING", 0.0)
-    monkeypatch.setattr(owning, "_LOCKS_EVERY", 0.0)
+    monkeypatch.setattr(leases, "_MISSING", 0.0)
+    monkeypatch.setattr(leases, "_LOCKS_EVERY", 0.0)
     other, heir = await place.worker("other"), await place.worker("heir")
     await other.start("a", "other")
     place.clock.turn_to(place.clock.now() + 10**9)

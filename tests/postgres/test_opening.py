@@ -12,10 +12,11 @@ import pytest
 from romancy import App, StorageError, WorkflowContext, workflow
 from romancy.core.clock import SystemClock
 from romancy.storage import open_storage
-from romancy.storage.places import without_password
-from romancy.storage.postgres import PostgresStorage, migrating
-from romancy.storage.postgres.migrating import LIBRARY_VERSION
+from romancy.storage.postgres import PostgresStorage
+from romancy.storage.postgres import migrations as schema_migrations
+from romancy.storage.postgres.migrations import LIBRARY_VERSION
 from romancy.storage.sql import migrations
+from romancy.storage.urls import without_password
 from tests import pg_server
 from tests.postgres.conftest import Place
 
@@ -73,12 +74,12 @@ async def test_a_schema_that_is_too_new_is_refused_and_left_alone(place: Place) 
 async def test_a_migration_that_fails_leaves_nothing_behind(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = migrations("postgres")
     broken = [*steps, (LIBRARY_VERSION + 1, 1, "CREATE TABLE shiny (a int); CREATE TABLE shiny (a int)")]
-    monkeypatch.setattr(migrating, "migrations", lambda dialect: broken)
+    monkeypatch.setattr(schema_migrations, "migrations", lambda dialect: broken)
     with pytest.raises(StorageError, match="shiny"):
         await place.storage()
     raw = await place.raw()
     assert await raw.fetchval("SELECT count(*) FROM pg_namespace WHERE nspname = $1", place.schema) == 0
-    monkeypatch.setattr(migrating, "migrations", lambda dialect: steps)
+    monkeypatch.setattr(schema_migrations, "migrations", lambda dialect: steps)
     await place.storage()
 
 
@@ -88,8 +89,8 @@ async def test_a_later_migration_is_applied_once_while_old_workers_go_on(
     old = await place.worker("old")
     newer = LIBRARY_VERSION + 1
     steps = [*migrations("postgres"), (newer, 1, "ALTER TABLE instances ADD COLUMN shiny text")]
-    monkeypatch.setattr(migrating, "migrations", lambda dialect: steps)
-    monkeypatch.setattr(migrating, "LIBRARY_VERSION", newer)
+    monkeypatch.setattr(schema_migrations, "migrations", lambda dialect: steps)
+    monkeypatch.setattr(schema_migrations, "LIBRARY_VERSION", newer)
     await asyncio.gather(*(place.storage() for _ in range(3)))
     raw = await place.raw()
     assert [tuple(r) for r in await raw.fetch("SELECT * FROM schema_info")] == [(newer, 2)]

@@ -13,7 +13,7 @@ import pytest
 
 from romancy.storage.catalog import Search
 from romancy.storage.postgres import PostgresStorage
-from romancy.storage.postgres.gathering import _COLUMNS
+from romancy.storage.postgres.columns import _COLUMNS
 from romancy.storage.postgres.statements import _BLOCKS, Statement, Statements
 from romancy.storage.sql import blocks
 from tests.postgres.conftest import Place

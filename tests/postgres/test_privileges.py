@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from romancy import App, StorageError, WorkflowContext, sleep, wait_event, workflow
-from romancy.storage import migrating
+from romancy.storage.tools import migration
 from tests import pg_server
 from tests.postgres.conftest import Place
 
@@ -66,9 +66,9 @@ async def test_workers_can_do_everything_but_migrate(roles: Roles) -> None:
         StorageError, match=rf"{said}; run `.* -d OWNER-URL --schema {roles.schema}` as its owner first"
     ):
         await app(roles).start()
-    await migrating.migrate(roles.url("romancy_owner"), roles.schema)
+    await migration.migrate(roles.url("romancy_owner"), roles.schema)
     url = roles.url("romancy_worker")
-    assert await migrating.version(url, roles.schema) == migrating.newest(url)
+    assert await migration.version(url, roles.schema) == migration.newest(url)
     async with app(roles, retention=timedelta(0)) as first, app(roles) as second:
         handles = [await first.start_workflow(order, n) for n in range(40)]
         for n in range(38):
@@ -85,7 +85,7 @@ async def test_workers_can_do_everything_but_migrate(roles: Roles) -> None:
 
 
 async def test_what_later_migrations_make_is_theirs_too(roles: Roles) -> None:
-    await migrating.migrate(roles.url("romancy_owner"), roles.schema)
+    await migration.migrate(roles.url("romancy_owner"), roles.schema)
     owner = await asyncpg.connect(roles.url("romancy_owner"))
     await owner.execute(f"CREATE TABLE {roles.schema}.shiny (id integer GENERATED ALWAYS AS IDENTITY, a integer)")
     await owner.close()
@@ -105,7 +105,7 @@ def test_the_page_has_what_is_tested_here() -> None:
 
 async def test_what_nobody_runs_is_found_whoever_owned_it_last(roles: Roles, place: Place) -> None:
     [query] = [query for query in QUERIES if query.startswith("SELECT i.workflow")]
-    await migrating.migrate(roles.url("romancy_owner"), roles.schema)
+    await migration.migrate(roles.url("romancy_owner"), roles.schema)
     async with app(roles, worker=False) as sender:
         for name in ("free", "orphan", "held"):
             await sender.start_workflow(name, instance_id=name)
@@ -118,7 +118,7 @@ async def test_what_nobody_runs_is_found_whoever_owned_it_last(roles: Roles, pla
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.split()[1])
 async def test_the_queries_of_the_page_run(roles: Roles, query: str) -> None:
-    await migrating.migrate(roles.url("romancy_owner"), roles.schema)
+    await migration.migrate(roles.url("romancy_owner"), roles.schema)
     worker = await asyncpg.connect(roles.url("romancy_worker"))
     try:
         await worker.fetch(roles.named(query))

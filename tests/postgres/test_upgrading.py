@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from romancy import App, WorkflowContext, wait_event, workflow
-from romancy.storage.migrating import migrate
+from romancy.storage.tools.migration import migrate
 from tests.postgres.conftest import Place
 
 FORMER = """

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from romancy.core.clock import Clock
 from romancy.storage.protocol import Answer, Answered, Batch, Commit, TransientError
 from romancy.storage.sqlite import SQLiteStorage
+from romancy.storage.sqlite.batches import BatchWriter, append_statement
 from romancy.storage.sqlite.threads import _as_storage_error
-from romancy.storage.sqlite.writing import BatchWriter, append_statement
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from romancy.engine.step import Step
-from romancy.storage.sqlite.looking import Looker
+from romancy.storage.sqlite.event_lookup import Looker
 from tests.soak import real
 from tests.soak.world import simulate
 

@@ -141,7 +141,7 @@ async def test_events_stored_before_are_compared_too(
     clock = ManualClock(BEGINNING)
     async with AsyncExitStack() as stack:
         old = await make(backend, tmp_path, clock, stack)
-        for place in ("romancy.storage.sql.migrations", "romancy.storage.postgres.migrating.migrations"):
+        for place in ("romancy.storage.sql.migrations", "romancy.storage.postgres.migrations.migrations"):
             monkeypatch.setattr(place, lambda dialect: migrations(dialect)[:1])
         await old.open()
         await _store(old, made(Database(old, clock)).event)

@@ -14,7 +14,7 @@ from romancy.core.filters import MAX_ANCHORS, Filter
 from romancy.core.model import SECOND
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.protocol import Accept, Commit, Misfit
-from romancy.storage.sqlite.looking import MAX_SHAPES
+from romancy.storage.sqlite.event_lookup import MAX_SHAPES
 from tests.storage.conftest import Database, offers
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from romancy.core.model import SECOND
 from romancy.storage import sql
-from romancy.storage.postgres import migrating
+from romancy.storage.postgres import migrations
 from romancy.storage.protocol import BODY, DEATHS_KEPT, POOLED, Attempt, Suspicion, Tally, Trial
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock
@@ -159,7 +159,7 @@ async def test_a_schema_from_before_goes_on_with_what_it_has(monkeypatch: pytest
     async with pg_server.schema() as schema:
         place = Place(schema, pg_server.url())
         try:
-            monkeypatch.setattr(migrating, "migrations", lambda dialect: steps[:2])
+            monkeypatch.setattr(migrations, "migrations", lambda dialect: steps[:2])
             await place.storage()
             raw = await place.raw()
             now = place.clock.now()
@@ -169,7 +169,7 @@ async def test_a_schema_from_before_goes_on_with_what_it_has(monkeypatch: pytest
                 "INSERT INTO instances (id, workflow, status, owner, token, birth, born, input, input_kind, "
                 "created_at, updated_at) VALUES ('a', 'wf', 1, 'me', '', '', pg_current_snapshot(), '{}', 0, 1, 1)"
             )
-            monkeypatch.setattr(migrating, "migrations", lambda dialect: steps)
+            monkeypatch.setattr(migrations, "migrations", lambda dialect: steps)
             await check_old(Database(await place.storage(), place.clock))
         finally:
             await place.close()

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from romancy.storage.sqlite import near
-from romancy.storage.sqlite.near import NearReader
+from romancy.storage.sqlite import inline_reader
+from romancy.storage.sqlite.inline_reader import NearReader
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def one(connection: sqlite3.Connection) -> int:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads take no time, however busy the machine is."""
-    monkeypatch.setattr(near, "stopwatch", lambda: 0.0)
+    monkeypatch.setattr(inline_reader, "stopwatch", lambda: 0.0)
 
 
 def test_what_is_quick_is_read(reader: NearReader) -> None:
@@ -35,7 +35,7 @@ def test_what_is_quick_is_read(reader: NearReader) -> None:
 def test_while_the_disk_is_slow_it_is_left_to_others(reader: NearReader, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter(range(1000))
     with monkeypatch.context() as slow:
-        slow.setattr(near, "stopwatch", lambda: next(seconds))  # a second each
+        slow.setattr(inline_reader, "stopwatch", lambda: next(seconds))  # a second each
         assert reader.read(one) == 1
     answers = [reader.read(one) for _ in range(100)]
     assert answers[:50] == [None] * 50

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from romancy.cli.failing import Failed, as_line
+from romancy.cli.errors import Failed, as_line
 from romancy.cli.logs import LogFormatter
 from romancy.cli.screen import print_json
 from romancy.core.logs import Lines, logger

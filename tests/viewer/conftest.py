@@ -29,7 +29,7 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.http import guessing
+from romancy.http import wrong_tokens
 from tests.http.conftest import Live
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
@@ -195,7 +195,7 @@ WORKFLOWS = [payment, approval, reminder, branches, stubborn, fails, echo, buy, 
 def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Live]]:
     """Starts a server with an app made of these arguments."""
     monkeypatch.delenv("ROMANCY_TOKENS", raising=False)
-    monkeypatch.setattr(guessing, "LONGEST", 0.0)  # tests send many wrong tokens
+    monkeypatch.setattr(wrong_tokens, "LONGEST", 0.0)  # tests send many wrong tokens
     running: list[Live] = []
 
     def start(**options: Any) -> Live:

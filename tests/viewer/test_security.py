@@ -216,7 +216,7 @@ def test_a_token_without_read_is_told_so(guarded: Live) -> None:
 
 
 def test_static_files_are_the_only_files(live: Live) -> None:
-    from romancy.viewer.rendering import version
+    from romancy.viewer.html import version
 
     assert live.client.get(f"/viewer/static/{version()}/viewer.css").headers["content-type"].startswith("text/css")
     for name in ("../pages.py", "..%2Fpages.py", "%2Fetc%2Fpasswd", "nosuch.js", ""):

@@ -66,7 +66,7 @@ def test_every_answer_says_that_it_is_not_to_be_kept_or_guessed(live: Live) -> N
 
 
 def test_static_files_may_be_kept(live: Live) -> None:
-    from romancy.viewer.rendering import version
+    from romancy.viewer.html import version
 
     answer = live.client.get(f"/viewer/static/{version()}/viewer.css")
     assert answer.headers.get_list("cache-control") == ["public, max-age=31536000, immutable"]

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from romancy.api.workflow import Workflow
-from romancy.cli.failing import Refused
+from romancy.cli.errors import Refused
 
 _NEGATIVE = re.compile(r"-\.?\d")
 _MARK = "\0"  # no word of a command line can hold it

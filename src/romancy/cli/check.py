@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from romancy.cli.checking import Module, Problem, find_problems, problems_of
+from romancy.cli.checker import Module, Problem, find_problems, problems_of
 
 __all__ = ["Problem", "check", "find_problems", "show_table"]
 

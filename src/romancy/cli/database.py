@@ -12,9 +12,9 @@ import click
 from click.core import ParameterSource
 
 from romancy.app import App
-from romancy.cli.failing import Refused
+from romancy.cli.errors import Refused
 from romancy.options import WITHOUT_HTTP
-from romancy.storage.places import check_schema, is_postgres
+from romancy.storage.urls import check_schema, is_postgres
 
 T = TypeVar("T")
 DEFAULT = "romancy.db"

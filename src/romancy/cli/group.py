@@ -73,7 +73,7 @@ class Romancy(click.Group):
         except Exception as error:
             if os.environ.get("ROMANCY_DEBUG"):
                 raise
-            from romancy.cli.failing import as_line
+            from romancy.cli.errors import as_line
 
             line, code = as_line(error)
             click.echo(f"romancy: {line}", err=True)

@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from romancy.cli.place import Inside, Standing
-from romancy.cli.reading import present
+from romancy.cli.lists import present
 from romancy.cli.screen import Screen, json_option, print_json
-from romancy.cli.where import Where, place_options
+from romancy.cli.target import Inside, Standing
+from romancy.cli.target_options import Where, place_options
 from romancy.cli.words import clean, error_line, is_worth_showing, one_line, place, plural, relative, wanted, when
 from romancy.core.failure import Failure
 from romancy.core.model import FINAL, from_us, to_us

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, TypeVarTuple, c
 
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
-from romancy.client import answers
-from romancy.client.answers import About
-from romancy.client.asking import check_token, check_url, looked_up, quoted, start_of
+from romancy.client import responses
 from romancy.client.events import new_event
 from romancy.client.handle import RemoteHandle
+from romancy.client.requests import check_token, check_url, looked_up, quoted, start_of
+from romancy.client.responses import About
 from romancy.core.clock import SystemClock
 from romancy.core.ids import check_id, check_lookup, is_text, new_id
 from romancy.core.instance import current
@@ -95,7 +95,7 @@ class Client:
         self, path: str, reader: Callable[[Any], T], id: str = "", query: Mapping[str, Any] | None = None
     ) -> T:
         reply = await self._ask(self._call("GET", path, About(id), query or {}))
-        return answers.read(self.url, reply.content, reader)
+        return responses.read(self.url, reply.content, reader)
 
     async def _post(self, path: str, content: Mapping[str, Any], id: str, accepts: Collection[int] = ()) -> Reply:
         body = json.dumps(content).encode()
@@ -149,7 +149,7 @@ class Client:
             {"timeout": round(seconds, 3)},
             lasts=seconds,
         )
-        return answers.read(self.url, (await self._ask(call, retry_for)).content, answers.to_ending)
+        return responses.read(self.url, (await self._ask(call, retry_for)).content, responses.to_ending)
 
     # --- events, cancel, resume -------------------------------------------------------------------------------------
     async def send_event(
@@ -188,7 +188,7 @@ class Client:
         headers, body = structured(event)
         about = About(event_id=event.id, events=1)
         reply = await self._ask(self._call("POST", "/", about, {}, body, headers))
-        return answers.read(self.url, reply.content, answers.to_receipt)
+        return responses.read(self.url, reply.content, responses.to_receipt)
 
     async def send_events(self, events: Sequence[Event]) -> list[Receipt]:
         """Send several at once: all are stored, or none. A server takes 1000, and 1 MiB, unless told otherwise."""
@@ -199,7 +199,7 @@ class Client:
         reply = await self._ask(self._call("POST", "/", about, {}, body, headers))
         if reply.content is None:
             return [Receipt() for _ in events]
-        return answers.read(self.url, reply.content, lambda batch: [answers.to_receipt(r) for r in batch["events"]])
+        return responses.read(self.url, reply.content, lambda batch: [responses.to_receipt(r) for r in batch["events"]])
 
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool:
         """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up.
@@ -221,7 +221,7 @@ class Client:
     # --- reading ----------------------------------------------------------------------------------------------------
     async def get_instance(self, instance_id: str) -> Instance:
         """One instance with what it waits for."""
-        return await self._get(f"/api/instances/{looked_up(instance_id)}", answers.to_instance, instance_id)
+        return await self._get(f"/api/instances/{looked_up(instance_id)}", responses.to_instance, instance_id)
 
     async def list_instances(
         self,
@@ -244,7 +244,7 @@ class Client:
             "limit": check_limit(limit),
             "cursor": cursor,
         }
-        return await self._get("/api/instances", answers.to_page(answers.to_instance), query=query)
+        return await self._get("/api/instances", responses.to_page(responses.to_instance), query=query)
 
     async def list_waits(
         self, *, instance_id: str | None = None, type: str | None = None, limit: int = 50, cursor: str | None = None
@@ -252,7 +252,7 @@ class Client:
         """What instances wait for, by instance."""
         if instance_id is not None:
             check_lookup(instance_id)
-        reader = answers.to_page(answers.to_wait)
+        reader = responses.to_page(responses.to_wait)
         query = {"instance_id": instance_id, "type": type, "limit": check_limit(limit), "cursor": cursor}
         return await self._get("/api/waits", reader, query=query)
 
@@ -268,12 +268,12 @@ class Client:
         """The event log, newest first, with who received each."""
         query = {"type": type, "instance_id": instance_id, "unmatched": "true" if unmatched else None}
         query |= {"limit": check_limit(limit), "cursor": cursor}
-        return await self._get("/api/events", answers.to_page(answers.to_event_record), query=query)
+        return await self._get("/api/events", responses.to_page(responses.to_event_record), query=query)
 
     async def get_history(self, instance_id: str) -> list[HistoryEntry]:
         """Everything recorded of an instance, in order; the first entry is its start."""
         path = f"/api/instances/{looked_up(instance_id)}/history"
-        return await self._get(path, lambda found: [answers.to_entry(e) for e in found["entries"]], instance_id)
+        return await self._get(path, lambda found: [responses.to_entry(e) for e in found["entries"]], instance_id)
 
     async def list_workflows(self) -> list[str]:
         """The names of the workflows the server itself has; other workers may have more."""

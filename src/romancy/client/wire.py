@@ -17,8 +17,8 @@ from urllib.parse import urlencode
 
 import httpx
 
-from romancy.client.answers import About, not_romancy, to_error
-from romancy.client.retrying import asked_for, may_help, pause
+from romancy.client.responses import About, not_romancy, to_error
+from romancy.client.retries import asked_for, may_help, pause
 from romancy.core.clock import SystemClock, stopwatch
 from romancy.errors import RomancyError, ServerUnreachable
 

@@ -19,9 +19,9 @@ import logging
 from collections.abc import Collection, Sequence
 from urllib.parse import unquote_to_bytes
 
-from romancy.http.answers import Header, Refusal, Scope
 from romancy.http.body import Head
 from romancy.http.peers import Pages, host_name, is_loopback, not_local
+from romancy.http.responses import Header, Refusal, Scope
 from romancy.options import SCOPES, HTTPOptions, Token, digest
 
 _logger = logging.getLogger("romancy")

@@ -15,7 +15,13 @@ from romancy.core.visible import printable
 from romancy.errors import AppNotRunning
 from romancy.http import control, health, metrics, webhook
 from romancy.http.access import Access, bearer_of, take_from_url
-from romancy.http.answers import (
+from romancy.http.backpressure import Intake, out_of_time
+from romancy.http.body import Head, read_body, read_head, read_model, read_query
+from romancy.http.events import Ingress
+from romancy.http.message_length import fault_of
+from romancy.http.openapi import describe
+from romancy.http.quotas import Quotas
+from romancy.http.responses import (
     Answer,
     ClientGone,
     Header,
@@ -27,18 +33,12 @@ from romancy.http.answers import (
     json_answer,
     send_answer,
 )
-from romancy.http.body import Head, read_body, read_head, read_model, read_query
-from romancy.http.framing import fault_of
-from romancy.http.guessing import Guesses
-from romancy.http.ingress import Ingress
-from romancy.http.intake import Intake, out_of_time
-from romancy.http.openapi import describe
-from romancy.http.quotas import Quotas
 from romancy.http.routes import Request, Route, Router, for_people, path_of
 from romancy.http.schemas import Described
 from romancy.http.sessions import Sessions
 from romancy.http.stream import Hub
 from romancy.http.traffic import Traffic
+from romancy.http.wrong_tokens import Guesses
 from romancy.options import SCOPES, SHORT, Token, seconds
 from romancy.viewer.routes import ROUTES as VIEWER
 

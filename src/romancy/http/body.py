@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 
 from romancy.core.filters import parse_json
 from romancy.errors import InvalidEvent, InvalidInput
-from romancy.http.answers import ClientGone, Header, Receive, Refusal
 from romancy.http.cloudevents import TooLarge, UnsupportedFormat
+from romancy.http.responses import ClientGone, Header, Receive, Refusal
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -11,9 +11,9 @@ from romancy.core.model import FINAL
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.signature import Signature
 from romancy.errors import InvalidInput
-from romancy.http import schemas, showing
-from romancy.http.answers import Answer, ClientGone, Refusal, json_answer, to_json
-from romancy.http.paging import paged
+from romancy.http import schemas, serialize
+from romancy.http.pages import paged
+from romancy.http.responses import Answer, ClientGone, Refusal, json_answer, to_json
 from romancy.http.routes import Request, Route
 
 
@@ -22,33 +22,33 @@ async def list_instances(request: Request) -> Answer:
     """Instances, newest first."""
     query: schemas.InstancesQuery = request.query
     filters = query.model_dump(exclude_none=True)
-    return await paged(request.app.list_instances, filters, showing.instance_item)
+    return await paged(request.app.list_instances, filters, serialize.instance_item)
 
 
 async def list_waits(request: Request) -> Answer:
     """What instances wait for, by instance."""
     query: schemas.WaitsQuery = request.query
-    return await paged(request.app.list_waits, query.model_dump(), showing.wait_item)
+    return await paged(request.app.list_waits, query.model_dump(), serialize.wait_item)
 
 
 async def list_events(request: Request) -> Answer:
     """The event log, newest first, with who received each."""
     query: schemas.EventsQuery = request.query
-    return await paged(request.app.list_events, query.model_dump(), showing.event_item)
+    return await paged(request.app.list_events, query.model_dump(), serialize.event_item)
 
 
 async def get_instance(request: Request) -> Answer:
     """One instance with what it waits for."""
     instance = await request.app.get_instance(request.path["instance_id"])
-    waits = list(map(showing.wait_item, instance.waits))
-    return json_answer(200, {**showing.instance_item(instance), "waits": waits})
+    waits = list(map(serialize.wait_item, instance.waits))
+    return json_answer(200, {**serialize.instance_item(instance), "waits": waits})
 
 
 async def get_history(request: Request) -> Answer:
     """Everything recorded of an instance, in order; the first entry is its start."""
     id = request.path["instance_id"]
     entries = await request.app.get_history(id)
-    return json_answer(200, {"instance_id": id, "entries": list(map(showing.entry_item, entries))})
+    return json_answer(200, {"instance_id": id, "entries": list(map(serialize.entry_item, entries))})
 
 
 async def get_result(request: Request) -> Answer:

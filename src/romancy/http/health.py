@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from romancy.errors import AppNotRunning, StorageError
 from romancy.http import schemas
-from romancy.http.answers import Answer, Refusal, error_answer, json_answer
+from romancy.http.responses import Answer, Refusal, error_answer, json_answer
 from romancy.http.routes import Handler, Request, Route
 
 

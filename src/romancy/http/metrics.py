@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from romancy.engine import Engine
 from romancy.engine.metrics import Histogram
-from romancy.http.answers import Answer
+from romancy.http.responses import Answer
 from romancy.http.routes import Request, Route
 from romancy.http.traffic import Traffic
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from romancy.http import schemas
-from romancy.http.answers import RETRYABLE
+from romancy.http.responses import RETRYABLE
 from romancy.http.routes import Route
 
 _REF = "#/components/schemas/{model}"

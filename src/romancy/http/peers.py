@@ -11,8 +11,8 @@ from ipaddress import ip_address
 from typing import cast
 from urllib.parse import urlsplit
 
-from romancy.http.answers import Header, Scope
 from romancy.http.body import Head
+from romancy.http.responses import Header, Scope
 
 _PROXY_PREFIXES = (b"x-forwarded-", b"x-envoy-")
 _PROXY_HEADERS = frozenset(

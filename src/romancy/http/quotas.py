@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from romancy.core.clock import stopwatch
-from romancy.http.answers import Refusal
+from romancy.http.responses import Refusal
 from romancy.http.traffic import Traffic
 from romancy.options import HTTPOptions
 

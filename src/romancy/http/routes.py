@@ -20,10 +20,10 @@ from urllib.parse import unquote_to_bytes
 from pydantic import BaseModel
 
 from romancy.http.access import Access
-from romancy.http.answers import Answer, Receive, Refusal, Scope
+from romancy.http.backpressure import Intake
 from romancy.http.body import Head
-from romancy.http.intake import Intake
 from romancy.http.quotas import Quotas
+from romancy.http.responses import Answer, Receive, Refusal, Scope
 from romancy.http.sessions import Sessions
 from romancy.http.traffic import Traffic
 from romancy.options import Token

@@ -1,6 +1,6 @@
 """What goes in and out of the routes. What comes in is a model, and checked; what goes out is a typed dict.
 
-Times are RFC 3339 in UTC. Values are JSON as they are stored; what is no JSON is `{"base64": "..."}`. `showing.py`
+Times are RFC 3339 in UTC. Values are JSON as they are stored; what is no JSON is `{"base64": "..."}`. `serialize.py`
 makes them of the app's records.
 """
 

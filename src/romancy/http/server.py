@@ -14,8 +14,8 @@ import uvicorn.server
 
 from romancy.app import App
 from romancy.http.asgi import Face
-from romancy.http.patience import absent_in, patient, plain_of
 from romancy.http.traffic import Room, most_connections
+from romancy.http.uvicorn_limits import absent_in, patient, plain_of
 from romancy.options import SCOPES
 from romancy.signals import on_first_signal
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from romancy.core.model import SECOND
-from romancy.http.answers import Header, Scope
 from romancy.http.body import Head
+from romancy.http.responses import Header, Scope
 from romancy.options import Token
 from romancy.storage.sessions import StoredSession
 

@@ -15,7 +15,7 @@ from typing import Any
 from romancy.core.clock import stopwatch
 from romancy.engine.changes import Changes, Watcher
 from romancy.errors import StorageError
-from romancy.http.answers import Answer, Refusal, to_json
+from romancy.http.responses import Answer, Refusal, to_json
 from romancy.http.routes import Request, Route
 
 CAP = 10_001

@@ -6,7 +6,7 @@ without them. `WebHook-Request-Callback` is not followed: a URL that strangers n
 
 from __future__ import annotations
 
-from romancy.http.answers import Answer
+from romancy.http.responses import Answer
 from romancy.http.routes import Request, Route
 
 

@@ -37,9 +37,9 @@ from typing import Any
 
 from romancy.core.clock import Clock
 from romancy.errors import StorageError
-from romancy.storage.places import is_postgres
 from romancy.storage.protocol import Storage
 from romancy.storage.sqlite import SQLiteStorage
+from romancy.storage.urls import is_postgres
 
 __all__ = ["open_storage"]
 

@@ -6,15 +6,15 @@ session. Every value is escaped by the templates; the Content-Security-Policy al
 
     routes.py     which page is where
     pages.py      what is on each page
-    acting.py     the pages with forms: start a workflow, send an event
+    action_pages.py  the pages with forms: start a workflow, send an event
     session.py    logging in and out
     catalog.py    what pages read
     values.py     stored values, and the beginning of long ones
     spans.py      a history as bars on a timeline, with when each began
     attempts.py   the attempts of an activity, as pieces of its bar
-    replaying.py  when things began, as the code itself tells
+    openings.py   when things began, as the code itself tells
     forms.py      a workflow's signature as a form; a model's fields; the source of a function
-    rendering.py  templates, static files, headers
+    html.py       templates, static files, headers
     words.py      times and values as people read them
     templates/    HTML, one file a page
     static/       one style sheet, ES modules

@@ -27,8 +27,8 @@ from romancy.records import (
 )
 from romancy.storage.catalog import WHOLE, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
 from romancy.storage.rows import triggered_id
-from romancy.viewer import replaying
-from romancy.viewer.replaying import Noted
+from romancy.viewer import openings
+from romancy.viewer.openings import Noted
 from romancy.viewer.spans import Timeline, bars_of, draw
 from romancy.viewer.values import shown_entry, shown_instance
 
@@ -209,9 +209,9 @@ class Catalog:
         """What the code itself tells; None where it or the whole history is not at hand."""
         definition = self.workflows.get(whole.row.workflow)
         is_whole = start == 0 and len(entries) == whole.length and all(shown.is_whole for shown in entries)
-        if definition is None or not is_whole or whole.input_size > 65536 or len(entries) > replaying.MOST:
+        if definition is None or not is_whole or whole.input_size > 65536 or len(entries) > openings.MOST:
             return None
-        return await replaying.replayed(definition, whole.row, [shown.entry for shown in entries])
+        return await openings.replayed(definition, whole.row, [shown.entry for shown in entries])
 
     async def wait(self, id: str, wait_id: str) -> tuple[Wait | None, Codec | None]:
         """A wait as it stands, and its model for the first of its types if this process can know it."""

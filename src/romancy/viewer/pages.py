@@ -11,14 +11,14 @@ from pydantic import BaseModel, Field
 
 from romancy.core.model import Status, to_us
 from romancy.errors import InstanceNotFound, InvalidInput
-from romancy.http.answers import Answer, Refusal, error_answer, json_answer
+from romancy.http.responses import Answer, Refusal, error_answer, json_answer
 from romancy.http.routes import Request
 from romancy.records import Wait, read_cursor
 from romancy.storage.catalog import WHOLE, Search
 from romancy.storage.protocol import STATUS_CODES
 from romancy.viewer.catalog import CAP, ENTRIES, SCAN, Catalog
 from romancy.viewer.forms import source_of
-from romancy.viewer.rendering import page
+from romancy.viewer.html import page
 from romancy.viewer.session import to_login
 
 T = TypeVar("T")

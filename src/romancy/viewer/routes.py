@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from romancy.http.answers import Answer
+from romancy.http.responses import Answer
 from romancy.http.routes import Request, Route
-from romancy.viewer import acting, pages, session
-from romancy.viewer.rendering import redirect, static
+from romancy.viewer import action_pages, pages, session
+from romancy.viewer.html import redirect, static
 
 
 async def front(request: Request) -> Answer:
@@ -35,9 +35,9 @@ ROUTES = (
     _page("/viewer/waits", pages.waits, pages.WaitsQuery),
     _page("/viewer/events", pages.events, pages.EventsQuery),
     _page("/viewer/event", pages.event, pages.EventQuery),
-    _page("/viewer/workflows", acting.workflows, pages.Nothing),
-    _page("/viewer/start/{name}", acting.start, pages.Nothing),
-    _page("/viewer/send", acting.send, acting.SendQuery),
+    _page("/viewer/workflows", action_pages.workflows, pages.Nothing),
+    _page("/viewer/start/{name}", action_pages.start, pages.Nothing),
+    _page("/viewer/send", action_pages.send, action_pages.SendQuery),
     _page("/viewer/login", session.login_form, scope=None),
     _form("/viewer/login", session.log_in),
     _form("/viewer/logout", session.log_out),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from romancy.http.answers import Answer, Refusal
 from romancy.http.body import read_body
+from romancy.http.responses import Answer, Refusal
 from romancy.http.routes import Request
 from romancy.options import seconds
-from romancy.viewer.rendering import page, redirect, root_of
+from romancy.viewer.html import page, redirect, root_of
 
 _LIMIT = 10_000
 """Bytes of a login form."""

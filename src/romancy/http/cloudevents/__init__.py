@@ -32,7 +32,7 @@ from romancy.core.model import show
 from romancy.http.cloudevents.headers import check_charset, parse_binary, split
 from romancy.http.cloudevents.json_format import parse_batch, parse_structured
 from romancy.http.cloudevents.model import InvalidBatch, Limits, Parsed, TooLarge, UnsupportedFormat
-from romancy.http.cloudevents.writing import batched, binary, structured
+from romancy.http.cloudevents.writer import batched, binary, structured
 
 __all__ = [
     "InvalidBatch",

@@ -10,16 +10,15 @@ from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.history import Entry
 from romancy.core.model import Status
 from romancy.core.tasks import start_now
-from romancy.storage.places import check_schema
-from romancy.storage.postgres import migrating
+from romancy.storage.postgres import migrations
+from romancy.storage.postgres.batches import BatchWriter
 from romancy.storage.postgres.catalog import PostgresCatalog
 from romancy.storage.postgres.connection import Connections
-from romancy.storage.postgres.listening import Announcer, Listener, channel_of
-from romancy.storage.postgres.owning import Owning
-from romancy.storage.postgres.reading import Loads, Reading
+from romancy.storage.postgres.leases import Owning
+from romancy.storage.postgres.listener import Announcer, Listener, channel_of
+from romancy.storage.postgres.reads import Loads, Reading
 from romancy.storage.postgres.sessions import PostgresSessions
 from romancy.storage.postgres.statements import Statements
-from romancy.storage.postgres.writing import BatchWriter
 from romancy.storage.protocol import (
     Answer,
     Answered,
@@ -39,6 +38,7 @@ from romancy.storage.protocol import (
     Trigger,
     WorkerRow,
 )
+from romancy.storage.urls import check_schema
 
 __all__ = ["PostgresStorage"]
 
@@ -73,7 +73,7 @@ class PostgresStorage:
         self.url, self.schema, self._create = url, schema, create
         self.on_foreign_change: Callable[[], None] | None = None
         self._clock = clock or SystemClock()
-        statements = Statements(schema, relaxed=durability == "normal", reader=migrating.LIBRARY_VERSION)
+        statements = Statements(schema, relaxed=durability == "normal", reader=migrations.LIBRARY_VERSION)
         self._connections = Connections(url, statements, self._clock, self._replaced)
         self._announcer = Announcer(self._connections)
         direct, home = notify_url or url if listen else None, self._connections if notify_url else None
@@ -94,7 +94,7 @@ class PostgresStorage:
     async def open(self) -> None:
         await self._connections.open()
         try:
-            await migrating.migrate(self._connections, self.schema, create=self._create)
+            await migrations.migrate(self._connections, self.schema, create=self._create)
             await self._connections.do_timed("tell_time")  # before anybody asks what time it is
             await self._listener.open()
         except BaseException:

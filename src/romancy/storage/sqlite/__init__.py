@@ -30,16 +30,16 @@ from romancy.storage.protocol import (
     Trigger,
     WorkerRow,
 )
-from romancy.storage.sqlite import owning, reading
+from romancy.storage.sqlite import leases, reads
+from romancy.storage.sqlite.batches import BatchWriter, append_statement
 from romancy.storage.sqlite.catalog import SQLiteCatalog
 from romancy.storage.sqlite.connection import connect, lock_folder, migrate
-from romancy.storage.sqlite.leases import Leases
+from romancy.storage.sqlite.event_lookup import SQL
+from romancy.storage.sqlite.expiry import Leases
+from romancy.storage.sqlite.inline_reader import NearReader
 from romancy.storage.sqlite.locks import WorkerLocks
-from romancy.storage.sqlite.looking import SQL
-from romancy.storage.sqlite.near import NearReader
 from romancy.storage.sqlite.sessions import SQLiteSessions
 from romancy.storage.sqlite.threads import ConnectionThread
-from romancy.storage.sqlite.writing import BatchWriter, append_statement
 
 __all__ = ["SQLiteStorage"]
 
@@ -182,7 +182,7 @@ class SQLiteStorage:
         self._locks.hold(worker)
         self._leases.length = lease
         try:
-            await self._write(lambda c: owning.register(c, worker, self._clock.now(), lease, triggers, workflows))
+            await self._write(lambda c: leases.register(c, worker, self._clock.now(), lease, triggers, workflows))
         except BaseException:
             self._locks.forget(worker)
             raise
@@ -195,46 +195,46 @@ class SQLiteStorage:
         self._locks.forget(worker)
 
     def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> asyncio.Future[None]:
-        return self._write(lambda c: owning.announce(c, triggers, workflows))
+        return self._write(lambda c: leases.announce(c, triggers, workflows))
 
     async def renew(self, worker: str, lease: int) -> bool:
-        return await self._write(lambda c: owning.renew(c, worker, self._clock.now() + lease))
+        return await self._write(lambda c: leases.renew(c, worker, self._clock.now() + lease))
 
     async def check(self) -> None:
-        await self._read(owning.check_version)
+        await self._read(leases.check_version)
 
     async def leave(self, worker: str) -> None:
-        await self._write(lambda c: owning.leave(c, worker))
+        await self._write(lambda c: leases.leave(c, worker))
 
     async def release(self, worker: str) -> None:
-        await self._write(lambda c: owning.release(c, worker, self._clock.now()))
+        await self._write(lambda c: leases.release(c, worker, self._clock.now()))
         self._locks.forget(worker)
 
     async def take_over(self, worker: str, known_dead: Sequence[str] = ()) -> list[str]:
-        dead = await self._read(lambda c: owning.dead_workers(c, worker, self._clock.now(), self._locks, self._leases))
+        dead = await self._read(lambda c: leases.dead_workers(c, worker, self._clock.now(), self._locks, self._leases))
         dead |= dict.fromkeys(known_dead, False)
         if not dead:
             return []
-        gone = await self._write(lambda c: owning.take_over(c, dead, self._clock.now()))
+        gone = await self._write(lambda c: leases.take_over(c, dead, self._clock.now()))
         for id in gone:
             if not dead[id]:
                 self._locks.forget(id)  # a paused one still holds its own
         return gone
 
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
-        wanted = await self._read(lambda c: owning.claimable(c, workflows, limit, due_before))
-        return await self._write(lambda c: owning.claim(c, worker, wanted)) if wanted else []
+        wanted = await self._read(lambda c: leases.claimable(c, workflows, limit, due_before))
+        return await self._write(lambda c: leases.claim(c, worker, wanted)) if wanted else []
 
     async def mortality(self) -> Mortality:
-        return await self._read(lambda c: owning.mortality(c, self._clock.now()))
+        return await self._read(lambda c: leases.mortality(c, self._clock.now()))
 
     async def adopt(self, worker: str, workflows: Collection[str], limit: int) -> int:
-        return await self._write(lambda c: owning.adopt(c, worker, workflows, limit))
+        return await self._write(lambda c: leases.adopt(c, worker, workflows, limit))
 
     async def resume(self, instance: str) -> Status | None:
         def resume(c: sqlite3.Connection) -> Status | None:
-            owning.check_version(c)
-            row = reading.instance(c, instance)
+            leases.check_version(c)
+            row = reads.instance(c, instance)
             if c.execute(SQL["resume_blocked"], (instance,)).rowcount:
                 c.execute(SQL["forget_suspected_body"], (instance,))
                 c.execute(SQL["forget_suspected_calls"], (instance,))
@@ -244,26 +244,26 @@ class SQLiteStorage:
 
     async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int:
         now = self._clock.now()
-        return await self._write(lambda c: owning.prune(c, finished_before, accepted_before, now, limit))
+        return await self._write(lambda c: leases.prune(c, finished_before, accepted_before, now, limit))
 
     # --- reads ------------------------------------------------------------------------------------------------------
     async def mail(self, worker: str, limit: int) -> Mail:
-        return await self._read(lambda c: reading.mail(c, worker, limit))
+        return await self._read(lambda c: reads.mail(c, worker, limit))
 
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:
-        return await self._read(lambda c: reading.due(c, worker, before, limit))
+        return await self._read(lambda c: reads.due(c, worker, before, limit))
 
     async def known(self, instances: Collection[str]) -> set[str]:
-        return await self._read(lambda c: reading.known(c, instances))
+        return await self._read(lambda c: reads.known(c, instances))
 
     async def restless(self, worker: str) -> list[str]:
         return await self._read(lambda c: [id for (id,) in c.execute(SQL["running_of_worker"], (worker,))])
 
     async def shares(self, workflows: Collection[str], limit: int) -> Shares:
-        return await self._read(lambda c: owning.shares(c, workflows, self._clock.now(), limit))
+        return await self._read(lambda c: leases.shares(c, workflows, self._clock.now(), limit))
 
     async def idle(self, worker: str, due_after: int, limit: int) -> list[Idle]:
-        return await self._read(lambda c: owning.idle(c, worker, due_after, limit))
+        return await self._read(lambda c: leases.idle(c, worker, due_after, limit))
 
     async def worker(self, worker: str) -> WorkerRow | None:
         row = await self._read(lambda c: c.execute(SQL["worker"], (worker,)).fetchone())
@@ -273,16 +273,16 @@ class SQLiteStorage:
         return await self._read(lambda c: c.execute(SQL["misfits_of_instance"], (instance,)).fetchall())
 
     async def load(self, instance: str) -> Snapshot | None:
-        return await self._read_now(lambda c: reading.load_small(c, instance), lambda c: reading.load(c, instance))
+        return await self._read_now(lambda c: reads.load_small(c, instance), lambda c: reads.load(c, instance))
 
     async def instance(self, instance: str) -> InstanceRow | None:
-        return await self._read_now(lambda c: reading.instance(c, instance))
+        return await self._read_now(lambda c: reads.instance(c, instance))
 
     async def finished(self, instances: Collection[str]) -> list[InstanceRow]:
-        return await self._read(lambda c: reading.finished(c, instances))
+        return await self._read(lambda c: reads.finished(c, instances))
 
     async def history(self, instance: str) -> list[Entry]:
-        return await self._look(lambda c: reading.history(c, instance))
+        return await self._look(lambda c: reads.history(c, instance))
 
     async def instances(
         self,
@@ -294,7 +294,7 @@ class SQLiteStorage:
         limit: int = 50,
         cursor: tuple[Any, ...] | None = None,
     ) -> list[InstanceRow]:
-        return await self._look(lambda c: reading.instances(c, status, workflow, text, started_after, limit, cursor))
+        return await self._look(lambda c: reads.instances(c, status, workflow, text, started_after, limit, cursor))
 
     async def waits(
         self,
@@ -304,7 +304,7 @@ class SQLiteStorage:
         limit: int = 50,
         cursor: tuple[Any, ...] | None = None,
     ) -> list[StoredWait]:
-        return await self._look(lambda c: reading.waits(c, instance, type, limit, cursor))
+        return await self._look(lambda c: reads.waits(c, instance, type, limit, cursor))
 
     async def events(
         self,
@@ -315,4 +315,4 @@ class SQLiteStorage:
         limit: int = 50,
         before: int | None = None,
     ) -> list[StoredEvent]:
-        return await self._look(lambda c: reading.events(c, type, instance, unmatched, limit, before))
+        return await self._look(lambda c: reads.events(c, type, instance, unmatched, limit, before))

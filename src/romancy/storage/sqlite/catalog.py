@@ -23,7 +23,7 @@ from romancy.storage.catalog import (
 )
 from romancy.storage.protocol import STATUS_CODES, STATUS_NAMES, StoredWait
 from romancy.storage.rows import to_event, to_instance
-from romancy.storage.sqlite.looking import SQL
+from romancy.storage.sqlite.event_lookup import SQL
 
 T = TypeVar("T")
 _SUMMARY = SQL["summary"].partition(" WHERE ")[0]

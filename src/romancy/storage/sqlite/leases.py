@@ -1,34 +1,169 @@
-"""Whose lease has ended: by the clock, and by what was seen.
-
-Leases are times of the machine's clock, which somebody may set: then all of them seem to have ended at once. So nobody
-is taken over whom we have not also watched for as long as it may take to renew a lease, in ticks that nobody can set.
-"""
+"""Workers, leases and claims: who runs what. Each function is one transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import socket
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from romancy.core.clock import Clock, SystemClock, ticks
+from romancy.errors import Outdated
+from romancy.storage.protocol import (
+    DEATHS_KEPT,
+    MOST_COUNTED,
+    MOST_DEATHS,
+    POOLED,
+    STATUS_NAMES,
+    Claimed,
+    Death,
+    Idle,
+    Mortality,
+    Shares,
+    Tally,
+    Trigger,
+)
+from romancy.storage.sqlite import connection
+from romancy.storage.sqlite.event_lookup import SQL
+from romancy.storage.sqlite.expiry import Leases
+from romancy.storage.sqlite.locks import WorkerLocks
 
 
-class Leases:
-    """The leases of the workers of one file, as one process sees them; used by one thread."""
+def register(
+    c: sqlite3.Connection,
+    worker: str,
+    now: int,
+    lease: int,
+    triggers: Sequence[Trigger],
+    workflows: Collection[str],
+) -> None:
+    check_version(c)
+    c.execute(SQL["insert_worker"], (worker, socket.gethostname(), now + lease, now))
+    announce(c, triggers, workflows)
 
-    def __init__(self, clock: Clock) -> None:
-        self._watches = isinstance(clock, SystemClock)  # a clock that a test turns is to rule
-        self.length = 0
-        """Of our own lease, in microseconds: others have about the same."""
-        self._seen: dict[str, tuple[int, int]] = {}
-        """Until when a worker has its lease, and when that was first seen."""
 
-    def __repr__(self) -> str:
-        return f"<Leases watched={len(self._seen)}>"
+def announce(c: sqlite3.Connection, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
+    """Which events start which workflows, for every process that accepts events."""
+    check_version(c)
+    c.executemany(SQL["delete_triggers"], [(name,) for name in workflows])
+    c.executemany(SQL["insert_trigger"], triggers)
 
-    def ended(self, workers: Sequence[tuple[str, int]], now: int) -> set[str]:
-        """Which of these workers (id, until) have not renewed their lease in time."""
-        if not self._watches:
-            return {id for id, until in workers if until < now}
-        at, before = ticks(), self._seen
-        self._seen = {id: before[id] if before.get(id, (None,))[0] == until else (until, at) for id, until in workers}
-        patience = self.length * 2 // 3  # a lease is renewed when a third of it is over
-        return {id for id, until in workers if until < now and at - self._seen[id][1] >= patience}
+
+def renew(c: sqlite3.Connection, worker: str, until: int) -> bool:
+    check_version(c)
+    return c.execute(SQL["renew_worker"], (until, worker)).rowcount == 1
+
+
+def check_version(c: sqlite3.Connection) -> None:
+    """Somebody may have migrated the file meanwhile."""
+    version, min_reader = c.execute(SQL["schema_version"]).fetchone()
+    if min_reader > connection.LIBRARY_VERSION:
+        raise Outdated(version, connection.LIBRARY_VERSION)
+
+
+def release(c: sqlite3.Connection, worker: str, now: int) -> None:
+    """Hand everything back at once, however much it is: others claim what they need when they need it."""
+    _bury(c, worker, now, clean=True)
+
+
+def leave(c: sqlite3.Connection, worker: str) -> None:
+    c.execute(SQL["leave_worker"], (worker,))
+
+
+def _bury(c: sqlite3.Connection, worker: str, now: int, *, clean: bool) -> bool:
+    row = None if clean else c.execute(SQL["leaving_worker"], (worker,)).fetchone()
+    if row is not None:
+        leaving, since, until = row
+        clean = bool(leaving)
+        if not clean:
+            c.execute(SQL["insert_death"], (worker, since, max(since, min(now, until))))
+    gone = c.execute(SQL["delete_worker"], (worker,)).rowcount == 1
+    if gone:
+        c.execute(SQL["insert_orphan"], (worker, now, clean, worker))
+    return gone
+
+
+def dead_workers(c: sqlite3.Connection, me: str, now: int, locks: WorkerLocks, leases: Leases) -> dict[str, bool]:
+    """Whose lease has ended, or whose lock is free; and whether it only pauses: then nothing it ran is to blame."""
+    rows: list[tuple[str, int]] = c.execute(SQL["workers"]).fetchall()
+    ended = leases.ended(rows, now)
+    return {id: locks.is_alive(id) for id, _ in rows if id != me and (id in ended or locks.is_dead(id))}
+
+
+def take_over(c: sqlite3.Connection, dead: Mapping[str, bool], now: int) -> list[str]:
+    """Fence the dead workers: from here on nothing they submit is taken, and their instances are free."""
+    gone = [worker for worker, paused in dead.items() if _bury(c, worker, now, clean=paused)]
+    c.execute(SQL["delete_spent_orphans"])
+    return gone
+
+
+def claimable(c: sqlite3.Connection, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
+    """What needs running: running ones, waiting ones with mail or a request, and those whose time comes soon."""
+    names = json.dumps(sorted(workflows))
+    share = max(1, limit // max(1, len(workflows)))
+    clean = {id for (id,) in c.execute(SQL["clean_orphans"])}
+    found: dict[str, Claimed] = {}
+    for query, values in (
+        ("free_with_request", (names, limit)),
+        ("free_with_mail", (names, limit)),
+        *(("free_running", (name, share)) for name in workflows),
+        ("orphaned_running", (names, limit)),
+        ("free_due", (due_before, names, limit)),
+    ):
+        for id, owner in _rows(c, query, values):
+            crashed = owner is not None and owner not in clean
+            found.setdefault(id, Claimed(id, crashed, query == "free_due"))
+    return list(found.values())[:limit]
+
+
+def claim(c: sqlite3.Connection, worker: str, wanted: list[Claimed]) -> list[Claimed]:
+    """Own those of the wanted that are still free."""
+    if c.execute(SQL["fence"], (worker,)).fetchone() is None:
+        return []
+    return [item for item in wanted if c.execute(SQL["claim"], (worker, item.id)).rowcount == 1]
+
+
+def mortality(c: sqlite3.Connection, now: int) -> Mortality:
+    deaths = [Death(*row) for row in c.execute(SQL["deaths"], (MOST_DEATHS,))]
+    return Mortality(deaths, {name: Tally(*row) for name, *row in c.execute(SQL["tallies"], (now - POOLED,))})
+
+
+def shares(c: sqlite3.Connection, workflows: Collection[str], now: int, limit: int) -> Shares:
+    owned: dict[str, int] = dict(c.execute(SQL["shares"], (MOST_COUNTED, now)).fetchall())
+    return Shares(owned, len(_free(c, workflows, limit)) if owned else 0)
+
+
+def _free(c: sqlite3.Connection, workflows: Collection[str], limit: int) -> list[str]:
+    found = [id for name in workflows for (id,) in c.execute(SQL["free_waiting"], (name, limit))]
+    return found[:limit]
+
+
+def idle(c: sqlite3.Connection, worker: str, due_after: int, limit: int) -> list[Idle]:
+    rows = c.execute(SQL["idle_of_worker"], (worker, due_after, limit))
+    return [Idle(id, version, STATUS_NAMES[status]) for id, version, status in rows]
+
+
+def adopt(c: sqlite3.Connection, worker: str, workflows: Collection[str], limit: int) -> int:
+    """Own instances that only wait and that nobody owns."""
+    return len(claim(c, worker, [Claimed(id, False, True) for id in _free(c, workflows, limit)]))
+
+
+def _rows(c: sqlite3.Connection, query: str, values: tuple[Any, ...]) -> list[tuple[str, str | None]]:
+    return c.execute(SQL[query], values).fetchall()
+
+
+def prune(c: sqlite3.Connection, finished_before: int, accepted_before: int, now: int, limit: int) -> int:
+    """Forget finished instances and old events; returns how many went."""
+    instances: list[tuple[str]] = c.execute(SQL["prunable_instances"], (finished_before, limit)).fetchall()
+    for table in ("history", "consumed", "marks", "misfits", "attempts", "waits", "wait_keys", "deliveries"):
+        c.executemany(f"DELETE FROM {table} WHERE instance = ?", instances)
+    c.executemany("DELETE FROM instances WHERE id = ?", instances)
+    c.execute(SQL["forget_expired_data"], (now,))
+    c.execute(SQL["orphan_unknown"], (now,))
+    c.execute(SQL["forget_deaths"], (now - DEATHS_KEPT,))
+    c.execute(SQL["forget_trials"], (now - DEATHS_KEPT,))
+    events: list[tuple[int]] = c.execute(SQL["prunable_events"], (accepted_before, now, limit)).fetchall()
+    c.executemany("DELETE FROM event_keys WHERE seq = ?", events)
+    c.executemany("DELETE FROM consumed WHERE event = ?", events)
+    c.executemany("DELETE FROM events WHERE seq = ?", events)
+    return len(instances) + len(events)

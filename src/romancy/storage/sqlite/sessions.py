@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from romancy.storage.sessions import MOST, StoredSession
-from romancy.storage.sqlite.looking import SQL
+from romancy.storage.sqlite.event_lookup import SQL
 
 Run = Callable[[Callable[[sqlite3.Connection], Any]], Awaitable[Any]]
 

@@ -1,0 +1,89 @@
+"""A database as the place a command works on. No worker runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from romancy.api.workflow import Workflow
+from romancy.app import App, to_receipt
+from romancy.cli.modules import register
+from romancy.cli.target import Inside, Sent, Standing
+from romancy.core.history import Entry
+from romancy.core.model import Event
+from romancy.core.operations import MODELS
+from romancy.errors import InstanceNotFound
+from romancy.explain.near_misses import Case, filter_of, reasons
+from romancy.handle import WorkflowHandle
+from romancy.records import to_history, to_instance, to_wait
+from romancy.storage.protocol import CANCEL, InstanceRow, Matched, Snapshot
+
+
+class OnDatabase:
+    """Reads and writes the rows itself."""
+
+    def __init__(self, app: App) -> None:
+        self.verbs = self._app = app
+
+    async def start(
+        self, wf: Workflow[..., Any] | str, instance_id: str | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> WorkflowHandle[Any]:
+        if isinstance(wf, str):
+            return await self._app.start_workflow(wf, *args, instance_id=instance_id, **kwargs)
+        register(self._app, wf)
+        return await self._app.start_workflow(wf.options(instance_id=instance_id), *args, **kwargs)
+
+    async def has_run(self, name: str) -> bool:
+        """Whether any of the newest instances of this name was ever taken up by a worker."""
+        rows = await self._app.engine.storage.instances(workflow=name, limit=50)
+        return any(row.owner is not None or row.status != "running" for row in rows)
+
+    async def is_taken_up(self, id: str) -> bool:
+        row = await self._app.engine.storage.instance(id)
+        return row is not None and (row.owner is not None or row.status != "running")
+
+    async def send(self, event: Event) -> Sent:
+        accepted = await self._app.engine.accept(event)
+        return Sent(to_receipt(accepted), _unjudged(accepted.answer.matched, event.type))
+
+    async def standing(self, id: str) -> Standing:
+        storage = self._app.engine.storage
+        snapshot = await storage.load(id)
+        if snapshot is None:
+            raise InstanceNotFound(instance_id=id)
+        row = snapshot.row
+        waits = await storage.waits(instance=id, limit=1000)
+        misfits = {(event, op): error for event, op, error in await storage.misfits(id)}
+        is_blocked = row.status == "blocked"
+        case = Case(row.id, row.created_at, self._app.clock.now(), misfits, snapshot.deliveries, is_blocked)
+        return Standing(
+            to_instance(row, [to_wait(wait) for wait in waits]),
+            to_history(snapshot.history[-1]) if snapshot.history else None,
+            await reasons(self._app, case, [(to_wait(wait), filter_of(wait)) for wait in waits]),
+            await self._inside(snapshot),
+        )
+
+    async def _inside(self, snapshot: Snapshot) -> Inside:
+        owner = snapshot.row.owner
+        worker = await self._app.engine.storage.worker(owner) if owner else None
+        is_cancelling = any(kind == CANCEL for _, kind, _ in snapshot.requests)
+        return Inside(owner, worker, snapshot.attempts, is_cancelling, len(snapshot.deliveries))
+
+    async def stored(self, id: str) -> tuple[InstanceRow, list[Entry]]:
+        snapshot = await self._app.engine.storage.load(id)
+        if snapshot is None:
+            raise InstanceNotFound(instance_id=id)
+        return snapshot.row, snapshot.heard
+
+
+def _unjudged(matched: Sequence[Matched], type: str) -> int:
+    """How many instances wait with a model that is not known here, so that only their worker can judge the data."""
+    known: set[str] = set()
+    for wait in matched:
+        keys = wait.model.split(",")
+        types: list[str] = json.loads(wait.spec)["types"]
+        key = keys[0] if len(keys) == 1 else keys[types.index(type)]
+        if not key or key in MODELS:
+            known.add(wait.instance)
+    return len({wait.instance for wait in matched} - known)

@@ -1,0 +1,226 @@
+"""`list`, `show`, `waits`: what a database holds."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from datetime import datetime
+from typing import Any, TypeVar, cast
+
+import click
+
+from romancy.cli.errors import Refused
+from romancy.cli.screen import Screen, json_option, note, print_json
+from romancy.cli.target import Place
+from romancy.cli.target_options import Where, place_options
+from romancy.cli.words import RESERVED, clean, error_line, is_worth_showing, one_line, place, value, wanted, when
+from romancy.core.clock import SystemClock
+from romancy.core.filters import Filter
+from romancy.core.model import Status, from_us
+from romancy.records import HistoryEntry, Instance, Page, Wait
+from romancy.storage.protocol import STATUS_CODES
+
+T = TypeVar("T")
+_DETAIL = 200
+"""Characters of a detail in the history's table; `--json` has all of it."""
+_ERROR = 60
+"""Characters of the error a retry follows, in a table; `why` has all of it."""
+
+limit_option = click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many."
+)
+cursor_option = click.option("--cursor", help="Go on where the page before ended.")
+
+
+@click.command(name="list")
+@click.option(
+    "--status",
+    "-s",
+    multiple=True,
+    type=click.Choice(list(STATUS_CODES)),
+    metavar=f"[{'|'.join(status for status in STATUS_CODES if status not in RESERVED)}]",
+    help="Only these; repeatable.",
+)
+@click.option("--workflow", "-w", help="Only of this workflow.")
+@click.option("--text", "-t", help="Only those with this text in their id, input or error.")
+@limit_option
+@cursor_option
+@place_options
+@json_option
+def list_(
+    status: tuple[str, ...],
+    workflow: str | None,
+    text: str | None,
+    limit: int,
+    cursor: str | None,
+    where: Where,
+    as_json: bool,
+) -> None:
+    """List instances, newest first."""
+    wanted_status = cast("tuple[Status, ...]", status)
+    filters: dict[str, Any] = {"workflow": workflow, "text": text, "limit": limit, "cursor": cursor}
+    page = where.do(lambda place: _paged(place.verbs.list_instances(status=wanted_status, **filters)))
+    if as_json:
+        print_json({"items": [_instance(item) for item in page.items], "cursor": page.cursor})
+        return
+    now = present()
+    Screen().table(
+        ("instance", "workflow", "status", "started", "about"),
+        [
+            (
+                clean(item.instance_id),
+                clean(item.workflow),
+                item.status,
+                when(item.started_at, now),
+                _about(item),
+            )
+            for item in page.items
+        ],
+        drop=("workflow", "started", "about"),
+    )
+    _note_rest(page, "instances")
+
+
+@click.command()
+@click.option("--type", "-t", help="Only waits for this event type.")
+@limit_option
+@cursor_option
+@place_options
+@json_option
+def waits(type: str | None, limit: int, cursor: str | None, where: Where, as_json: bool) -> None:
+    """List everything that is waited for."""
+    page = where.do(lambda place: _paged(place.verbs.list_waits(type=type, limit=limit, cursor=cursor)))
+    if as_json:
+        print_json({"items": page.items, "cursor": page.cursor})
+        return
+    rows = [(clean(wait.instance_id), clean(wait.workflow), *wait_row(wait, present())) for wait in page.items]
+    Screen().table(("instance", "workflow", *WAIT_COLUMNS), rows, drop=("line", "workflow", *_DROPPED_WAIT_COLUMNS))
+    _note_rest(page, "waits")
+
+
+@click.command()
+@click.argument("id")
+@place_options
+@json_option
+def show(id: str, where: Where, as_json: bool) -> None:
+    """Show one instance with its waits and history."""
+
+    async def work(place: Place) -> tuple[Instance, list[HistoryEntry]]:
+        return await place.verbs.get_instance(id), await place.verbs.get_history(id)
+
+    instance, history = where.do(work)
+    if as_json:
+        entries = [_entry(entry) for entry in history]
+        print_json({**_instance(instance), "waits": instance.waits, "history": entries})
+        return
+    screen, now = Screen(), present()
+    screen.facts(header(instance, now))
+    if instance.waits:
+        screen.heading("waits for")
+        screen.table(
+            WAIT_COLUMNS, [wait_row(wait, now) for wait in instance.waits], drop=("line", *_DROPPED_WAIT_COLUMNS)
+        )
+    screen.heading("history")
+    rows = [_entry_row(entry, now) for entry in history]
+    screen.table(("n", "at", "what", "operation", "detail"), rows, drop=("n", "at", "detail"))
+
+
+def _about(instance: Instance) -> str:
+    """What came of an instance that has ended or is blocked; what its code says of it while it goes on."""
+    if instance.error is not None:
+        return one_line(error_line(instance.error), _DETAIL)
+    if instance.status == "completed":
+        return "" if instance.output is None else one_line(value(instance.output), _DETAIL)
+    return clean(instance.description or "")
+
+
+def header(instance: Instance, now: datetime) -> dict[str, str]:
+    """What there is to say about an instance, by name."""
+    facts = {
+        "instance": clean(instance.instance_id),
+        "workflow": clean(instance.workflow),
+        "status": instance.status,
+        "last said" if instance.finished_at else "about": clean(instance.description or ""),
+        "started": when(instance.started_at, now),
+        "finished": when(instance.finished_at, now),
+        "input": value(instance.input),
+        "output": value(instance.output) if instance.status == "completed" else "",
+        "error": _whole_error(instance.error),
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
+def _whole_error(error: dict[str, Any] | None) -> str:
+    """The user's own traceback is worth its lines; one through nothing but Romancy is not."""
+    if error is None:
+        return ""
+    traceback: str = error["traceback"] or ""
+    shown = traceback if is_worth_showing(traceback) else f"{error['type']}: {error['message']}"
+    lines = shown.strip().split("\n")
+    return "\n".join(map(clean, lines))
+
+
+WAIT_COLUMNS = ("kind", "wait", "for", "since", "until", "line")
+_DROPPED_WAIT_COLUMNS = ("since", "wait", "kind")
+
+
+def wait_row(wait: Wait, now: datetime) -> tuple[str, ...]:
+    """A wait below `WAIT_COLUMNS`."""
+    return (
+        wait.kind,
+        clean(wait.wait_id),
+        one_line(wanted(wait), _ERROR) if wait.error else wanted(wait),
+        when(wait.since, now),
+        when(wait.due_at, now),
+        place(wait.location),
+    )
+
+
+def _entry_row(entry: HistoryEntry, now: datetime) -> tuple[str, ...]:
+    return (str(entry.n), when(entry.at, now), entry.kind, clean(entry.operation), _detail(entry))
+
+
+def _detail(entry: HistoryEntry) -> str:
+    if entry.error is not None:
+        return error_line(entry.error)
+    if entry.event is not None:
+        event = entry.event
+        return value(f"{event['type']} from {event['source']}: {value(event['data'])}", _DETAIL)
+    if entry.kind == "activity_completed":
+        return value(f"{value(entry.input)} -> {value(entry.result)}", _DETAIL)
+    known = [part for part in (entry.input, entry.result) if part is not None]
+    return value(known[0], _DETAIL) if known else ""
+
+
+def _entry(entry: HistoryEntry) -> dict[str, Any]:
+    """An entry for `--json`; what was waited for as people write it, not as it is stored."""
+    shown = {name: found for name, found in vars(entry).items() if name != "raw"}
+    if entry.kind not in ("event_received", "wait_timed_out"):
+        return shown
+    stored: dict[str, Any] = entry.input or {}
+    narrow = Filter.from_json(stored.get("filter", {}))
+    where = {".".join(map(str, path)): wanted for path, wanted in narrow.where}
+    parts = {"subject": narrow.subject, "source": narrow.source, "where": where}
+    rest = {name: found for name, found in stored.items() if name != "filter"}
+    return {**shown, "input": {**rest, **{name: part for name, part in parts.items() if part}}}
+
+
+def _instance(instance: Instance) -> dict[str, Any]:
+    return {name: found for name, found in vars(instance).items() if name != "waits"}
+
+
+async def _paged(page: Awaitable[Page[T]]) -> Page[T]:
+    try:
+        return await page
+    except ValueError as error:  # a cursor that is none
+        raise Refused(str(error)) from None
+
+
+def _note_rest(page: Page[Any], what: str) -> None:
+    if page.cursor is not None:
+        note(f"there are more {what}: add --cursor {page.cursor}")
+    elif not page.items:
+        note(f"no {what}")
+
+
+def present() -> datetime:
+    return from_us(SystemClock().now())

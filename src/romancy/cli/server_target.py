@@ -1,0 +1,65 @@
+"""A server as the place a command works on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from romancy.api.workflow import Workflow
+from romancy.cli.errors import Refused
+from romancy.cli.target import Sent, Standing
+from romancy.client import Client, RemoteHandle
+from romancy.core.clock import SystemClock
+from romancy.core.filters import Filter
+from romancy.core.history import Entry
+from romancy.core.model import Event, to_us
+from romancy.explain.near_misses import Case, reasons
+from romancy.records import Wait
+from romancy.storage.protocol import InstanceRow
+
+
+class OnServer:
+    """Asks over HTTP; what a server does not tell is left out."""
+
+    def __init__(self, client: Client) -> None:
+        self.verbs = self._client = client
+
+    async def start(
+        self, wf: Workflow[..., Any] | str, instance_id: str | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> RemoteHandle[Any]:
+        if isinstance(wf, str):
+            return await self._client.start_workflow(wf, *args, instance_id=instance_id, **kwargs)
+        return await self._client.start_workflow(wf.options(instance_id=instance_id), *args, **kwargs)
+
+    async def has_run(self, name: str) -> bool:
+        """Whether the server has it, or any of the newest instances of this name has got somewhere."""
+        if name in await self._client.list_workflows():
+            return True
+        newest = await self._client.list_instances(workflow=name)
+        return any(instance.status != "running" for instance in newest.items)
+
+    async def is_taken_up(self, id: str) -> bool:
+        return (await self._client.get_instance(id)).status != "running"
+
+    async def send(self, event: Event) -> Sent:
+        return Sent(await self._client.send(event))
+
+    async def standing(self, id: str) -> Standing:
+        instance = await self._client.get_instance(id)
+        _, *facts = await self._client.get_history(id)
+        waits = [(wait, _filter(wait)) for wait in instance.waits]
+        case = Case(id, to_us(instance.started_at), SystemClock().now(), is_blocked=instance.status == "blocked")
+        found = await reasons(self._client, case, waits)
+        return Standing(instance, facts[-1] if facts else None, found, None)
+
+    async def stored(self, id: str) -> tuple[InstanceRow, list[Entry]]:
+        raise Refused("a server does not give out histories as they are stored; replay where the database is, with -d")
+
+
+def _filter(wait: Wait) -> Filter:
+    return Filter.build(wait.subject, wait.source, {_path(path): wanted for path, wanted in wait.where.items()})
+
+
+def _path(written: str) -> tuple[str | int, ...]:
+    """A path as a server writes it, with dots; a number in it is most likely a place in an array."""
+    return tuple(int(step) if step.isdecimal() else step for step in written.split("."))

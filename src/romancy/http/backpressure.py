@@ -1,0 +1,98 @@
+"""Writes on their way to the database: bounded in amount, and in how long somebody waits for them.
+
+While the database is out, the engine keeps what it was given and stores it when it can. A sender can't wait that long:
+after the limit it hears that the outcome is not known. It repeats, and a repeated event is a duplicate. What was given
+stays counted until it is stored: an outage does not fill the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from romancy.errors import Overloaded
+from romancy.http.body import Hold
+from romancy.http.responses import Refusal
+from romancy.options import HTTPOptions, seconds
+
+T = TypeVar("T")
+_logger = logging.getLogger("romancy")
+_OVERHEAD = 2048
+"""Bytes an event costs in memory besides its own."""
+
+
+class Intake:
+    """Has things stored for requests."""
+
+    def __init__(self, options: HTTPOptions) -> None:
+        self._overdue = 0
+        self._limit = options.max_waiting
+        self._coming_limit = max(options.max_waiting // 2, min(options.max_body, options.max_waiting))
+        self._coming = 0
+        self._timeout = seconds(options.database_timeout)
+        self._held = 0
+
+    def __repr__(self) -> str:
+        return f"<Intake held={self._held} coming={self._coming}{' stalled' if self.is_stalled else ''}>"
+
+    @property
+    def is_stalled(self) -> bool:
+        """Something takes too long to be stored."""
+        return self._overdue > 0
+
+    @contextmanager
+    def receiving(self) -> Generator[Hold]:
+        """While a body comes in, and until it is understood. Slow ones can't take the room of those that come at once.
+
+        What is given to `store` afterwards is counted there.
+        """
+        mine = 0
+
+        def hold(size: int) -> None:
+            nonlocal mine
+            if self._coming + size > self._coming_limit or self._held + self._coming + size > self._limit:
+                raise Overloaded("too much is coming in at once; try again in a moment")
+            self._coming += size
+            mine += size
+
+        try:
+            yield hold
+        finally:
+            self._coming -= mine
+
+    async def store(self, write: Coroutine[Any, Any, T], size: int, unknown: str, count: int = 1) -> T:
+        """The outcome of a write. `unknown`: what to tell the sender if it takes too long."""
+        size += _OVERHEAD * count
+        if self._held + size > self._limit:
+            write.close()
+            raise Overloaded
+        self._held += size
+        task = asyncio.get_running_loop().create_task(write)
+        task.add_done_callback(lambda done: self._settled(done, size))
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            if not task.done():
+                self._overdue += 1
+                task.add_done_callback(self._late)
+            raise out_of_time(self._timeout, unknown) from None
+
+    def _settled(self, task: asyncio.Task[Any], size: int) -> None:
+        self._held -= size
+        if not task.cancelled():
+            task.exception()  # asked for here, because whoever waited may be gone
+
+    def _late(self, task: asyncio.Task[Any]) -> None:
+        """It was dealt with after all, when nobody waited for it any more."""
+        self._overdue -= 1
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _logger.warning("what a request had given to be stored was not: %s", error)
+
+
+def out_of_time(timeout: float, unknown: str) -> Refusal:
+    text = f"the database did not answer within {timeout:g} s{unknown}"
+    return Refusal(503, text, kind="DatabaseUnavailable")

@@ -1,0 +1,83 @@
+"""`POST /`: CloudEvents in, receipts out. Nothing is acknowledged before it is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from romancy.app import to_receipt
+from romancy.engine.delivery import Accepted
+from romancy.http import schemas
+from romancy.http.body import read_body
+from romancy.http.cloudevents import Limits, Parsed, parse
+from romancy.http.responses import Answer, Header, json_answer
+from romancy.http.routes import Request, Route
+from romancy.options import HTTPOptions, seconds
+
+_LARGE = 64 * 1024
+"""Bytes of a body that are read on the event loop itself."""
+_UNKNOWN = "; whether the event is stored is not known: send it again, the same source and id are stored once"
+
+
+class Ingress:
+    """Takes events, within an app's limits."""
+
+    def __init__(self, options: HTTPOptions) -> None:
+        self._max_body, self._timeout = options.max_body, seconds(options.body_timeout)
+        self._limits = Limits(max_batch=options.max_batch, max_depth=options.max_depth, strict=options.strict)
+        self._status = options.accepted_status
+        self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def route(self) -> Route:
+        return Route(
+            "POST",
+            "/",
+            self.receive_events,
+            {self._status: None if self._status == 204 else schemas.Receipt | schemas.BatchReceipt},
+            scope="events",
+            query=None,
+            contents={
+                "application/cloudevents+json": schemas.CloudEvent,
+                "application/cloudevents-batch+json": Annotated[
+                    list[schemas.CloudEvent], Field(max_length=self._limits.max_batch)
+                ],
+            },
+        )
+
+    async def receive_events(self, request: Request) -> Answer:
+        """Deliver a CloudEvent, structured, in headers (`ce-id`, ...) or in a batch; answered when it is stored.
+
+        In binary mode the body is the data, of any content type; the attributes are headers: `ce-specversion`, `ce-id`,
+        `ce-source` and `ce-type` are required.
+        """
+        engine, intake = request.app.engine, request.intake  # first: an app that is not running reads no bodies
+        request.quotas.check(request.head.token)
+        with intake.receiving() as hold:
+            body = await read_body(request.head, request.receive, self._max_body, self._timeout, hold)
+            parsed = await self._parse(request.scope["headers"], body)
+        request.quotas.take(request.head.token, len(parsed.events), len(body))
+        if not parsed.batched:
+            return self._accepted(_receipt(await intake.store(engine.accept(parsed.events[0]), len(body), _UNKNOWN)))
+        writing = engine.accept_all(parsed.events)
+        stored = await intake.store(writing, len(body), _UNKNOWN, len(parsed.events))
+        return self._accepted({"status": "accepted", "events": list(map(_receipt, stored))})
+
+    async def _parse(self, headers: list[Header], body: bytes) -> Parsed:
+        """A large body may take long to read: apart, one at a time, so that everything else is answered meanwhile."""
+        if len(body) <= _LARGE:
+            return parse(headers, body, self._limits)
+        async with self._one_at_a_time:
+            return await asyncio.to_thread(parse, headers, body, self._limits)
+
+    def _accepted(self, content: dict[str, Any]) -> Answer:
+        return Answer(204) if self._status == 204 else json_answer(self._status, content)
+
+
+def _receipt(accepted: Accepted) -> dict[str, Any]:
+    receipt = dict(vars(to_receipt(accepted)))
+    if not receipt["differs"]:  # it says so only where it is so
+        del receipt["differs"]
+    return receipt

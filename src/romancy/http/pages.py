@@ -1,0 +1,44 @@
+"""Pages of a list, limited in bytes too: what is shown in one go must neither fill the memory nor hold up the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from romancy.errors import InvalidInput
+from romancy.http.responses import JSON_TYPE, Answer, to_json
+from romancy.records import Page
+
+T = TypeVar("T")
+ENOUGH = 4 * 1024 * 1024
+"""Bytes after which a page ends, even if it may hold more items; the next one goes on from there."""
+_FIRST = 10
+"""Items read at first; twice as many each time, while they are small."""
+
+
+async def paged(
+    read: Callable[..., Awaitable[Page[T]]], filters: Mapping[str, Any], show: Callable[[T], Mapping[str, Any]]
+) -> Answer:
+    """A page of up to `limit` items, as JSON."""
+    limit, cursor = int(filters["limit"]), filters.get("cursor")
+    items: list[bytes] = []
+    size, step = 0, _FIRST
+    while True:
+        page = await _read(read, {**filters, "limit": min(step, limit - len(items)), "cursor": cursor})
+        shown = [to_json(show(item)) for item in page.items]
+        items += shown
+        size += sum(map(len, shown))
+        step, cursor = step * 2, page.cursor
+        if cursor is None or len(items) >= limit or size >= ENOUGH:
+            break
+    body = b'{"items":[' + b",".join(items) + b'],"cursor":' + to_json(cursor) + b"}"
+    return Answer(200, body, [JSON_TYPE])
+
+
+async def _read(read: Callable[..., Awaitable[Page[T]]], filters: Mapping[str, Any]) -> Page[T]:
+    try:
+        return await read(**filters)
+    except ValueError as error:
+        if "is not a cursor" not in str(error):
+            raise
+        raise InvalidInput(str(error)) from None

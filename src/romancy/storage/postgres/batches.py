@@ -1,0 +1,321 @@
+"""One batch: the group commit in one statement, then what may only be done after it, with fresh snapshots.
+
+Everything is keyed (version and token, source and id, token and place), so a batch that is submitted again after an
+outage, with parts of it done or still under way on a connection we lost, is answered as if it were the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from romancy.core.failure import Failure
+from romancy.core.model import Event
+from romancy.core.same_event import is_same_event
+from romancy.storage.postgres.columns import Columns, entry_values, senders
+from romancy.storage.postgres.connection import Connections
+from romancy.storage.postgres.dispatch import Dispatched, Dispatcher, Outcome
+from romancy.storage.postgres.event_lookup import Looker
+from romancy.storage.postgres.shapes import Shapes
+from romancy.storage.protocol import (
+    CANCEL,
+    FIRST_FINAL,
+    STATUS_NAMES,
+    Accept,
+    AcceptAnswer,
+    Answer,
+    Batch,
+    Commit,
+    RefusedValue,
+    Request,
+    RequestAnswer,
+    StartAnswer,
+    TransientError,
+)
+from romancy.storage.rows import is_other, packed_attrs
+
+Tell = Callable[[set["str | None"], bool], None]
+"""Whom to wake (None: whoever is free), and whether an instance ended."""
+
+
+class BatchWriter:
+    """Applies batches."""
+
+    def __init__(self, connections: Connections, tell: Tell) -> None:
+        self._connections, self._tell = connections, tell
+        self.shapes = Shapes(connections)
+        self.looker = Looker(connections)
+        self.dispatcher = Dispatcher(connections, self.shapes)
+
+    def forget(self) -> None:
+        """What is remembered does not hold any more."""
+        self.shapes.forget()
+        self.looker.forget()
+
+    async def apply(self, batch: Batch) -> Answer:
+        if await self._append_one(batch):
+            return Answer(commits=[True])
+        answer = Answer()
+        row = await self._write(batch)
+        answer.fenced = batch.worker is not None and row is not None and not row["alive"]
+        if batch.starts:
+            answer.starts = await self._answer_starts(batch, row, answer.fenced)
+        if batch.commits:
+            answer.commits = await self._answer_commits(batch, row)
+        looks: dict[tuple[str, str | None], None] = dict.fromkeys(batch.looks)
+        outcome = await self._accept(batch, row, answer)
+        looks.update(dict.fromkeys(outcome.mine))
+        if batch.requests:
+            answer.requests = await self._request(batch, outcome.owners)
+        _looks_of_commits(batch, answer, looks)
+        if looks and batch.worker is not None and not answer.fenced:
+            alive, answer.offers = await self._looker_look(looks, batch)
+            answer.fenced = not alive
+        self._announce(batch, answer, outcome.owners)
+        return answer
+
+    async def _looker_look(self, looks: dict[tuple[str, str | None], None], batch: Batch) -> tuple[bool, Any]:
+        assert batch.worker is not None
+        committed = [commit.instance for commit in batch.commits]
+        return await self.looker.look(looks, committed, batch.worker, batch.at)
+
+    async def _append_one(self, batch: Batch) -> bool:
+        """Whether the batch was one entry only, and is stored."""
+        commit = batch.commits[0] if len(batch.commits) == len(batch) == 1 else None
+        if commit is None or not commit.plain or len(commit.entries) > 1 or batch.worker is None:
+            return False
+        [entry] = commit.entries
+        given = {
+            "worker": batch.worker,
+            "instance": commit.instance,
+            "version": commit.version,
+            "n": entry.n,
+            "kind": entry.kind,
+            "op": entry.op,
+            "at": entry.at,
+            "input": entry.input,
+            "payload": entry.payload,
+            "event": entry.event,
+        }
+        return bool(await self._connections.do_timed("append_one", **given))
+
+    async def _write(self, batch: Batch) -> Any:
+        """The group commit. None: there is nothing to write."""
+        if len({commit.instance for commit in batch.commits}) < len(batch.commits):
+            raise RefusedValue("two commits of one instance can't share a batch")  # it is taken apart, in order
+        await self.shapes.learn((wait for commit in batch.commits for wait in commit.opened), batch.at)
+        columns = Columns(batch, self.shapes, self.looker.settled)
+        if not columns.pieces and (batch.looks or batch.worker is None):
+            return None
+        statement = self._connections.statements.write(columns.pieces)
+        [row] = await self._connections.write_timed(statement, columns.given)
+        return row
+
+    # --- starts and commits -----------------------------------------------------------------------------------------
+    async def _answer_starts(self, batch: Batch, row: Any, fenced: bool) -> list[StartAnswer]:
+        created: set[str] = set(row["started"] or ())
+        answers: list[StartAnswer | None] = []
+        for start in batch.starts:
+            new = start.id in created
+            created.discard(start.id)  # its twin in the same batch comes too late
+            answers.append(StartAnswer(True, owned=start.mine and not fenced) if new else None)
+        if None in answers:
+            await self._resolve_starts(batch, answers, fenced)
+        return [answer for answer in answers if answer is not None]
+
+    async def _resolve_starts(self, batch: Batch, answers: list[StartAnswer | None], fenced: bool) -> None:
+        """Ids that were taken: by this very batch, submitted before, or by somebody else."""
+        rows = await self._connections.do(
+            "resolve_starts",
+            ids=[s.id for s in batch.starts],
+            workflows=[s.workflow for s in batch.starts],
+            inputs=[s.input for s in batch.starts],
+            token=batch.token,
+        )
+        existing = {row["n"] - 1: row for row in rows}
+        seen = {start.id for start, answer in zip(batch.starts, answers, strict=True) if answer is not None}
+        for n, start in enumerate(batch.starts):
+            if answers[n] is not None:
+                continue
+            if n not in existing:
+                raise TransientError(f"the instance {start.id!r} that had the id was removed just now")
+            if existing[n]["ours"] and start.id not in seen:
+                answers[n] = StartAnswer(True, owned=start.mine and not fenced)
+            else:
+                answers[n] = StartAnswer(False, existing[n]["same"], existing[n]["workflow"])
+            seen.add(start.id)
+
+    async def _answer_commits(self, batch: Batch, row: Any) -> list[bool]:
+        plain = [commit for commit in batch.commits if commit.plain]
+        applied = await self._appended(plain, batch, row) if plain else set[str]()
+        if len(plain) < len(batch.commits):
+            applied |= set(row["applied"] or ()) if row is not None and batch.worker is not None else set()
+        refused = [c.instance for c in batch.commits if c.instance not in applied and not c.plain]
+        if refused:
+            # Those that carry our token were applied by an earlier submission of this same batch.
+            rows = await self._connections.do("resolve_commits", ids=refused, token=batch.token)
+            applied |= {id for (id,) in rows}
+        return [commit.instance in applied for commit in batch.commits]
+
+    async def _appended(self, plain: list[Commit], batch: Batch, row: Any) -> set[str]:
+        """Plain commits whose entries are stored, by this submission or an earlier one."""
+        added: list[str] = (row["appended"] or []) if row is not None and batch.worker is not None else []
+        if len(added) == sum(len(commit.entries) for commit in plain):
+            return set(added)
+        rows = await self._connections.do(
+            "resolve_entries",
+            ids=[c.instance for c in plain],
+            firsts=[c.entries[0].n for c in plain],
+            lasts=[c.entries[-1].n for c in plain],
+        )
+        stored: dict[str, list[tuple[Any, ...]]] = {}
+        for instance, *entry in rows:
+            stored.setdefault(instance, []).append(tuple(entry))
+        return {c.instance for c in plain if stored.get(c.instance) == entry_values(c)}
+
+    # --- events -----------------------------------------------------------------------------------------------------
+    async def _accept(self, batch: Batch, row: Any, answer: Answer) -> Outcome:
+        applied = {c.instance for c, ok in zip(batch.commits, answer.commits, strict=True) if ok}
+        items = [(sender, item) for sender, item in senders(batch) if sender is None or sender in applied]
+        if not items:
+            return Outcome({})
+        answers = await self._numbers([item for _, item in items], batch, row)
+        fresh = [(a.seq, item) for a, (_, item) in zip(answers, items, strict=True) if not a.duplicate]
+        alive = [(seq, item) for seq, item in fresh if not _is_expired(item, batch.at)]
+        outcome = await self.dispatcher.dispatch(alive, batch) if alive else Outcome({})
+        for accepted, (sender, _) in zip(answers, items, strict=True):
+            done = Dispatched() if accepted.duplicate else outcome.by_seq.get(accepted.seq, Dispatched())
+            accepted.matched, accepted.started = done.matched, done.started
+            (answer.accepts if sender is None else answer.sent).append(accepted)
+        return outcome
+
+    async def _numbers(self, items: Sequence[Accept], batch: Batch, row: Any) -> list[AcceptAnswer]:
+        """The number of every event, whether it was there before, and if so, whether it said something else."""
+        new: dict[tuple[str, str], int] = {}
+        if row is not None and "seqs" in row and row["seqs"]:  # pyright: ignore[reportUnnecessaryContains]
+            new = dict(zip(zip(row["sources"], row["ids"], strict=True), row["seqs"], strict=True))
+        missing = [item.event for item in items if (item.event.source, item.event.id) not in new]
+        resolved = iter(await self._resolve_events(missing, batch) if missing else ())
+        answers: list[AcceptAnswer] = []
+        twins: dict[tuple[str, str], Event] = {}
+        for item in items:
+            key = item.event.source, item.event.id
+            twin = twins.get(key)  # in the same batch: this one is a duplicate
+            twins.setdefault(key, item.event)
+            if key in new:
+                differs = twin is not None and not is_same_event(item.event, twin)
+                answers.append(AcceptAnswer(new[key], twin is not None, [], [], differs))
+            else:
+                seq, ours, differs = next(resolved)
+                duplicate = twin is not None or not ours
+                answers.append(AcceptAnswer(seq, duplicate, [], [], duplicate and differs))
+        differing = [answer.seq for answer in answers if answer.differs]
+        if differing:
+            await self._connections.do("set_differed", at=batch.at, seqs=differing)
+        return answers
+
+    async def _resolve_events(self, events: Sequence[Event], batch: Batch) -> list[tuple[int, bool, bool]]:
+        """Of events that were there: their numbers, whether this very batch brought them, whether they differ."""
+        rows = await self._connections.do(
+            "resolve_events",
+            sources=[event.source for event in events],
+            ids=[event.id for event in events],
+            types=[event.type for event in events],
+            subjects=[event.subject for event in events],
+            targets=[event.target for event in events],
+            attrs=[packed_attrs(event) for event in events],
+            datas=[event.data for event in events],
+            token=batch.token,
+        )
+        found = {row["n"] - 1: row for row in rows}
+        answers: list[tuple[int, bool, bool]] = []
+        for n, event in enumerate(events):
+            if n not in found:
+                raise TransientError(f"the event {event.id!r} that was there was removed just now")
+            _, seq, ours, same, *stored = found[n]
+            answers.append((seq, ours, not same and is_other(event, *stored)))
+        return answers
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+    async def _request(self, batch: Batch, owners: set[str | None]) -> list[RequestAnswer]:
+        """Stored first, then looked whether it can be met at once: whoever claims the instance meanwhile finds it."""
+        requests = list(batch.requests)
+        instances = [_findable(request.instance) for request in requests]
+        ats = [r.at for r in requests]
+        stored = await self._connections.do(
+            "insert_requests",
+            instances=instances,
+            kinds=[r.kind for r in requests],
+            payloads=[r.payload for r in requests],
+            ats=ats,
+            token=batch.token,
+            before=batch.asked,
+        )
+        cancels = [r for r in requests if r.kind == CANCEL]
+        await self._connections.do(
+            "cancel_at_once",
+            instances=[_findable(r.instance) for r in cancels],
+            ats=[r.at for r in cancels],
+            errors=[_reason(r) for r in cancels],
+        )
+        numbered = {"token": batch.token, "before": batch.asked}
+        rows = await self._connections.do("request_answers", instances=instances, ats=ats, **numbered)
+        found, taken = {row["n"] - 1: row for row in rows}, {n - batch.asked - 1 for (n,) in stored}
+        answers = [_request_answer(found.get(n), n in taken) for n in range(len(requests))]
+        owners |= {answer.owner for answer in answers if answer.id}
+        return answers
+
+    # --- telling others ---------------------------------------------------------------------------------------------
+    def _announce(self, batch: Batch, answer: Answer, owners: set[str | None]) -> None:
+        if any(s.created and not s.owned for s in answer.starts):
+            owners.add(None)
+        ended = False
+        for commit, applied in zip(batch.commits, answer.commits, strict=True):
+            if applied and commit.is_final:
+                ended = True
+            elif applied and commit.release:
+                ended = True  # blocked: whoever waits for it wants to know
+                owners.add(None)
+        ended = ended or any(r.status == "cancelled" for r in answer.requests)
+        owners.discard(batch.worker if batch.worker is not None else "")
+        if owners or ended:
+            self._tell(owners, ended)
+
+
+def _looks_of_commits(batch: Batch, answer: Answer, looks: dict[tuple[str, str | None], None]) -> None:
+    for commit, applied in zip(batch.commits, answer.commits, strict=True):
+        if not applied:
+            continue
+        groups: set[tuple[bytes, str]] = set()
+        for wait in commit.opened:
+            group = (wait.spec, wait.model)
+            if not wait.types or (wait.since is None and group in groups):
+                continue  # one look serves all that are alike: taking one event leads to the next
+            if wait.since is None:
+                groups.add(group)
+            looks[commit.instance, wait.op] = None
+        for op in commit.looks:
+            looks[commit.instance, op] = None
+
+
+def _is_expired(item: Accept, now: int) -> bool:
+    return item.event.expires_at is not None and item.event.expires_at <= now
+
+
+def _findable(instance: str) -> str:
+    """An id somebody asks for may be anything; what can't be stored can't be found."""
+    return "" if "\0" in instance else instance
+
+
+def _reason(request: Request) -> bytes:
+    return Failure("CancelledError", request.payload.decode() or "cancelled").encode()
+
+
+def _request_answer(row: Any, is_stored: bool) -> RequestAnswer:
+    """`is_stored`: just now; one that an earlier submission stored is in the row."""
+    if row is None:
+        return RequestAnswer(None, None)
+    status, took = STATUS_NAMES.get(row["status"], "blocked"), is_stored or row["took"]
+    if row["status"] >= FIRST_FINAL:
+        return RequestAnswer(status, None, took=took)
+    return RequestAnswer(status, row["owner"], row["id"] or 0, took)

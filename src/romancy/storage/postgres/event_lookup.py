@@ -1,0 +1,125 @@
+"""A wait looks for events, after its commit: the oldest each may take, with a hint for whoever comes after."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Collection
+from typing import Any
+
+from romancy.core.filters import Filter
+from romancy.storage.postgres.connection import Connections
+from romancy.storage.postgres.dispatch import accepts
+from romancy.storage.protocol import Consumption, Offer
+from romancy.storage.rows import content_type_of, matchable_data, to_event
+
+_REMEMBERED = 100_000
+_EVENT = slice(10, 21)
+"""The columns of an event in a row of `look`."""
+
+
+class Looker:
+    """Finds events for waits."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._settled: OrderedDict[tuple[str, int, bytes, str], int] = OrderedDict()
+
+    def forget(self) -> None:
+        self._settled.clear()
+
+    async def look(
+        self, asked: Collection[tuple[str, str | None]], committed: Collection[str], worker: str, now: int
+    ) -> tuple[bool, list[Offer]]:
+        """Whether the worker still is one, and the oldest event each wait may take, if the instance is its own.
+
+        `committed`: instances whose commit asks for these looks, and for no others. An earlier commit may have stored
+        its looks as due and not made them yet; a look at a single wait must not count as theirs.
+        """
+        whole = {instance for instance, op in asked if op is None}.union(committed)
+        given = {"instances": [i for i, _ in asked], "ops": [op for _, op in asked], "worker": worker, "at": now}
+        rows = await self._connections.do("look", **given, whole=sorted(whole))
+        if not rows[0]["yes"]:
+            return False, []
+        offers: list[Offer] = []
+        judged: list[Any] = []
+        for row in rows:
+            if row["pending"] or row["scans"]:
+                judged.append(row)
+            elif row["seq"] is not None:
+                offers.append(self._offer(row, worker, row[_EVENT]))
+                if row["settled"]:
+                    self._remember(row)
+        return True, _in_order(offers + await self._judge(judged, whole, worker, now), asked)
+
+    def _offer(self, row: Any, worker: str, event: tuple[Any, ...]) -> Offer:
+        group = (row["spec"], row["model"]) if row["reaches_back"] else None
+        return Offer(row["instance"], row["op"], worker, to_event(event), group)
+
+    # --- marks ------------------------------------------------------------------------------------------------------
+    def _remember(self, row: Any) -> None:
+        """Nothing that comes before this event can become visible any more: taking it takes all up to it."""
+        self._settled[row["instance"], row["seq"], row["spec"], row["model"]] = row["xid"]
+        if len(self._settled) > _REMEMBERED:
+            self._settled.popitem(last=False)
+
+    def settled(self, instance: str, taken: Consumption) -> int | None:
+        """The xid of an event that was the oldest for its wait, with nothing before it still on its way; else None."""
+        return self._settled.get((instance, taken.event, taken.wait.spec, taken.wait.model))
+
+    # --- waits the index can't answer for ---------------------------------------------------------------------------
+    async def _judge(self, rows: list[Any], whole: set[str], worker: str, now: int) -> list[Offer]:
+        """Look at the data of events whose keys are not written yet, or of all events where there is no index."""
+        offers: list[Offer] = []
+        for row in rows:
+            best = await self._best(row, now)
+            if best is not None:
+                offers.append(self._offer(row, worker, best[1:]))
+        if rows:
+            await self._connections.do(
+                "hint",
+                found_instances=[offer.instance for offer in offers],
+                found_events=[offer.event.seq for offer in offers],
+                instances=sorted({row["instance"] for row in rows} & whole),
+            )
+        return offers
+
+    async def _best(self, row: Any, now: int) -> tuple[Any, ...] | None:
+        """(xid, event...) of the oldest event for one wait."""
+        seqs: list[int] = [row["seq"]] if row["seq"] is not None else []
+        seqs += row["pending"] or ()
+        types: list[str] = list(row["scans"] or ())
+        for event_type in types:
+            found = await self._scan(row, event_type, now)
+            seqs += [found] if found is not None else []
+        events: list[Any] = await self._connections.ask("events", seqs=seqs) if seqs else []
+        certain = row["seq"]
+        fitting = [tuple(e) for e in events if e["seq"] == certain or accepts(row["spec"], to_event(tuple(e)[1:]))]
+        return min(fitting, key=lambda event: event[:2], default=None)
+
+    async def _scan(self, row: Any, event_type: str, now: int) -> int | None:
+        narrow = Filter.from_json(json.loads(row["spec"])["filter"])
+        after: dict[str, int] = {"xid": 0, "seq": 0}
+        given = {"instance": row["instance"], "op": row["op"], "type": event_type, "at": now}
+        while rows := await self._connections.ask("look_scan", **given, **after):
+            for event in rows:
+                data = matchable_data(event["data"], content_type_of(event["attrs"]))
+                if narrow.accepts(event["subject"], event["source"], data):
+                    return event["seq"]
+            after = {"xid": rows[-1]["xid"], "seq": rows[-1]["seq"]}
+        return None
+
+
+def _in_order(offers: list[Offer], asked: Collection[tuple[str, str | None]]) -> list[Offer]:
+    """Instances as they were asked for; of each, first the waits that reach back to its beginning.
+
+    The waits of one instance are asked for in the order a query plan happened to find them in: that decides nothing.
+    """
+    turns: dict[str, int] = {}
+    for instance, _ in asked:
+        turns.setdefault(instance, len(turns))
+
+    def turn(offer: Offer) -> tuple[int, bool, tuple[bytes, str], str]:
+        return turns[offer.instance], offer.group is None, offer.group or (b"", ""), offer.op
+
+    return sorted(offers, key=turn)

@@ -1,0 +1,210 @@
+"""Workers, leases and claims: who runs what. Each step is one statement."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from romancy.core.clock import Clock, SystemClock, stopwatch
+from romancy.core.model import SECOND
+from romancy.errors import Outdated
+from romancy.storage.postgres import migrations
+from romancy.storage.postgres.connection import Connections
+from romancy.storage.postgres.listener import Listener, lock_key
+from romancy.storage.protocol import (
+    DEATHS_KEPT,
+    MOST_COUNTED,
+    MOST_DEATHS,
+    POOLED,
+    STATUS_NAMES,
+    Claimed,
+    Death,
+    Idle,
+    Mortality,
+    Shares,
+    Tally,
+    Trigger,
+)
+
+_logger = logging.getLogger("romancy")
+_MISSING = 1.0
+"""Seconds the session lock of a worker must be gone before it counts as dead: it may only be connecting anew."""
+_LOCKS_EVERY = 0.5
+
+
+class Owning:
+    """The part of the storage that knows workers."""
+
+    def __init__(self, connections: Connections, listener: Listener, clock: Clock) -> None:
+        self._connections, self._listener = connections, listener
+        self._clock = clock
+        self._missing: dict[str, float] = {}
+        self._held: set[int] = set()
+        self._locks_read = float("-inf")
+        self._mine: set[str] = set()
+        """Workers of this process."""
+        self._lease = 0
+
+    def _now(self) -> int | None:
+        """None: the database's clock rules, whatever the workers' clocks say. A clock that a test turns is to rule."""
+        return None if isinstance(self._clock, SystemClock) else self._clock.now()
+
+    # --- leases -----------------------------------------------------------------------------------------------------
+    async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
+        self._lease = lease
+        await self.announce(triggers, workflows)
+        self._mine.add(worker)
+        session = await self._listener.hold(worker)
+        try:
+            [row] = await self._connections.do_timed(
+                "insert_worker",
+                worker=worker,
+                host=socket.gethostname(),
+                lease=lease,
+                session=session,
+                now=self._now(),
+            )
+            _check_version(row)
+        except BaseException:
+            self.disown(worker)
+            raise
+
+    async def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
+        """Which events start which workflows, for every process that accepts events."""
+        unique = {(type, workflow): timeout for type, workflow, timeout in triggers}
+        await self._connections.do(
+            "announce",
+            types=[type for type, _ in unique],
+            names=[workflow for _, workflow in unique],
+            timeouts=list(unique.values()),
+            workflows=list(workflows),
+        )
+
+    async def renew(self, worker: str, lease: int) -> bool:
+        session = self._listener.holds(worker)
+        given = {"worker": worker, "lease": lease, "session": session, "now": self._now()}
+        rows = await self._connections.do_timed("renew_worker", **given)
+        for row in rows:
+            _check_version(row)
+        return bool(rows)
+
+    async def check(self) -> None:
+        [row] = await self._connections.ask("readers_now")
+        _check_version(row)
+
+    async def leave(self, worker: str) -> None:
+        await self._connections.do("leave_worker", worker=worker)
+
+    async def release(self, worker: str) -> None:
+        """Hand everything back at once, however much it is: others claim what they need when they need it."""
+        await self._bury({worker: True}, [worker])
+        self.disown(worker)
+
+    def disown(self, worker: str) -> None:
+        self._mine.discard(worker)
+        self._listener.drop(worker)
+
+    async def step_down(self, connection: Any) -> None:
+        """The workers of this process are no more, on the server that this connection leads to."""
+        mine = list(self._mine)
+        bury = self._connections.statements.get("bury")
+        await connection.fetch(bury.sql, *bury.values(self._burial(dict.fromkeys(mine, True), mine)))
+
+    # --- the dead ---------------------------------------------------------------------------------------------------
+    async def take_over(self, worker: str, known_dead: Sequence[str]) -> list[str]:
+        """Fence workers whose lease has ended, or whose session is gone: from here on nothing they submit is taken."""
+        given = {"lease": self._lease, "trouble": self._connections.since_trouble(), "now": self._now()}
+        others: list[Any] = await self._connections.ask("other_workers", worker=worker, **given)
+        if any(other["has_session"] for other in others):
+            await self._read_locks()
+        lost = [*known_dead, *(other["id"] for other in others if self._is_gone(other))]
+        # Who still holds its session lock is only paused, and who may have been cut off lives: nothing is to blame.
+        dead = {o["id"]: lock_key(o["id"]) in self._held for o in others if o["ended"]} | dict.fromkeys(lost, False)
+        dead |= {o["id"]: True for o in others if o["cut_off"] and o["id"] in dead and o["id"] not in known_dead}
+        if not dead:
+            return []
+        gone = await self._bury(dead, lost)
+        for other in gone:
+            [(n,)] = await self._connections.ask("count_of_worker", worker=other, most=MOST_COUNTED)
+            instances = f"its {n} instance{'' if n == 1 else 's'}" if n else "it had no instances"
+            _logger.info("worker %s is gone; %s%s", other, instances, " can be taken over now" if n else "")
+        await self._connections.do("delete_spent_orphans")
+        return gone
+
+    async def _bury(self, dead: dict[str, bool], lost: Sequence[str]) -> list[str]:
+        rows = await self._connections.do("bury", **self._burial(dead, lost))
+        return [id for (id,) in rows]
+
+    def _burial(self, dead: dict[str, bool], lost: Sequence[str]) -> dict[str, Any]:
+        given = {"workers": list(dead), "clean": list(dead.values()), "lost": list(lost), "now": self._now()}
+        return given | {"lease": self._lease, "missed": int(_MISSING * SECOND)}
+
+    async def _read_locks(self) -> None:
+        if stopwatch() - self._locks_read > _LOCKS_EVERY:
+            rows = await self._connections.ask("session_locks")
+            self._held = {high << 32 | low for high, low in rows}
+            self._locks_read = stopwatch()
+
+    def _is_gone(self, other: Any) -> bool:
+        """Whether the session of a worker has been gone for a while: its process died, and the server noticed."""
+        id: str = other["id"]
+        if not other["has_session"] or lock_key(id) in self._held:
+            self._missing.pop(id, None)
+            return False
+        return stopwatch() - self._missing.setdefault(id, self._locks_read) >= _MISSING
+
+    async def mortality(self) -> Mortality:
+        deaths = await self._connections.ask("deaths", most=MOST_DEATHS)
+        tallies = await self._connections.ask("tallies", after=self._clock.now() - POOLED)
+        return Mortality([Death(*row) for row in deaths], {row[0]: Tally(*row[1:]) for row in map(tuple, tallies)})
+
+    # --- claims -----------------------------------------------------------------------------------------------------
+    async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
+        """What needs running: running ones, waiting ones with mail or a request, and those whose time comes soon."""
+        given: dict[str, Any] = {"workflows": sorted(workflows), "due": due_before}
+        [(worth_it,)] = await self._connections.ask("is_claimable", **given)
+        if not worth_it:
+            return []
+        share = max(1, limit // max(1, len(workflows)))
+        rows = await self._connections.do("claim", worker=worker, limit=limit, share=share, **given)
+        return [Claimed(*row) for row in rows]
+
+    # --- balancing --------------------------------------------------------------------------------------------------
+    async def shares(self, workflows: Collection[str], limit: int) -> Shares:
+        given = {"workflows": list(workflows), "limit": limit, "most": MOST_COUNTED, "now": self._now()}
+        counts: dict[str | None, int] = dict(map(tuple, await self._connections.ask("shares", **given)))
+        return Shares({id: n for id, n in counts.items() if id is not None}, counts[None])
+
+    async def idle(self, worker: str, due_after: int, limit: int) -> list[Idle]:
+        rows = await self._connections.ask("idle_of_worker", worker=worker, due=due_after, limit=limit)
+        return [Idle(id, version, STATUS_NAMES[status]) for id, version, status in rows]
+
+    async def adopt(self, worker: str, workflows: Collection[str], limit: int) -> int:
+        """Own instances that only wait and that nobody owns."""
+        return len(await self._connections.do("adopt", worker=worker, workflows=list(workflows), limit=limit))
+
+    async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int:
+        """Forget finished instances and old events; returns how many went."""
+        now = self._clock.now()
+        instances = await self._connections.ask("prunable_instances", before=finished_before, limit=limit)
+        if instances:
+            instances = await self._connections.do(
+                "prune_instances", ids=[id for (id,) in instances], before=finished_before
+            )
+        await self._connections.do("forget_expired_data", at=now)
+        events = await self._connections.ask("prunable_events", before=accepted_before, at=now, limit=limit)
+        if events:
+            events = await self._connections.do("prune_events", seqs=[seq for (seq,) in events])
+        await self._connections.do("delete_spent_mail")
+        await self._connections.do("orphan_unknown", at=now)
+        await self._connections.do("forget_deaths", before=now - DEATHS_KEPT)
+        await self._connections.do("delete_spent_orphans")
+        return len(instances) + len(events)
+
+
+def _check_version(row: Any) -> None:
+    """Somebody may have migrated the schema meanwhile."""
+    if row["min_reader"] > migrations.LIBRARY_VERSION:
+        raise Outdated(row["version"], migrations.LIBRARY_VERSION)

@@ -1,0 +1,342 @@
+"""One batch, one transaction: starts, commits, accepted events, requests, looks. Answers item by item.
+
+Nothing here decides by reading what another process may change meanwhile: the writer holds the file from BEGIN
+IMMEDIATE to COMMIT, so accepting an event and registering a wait each see everything that came before.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from romancy.core.failure import Failure
+from romancy.core.history import Entry
+from romancy.core.inputs import EVENT
+from romancy.core.model import Event
+from romancy.storage.protocol import (
+    CANCEL,
+    FIRST_FINAL,
+    STATUS_CODES,
+    STATUS_NAMES,
+    Accept,
+    AcceptAnswer,
+    Answer,
+    Batch,
+    Commit,
+    RefusedValue,
+    Request,
+    RequestAnswer,
+    Start,
+    StartAnswer,
+    Started,
+    WaitRow,
+)
+from romancy.storage.rows import (
+    STARTED_BY,
+    attempt_values,
+    event_values,
+    is_other,
+    likeness,
+    suspect_values,
+    triggered_id,
+)
+from romancy.storage.sqlite.event_lookup import SQL, Looker
+from romancy.storage.sqlite.leases import check_version
+
+
+def append_statement(commit: Commit, worker: str | None) -> tuple[str, tuple[Any, ...]]:
+    """The one statement that will do for a commit of one entry, fence and all."""
+    return SQL["append_entry"], _entry_values(commit, commit.entries[0], worker)
+
+
+def _entry_values(commit: Commit, entry: Entry, worker: str | None) -> tuple[Any, ...]:
+    stored = (entry.n, entry.kind, entry.op, entry.at, entry.input, entry.payload, entry.event)
+    return (commit.instance, *stored, worker, commit.version)
+
+
+class BatchWriter:
+    """Applies batches on one connection, inside a transaction that somebody else began."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection, self._run = connection, connection.execute
+        self._run_many = connection.executemany
+        self._looker = Looker(connection)
+
+    def apply(self, batch: Batch) -> Answer:
+        if batch.commits and len(batch) == len(batch.commits) and self._append_all(batch):
+            return Answer(False, [], [True] * len(batch.commits), [], [], [], [])
+        self._looker.begin()
+        self._seen: set[object] = set()
+        fenced = batch.worker is not None and self._run(SQL["fence"], (batch.worker,)).fetchone() is None
+        if fenced or batch.worker is None:
+            check_version(self._connection)  # those who have a row have none after a migration that shuts them out
+        answer = Answer(fenced, [], [], [], [], [], [])
+        looks: dict[tuple[str, str | None], None] = dict.fromkeys(batch.looks)
+        if batch.starts:
+            horizon = self._horizon()
+            answer.starts = [self._start(start, batch, horizon, answer.fenced) for start in batch.starts]
+        if batch.commits:
+            self._commit_all(batch, answer, looks)
+        for item in batch.accepts:
+            answer.accepts.append(self._accept(item, batch, answer.fenced, looks))
+        for request in batch.requests:
+            answer.requests.append(self._request(request))
+        if batch.worker is not None and not answer.fenced:
+            for instance, op in looks:
+                answer.offers += self._looker.look(instance, op, batch.worker, batch.at)
+        return answer
+
+    def _horizon(self) -> int:
+        return self._run(SQL["horizon"]).fetchone()[0]
+
+    # --- starts -----------------------------------------------------------------------------------------------------
+    def _start(self, start: Start, batch: Batch, horizon: int, fenced: bool) -> StartAnswer:
+        owner = batch.worker if start.mine and not fenced else None
+        first = self._is_first(start.id)
+        if self._insert_instance(start, owner, batch.token, horizon):
+            return StartAnswer(True, owned=owner is not None)
+        workflow, stored, birth = self._run(SQL["existing_instance"], (start.id,)).fetchone()
+        if birth == batch.token and first:
+            return StartAnswer(
+                True, owned=owner is not None
+            )  # this very batch got through before, and only its answer was lost
+        return StartAnswer(False, workflow == start.workflow and stored == start.input, workflow)
+
+    def _is_first(self, key: object) -> bool:
+        """Whether this batch has not met the key yet: a twin in the same batch is a twin, not a repeated submission."""
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+    def _insert_instance(self, start: Start, owner: str | None, token: bytes, horizon: int) -> bool:
+        values = (
+            start.id,
+            start.workflow,
+            owner,
+            token,
+            token,
+            horizon,
+            start.input,
+            start.input_kind,
+            start.deadline,
+            start.created_at,
+            start.created_at,
+        )
+        return self._run(SQL["insert_instance"], values).rowcount == 1
+
+    # --- commits ----------------------------------------------------------------------------------------------------
+    def _commit_all(self, batch: Batch, answer: Answer, looks: dict[tuple[str, str | None], None]) -> None:
+        if len({commit.instance for commit in batch.commits}) < len(batch.commits):
+            # The token of one would speak for the other when the batch comes again. It is taken apart, in order.
+            raise RefusedValue("two commits of one instance can't share a batch")
+        fresh: list[Commit] = []
+        appended = self._append([c for c in batch.commits if c.plain], batch)
+        for commit in batch.commits:
+            if commit.plain:
+                answer.commits.append(appended or self._is_in(commit, batch, answer.fenced))
+                continue
+            applied = not answer.fenced and self._advance(commit, batch)
+            if applied:
+                fresh.append(commit)
+            # A refused item that carries our token was applied by an earlier submission of this same batch.
+            answer.commits.append(applied or self._is_token(commit.instance, batch))
+        self._write_rows(fresh)
+        self._looker.waits_changed()
+        for commit, applied in zip(batch.commits, answer.commits, strict=True):
+            if commit.plain or not applied:
+                continue
+            for item in commit.sent:
+                answer.sent.append(self._accept(item, batch, answer.fenced, looks))
+            groups: set[tuple[bytes, str]] = set()
+            for wait in commit.opened:
+                group = (wait.spec, wait.model)
+                if not wait.types or (wait.since is None and group in groups):
+                    continue  # one look serves all that are alike: taking one event leads to the next
+                if wait.since is None:
+                    groups.add(group)
+                looks[commit.instance, wait.op] = None
+            for op in commit.looks:
+                looks[commit.instance, op] = None
+
+    def _append_all(self, batch: Batch) -> bool:
+        """The most common batch, in one statement with its fence. False: it takes a closer look."""
+        return all(commit.plain for commit in batch.commits) and self._append(batch.commits, batch)
+
+    def _append(self, commits: Sequence[Commit], batch: Batch) -> bool:
+        """Add what plain commits bring, unless the worker is fenced; true if every single entry went in."""
+        rows = [_entry_values(c, e, batch.worker) for c in commits for e in c.entries]
+        return not rows or self._run_many(SQL["append_entry"], rows).rowcount == len(rows)
+
+    def _is_in(self, commit: Commit, batch: Batch, fenced: bool) -> bool:
+        """Whether a plain commit's entries are stored, by this submission or an earlier one."""
+        wanted = [(e.n, e.kind, e.op, e.at, e.input, e.payload, e.event) for e in commit.entries]
+        found = self._run(SQL["entries_between"], (commit.instance, wanted[0][0], wanted[-1][0])).fetchall()
+        if found == wanted:
+            return True
+        if not fenced and self._run(SQL["may_append"], (commit.instance, batch.worker, commit.version)).fetchone():
+            raise RefusedValue(f"the history of {commit.instance!r} is not as its owner knows it; nothing is stored")
+        return False
+
+    def _advance(self, commit: Commit, batch: Batch) -> bool:
+        if commit.same_status and commit.description is None and not commit.release:
+            # Most steps change nothing that is indexed: half the work.
+            values = (batch.token, commit.at, commit.instance, batch.worker, commit.version)
+            return self._run(SQL["touch_instance"], values).rowcount == 1
+        final = commit.is_final
+        values = (
+            batch.token,
+            STATUS_CODES[commit.status],
+            final or commit.release,
+            commit.at,
+            commit.at if final else None,
+            commit.output,
+            commit.error,
+            commit.description,
+            commit.instance,
+            batch.worker,
+            commit.version,
+        )
+        return self._run(SQL["advance_instance"], values).rowcount == 1
+
+    def _was_born(self, instance: str, batch: Batch) -> bool:
+        return self._run(SQL["existing_instance"], (instance,)).fetchone()[2] == batch.token
+
+    def _is_token(self, instance: str, batch: Batch) -> bool:
+        row = self._run(SQL["instance_token"], (instance,)).fetchone()
+        return row is not None and row[0] == batch.token
+
+    def _write_rows(self, commits: list[Commit]) -> None:
+        many = self._run_many
+        entries = [
+            (c.instance, e.n, e.kind, e.op, e.at, e.input, e.payload, e.event) for c in commits for e in c.entries
+        ]
+        if entries:
+            many(SQL["insert_entry"], entries)
+        final = [(c.instance,) for c in commits if c.is_final]
+        if final:
+            many(SQL["delete_deliveries"], final)
+            many(SQL["delete_requests"], final)
+        for commit in commits:
+            if commit.closed or commit.opened or commit.consumed or commit.hints or commit.misfits:
+                self._write_waits(commit)
+            if commit.attempts or commit.attempts_done or commit.requests_done:
+                self._write_attempts(commit)
+
+    def _write_waits(self, commit: Commit) -> None:
+        instance = commit.instance
+        for taken in commit.consumed:
+            self._run(SQL["insert_consumed"], (instance, taken.event, taken.wait.op))
+            shape = self._looker.shape(taken.type, taken.wait.filter)
+            if taken.wait.since is None and shape is not None:
+                mark = (instance, taken.type, shape, taken.wait.filter.key, taken.wait.model, taken.event)
+                self._run(SQL["set_mark"], mark)
+        for misfit in commit.misfits:
+            self._run(SQL["insert_misfit"], (instance, misfit.model, misfit.event, misfit.op, misfit.error))
+        if commit.closed:
+            ops = [(instance, op) for op in commit.closed]
+            self._run_many(SQL["delete_wait"], ops)
+            self._run_many(SQL["delete_wait_keys"], ops)
+        for seq in commit.hints:
+            self._run(SQL["delete_delivery"], (instance, seq))
+        for wait in commit.opened:
+            self._open(instance, wait)
+
+    def _open(self, instance: str, wait: WaitRow) -> None:
+        since: Any = wait.since
+        if since == "now":
+            since = self._horizon()
+        elif since is not None:
+            since = self._run(SQL["last_before"], (since,)).fetchone()[0]
+        values = (instance, wait.op, wait.due, since, wait.model, wait.spec, wait.location, wait.created_at)
+        self._run(SQL["insert_wait"], values)
+        for event_type in wait.types:
+            shape, key = self._looker.place(event_type, wait.filter)
+            self._run(SQL["insert_wait_key"], (event_type, shape, key, instance, wait.op, wait.follows, likeness(wait)))
+
+    def _write_attempts(self, commit: Commit) -> None:
+        for a in commit.attempts:
+            if a.suspicion is None:
+                self._run(SQL["set_attempt"], (commit.instance, *attempt_values(a)))
+            else:
+                self._run(SQL["set_suspect"], (commit.instance, *suspect_values(a, a.suspicion)))
+        for trial in commit.trials:
+            values = (trial.culprit, trial.at, trial.since, trial.tried_alone, trial.alone)
+            self._run(SQL["insert_trial"], values)
+        for op in commit.attempts_done:
+            self._run(SQL["delete_attempt"], (commit.instance, op))
+        for request in commit.requests_done:
+            self._run(SQL["delete_request"], (request,))
+
+    # --- events -----------------------------------------------------------------------------------------------------
+    def _accept(
+        self, item: Accept, batch: Batch, fenced: bool, looks: dict[tuple[str, str | None], None]
+    ) -> AcceptAnswer:
+        event = item.event
+        first = self._is_first((event.source, event.id))
+        cursor = self._run(SQL["insert_event"], event_values(event, batch.token))
+        if cursor.rowcount != 1:
+            seq, token, *stored = self._run(SQL["existing_event"], (event.source, event.id)).fetchone()
+            if token != batch.token or not first:
+                return self._duplicate(seq, event, stored, batch)
+        else:
+            seq = cursor.lastrowid
+            assert seq is not None
+        if event.expires_at is not None and event.expires_at <= batch.at:
+            return AcceptAnswer(seq, False, [], [])
+        matched = self._looker.waits_for(event, seq)
+        if matched:
+            receivers = [(instance, seq) for instance in dict.fromkeys(m.instance for m in matched)]
+            self._run_many(SQL["insert_delivery"], receivers)
+            looks.update(((m.instance, m.op), None) for m in matched)
+        return AcceptAnswer(seq, False, matched, self._trigger(item, seq, batch, fenced))
+
+    def _duplicate(self, seq: int, event: Event, stored: list[Any], batch: Batch) -> AcceptAnswer:
+        differs = is_other(event, *stored)
+        if differs:
+            self._run(SQL["set_differed"], (batch.at, seq))
+        return AcceptAnswer(seq, True, [], [], differs)
+
+    def _trigger(self, item: Accept, seq: int, batch: Batch, fenced: bool) -> list[Started]:
+        """Start what this event starts, once per event; the event itself counts as read."""
+        started: list[Started] = []
+        for workflow, timeout in self._run(SQL["triggers_of_type"], (item.event.type,)).fetchall():
+            if workflow in item.unfit or item.event.target is not None:
+                continue
+            instance = triggered_id(workflow, item.event.source, item.event.id)
+            deadline = None if timeout is None else batch.at + timeout
+            start = Start(instance, workflow, item.payload, EVENT, batch.at, deadline)
+            owner = batch.worker if workflow in batch.workflows and not fenced else None
+            is_new = self._insert_instance(start, owner, batch.token, seq)
+            if is_new:
+                self._run(SQL["insert_consumed"], (instance, seq, STARTED_BY))
+            if is_new or self._was_born(instance, batch):
+                started.append(Started(instance, workflow, owner, batch.at, item.payload, EVENT, deadline))
+        return started
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+    def _request(self, request: Request) -> RequestAnswer:
+        row = self._run(SQL["request_target"], (request.instance,)).fetchone()
+        if row is None:
+            return RequestAnswer(None, None)
+        status, owner = row
+        if status >= FIRST_FINAL:
+            return RequestAnswer(STATUS_NAMES.get(status, "blocked"), None)
+        if request.kind == CANCEL and self._cancel_at_once(request):
+            return RequestAnswer("cancelled", None, took=True)
+        values = (request.instance, request.kind, request.payload, request.at)
+        number = self._run(SQL["insert_request"], values).lastrowid
+        return RequestAnswer(STATUS_NAMES.get(status, "blocked"), owner, number or 0, took=True)
+
+    def _cancel_at_once(self, request: Request) -> bool:
+        """A blocked instance has no code that could clean up; one nobody ever ran has nothing to clean up."""
+        reason = Failure("CancelledError", request.payload.decode() or "cancelled").encode()
+        values = (request.at, request.at, reason, request.instance)
+        if not any(self._run(SQL[name], values).rowcount for name in ("cancel_blocked", "cancel_unstarted")):
+            return False
+        for name in ("delete_deliveries", "delete_requests", "delete_attempts"):
+            self._run(SQL[name], (request.instance,))
+        self._run("DELETE FROM wait_keys WHERE instance = ?", (request.instance,))
+        self._run("DELETE FROM waits WHERE instance = ?", (request.instance,))
+        return True

@@ -1,0 +1,76 @@
+"""The SQLite file that is copied: nobody else has it open meanwhile."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from romancy.errors import StorageError
+from romancy.storage.protocol import NotThere
+from romancy.storage.sqlite.connection import LIBRARY_VERSION, connect, explain, migrate
+from romancy.storage.tools.copy.tables import COLUMNS
+
+
+def open_alone(path: str) -> sqlite3.Connection:
+    """Open a file so that nobody else has it open: not a worker, nor one who only starts and sends."""
+    file = Path(path)
+    if not file.is_file() or file.stat().st_size == 0:
+        raise NotThere(f"there is no database at {path!r}; give the SQLite file to copy")
+    connection = _alone(path)
+    try:
+        migrate(connection, path)
+        (version,) = connection.execute("SELECT version FROM schema_info").fetchone()
+        if version > LIBRARY_VERSION:
+            raise StorageError(
+                f"{path!r} has schema version {version}, and this romancy can copy what is in version "
+                f"{LIBRARY_VERSION}; upgrade the package"
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _alone(path: str) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
+        try:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("BEGIN EXCLUSIVE")
+            connection.execute("COMMIT")  # the lock is kept until the connection is closed
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        if (getattr(error, "sqlite_errorname", "") or "").startswith("SQLITE_BUSY"):
+            raise StorageError(f"{path!r} is in use{_by_whom(path)}; stop every process that works on it") from error
+        raise explain(error, path) from error
+    return connection
+
+
+def _by_whom(path: str) -> str:
+    connection = connect(path, durability="full")
+    try:
+        hosts = [host for (host,) in connection.execute("SELECT host FROM workers ORDER BY started_at DESC")]
+    finally:
+        connection.close()
+    return f" by {len(hosts)} worker{'s' if len(hosts) > 1 else ''} (on {hosts[0]})" if hosts else ""
+
+
+def cuts(c: sqlite3.Connection) -> list[int]:
+    """Where waits begin that don't reach back to the beginning of their instance."""
+    query = "SELECT DISTINCT w.since FROM waits w JOIN instances i ON i.id = w.instance WHERE w.since >= i.since"
+    return [since for (since,) in c.execute(query)]
+
+
+def last_event(c: sqlite3.Connection) -> int:
+    """The greatest number any event ever had: none is given again."""
+    row = c.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+    return row[0] if row is not None else 0
+
+
+def counts(c: sqlite3.Connection) -> dict[str, int]:
+    """How many rows each table will have."""
+    found: dict[str, int] = {table: c.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in COLUMNS}
+    found["orphans"] += c.execute("SELECT count(*) FROM workers").fetchone()[0]
+    return found

@@ -1,0 +1,162 @@
+"""What is copied, table by table: the rows of SQLite in the columns of PostgreSQL."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from romancy.storage.rows import shown
+from romancy.storage.tools.copy.order import Order
+
+Row = Sequence[Any]
+UNINDEXED = -1
+"""The shape of a filter without an index, there; here it is told by the wait."""
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "events": tuple(
+        "xid seq source id type subject time target attrs data token accepted_at expires_at differed_at".split()
+    ),
+    "shapes": ("id", "type", "fields", "ready"),
+    "event_keys": ("shape", "key", "xid", "seq"),
+    "instances": tuple(
+        "id workflow generation status owner version token birth born trigger_xid trigger_seq parent input input_kind "
+        "output error deadline description created_at updated_at finished_at".split()
+    ),
+    "history": ("instance", "n", "kind", "op", "at", "input", "payload", "event"),
+    "waits": ("instance", "op", "due_at", "born", "since", "model", "spec", "location", "created_at"),
+    "wait_keys": ("type", "shape", "key", "instance", "op", "follows", "alike"),
+    "deliveries": ("instance", "event"),
+    "consumed": ("instance", "event", "op"),
+    "marks": ("instance", "type", "shape", "key", "model", "xid", "seq"),
+    "misfits": ("instance", "model", "event", "op", "error"),
+    "requests": ("id", "instance", "kind", "payload", "at", "token", "n"),
+    "attempts": tuple(
+        "instance op n first_at next_due error progress crashes culprit suspected_at tried tried_alone alone run "
+        "started is_alone".split()
+    ),
+    "trials": ("culprit", "at", "since", "tried_alone", "alone"),
+    "deaths": ("worker", "since", "at"),
+    "triggers": ("type", "workflow", "timeout"),
+    "orphans": ("id", "at", "clean"),
+}
+"""The tables with their columns there. Workers don't move: they are gone by then, and what they owned is free.
+
+Neither do sessions: visitors log in again.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What rows are made from: the file, the order of its events, and what is new about them."""
+
+    c: sqlite3.Connection
+    order: Order
+    now: int
+    token: bytes
+
+    def rows(self, table: str) -> Iterator[Row]:
+        """Every row of a table."""
+        if table in _DIFFER:
+            return _DIFFER[table](self)
+        return iter(self.c.execute(f"SELECT {', '.join(COLUMNS[table])} FROM {table}"))
+
+
+def _events(it: Reader) -> Iterator[Row]:
+    for row in it.c.execute(f"SELECT {', '.join(COLUMNS['events'][1:])} FROM events ORDER BY seq"):
+        yield it.order.xid(row[0]), *row
+
+
+def _shapes(it: Reader) -> Iterator[Row]:
+    """Every event has its keys here, so every shape is ready."""
+    for row in it.c.execute("SELECT id, type, fields FROM shapes"):
+        yield *row, True
+
+
+def _event_keys(it: Reader) -> Iterator[Row]:
+    for shape, key, seq in it.c.execute("SELECT shape, key, seq FROM event_keys"):
+        yield shape, key, it.order.xid(seq), seq
+
+
+def _instances(it: Reader) -> Iterator[Row]:
+    columns = COLUMNS["instances"]
+    place = columns.index("born")
+    after = columns[columns.index("parent") :]
+    description = after.index("description")
+    for since, *row in it.c.execute(f"SELECT since, {', '.join((*columns[:place], *after))} FROM instances"):
+        begins, rest = it.order.after(since), row[place:]
+        rest[description] = shown(rest[description])
+        yield *row[:place], begins.born, begins.xid, begins.seq, *rest
+
+
+def _waits(it: Reader) -> Iterator[Row]:
+    """A wait with a beginning of its own begins at a cut or, if that is before its instance's, at a time."""
+    query = """SELECT w.instance, w.op, w.due_at, w.since, coalesce(i.since, 0), w.model, w.spec, w.location,
+      w.created_at FROM waits w LEFT JOIN instances i ON i.id = w.instance"""
+    for instance, op, due, own, since, *rest in it.c.execute(query):
+        born = time = None
+        if own is not None and own >= since:
+            born = it.order.after(own).born
+        elif own is not None:
+            time = _time_after(it.c, own, rest[-1])
+        yield instance, op, due, born, time, *rest
+
+
+def _time_after(c: sqlite3.Connection, seq: int, otherwise: int) -> int:
+    """When the first of the events was accepted that come after one."""
+    (time,) = c.execute("SELECT min(accepted_at) FROM events WHERE seq > ?", (seq,)).fetchone()
+    return otherwise if time is None else time
+
+
+def _wait_keys(it: Reader) -> Iterator[Row]:
+    query = """SELECT k.type, k.shape, k.key, k.instance, k.op, k.follows, k.alike, coalesce(w.spec, x'')
+      FROM wait_keys k LEFT JOIN waits w ON w.instance = k.instance AND w.op = k.op"""
+    for type, shape, key, instance, op, follows, alike, spec in it.c.execute(query):
+        known = UNINDEXED if shape == 0 and b'"filter"' in spec else shape
+        yield type, known, key, instance, op, bool(follows), alike
+
+
+def _marks(it: Reader) -> Iterator[Row]:
+    for *row, seq in it.c.execute("SELECT instance, type, shape, key, model, seq FROM marks"):
+        yield *row, it.order.xid(seq), seq
+
+
+def _misfits(it: Reader) -> Iterator[Row]:
+    for *row, error in it.c.execute("SELECT instance, model, event, op, error FROM misfits"):
+        yield *row, shown(error)
+
+
+def _requests(it: Reader) -> Iterator[Row]:
+    """A request is known by the batch that brought it and its place there: all of these came with the copy."""
+    for n, row in enumerate(it.c.execute("SELECT id, instance, kind, payload, at FROM requests ORDER BY id")):
+        yield *row, it.token, n
+
+
+def _attempts(it: Reader) -> Iterator[Row]:
+    for *row, started, is_alone in it.c.execute(f"SELECT {', '.join(COLUMNS['attempts'])} FROM attempts"):
+        yield *row, bool(started), None if is_alone is None else bool(is_alone)
+
+
+def _orphans(it: Reader) -> Iterator[Row]:
+    """Workers that are gone, and those that left their row behind: nobody has the file open, so they died."""
+    for id, at, clean in it.c.execute("SELECT id, at, clean FROM orphans"):
+        yield id, at, bool(clean)
+    for id, leaving in it.c.execute("SELECT id, leaving FROM workers"):
+        yield id, it.now, bool(leaving)
+
+
+_DIFFER: dict[str, Callable[[Reader], Iterator[Row]]] = {
+    "events": _events,
+    "shapes": _shapes,
+    "event_keys": _event_keys,
+    "instances": _instances,
+    "waits": _waits,
+    "wait_keys": _wait_keys,
+    "marks": _marks,
+    "misfits": _misfits,
+    "requests": _requests,
+    "attempts": _attempts,
+    "orphans": _orphans,
+}
+"""Tables that are not the same here and there."""

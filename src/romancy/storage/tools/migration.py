@@ -1,0 +1,62 @@
+"""Which version the schema of a database has, and bringing it up to date without starting an app."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from pathlib import Path
+
+from romancy.core.clock import SystemClock
+from romancy.errors import StorageError
+from romancy.storage import open_storage, sql
+from romancy.storage.sqlite import SQLiteStorage
+from romancy.storage.sqlite.connection import explain
+from romancy.storage.urls import DEFAULT_SCHEMA, is_postgres
+
+
+def newest(database: str) -> int:
+    """The version this library brings such a database to."""
+    dialect = "postgres" if is_postgres(database) else "sqlite"
+    return max(version for version, _, _ in sql.migrations(dialect))
+
+
+async def version(database: str, schema: str | None = None) -> int:
+    """The version a database has, 0 where there is nothing yet. Nothing is changed, and no file is made."""
+    storage = open_storage(database, durability="full", clock=SystemClock(), schema=schema)
+    if isinstance(storage, SQLiteStorage):
+        return await asyncio.to_thread(_version_of_file, storage.path)
+    from romancy.storage.postgres import migrations  # here, because its driver is optional
+    from romancy.storage.postgres.connection import Connections
+    from romancy.storage.postgres.statements import Statements
+
+    connections = Connections(database, Statements(schema or DEFAULT_SCHEMA))
+    await connections.open()
+    try:
+        return await migrations.version(connections, schema or DEFAULT_SCHEMA)
+    finally:
+        await connections.close()
+
+
+async def migrate(database: str, schema: str | None = None) -> None:
+    """Bring a database up to date, as opening it does; makes one where there is none."""
+    storage = open_storage(database, durability="full", clock=SystemClock(), schema=schema)
+    await storage.open()
+    await storage.close()
+
+
+def _version_of_file(path: str) -> int:
+    if not os.path.exists(path) or os.path.getsize(path) == 0:
+        return 0
+    try:
+        connection = sqlite3.connect(f"{Path(path).resolve().as_uri()}?mode=ro", uri=True)
+        try:
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if tables and "schema_info" not in tables:
+                raise StorageError(f"{path!r} is the database of another program; give Romancy a file of its own")
+            row = connection.execute("SELECT version FROM schema_info").fetchone() if tables else None
+            return row[0] if row is not None else 0
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise explain(error, path) from error

@@ -1,0 +1,115 @@
+"""The pages with forms. What is filled in goes to the control API, from the browser."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+from romancy.core.codec import Codec
+from romancy.core.history import is_json
+from romancy.errors import UnknownWorkflow
+from romancy.http.responses import Answer
+from romancy.http.routes import Request
+from romancy.records import Wait
+from romancy.storage.catalog import WHOLE
+from romancy.viewer.catalog import Catalog, EventLine
+from romancy.viewer.forms import fields_of, schema_of, skeleton
+from romancy.viewer.html import page
+from romancy.viewer.pages import Query
+
+DEFAULT_SOURCE = "viewer"
+
+
+class SendQuery(Query):
+    type: str = ""
+    instance: str = ""
+    wait: str = ""
+    source: str = ""
+    id: str = ""
+
+
+async def workflows(request: Request) -> Answer:
+    """The workflows this process has, to be started."""
+    known = Catalog(request.app).workflows
+    return page(request, "workflows.html", workflows=[_described(known[name]) for name in sorted(known)])
+
+
+def _described(definition: Any) -> dict[str, Any]:
+    about = (definition.fn.__doc__ or "").strip().partition("\n")[0]
+    return {
+        "name": definition.name,
+        "about": about,
+        "on_event": definition.on_event,
+        "names": definition.signature.names,
+    }
+
+
+async def start(request: Request) -> Answer:
+    """A form made of a workflow's signature."""
+    name = request.path["name"]
+    definition = Catalog(request.app).workflows.get(name)
+    if definition is None:
+        raise UnknownWorkflow(f"no workflow named {name!r} is registered in this process; start it where it is")
+    fields = [] if definition.on_event else fields_of(definition)
+    return page(request, "start.html", workflow=_described(definition), fields=json.dumps(fields))
+
+
+async def send(request: Request) -> Answer:
+    """A form for an event: empty, as a wait or a workflow would like it, or as an event was."""
+    query: SendQuery = request.query
+    catalog = Catalog(request.app)
+    model = _started_by(catalog, query.type)
+    filled: dict[str, Any] = {"type": query.type, "source": DEFAULT_SOURCE, "subject": "", "to": ""}
+    filled["data"] = _text(_fields(model))
+    wait = again = None
+    if query.instance and query.wait:
+        wait, model = await catalog.wait(query.instance, query.wait)
+        filled |= {} if wait is None else _wanted_by(wait, _fields(model))
+    elif query.source and query.id:
+        again = await catalog.event(query.source, query.id)
+        filled |= {} if again is None else _as_before(again)
+    types = [group.type for group in await catalog.groups("", 50, 0)]
+    has_model = model is not None and again is None
+    return page(request, "send.html", filled=filled, wait=wait, again=again, types=types, has_model=has_model)
+
+
+def _started_by(catalog: Catalog, type: str) -> Codec | None:
+    """The model of a workflow that events of this type start."""
+    return next((d.event_model for d in catalog.workflows.values() if type and type in (d.on_event or ())), None)
+
+
+def _fields(model: Codec | None) -> Any:
+    """What is needed for a model, still empty."""
+    return {} if model is None else skeleton(schema_of(model.annotation))
+
+
+def _text(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, indent=2, default=str)
+
+
+def _wanted_by(wait: Wait, data: Any) -> dict[str, Any]:
+    """An event with all that a wait asks for."""
+    if wait.where:
+        data = dict(cast("dict[str, Any]", data)) if isinstance(data, dict) else {}  # the filter looks into an object
+        for path, value in wait.where.items():
+            _put(data, path.split("."), value)
+    named = {"type": wait.types[0] if wait.types else "", "source": wait.source or DEFAULT_SOURCE}
+    return {**named, "subject": wait.subject or "", "data": _text(data)}
+
+
+def _put(data: dict[str, Any], steps: list[str], value: Any) -> None:
+    first, *rest = steps
+    if not rest:
+        data[first] = value
+    else:
+        inner = data.get(first)
+        data[first] = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
+        _put(data[first], rest, value)
+
+
+def _as_before(line: EventLine) -> dict[str, Any]:
+    event, text = line.shown.event, ""
+    if event.data is not None and line.shown.size <= WHOLE and is_json(event.datacontenttype):
+        text = event.data.decode("utf-8", "replace")
+    named = {"type": event.type, "source": event.source, "subject": event.subject or "", "to": event.target or ""}
+    return {**named, "data": text}

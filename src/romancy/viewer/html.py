@@ -1,0 +1,117 @@
+"""Templates and static files, and the headers that keep a page from doing what it should not."""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+from functools import cache
+from importlib.resources import files
+from typing import Any, cast
+from urllib.parse import parse_qs
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from pydantic import BaseModel
+
+from romancy.core.visible import visible
+from romancy.http.responses import Answer, Header, Refusal
+from romancy.http.routes import Request
+from romancy.viewer import words
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_GUARDS: tuple[Header, ...] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_PAGE: tuple[Header, ...] = (
+    (b"content-type", b"text/html; charset=utf-8"),
+    (b"content-security-policy", _POLICY.encode()),
+    (b"cache-control", b"no-store"),
+    *_GUARDS,
+)
+_KEPT: Header = (b"cache-control", b"public, max-age=31536000, immutable")
+
+
+@cache
+def environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("romancy.viewer"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    tools = (
+        "span lasting stamp absolute pretty brief middle cut error_line narrowing waited_for attempt_words place count"
+    )
+    made.filters["exact"] = _exact
+    made.filters.update({name: getattr(words, name) for name in (*tools.split(), "url_part")})
+    cast("dict[str, Any]", made.globals).update(STATUS_WORDS=words.STATUS_WORDS, version=version())
+    return made
+
+
+def _shown(value: Any) -> Any:
+    """Every value of a page: characters that hide or turn the text around are written as escapes."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _exact(value: str) -> Markup:
+    """What a form sends back, or a script asks for, just as it is."""
+    return escape(value)
+
+
+def root_of(request: Request) -> str:
+    """Where the app is mounted: every link begins with it."""
+    return cast(str, request.scope.get("root_path", "")).rstrip("/")
+
+
+def page(request: Request, template: str, status: int = 200, **values: Any) -> Answer:
+    """A page. The templates know what the visitor may do, never with what token."""
+    about: dict[str, Any] = {"root": root_of(request), "scopes": request.scopes, "ignored": _ignored(request)}
+    about["has_tokens"] = bool(request.app.tokens)
+    text = environment().get_template(template).render(**about, **values)
+    return Answer(status, text.encode("utf-8", "replace"), _PAGE)
+
+
+def _ignored(request: Request) -> list[str]:
+    """What the address asks for that the page knows nothing of."""
+    if not isinstance(request.query, BaseModel):
+        return []
+    given = parse_qs(request.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+    return sorted(given.keys() - type(request.query).model_fields.keys())
+
+
+def redirect(request: Request, path: str, *headers: Header) -> Answer:
+    """To another page of ours."""
+    return Answer(303, b"", ((b"location", f"{root_of(request)}{path}".encode()), *_PAGE, *headers))
+
+
+# --- static files ---------------------------------------------------------------------------------------------------
+@cache
+def static_files() -> dict[str, bytes]:
+    """All of them, by name: few and small. Nothing else of the disk can be asked for."""
+    folder = files("romancy.viewer") / "static"
+    return {item.name: item.read_bytes() for item in folder.iterdir() if item.is_file()}
+
+
+@cache
+def version() -> str:
+    """Part of every static file's address: a new version is never taken from a browser's cache."""
+    whole = b"".join(name.encode() + data for name, data in sorted(static_files().items()))
+    return hashlib.sha256(whole).hexdigest()[:12]
+
+
+async def static(request: Request) -> Answer:
+    """A style sheet, a module, an icon."""
+    found = static_files().get(request.path["name"])
+    if found is None:
+        raise Refusal(404, "there is no such file", kind="NotFound")
+    kind = mimetypes.guess_type(request.path["name"])[0] or "application/octet-stream"
+    kind = "text/javascript" if request.path["name"].endswith(".js") else kind
+    return Answer(200, found, ((b"content-type", f"{kind}; charset=utf-8".encode()), _KEPT, *_GUARDS))
