@@ -232,9 +232,9 @@ class App:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """The app as an ASGI application: events at `POST /`, control and health beside it."""
         if self._face is None:
-            from romancy.http.asgi import Face  # here, because who only runs workflows need not load the web
+            from romancy.http.asgi import HttpApp  # here, because who only runs workflows need not load the web
 
-            self._face = Face(self)
+            self._face = HttpApp(self)
         await self._face(scope, receive, send)
 
     @asynccontextmanager

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from romancy.storage.protocol import Answer, Answered, Batch, Commit, Storage
+from romancy.storage.protocol import Answered, Batch, BatchResult, Commit, Storage
 
 When = Literal["before", "after"]
 
@@ -48,12 +48,12 @@ class MortalStorage:
         self.inner.on_foreign_change = callback
 
     @property
-    def is_apart(self) -> bool:
-        return self.inner.is_apart
+    def is_remote(self) -> bool:
+        return self.inner.is_remote
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)
-        if name in ("hurry", "disown"):
+        if name in ("stop_waiting", "drop_lock"):
             return method
 
         async def call(*args: Any, **kwargs: Any) -> Any:
@@ -95,7 +95,7 @@ class MortalStorage:
         else:
             self.inner.commit(batch, self._die_after)
 
-    def _die_after(self, answer: Answer | None, error: BaseException | None) -> None:
+    def _die_after(self, answer: BatchResult | None, error: BaseException | None) -> None:
         assert answer is not None, error
         self.died.set()
 

@@ -89,7 +89,7 @@ class PostgresGround:
     async def clear(self) -> None:
         await self.dust_settled()
         for (worker,) in await self.read("SELECT id FROM workers"):
-            self._storage.disown(worker)
+            self._storage.drop_lock(worker)
         await self._spy.execute("; ".join(f"DELETE FROM {table}" for table in TABLES))
 
     def open_storage(self, database: str, **options: Any) -> Storage:

@@ -143,13 +143,13 @@ async def test_timers_go_by_the_clock_as_it_is_now(tmp_path: Path) -> None:
 async def test_lost_instances_are_looked_for_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async with environment(workflows=[nap]) as env:
         engine, looks = env.app.engine, list[int]()
-        restless = engine.storage.restless
+        unloaded = engine.storage.unloaded
 
         async def count(worker: str) -> list[str]:
             looks.append(env.clock.now())
-            return await restless(worker)
+            return await unloaded(worker)
 
-        monkeypatch.setattr(engine.storage, "restless", count)
+        monkeypatch.setattr(engine.storage, "unloaded", count)
         for by, looked in ((0, 1), (0, 1), (-HOUR, 2), (STRAYS // 2, 2), (STRAYS, 3)):
             env.clock.turn_to(env.clock.now() + by)
             engine.kick()

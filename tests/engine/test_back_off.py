@@ -89,6 +89,6 @@ async def test_those_that_left_are_not_taken_for_lost(db: str) -> None:
         for n in range(6):
             await env.start(calls.options(instance_id=f"c{n}"))
         engine = env.app.engine
-        assert await engine.storage.restless(engine.worker_id or "") == []
+        assert await engine.storage.unloaded(engine.worker_id or "") == []
         due = await engine.storage.due(engine.worker_id or "", engine.clock.now() + 3600 * 1_000_000, 100)
         assert sorted(each.instance for each in due) == [f"c{n}" for n in range(6)], "their time is found instead"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from romancy.core.filters import Filter
-from romancy.storage.protocol import Answer, Batch, Commit, TransientError
+from romancy.storage.protocol import Batch, BatchResult, Commit, TransientError
 from tests.postgres.conftest import Place
 from tests.postgres.exploring import explore
 from tests.postgres.gates import THOROUGH, Play, patient
@@ -20,7 +20,7 @@ NARROW = Filter.build(where={"n": 1})
 INSTANCES = {"owner": "a", "other": "b", "heir": "c"}
 
 
-async def persistently(db: Database, batch: Batch) -> Answer:
+async def persistently(db: Database, batch: Batch) -> BatchResult:
     """As the committer does it: a batch whose outcome is unknown goes out again as it was."""
     while True:
         try:
@@ -45,17 +45,17 @@ class Learning(Play):
         learning = {"owner": self.opening("owner"), "other": self.hearing()}
         return learning | {"sender": self.sending()} if THOROUGH else learning  # 25,000 states
 
-    def opening(self, worker: str) -> Awaitable[Answer]:
+    def opening(self, worker: str) -> Awaitable[BatchResult]:
         db = self[worker]
         commit = Commit(INSTANCES[worker], 0, "waiting_for_event", db.now, opened=[db.wait(filter=NARROW)])
         return persistently(db, db.batch(worker, commits=[commit]))
 
-    async def hearing(self) -> Answer:
+    async def hearing(self) -> BatchResult:
         """Whoever sends an event hears of all shapes of its type, also of those that somebody is still learning."""
         await self["other"].storage._writer.shapes.refresh(["go"])  # type: ignore[attr-defined]
         return await self.opening("other")
 
-    def sending(self) -> Awaitable[Answer]:
+    def sending(self) -> Awaitable[BatchResult]:
         return self["sender"].commit(accepts=[self["sender"].event(data={"n": 1}, id="second")])
 
     async def check(self) -> None:

@@ -29,7 +29,7 @@ def big_batch(db: Database) -> Any:
         starts=[db.starting("new", mine=True)],
         commits=[
             Commit("a", 0, "running", db.now, description="x", opened=[db.wait()], sent=[db.event(id="sent")]),
-            Commit("b", 0, "running", db.now, entries=[Entry(1, Kind.TIMER_FIRED, "t", 0)], plain=True),
+            Commit("b", 0, "running", db.now, entries=[Entry(1, Kind.TIMER_FIRED, "t", 0)], append_only=True),
         ],
         accepts=[db.event(id="accepted")],
     )

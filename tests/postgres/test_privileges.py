@@ -79,7 +79,7 @@ async def test_workers_can_do_everything_but_migrate(roles: Roles) -> None:
         for engine in (first.engine, second.engine):
             assert engine.worker_id is not None
             await engine.balancing.round()
-            await engine.storage.adopt(engine.worker_id, ["order"], 10)
+            await engine.storage.claim_idle(engine.worker_id, ["order"], 10)
         assert second.engine.worker_id is not None
         await second.engine.storage.take_over(second.engine.worker_id, [first.engine.worker_id or ""])
 

@@ -9,7 +9,7 @@ import pytest
 
 from romancy.core.filters import Filter
 from romancy.core.history import Entry, Kind
-from romancy.storage.protocol import Answer, Commit, Consumption, InstanceRow, WaitRow
+from romancy.storage.protocol import BatchResult, Commit, Consumption, InstanceRow, WaitRow
 from tests.postgres.conftest import Place
 from tests.postgres.exploring import explore
 from tests.postgres.gates import Play, patient
@@ -115,11 +115,11 @@ class Taking(Inheritance):
         await self.opening()
         await self["sender"].send(data={"n": 1})
 
-    async def owning(self) -> Answer | None:
+    async def owning(self) -> BatchResult | None:
         owner, wait, following = self["owner"], self.wait, self["owner"].wait("w2", filter=self._filter)
         for _, seq in await owner.look("a", "owner"):
             entry = Entry(1, Kind.EVENT_RECEIVED, "w", owner.now, wait.spec, b"{}", seq)
-            taking = Commit("a", 1, "waiting_for_event", owner.now, entries=[entry], hints=[seq])
+            taking = Commit("a", 1, "waiting_for_event", owner.now, entries=[entry], seen_deliveries=[seq])
             taking.consumed, taking.closed, taking.opened = [Consumption(seq, "go", wait)], ["w"], [following]
             return await owner.commit("owner", commits=[taking])
         return None
@@ -161,7 +161,7 @@ class Balancing(Inheritance):
         return self.adopting("heir")
 
     async def adopting(self, heir: str) -> list[int]:
-        await self[heir].storage.adopt(heir, ("wf",), 10)
+        await self[heir].storage.claim_idle(heir, ("wf",), 10)
         return await self.claiming(heir)
 
     async def check(self) -> None:

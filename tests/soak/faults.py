@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from romancy.errors import StorageError
-from romancy.storage.protocol import Answer, Answered, Batch, Commit, RefusedValue, TransientError
+from romancy.storage.protocol import Answered, Batch, BatchResult, Commit, RefusedValue, TransientError
 from tests.soak.storage import InlineStorage, Journal
 
 QUIET_WRITES = ("renew",)
@@ -78,12 +78,12 @@ class FaultyStorage:
         neighbours: Neighbours,
         killed: Callable[[], None],
         *,
-        is_apart: bool,
+        is_remote: bool,
     ) -> None:
         self.inner, self.journal, self.nature = inner, journal, nature
         self.catalog = inner.catalog
         self.on_foreign_change: Callable[[], None] | None = None
-        self.is_apart = is_apart
+        self.is_remote = is_remote
         self.dead = False
         self.cut_off_until = 0.0
         """Everything waits till then, and is done after all."""
@@ -128,7 +128,7 @@ class FaultyStorage:
 
     # --- commits -----------------------------------------------------------------------------------------------------
     def append(self, commit: Commit, worker: str | None) -> bool:
-        if self.dead or self._held_for() or self.is_apart:
+        if self.dead or self._held_for() or self.is_remote:
             return False
         if self.nature.strikes(self.nature.commit_faults):
             if self.nature.random.random() < 0.5:
@@ -196,13 +196,13 @@ class FaultyStorage:
             case _:
                 self._answer(answered, None, StorageError("permission denied for table instances"))
 
-    def _apply(self, batch: Batch) -> tuple[Answer | None, BaseException | None]:
+    def _apply(self, batch: Batch) -> tuple[BatchResult | None, BaseException | None]:
         outcome = self.journal.apply(batch)
         self._neighbours.changed(self)
         return outcome
 
     def _answer(
-        self, answered: Answered, answer: Answer | None, error: BaseException | None, after: float = 0.0
+        self, answered: Answered, answer: BatchResult | None, error: BaseException | None, after: float = 0.0
     ) -> None:
         def tell() -> None:
             if not self.dead:
@@ -211,7 +211,7 @@ class FaultyStorage:
 
         if after:
             self._loop.call_later(after, tell)
-        elif self.is_apart:
+        elif self.is_remote:
             self._loop.call_soon(tell)
         else:
             tell()
@@ -240,11 +240,11 @@ class FaultyStorage:
     def _held_for(self) -> float:
         return 0.0 if self.nature.calm else max(0.0, self.cut_off_until - self._loop.time())
 
-    def hurry(self) -> None:
-        self.inner.hurry()
+    def stop_waiting(self) -> None:
+        self.inner.stop_waiting()
 
-    def disown(self, worker: str) -> None:
-        self.inner.disown(worker)
+    def drop_lock(self, worker: str) -> None:
+        self.inner.drop_lock(worker)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from romancy.core.clock import Clock
-from romancy.storage.protocol import Answer, Answered, Batch, Commit, TransientError
+from romancy.storage.protocol import Answered, Batch, BatchResult, Commit, TransientError
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.sqlite.batches import BatchWriter, append_statement
 from romancy.storage.sqlite.threads import _as_storage_error
@@ -87,7 +87,7 @@ class InlineStorage(SQLiteStorage):
     def append(self, commit: Commit, worker: str | None) -> bool:
         return self.inline.connection.execute(*append_statement(commit, worker)).rowcount == 1
 
-    def apply(self, batch: Batch) -> tuple[Answer | None, BaseException | None]:
+    def apply(self, batch: Batch) -> tuple[BatchResult | None, BaseException | None]:
         assert self._batches is not None
         batches = self._batches
         return self.inline.run(lambda connection: batches.apply(batch), True)
@@ -126,7 +126,7 @@ class Journal:
             self._note(commit, self._here())
         return stored
 
-    def apply(self, batch: Batch, *, breaks: bool = False) -> tuple[Answer | None, BaseException | None]:
+    def apply(self, batch: Batch, *, breaks: bool = False) -> tuple[BatchResult | None, BaseException | None]:
         here, rows = self._here(), self._rows(batch.commits)
         self._storage.inline.breaks = breaks
         answer, error = self._storage.apply(batch)
@@ -138,7 +138,7 @@ class Journal:
         for commit, applied in zip(batch.commits, answer.commits, strict=True):
             token, length = rows[commit.instance][3:5]
             if applied:
-                done = token == batch.token or (commit.plain and self._is_in(commit))
+                done = token == batch.token or (commit.append_only and self._is_in(commit))
                 self._check(commit, batch.worker, rows[commit.instance], again=done)
                 self._note(commit, here)
             elif alone[commit.instance] == 1 and self._length(commit.instance) != length:

@@ -51,7 +51,7 @@ class Process:
         self.lease = draw.choice((1, 3, 10))
         self.max_resident = draw.choice((1, 2, 1000))
         self.max_activities = draw.choice((1, 100))
-        self.is_apart = draw.random() < 0.4
+        self.is_remote = draw.random() < 0.4
         self.changing = False
         self.death = asyncio.Event()
 
@@ -66,7 +66,7 @@ class Process:
         try:
             while True:
                 storage = FaultyStorage(
-                    world.storage, world.journal, world.nature, world.neighbours, self.killed, is_apart=self.is_apart
+                    world.storage, world.journal, world.nature, world.neighbours, self.killed, is_remote=self.is_remote
                 )
                 app = App(
                     ":memory:",

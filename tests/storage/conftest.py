@@ -18,7 +18,17 @@ from romancy.core.history import Entry, Kind, pack_event
 from romancy.core.model import SECOND, Event
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.postgres.statements import Statement
-from romancy.storage.protocol import Accept, AcceptAnswer, Answer, Batch, Commit, Consumption, Start, Storage, WaitRow
+from romancy.storage.protocol import (
+    Accept,
+    AcceptAnswer,
+    Batch,
+    BatchResult,
+    Commit,
+    Consumption,
+    Start,
+    Storage,
+    WaitRow,
+)
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock
 from tests import pg_schemas, pg_server
@@ -52,14 +62,14 @@ class Database:
     def batch(self, worker: str | None = None, *, workflows: tuple[str, ...] = ("wf",), **items: Any) -> Batch:
         return Batch(worker, workflows, os.urandom(16), self.now, **items)
 
-    async def submit(self, batch: Batch) -> Answer:
+    async def submit(self, batch: Batch) -> BatchResult:
         """As the committer does it: one entry alone on the spot, where that goes."""
         alone = len(batch) == 1 and batch.commits and batch.commits[0].plain and len(batch.commits[0].entries) == 1
         if alone and self.storage.append(batch.commits[0], batch.worker):
-            return Answer(commits=[True])
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            return BatchResult(commits=[True])
+        future: asyncio.Future[BatchResult] = asyncio.get_running_loop().create_future()
 
-        def answered(answer: Answer | None, error: BaseException | None) -> None:
+        def answered(answer: BatchResult | None, error: BaseException | None) -> None:
             if future.done():  # whoever asked is gone
                 return
             if error is not None:
@@ -70,7 +80,7 @@ class Database:
         self.storage.commit(batch, answered)
         return await future
 
-    async def commit(self, worker: str | None = None, **items: Any) -> Answer:
+    async def commit(self, worker: str | None = None, **items: Any) -> BatchResult:
         return await self.submit(self.batch(worker, **items))
 
     async def register(self, *workers: str, workflows: tuple[str, ...] = ("wf",), triggers: Any = ()) -> None:
@@ -105,19 +115,21 @@ class Database:
             spec["filter"] = filter.to_json()
         return WaitRow(op, self.now, types=types, spec=json.dumps(spec).encode(), **fields)
 
-    async def step(self, instance: str, worker: str, version: int, **fields: Any) -> Answer:
+    async def step(self, instance: str, worker: str, version: int, **fields: Any) -> BatchResult:
         """One commit of one instance that must be applied."""
         fields = {"status": "waiting_for_event", **fields}
         answer = await self.commit(worker, commits=[Commit(instance, version, at=self.now, **fields)])
         assert answer.commits == [True], f"the commit of {instance} at {version} was refused"
         return answer
 
-    async def waiting(self, instance: str, worker: str, *waits: WaitRow) -> Answer:
+    async def waiting(self, instance: str, worker: str, *waits: WaitRow) -> BatchResult:
         """A new instance that waits."""
         await self.start(instance, worker)
         return await self.step(instance, worker, 0, opened=waits or [self.wait()])
 
-    async def take(self, instance: str, worker: str, version: int, seq: int, wait: WaitRow, **fields: Any) -> Answer:
+    async def take(
+        self, instance: str, worker: str, version: int, seq: int, wait: WaitRow, **fields: Any
+    ) -> BatchResult:
         """The instance takes an event with a wait, which is over thereby."""
         return await self.step(
             instance,
@@ -126,7 +138,7 @@ class Database:
             entries=[Entry(version, Kind.EVENT_RECEIVED, wait.op, self.now, wait.spec, b"{}", seq)],
             consumed=[Consumption(seq, wait.types[0], wait)],
             closed=[wait.op],
-            hints=[seq],
+            seen_deliveries=[seq],
             **fields,
         )
 
@@ -200,7 +212,7 @@ def _rows_read(plan: dict[str, Any]) -> float:
     return own + sum(_rows_read(child) for child in plan.get("Plans", ()))
 
 
-def offers(answer: Answer) -> list[tuple[str, str, int]]:
+def offers(answer: BatchResult) -> list[tuple[str, str, int]]:
     """(instance, wait, event) of an answer's offers, in order."""
     return sorted((offer.instance, offer.op, offer.event.seq) for offer in answer.offers)
 

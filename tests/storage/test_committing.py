@@ -52,7 +52,7 @@ async def test_a_refused_item_writes_none_of_its_rows(db: Database) -> None:
         entries=[entry(1)],
         opened=[db.wait("v")],
         closed=["w"],
-        hints=[seq],
+        seen_deliveries=[seq],
         sent=[db.event("sent")],
         attempts=[Attempt("act", 1, 0)],
     )

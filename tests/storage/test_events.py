@@ -376,7 +376,7 @@ async def test_a_misfit_is_kept_for_other_models(db: Database) -> None:
     strict = db.wait("strict", model="M")
     assert offers(await db.step("a", "me", 0, opened=[strict])) == [("a", "strict", wrong)]
     misfit = Misfit("strict", "M", wrong, "n is not a number")
-    answer = await db.step("a", "me", 1, misfits=[misfit], hints=[wrong], looks=["strict"])
+    answer = await db.step("a", "me", 1, misfits=[misfit], seen_deliveries=[wrong], looks=["strict"])
     assert offers(answer) == [("a", "strict", right)], "the next one is looked for at once"
     again = db.wait("strict2", model="M")
     assert offers(await db.take("a", "me", 2, right, strict, opened=[again])) == [], "judged once per model"

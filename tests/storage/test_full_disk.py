@@ -120,7 +120,7 @@ async def test_a_batch_fails_whole_at_every_point_and_is_taken_later(db: Databas
 async def test_one_entry_on_the_spot(db: Database) -> None:
     await db.start("a", "me")
     batches = [
-        db.batch("me", commits=[Commit("a", 0, "running", db.now, entries=[entry], plain=True)])
+        db.batch("me", commits=[Commit("a", 0, "running", db.now, entries=[entry], append_only=True)])
         for entry in (Entry(n, Kind.ACTIVITY_COMPLETED, f"x:{n}", db.now, None, BIG, None) for n in range(4))
     ]
     failures = 0

@@ -15,7 +15,7 @@ def entry(n: int, payload: bytes = b"x") -> Entry:
 
 
 def plain(db: Database, instance: str, version: int, *entries: Entry) -> Commit:
-    return Commit(instance, version, "running", db.now, same_status=True, entries=entries, plain=True)
+    return Commit(instance, version, "running", db.now, same_status=True, entries=entries, append_only=True)
 
 
 async def history(db: Database, id: str) -> list[Entry]:

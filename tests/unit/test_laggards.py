@@ -11,13 +11,13 @@ from romancy.core.clock import SystemClock
 from romancy.core.model import Event
 from romancy.engine.committer import Committer
 from romancy.engine.metrics import Metrics
-from romancy.storage.protocol import Answer, Answered, Batch, Commit, Offer, TookTooLong
+from romancy.storage.protocol import Answered, Batch, BatchResult, Commit, Offer, TookTooLong
 
 
 class Waiting:
     """Batches wait here until they are answered."""
 
-    is_apart = False
+    is_remote = False
 
     def __init__(self) -> None:
         self.batches: list[tuple[Batch, Answered]] = []
@@ -40,9 +40,9 @@ def storage() -> Waiting:
     return Waiting()
 
 
-def offered(instance: str) -> Answer:
+def offered(instance: str) -> BatchResult:
     event = Event(id="1", source="s", type="go")
-    return Answer(offers=[Offer(instance, "w", "me", event, None)])
+    return BatchResult(offers=[Offer(instance, "w", "me", event, None)])
 
 
 def commit(instance: str) -> Commit:
@@ -83,12 +83,12 @@ async def test_an_instance_that_went_on_meanwhile_looks_again(storage: Waiting) 
     case.committer.commit(commit("a"), lambda applied, refusal: None)
     batch, answered = await storage.next()
     assert [each.instance for each in batch.commits] == ["a"], "others are not held up"
-    answered(Answer(commits=[True]), None)
+    answered(BatchResult(commits=[True]), None)
     late(offered("a"), None)
     assert (case.offers, case.looked) == ([], [])
     batch, answered = await storage.next()
     assert list(batch.looks) == [("a", None)]
-    answered(Answer(), None)
+    answered(BatchResult(), None)
     assert case.looked == ["a"]
 
 

@@ -83,7 +83,7 @@ class Balancing:
     async def _take(self, worker: str, limit: int) -> int:
         """They need not be read into memory: their timers do, and what came for them meanwhile."""
         try:
-            taken = await self._storage.adopt(worker, self._workflows(), limit)
+            taken = await self._storage.claim_idle(worker, self._workflows(), limit)
         except TransientError:
             self._adopted()  # the answer is lost: who knows
             raise

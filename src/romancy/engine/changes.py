@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Set
 from dataclasses import dataclass, field
 
-from romancy.storage.protocol import Answer, Batch
+from romancy.storage.protocol import Batch, BatchResult
 
 MOST = 500
 """Instances a watcher is told by name; beyond that it is told to look at everything."""
@@ -55,7 +55,7 @@ class ChangeFeed:
     def leave(self, watcher: Watcher) -> None:
         self.watchers.remove(watcher)
 
-    def stored(self, batch: Batch, answer: Answer) -> None:
+    def stored(self, batch: Batch, answer: BatchResult) -> None:
         """This process stored something. To be called only if there are watchers."""
         begun = [start.id for start, said in zip(batch.starts, answer.starts, strict=False) if said.created]
         accepted = [said for said in (*answer.accepts, *answer.sent) if not said.duplicate]

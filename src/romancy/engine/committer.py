@@ -24,8 +24,8 @@ from romancy.errors import AppNotRunning, Outdated, StorageError
 from romancy.storage.protocol import (
     Accept,
     AcceptAnswer,
-    Answer,
     Batch,
+    BatchResult,
     Commit,
     RefusedValue,
     Request,
@@ -57,8 +57,8 @@ class Committer:
     ) -> None:
         self.worker: str | None = None
         self.on_started: Callable[[Start], None] = lambda start: None
-        self.on_answer: Callable[[Answer], None] = lambda answer: None
-        self.on_events: Callable[[Batch, Answer], None] = lambda batch, answer: None
+        self.on_answer: Callable[[BatchResult], None] = lambda answer: None
+        self.on_events: Callable[[Batch, BatchResult], None] = lambda batch, answer: None
         self.on_fenced: Callable[[str | None], None] = lambda worker: None
         self.on_outdated: Callable[[Outdated], None] = lambda error: None
         self.on_settled: Callable[[], None] = lambda: None
@@ -161,7 +161,7 @@ class Committer:
     def _append(self) -> bool:
         """One entry alone is stored on the spot, if the database can do that: many small steps go this short way."""
         kind, item, done = self._queue[0]
-        if kind != "commits" or not item.plain or len(item.entries) > 1 or len(self._queue) > 1:
+        if kind != "commits" or not item.append_only or len(item.entries) > 1 or len(self._queue) > 1:
             return False
         begin = stopwatch()
         if not self._storage.append(item, self.worker):
@@ -201,7 +201,7 @@ class Committer:
         items: list[Item] = []
         weight = 0
         half = max((len(queue) + self._followed_up) // 2, WORTH_A_TRIP)
-        most = min(half, self._most) if self._storage.is_apart else self._most
+        most = min(half, self._most) if self._storage.is_remote else self._most
         while queue and len(items) < most and weight < MAX_WEIGHT:
             item = queue.popleft()
             items.append(item)
@@ -223,7 +223,9 @@ class Committer:
         self._laggards.watch(batch)
         self._storage.commit(batch, lambda answer, error: self._answered(batch, items, answer, error))
 
-    def _answered(self, batch: Batch, items: list[Item], answer: Answer | None, error: BaseException | None) -> None:
+    def _answered(
+        self, batch: Batch, items: list[Item], answer: BatchResult | None, error: BaseException | None
+    ) -> None:
         if self._dead:
             self._fail(items, AppNotRunning("the app crashed"))
             return
@@ -257,7 +259,7 @@ class Committer:
                 _safely(self.changes.stored, batch, answer)
             if answer.accepts or answer.sent:
                 _safely(self.on_events, batch, answer)
-            if self._storage.is_apart and self._queue:
+            if self._storage.is_remote and self._queue:
                 self._followed_up = len(items)
                 self._over()  # the database works on the next while we follow up on this one
                 self._followed_up = 0
@@ -300,7 +302,7 @@ class Committer:
             asyncio.get_running_loop().call_later(self._pause, self._over)
             self._pause = min(self._pause * 2, 2.0)
 
-    def _settle_late(self, late: Laggard, answer: Answer | None, error: BaseException | None) -> None:
+    def _settle_late(self, late: Laggard, answer: BatchResult | None, error: BaseException | None) -> None:
         """Something got through beside the others, or was refused."""
         if self._dead:
             self._fail(late.items, AppNotRunning("the app crashed"))
@@ -317,7 +319,7 @@ class Committer:
         if self.is_idle:
             self._idle.set()
 
-    def _look_again(self, late: Laggard, answer: Answer) -> list[Item]:
+    def _look_again(self, late: Laggard, answer: BatchResult) -> list[Item]:
         """Offers to instances that went on meanwhile may be out of date: these look once more, in their turn."""
         stale = {offer.instance for offer in answer.offers} & late.overtaken_by
         if not stale:
@@ -353,7 +355,7 @@ class Committer:
             elif not done.done():
                 done.set_exception(error)
 
-    def _settle(self, items: list[Item], answer: Answer, worker: str | None) -> None:
+    def _settle(self, items: list[Item], answer: BatchResult, worker: str | None) -> None:
         if len(answer.commits) == len(items):
             for (_, _, done), applied in zip(items, answer.commits, strict=True):
                 _safely(done, applied, None)
@@ -368,7 +370,7 @@ class Committer:
         if answer.fenced:
             _safely(self.on_fenced, worker)
 
-    def _settle_each(self, items: list[Item], answer: Answer) -> None:
+    def _settle_each(self, items: list[Item], answer: BatchResult) -> None:
         answers: dict[str, Iterator[Any]] = {
             "commits": iter(answer.commits),
             "starts": iter(answer.starts),

@@ -15,7 +15,7 @@ from romancy.core.registry import Registry
 from romancy.core.throttle import Throttle, and_more
 from romancy.engine.metrics import Metrics
 from romancy.errors import NotStorable
-from romancy.storage.protocol import Accept, AcceptAnswer, Answer, Batch, Matched
+from romancy.storage.protocol import Accept, AcceptAnswer, Batch, BatchResult, Matched
 
 _logger = logging.getLogger("romancy")
 
@@ -62,7 +62,7 @@ class Delivery:
         self._count(accepted)
         return accepted
 
-    def stored(self, batch: Batch, answer: Answer) -> None:
+    def stored(self, batch: Batch, answer: BatchResult) -> None:
         """Say of events that were dropped although they are no mere repetitions that they were."""
         if not any(said.differs for said in (*answer.accepts, *answer.sent)):
             return

@@ -130,7 +130,7 @@ class Engine:
         self._noticed, self._noticed_at = False, float("-inf")
         self._strays_at = 0
         self._lost_answers = 0
-        self._suspects: set[str] = set()
+        self._strays: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<Engine {self.worker_id} {self.scheduler!r} {self.committer!r} {self.activities!r} {self.timers!r}>"
@@ -192,7 +192,7 @@ class Engine:
         await self.activities.stop(self._grace)
         await self._flushed()
         self.committer.close()
-        self.storage.hurry()
+        self.storage.stop_waiting()
         await self._renewal.stop()
         self._announcement.stop()
         for task in self._refreshing:
@@ -252,7 +252,7 @@ class Engine:
             return
         _logger.warning("worker %s was taken over by another (was it paused?); it starts afresh", self.worker_id)
         self.worker_id = self.committer.worker = None
-        self.storage.disown(worker)
+        self.storage.drop_lock(worker)
         self.scheduler.drop_all()
         self._renewal.kick()
 
@@ -313,7 +313,7 @@ class Engine:
         """Many at a time: very many may be awaited at once."""
         open_ones = set(instances) - await self._read_endings(instances)
         if open_ones:
-            for id in open_ones - await self.storage.known(open_ones):
+            for id in open_ones - await self.storage.existing(open_ones):
                 self.endings.fail(id, InstanceNotFound(instance_id=id))
 
     async def _read_endings(self, instances: list[str]) -> set[str]:
@@ -418,13 +418,13 @@ class Engine:
         now = self.clock.now()
         if now < self._strays_at <= now + STRAYS:  # farther ahead: the clock was set back
             return
-        suspects = [id for id in await self.storage.restless(worker) if not self.scheduler.residents.knows(id)]
+        suspects = [id for id in await self.storage.unloaded(worker) if not self.scheduler.residents.knows(id)]
         self._lost_answers = max(0, self._lost_answers - 1)  # it takes two looks to tell who is lost
         self._strays_at = now + (0 if self._lost_answers else STRAYS)
         # Those that began meanwhile are on their way; only who is still missing after a turn is lost.
-        for instance in self._suspects & {id for id in suspects if not self.scheduler.residents.knows(id)}:
+        for instance in self._strays & {id for id in suspects if not self.scheduler.residents.knows(id)}:
             self.loader.load(instance)
-        self._suspects = set(suspects)
+        self._strays = set(suspects)
 
     async def _read_mail(self, worker: str) -> None:
         mail = await self.storage.mail(worker, 1000)

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 
 from romancy.engine.halves import Item, describe
 from romancy.errors import StorageError
-from romancy.storage.protocol import Answer, Batch, RefusedValue, Storage
+from romancy.storage.protocol import Batch, BatchResult, RefusedValue, Storage
 
 _logger = logging.getLogger("romancy")
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 TOLD_AFTER = 3
 """Tries after which people are told: before that it may be a trouble that everybody has."""
 
-Settle = Callable[["Laggard", "Answer | None", "BaseException | None"], None]
+Settle = Callable[["Laggard", "BatchResult | None", "BaseException | None"], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +107,7 @@ class Laggards:
             self._trying.overtaken_by = {commit.instance for commit in beside}
             self._storage.commit(self._trying.batch, self._answered)
 
-    def _answered(self, answer: Answer | None, error: BaseException | None) -> None:
+    def _answered(self, answer: BatchResult | None, error: BaseException | None) -> None:
         laggard, self._trying = self._trying, None
         assert laggard is not None
         if isinstance(error, StorageError) and not isinstance(error, RefusedValue) and not self._closed:

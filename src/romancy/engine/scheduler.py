@@ -44,7 +44,7 @@ from romancy.engine.step import Step
 from romancy.engine.timers import Timers
 from romancy.engine.watchdog import Watchdog
 from romancy.errors import RomancyError
-from romancy.storage.protocol import Answer, Attempt, Commit, RefusedValue
+from romancy.storage.protocol import Attempt, BatchResult, Commit, RefusedValue
 
 if TYPE_CHECKING:
     from romancy.engine.loader import Loader
@@ -194,7 +194,7 @@ class Scheduler:
         elif not applied:
             self.reload(resident)
         else:
-            if not commit.plain:
+            if not commit.append_only:
                 self._record(step)
             self._follow(step)
 
@@ -358,7 +358,7 @@ class Scheduler:
         self.committer.commit(commit, done)
 
     # --- what a batch brought ---------------------------------------------------------------------------------------
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: BatchResult) -> None:
         """Offers go to their instances; what events started begins."""
         if answer.fenced:
             return

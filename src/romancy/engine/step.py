@@ -136,7 +136,7 @@ class Step:
         elif isinstance(input, EventOffered):
             self._event_offered(input)
         elif isinstance(input, Looked):
-            self.commit.hints = [*self.commit.hints, *input.events]
+            self.commit.seen_deliveries = [*self.commit.seen_deliveries, *input.events]
         elif isinstance(input, CancelAsked):
             self._cancel(input)
         elif isinstance(input, SuspectBegins):
@@ -272,7 +272,7 @@ class Step:
 
     def record_attempt(self, attempt: Attempt) -> None:
         """Store an attempt with this commit."""
-        self._quiet = self.commit.plain = False
+        self._quiet = self.commit.append_only = False
         self.resident.attempts[attempt.op] = attempt
         self.commit.attempts = [*(a for a in self.commit.attempts if a.op != attempt.op), attempt]
 
@@ -280,7 +280,7 @@ class Step:
         event = input.event
         op = self.instance.ops.get(input.op) if input.group is None else self.instance.first_of(input.group)
         commit = self.commit
-        commit.hints = _with(commit.hints, event.seq)
+        commit.seen_deliveries = _with(commit.seen_deliveries, event.seq)
         if event.seq in self._consumed or event.seq in self.resident.consumed:
             if isinstance(op, EventWait):
                 self._look_again(op)  # another wait of ours took it: there may be a later one
@@ -374,10 +374,17 @@ class Step:
         if activation.outcome is not None:
             commit.output = activation.outcome.output
             commit.error = activation.outcome.error.encode() if activation.outcome.error else None
-        rows = commit.consumed or commit.misfits or commit.hints or commit.looks or commit.attempts or commit.closed
+        rows = (
+            commit.consumed
+            or commit.misfits
+            or commit.seen_deliveries
+            or commit.looks
+            or commit.attempts
+            or commit.closed
+        )
         more = commit.opened or commit.sent or commit.attempts_done or commit.requests_done
         self._quiet = commit.same_status and not rows and not more and commit.description is None
-        commit.plain = self._quiet and bool(commit.entries)
+        commit.append_only = self._quiet and bool(commit.entries)
         if self._tell:
             self._tell_rest(activation)
 

@@ -21,7 +21,7 @@ from urllib.parse import unquote_to_bytes
 
 from romancy.http.body import Head
 from romancy.http.peers import Pages, host_name, is_loopback, not_local
-from romancy.http.responses import Header, Refusal, Scope
+from romancy.http.responses import Header, HTTPError, Scope
 from romancy.options import SCOPES, HTTPOptions, Token, digest
 
 _logger = logging.getLogger("romancy")
@@ -135,15 +135,15 @@ def _check_scope(fitting: Sequence[Token], wanted: str | None) -> None:
         raise _forbidden(f"this token does not have the scope {wanted!r} that this needs")
 
 
-def _unknown(head: Head) -> Refusal:
+def _unknown(head: Head) -> HTTPError:
     text = "this needs a valid token: send it as 'Authorization: Bearer TOKEN'"
     if b"romancy" in (head.get(b"cookie") or b""):
         text += "; if you were logged in to the viewer, your session has ended: log in again"
-    return Refusal(401, text, kind="Unauthorized", headers=[_CHALLENGE])
+    return HTTPError(401, text, kind="Unauthorized", headers=[_CHALLENGE])
 
 
-def _forbidden(text: str) -> Refusal:
-    return Refusal(403, text, kind="Forbidden")
+def _forbidden(text: str) -> HTTPError:
+    return HTTPError(403, text, kind="Forbidden")
 
 
 def bearer_of(head: Head) -> bytes | None:

@@ -22,11 +22,11 @@ from romancy.http.message_length import fault_of
 from romancy.http.openapi import describe
 from romancy.http.quotas import Quotas
 from romancy.http.responses import (
-    Answer,
     ClientGone,
     Header,
+    HTTPError,
     Receive,
-    Refusal,
+    Response,
     Scope,
     Send,
     error_answer,
@@ -48,7 +48,7 @@ _TOLD = (400, 408, 413, 415, 422, 429, 431)
 _CLOSE: Header = (b"connection", b"close")
 
 
-class Face:
+class HttpApp:
     """An app as an ASGI application. `allows`: the scopes that are of any use here, whatever a token says."""
 
     def __init__(self, app: App, allows: Collection[str] = SCOPES) -> None:
@@ -71,10 +71,10 @@ class Face:
         self.routes = (Ingress(app.http).route, webhook.ROUTE, *control.ROUTES, *health.ROUTES, metrics.ROUTE, own)
         # Neither pages nor streams are anything OpenAPI could describe.
         self._router = Router((*self.routes, Hub().route, *VIEWER))
-        self._described: Answer | None = None
+        self._described: Response | None = None
 
     def __repr__(self) -> str:
-        return f"<Face active={self.active} {self._intake!r}{' stopping' if self.is_stopping else ''}>"
+        return f"<HttpApp active={self.active} {self._intake!r}{' stopping' if self.is_stopping else ''}>"
 
     @property
     def is_stopping(self) -> bool:
@@ -116,19 +116,19 @@ class Face:
             answer.headers = (*answer.headers, _CLOSE)
         await send_answer(send, answer, without_body=method == "HEAD")
 
-    async def _respond(self, method: str, path: str, scope: Scope, receive: Receive) -> Answer:
+    async def _respond(self, method: str, path: str, scope: Scope, receive: Receive) -> Response:
         in_url = take_from_url(scope)
         head = read_head(scope["headers"])
         fault = fault_of(scope.get("http_version", "1.1"), head)
         if fault is not None:
-            raise Refusal(400, f"this is not a proper HTTP request: {fault}", kind="BadRequest", headers=[_CLOSE])
+            raise HTTPError(400, f"this is not a proper HTTP request: {fault}", kind="BadRequest", headers=[_CLOSE])
         if head.size > self._options.max_headers:
             text = f"the headers have more than the {self._options.max_headers:,} bytes allowed"
-            raise Refusal(431, text, kind="HeadersTooLarge", headers=[_CLOSE])
+            raise HTTPError(431, text, kind="HeadersTooLarge", headers=[_CLOSE])
         counted = in_url if path == "/" else None
         try:
             route, params = self._router.find(method, path)
-        except Refusal:
+        except HTTPError:
             self._access.check_peer(scope)
             page = for_people(method, path, scope)
             if page is not None:
@@ -161,7 +161,7 @@ class Face:
         except Exception as error:
             return route.on_error(request, error)
 
-    async def _admit(self, route: Route, request: Request, in_url: bytes | None) -> Answer:
+    async def _admit(self, route: Route, request: Request, in_url: bytes | None) -> Response:
         extra: Sequence[Header] = ()
         session = await self._session(request.head, request.scope) if route.scope is not None else ()
         if session:
@@ -186,13 +186,13 @@ class Face:
         if self.is_stopping:
             raise _stopping()
         if self.active > self._options.max_requests:
-            raise Refusal(503, "too many requests at once; try again in a moment", kind="Overloaded")
+            raise HTTPError(503, "too many requests at once; try again in a moment", kind="Overloaded")
 
     @contextmanager
     def _resting(self) -> Generator[None]:
         """Whoever only waits takes no place from those who bring something; but there are limits to that, too."""
         if self.waiting >= self._options.max_requests:
-            raise Refusal(503, "too many wait for results already; try again in a moment", kind="Overloaded")
+            raise HTTPError(503, "too many wait for results already; try again in a moment", kind="Overloaded")
         self.active -= 1
         self.waiting += 1
         try:
@@ -201,7 +201,7 @@ class Face:
             self.active += 1
             self.waiting -= 1
 
-    async def _handle(self, route: Route, request: Request) -> Answer:
+    async def _handle(self, route: Route, request: Request) -> Response:
         if route.contents:
             return await route.handler(request)
         if route.query is not None:
@@ -223,11 +223,11 @@ class Face:
             request.body, request.size = read_model(request.head, body, model), len(body)
         self._quotas.take(request.head.token, 1, len(body))
 
-    async def describe_api(self, request: Request) -> Answer:
+    async def describe_api(self, request: Request) -> Response:
         """This description, as OpenAPI."""
         if self._described is None:
             self._described = json_answer(200, describe(self.routes, _version(), has_tokens=bool(self._app.tokens)))
-        return Answer(200, self._described.body, self._described.headers)
+        return Response(200, self._described.body, self._described.headers)
 
     # --- life -------------------------------------------------------------------------------------------------------
     async def _live(self, receive: Receive, send: Send) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from romancy.errors import Overloaded
 from romancy.http.body import Hold
-from romancy.http.responses import Refusal
+from romancy.http.responses import HTTPError
 from romancy.options import HTTPOptions, seconds
 
 T = TypeVar("T")
@@ -93,6 +93,6 @@ class Intake:
             _logger.warning("what a request had given to be stored was not: %s", error)
 
 
-def out_of_time(timeout: float, unknown: str) -> Refusal:
+def out_of_time(timeout: float, unknown: str) -> HTTPError:
     text = f"the database did not answer within {timeout:g} s{unknown}"
-    return Refusal(503, text, kind="DatabaseUnavailable")
+    return HTTPError(503, text, kind="DatabaseUnavailable")

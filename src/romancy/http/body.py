@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from romancy.core.filters import parse_json
 from romancy.errors import InvalidEvent, InvalidInput
 from romancy.http.cloudevents import TooLarge, UnsupportedFormat
-from romancy.http.responses import ClientGone, Header, Receive, Refusal
+from romancy.http.responses import ClientGone, Header, HTTPError, Receive
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -79,7 +79,7 @@ async def read_body(head: Head, receive: Receive, limit: int, timeout: float, ho
             return await _read_all(receive, limit, hold)
     except TimeoutError:
         text = f"the body did not arrive within {timeout:g} s"
-        raise Refusal(408, text, kind="RequestTimeout", headers=[(b"connection", b"close")]) from None
+        raise HTTPError(408, text, kind="RequestTimeout", headers=[(b"connection", b"close")]) from None
 
 
 async def _read_all(receive: Receive, limit: int, hold: Hold) -> bytes:

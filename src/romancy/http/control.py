@@ -13,45 +13,45 @@ from romancy.core.signature import Signature
 from romancy.errors import InvalidInput
 from romancy.http import schemas, serialize
 from romancy.http.pages import paged
-from romancy.http.responses import Answer, ClientGone, Refusal, json_answer, to_json
+from romancy.http.responses import ClientGone, HTTPError, Response, json_answer, to_json
 from romancy.http.routes import Request, Route
 
 
 # --- looking --------------------------------------------------------------------------------------------------------
-async def list_instances(request: Request) -> Answer:
+async def list_instances(request: Request) -> Response:
     """Instances, newest first."""
     query: schemas.InstancesQuery = request.query
     filters = query.model_dump(exclude_none=True)
     return await paged(request.app.list_instances, filters, serialize.instance_item)
 
 
-async def list_waits(request: Request) -> Answer:
+async def list_waits(request: Request) -> Response:
     """What instances wait for, by instance."""
     query: schemas.WaitsQuery = request.query
     return await paged(request.app.list_waits, query.model_dump(), serialize.wait_item)
 
 
-async def list_events(request: Request) -> Answer:
+async def list_events(request: Request) -> Response:
     """The event log, newest first, with who received each."""
     query: schemas.EventsQuery = request.query
     return await paged(request.app.list_events, query.model_dump(), serialize.event_item)
 
 
-async def get_instance(request: Request) -> Answer:
+async def get_instance(request: Request) -> Response:
     """One instance with what it waits for."""
     instance = await request.app.get_instance(request.path["instance_id"])
     waits = list(map(serialize.wait_item, instance.waits))
     return json_answer(200, {**serialize.instance_item(instance), "waits": waits})
 
 
-async def get_history(request: Request) -> Answer:
+async def get_history(request: Request) -> Response:
     """Everything recorded of an instance, in order; the first entry is its start."""
     id = request.path["instance_id"]
     entries = await request.app.get_history(id)
     return json_answer(200, {"instance_id": id, "entries": list(map(serialize.entry_item, entries))})
 
 
-async def get_result(request: Request) -> Answer:
+async def get_result(request: Request) -> Response:
     """How an instance stands; with `timeout`, waits that long for its end.
 
     It ends early, with the status of the moment, when the server is about to stop.
@@ -81,7 +81,7 @@ async def _end_of(id: str, request: Request, timeout: float) -> None:
             task.cancel()
 
 
-async def list_workflows(request: Request) -> Answer:
+async def list_workflows(request: Request) -> Response:
     """The workflows this process has registered."""
     return json_answer(200, {"items": [_workflow(known) for known in request.app.workflows.values()]})
 
@@ -96,7 +96,7 @@ def _workflow(definition: WorkflowDefinition) -> schemas.WorkflowItem:
 
 
 # --- acting ---------------------------------------------------------------------------------------------------------
-async def start_workflow(request: Request) -> Answer:
+async def start_workflow(request: Request) -> Response:
     """Start a workflow by name; one that is not registered here is checked by the worker that has it."""
     app, name, body = request.app, request.path["name"], request.body
     args, kwargs = _arguments(app.workflows.get(name), body)
@@ -140,7 +140,7 @@ def _given(definition: WorkflowDefinition, body: schemas.StartBody) -> dict[str,
     return dict(inspect.Signature(parameters).bind(*body.args, **body.kwargs).arguments)
 
 
-async def cancel(request: Request) -> Answer:
+async def cancel(request: Request) -> Response:
     """Cancel an instance; its code may clean up first. Finished already: 409."""
     app, id = request.app, request.path["instance_id"]
     if (before := await app.get_instance(id)).status in FINAL:
@@ -153,7 +153,7 @@ async def cancel(request: Request) -> Answer:
     return json_answer(200, {"instance_id": id, "status": after.status})
 
 
-async def resume(request: Request) -> Answer:
+async def resume(request: Request) -> Response:
     """Try a blocked instance again, after you fixed its code. Not blocked: 409."""
     app, id = request.app, request.path["instance_id"]
     unknown = "; whether it is resumed is not known: ask again"
@@ -164,8 +164,8 @@ async def resume(request: Request) -> Answer:
     return json_answer(200, {"instance_id": id, "status": after.status})
 
 
-def _conflict(id: str, status: str, text: str) -> Refusal:
-    return Refusal(409, f"instance {id!r} ({status}) {text}", kind="Conflict", more={"status": status})
+def _conflict(id: str, status: str, text: str) -> HTTPError:
+    return HTTPError(409, f"instance {id!r} ({status}) {text}", kind="Conflict", more={"status": status})
 
 
 _ID = "/api/instances/{instance_id}"

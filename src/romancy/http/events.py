@@ -12,7 +12,7 @@ from romancy.engine.delivery import Accepted
 from romancy.http import schemas
 from romancy.http.body import read_body
 from romancy.http.cloudevents import Limits, Parsed, parse
-from romancy.http.responses import Answer, Header, json_answer
+from romancy.http.responses import Header, Response, json_answer
 from romancy.http.routes import Request, Route
 from romancy.options import HTTPOptions, seconds
 
@@ -47,7 +47,7 @@ class Ingress:
             },
         )
 
-    async def receive_events(self, request: Request) -> Answer:
+    async def receive_events(self, request: Request) -> Response:
         """Deliver a CloudEvent, structured, in headers (`ce-id`, ...) or in a batch; answered when it is stored.
 
         In binary mode the body is the data, of any content type; the attributes are headers: `ce-specversion`, `ce-id`,
@@ -72,8 +72,8 @@ class Ingress:
         async with self._one_at_a_time:
             return await asyncio.to_thread(parse, headers, body, self._limits)
 
-    def _accepted(self, content: dict[str, Any]) -> Answer:
-        return Answer(204) if self._status == 204 else json_answer(self._status, content)
+    def _accepted(self, content: dict[str, Any]) -> Response:
+        return Response(204) if self._status == 204 else json_answer(self._status, content)
 
 
 def _receipt(accepted: Accepted) -> dict[str, Any]:

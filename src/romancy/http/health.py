@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from romancy.errors import AppNotRunning, StorageError
 from romancy.http import schemas
-from romancy.http.responses import Answer, Refusal, error_answer, json_answer
+from romancy.http.responses import HTTPError, Response, error_answer, json_answer
 from romancy.http.routes import Handler, Request, Route
 
 
-async def live(request: Request) -> Answer:
+async def live(request: Request) -> Response:
     """Whether the process answers at all; the database is not asked."""
     return json_answer(200, {"status": "alive"})
 
 
-async def ready(request: Request) -> Answer:
+async def ready(request: Request) -> Response:
     """Whether the app runs and its database can be read and is not known to refuse writes."""
     if request.stopping.is_set():
         raise AppNotRunning("the server is stopping")
@@ -25,15 +25,15 @@ async def ready(request: Request) -> Answer:
         raise request.app.engine.outdated
     await request.app.engine.storage.instance("")
     if request.intake.is_stalled:
-        raise Refusal(503, "the database does not take what is to be stored", kind="DatabaseUnavailable")
+        raise HTTPError(503, "the database does not take what is to be stored", kind="DatabaseUnavailable")
     return json_answer(200, {"status": "ready"})
 
 
-def failed(request: Request, error: Exception) -> Answer:
+def failed(request: Request, error: Exception) -> Response:
     """What is wrong with the database may name servers and files."""
     if isinstance(error, StorageError) and "read" not in request.scopes:
         text = "the database is unavailable; a token with the scope 'read' is told more"
-        error = Refusal(503, text, kind="DatabaseUnavailable")
+        error = HTTPError(503, text, kind="DatabaseUnavailable")
     return error_answer(error, f"{request.scope['method']} {request.scope['path']!r}")
 
 

@@ -11,16 +11,16 @@ from prometheus_client.registry import Collector
 
 from romancy.engine import Engine
 from romancy.engine.metrics import Histogram
-from romancy.http.responses import Answer
+from romancy.http.responses import Response
 from romancy.http.routes import Request, Route
 from romancy.http.traffic import Traffic
 
 
-async def metrics(request: Request) -> Answer:
+async def metrics(request: Request) -> Response:
     """What this process has done, in Prometheus text."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(request.app.engine, request.traffic))
-    return Answer(200, generate_latest(registry), [(b"content-type", CONTENT_TYPE_LATEST.encode())])
+    return Response(200, generate_latest(registry), [(b"content-type", CONTENT_TYPE_LATEST.encode())])
 
 
 class _Collector(Collector):

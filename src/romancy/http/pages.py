@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from romancy.errors import InvalidInput
-from romancy.http.responses import JSON_TYPE, Answer, to_json
+from romancy.http.responses import JSON_TYPE, Response, to_json
 from romancy.records import Page
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ _FIRST = 10
 
 async def paged(
     read: Callable[..., Awaitable[Page[T]]], filters: Mapping[str, Any], show: Callable[[T], Mapping[str, Any]]
-) -> Answer:
+) -> Response:
     """A page of up to `limit` items, as JSON."""
     limit, cursor = int(filters["limit"]), filters.get("cursor")
     items: list[bytes] = []
@@ -32,7 +32,7 @@ async def paged(
         if cursor is None or len(items) >= limit or size >= ENOUGH:
             break
     body = b'{"items":[' + b",".join(items) + b'],"cursor":' + to_json(cursor) + b"}"
-    return Answer(200, body, [JSON_TYPE])
+    return Response(200, body, [JSON_TYPE])
 
 
 async def _read(read: Callable[..., Awaitable[Page[T]]], filters: Mapping[str, Any]) -> Page[T]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from romancy.core.clock import stopwatch
-from romancy.http.responses import Refusal
+from romancy.http.responses import HTTPError
 from romancy.http.traffic import Traffic
 from romancy.options import HTTPOptions
 
@@ -59,10 +59,10 @@ class Quotas:
             bucket = self._buckets[token, kind] = _Bucket(size, stopwatch())
         return bucket
 
-    def _used_up(self, token: bytes, kind: str, size: int, wait: float) -> Refusal:
+    def _used_up(self, token: bytes, kind: str, size: int, wait: float) -> HTTPError:
         self._traffic.over_quota += 1
         quota = f"quota of {size:,} {kind} a minute"
         used_up = f"this token has used up its {quota}" if token else f"the {quota} for all together is used up"
         text = f"{used_up}; try again later"
         again = b"%d" % max(1, math.ceil(wait))
-        return Refusal(429, text, kind="QuotaExceeded", headers=[(b"retry-after", again)])
+        return HTTPError(429, text, kind="QuotaExceeded", headers=[(b"retry-after", again)])

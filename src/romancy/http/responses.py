@@ -39,7 +39,7 @@ _LONGEST = 2000
 
 
 @dataclass(slots=True)
-class Answer:
+class Response:
     """A status, headers and a body; None is no body at all. A body that goes on and on comes in `parts`."""
 
     status: int
@@ -48,7 +48,7 @@ class Answer:
     parts: AsyncGenerator[bytes] | None = None
 
 
-class Refusal(RomancyError):
+class HTTPError(RomancyError):
     """A request that is answered with an error of this face's own."""
 
     def __init__(
@@ -87,8 +87,8 @@ RETRYABLE: Mapping[int, bytes] = {429: b"1", 503: b"5"}
 """Statuses that ask for another try, each with its Retry-After in seconds."""
 
 
-def json_answer(status: int, content: Any, headers: Sequence[Header] = ()) -> Answer:
-    return Answer(status, to_json(content), (JSON_TYPE, *headers))
+def json_answer(status: int, content: Any, headers: Sequence[Header] = ()) -> Response:
+    return Response(status, to_json(content), (JSON_TYPE, *headers))
 
 
 def to_json(content: Any) -> bytes:
@@ -108,9 +108,9 @@ def _finite(content: Any) -> Any:
     return list(map(_finite, cast("list[Any]", content))) if isinstance(content, list | tuple) else content
 
 
-def error_answer(error: Exception, what: str) -> Answer:
+def error_answer(error: Exception, what: str) -> Response:
     """The answer to a request that did not work; `what` names it in the log."""
-    if isinstance(error, Refusal):
+    if isinstance(error, HTTPError):
         return _refused(error.status, str(error), error.kind, error.more, error.headers)
     if isinstance(error, InstanceNotFound):
         text = f"no instance has the id {error.instance_id!r}; GET /api/instances lists those there are"
@@ -130,7 +130,7 @@ def _failures(error: Exception) -> dict[str, Any]:
 
 def _refused(
     status: int, text: str, kind: str, more: Mapping[str, Any] | None = None, headers: Sequence[Header] = ()
-) -> Answer:
+) -> Response:
     again = RETRYABLE.get(status)
     shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     content = {"error": shown, "error_type": kind, "retryable": again is not None or status == 500, **(more or {})}
@@ -139,7 +139,7 @@ def _refused(
     return json_answer(status, content, headers)
 
 
-async def send_answer(send: Send, answer: Answer, *, without_body: bool = False) -> None:
+async def send_answer(send: Send, answer: Response, *, without_body: bool = False) -> None:
     if answer.parts is not None and not without_body:
         await _send_parts(send, answer, answer.parts)
         return
@@ -155,7 +155,7 @@ def _guarded(headers: Sequence[Header]) -> list[Header]:
     return [*headers, *(guard for guard in _GUARDS if guard[0] not in names)]
 
 
-async def _send_parts(send: Send, answer: Answer, parts: AsyncGenerator[bytes]) -> None:
+async def _send_parts(send: Send, answer: Response, parts: AsyncGenerator[bytes]) -> None:
     await send({"type": "http.response.start", "status": answer.status, "headers": _guarded(answer.headers)})
     try:
         async for part in parts:

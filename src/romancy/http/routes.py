@@ -23,7 +23,7 @@ from romancy.http.access import Access
 from romancy.http.backpressure import Intake
 from romancy.http.body import Head
 from romancy.http.quotas import Quotas
-from romancy.http.responses import Answer, Receive, Refusal, Scope
+from romancy.http.responses import HTTPError, Receive, Response, Scope
 from romancy.http.sessions import Sessions
 from romancy.http.traffic import Traffic
 from romancy.options import Token
@@ -69,8 +69,8 @@ class Request:
             pass
 
 
-Handler = Callable[[Request], Awaitable[Answer]]
-OnError = Callable[[Request, Exception], Answer]
+Handler = Callable[[Request], Awaitable[Response]]
+OnError = Callable[[Request, Exception], Response]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,13 +138,15 @@ class Router:
             there += ["GET", "HEAD"] if route.method == "GET" else [route.method]
         if there:
             raise _not_allowed(method, list(dict.fromkeys(there)))
-        raise Refusal(404, f"there is nothing at {path[:200]!r}; /openapi.json lists what there is", kind="NotFound")
+        raise HTTPError(404, f"there is nothing at {path[:200]!r}; /openapi.json lists what there is", kind="NotFound")
 
 
-def _not_allowed(method: str, there: Sequence[str]) -> Refusal:
+def _not_allowed(method: str, there: Sequence[str]) -> HTTPError:
     allowed = ", ".join(there)
     headers = [(b"allow", allowed.encode())]
-    return Refusal(405, f"{method[:20]} is not possible here, only {allowed}", kind="MethodNotAllowed", headers=headers)
+    return HTTPError(
+        405, f"{method[:20]} is not possible here, only {allowed}", kind="MethodNotAllowed", headers=headers
+    )
 
 
 def _decoded(part: str) -> str:
@@ -162,7 +164,7 @@ def path_of(scope: Scope) -> str:
     return below or "/"
 
 
-def for_people(method: str, path: str, scope: Scope) -> Answer | None:
+def for_people(method: str, path: str, scope: Scope) -> Response | None:
     """A browser at the root, where only events are taken, is shown to the viewer; nobody else is."""
     headers = cast("Sequence[tuple[bytes, bytes]]", scope["headers"])
     if path != "/" or method not in ("GET", "HEAD"):
@@ -170,4 +172,4 @@ def for_people(method: str, path: str, scope: Scope) -> Answer | None:
     if not any(name == b"accept" and b"text/html" in value for name, value in headers):
         return None
     root = cast(str, scope.get("root_path", "")).rstrip("/")
-    return Answer(303, b"", ((b"location", f"{root}/viewer/".encode()), (b"vary", b"accept")))
+    return Response(303, b"", ((b"location", f"{root}/viewer/".encode()), (b"vary", b"accept")))

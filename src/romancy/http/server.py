@@ -13,7 +13,7 @@ import uvicorn
 import uvicorn.server
 
 from romancy.app import App
-from romancy.http.asgi import Face
+from romancy.http.asgi import HttpApp
 from romancy.http.traffic import Room, most_connections
 from romancy.http.uvicorn_limits import absent_in, patient, plain_of
 from romancy.options import SCOPES
@@ -58,7 +58,7 @@ async def serve(
 ) -> None:
     """Start the app and answer requests until a signal comes; a second one is not waited for."""
     async with app:
-        face = Face(app, allows)
+        face = HttpApp(app, allows)
         server = Server(face, app, on_started)
 
         def stop() -> None:
@@ -72,7 +72,7 @@ async def serve(
 class Server(uvicorn.Server):
     """uvicorn, leaving signals and the app's life to us."""
 
-    def __init__(self, face: Face, app: App, on_started: Callable[[], None]) -> None:
+    def __init__(self, face: HttpApp, app: App, on_started: Callable[[], None]) -> None:
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a warning for each garbled request is an invitation
         options = uvicorn.Config(
             face,

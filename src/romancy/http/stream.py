@@ -15,7 +15,7 @@ from typing import Any
 from romancy.core.clock import stopwatch
 from romancy.engine.changes import Changes, Watcher
 from romancy.errors import StorageError
-from romancy.http.responses import Answer, Refusal, to_json
+from romancy.http.responses import HTTPError, Response, to_json
 from romancy.http.routes import Request, Route
 
 CAP = 10_001
@@ -87,12 +87,12 @@ class Hub:
         """Whether the database can be read, as far as it was asked."""
         return not self._failed and (self._asked is None or stopwatch() - self._asked < _PATIENCE)
 
-    async def listen(self, request: Request) -> Answer:
+    async def listen(self, request: Request) -> Response:
         """What changes, as it changes: server-sent events."""
         if len(self._streams) >= MOST:
-            raise Refusal(503, f"{MOST} others listen already; close some of the viewer's pages", kind="Overloaded")
+            raise HTTPError(503, f"{MOST} others listen already; close some of the viewer's pages", kind="Overloaded")
         request.app.engine  # noqa: B018 - not running is said at once, not in the stream
-        return Answer(200, None, _HEADERS, self._parts(request))
+        return Response(200, None, _HEADERS, self._parts(request))
 
     async def _parts(self, request: Request) -> AsyncGenerator[bytes]:
         stream = Stream(self.reads)

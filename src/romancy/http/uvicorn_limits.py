@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from romancy.http.responses import RETRYABLE, Refusal, error_answer
+from romancy.http.responses import RETRYABLE, HTTPError, error_answer
 from romancy.http.traffic import Room
 from romancy.http.uvicorn_parsers import PlainParser, StrictConnection
 from romancy.options import HTTPOptions, seconds
@@ -215,7 +215,7 @@ class Patience(Base):
             self.transport.close()  # in the middle of an answer no other can begin
             return
         phrase = _PHRASES[status]
-        body = error_answer(Refusal(status, text, kind=phrase.replace(" ", "")), "a request").body or b""
+        body = error_answer(HTTPError(status, text, kind=phrase.replace(" ", "")), "a request").body or b""
         head = f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/json\r\nconnection: close\r\n"
         if status in RETRYABLE:
             head += f"retry-after: {RETRYABLE[status].decode()}\r\n"

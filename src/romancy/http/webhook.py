@@ -6,11 +6,11 @@ without them. `WebHook-Request-Callback` is not followed: a URL that strangers n
 
 from __future__ import annotations
 
-from romancy.http.responses import Answer
+from romancy.http.responses import Response
 from romancy.http.routes import Request, Route
 
 
-async def handshake(request: Request) -> Answer:
+async def handshake(request: Request) -> Response:
     """The webhook handshake: whether events of the asking origin are welcome here."""
     options = request.app.http
     headers = [(b"allow", b"POST, OPTIONS")]
@@ -20,7 +20,7 @@ async def handshake(request: Request) -> Answer:
         rate = "*" if options.allowed_rate is None else str(options.allowed_rate)
         granted = origin if origin in allowed else "*"
         headers += [(b"webhook-allowed-origin", granted.encode("latin-1")), (b"webhook-allowed-rate", rate.encode())]
-    return Answer(200, None, headers)
+    return Response(200, None, headers)
 
 
 ROUTE = Route("OPTIONS", "/", handshake, {200: None}, scope="events", query=None)

@@ -185,7 +185,7 @@ class Commit:
     closed: Sequence[str] = ()
     consumed: Sequence[Consumption] = ()
     misfits: Sequence[Misfit] = ()
-    hints: Sequence[int] = ()
+    seen_deliveries: Sequence[int] = ()
     """Deliveries the owner has seen to."""
     sent: Sequence[Accept] = ()
     looks: Sequence[str] = ()
@@ -199,7 +199,7 @@ class Commit:
     description: str | None = None
     release: bool = False
     """Give the instance up: nobody owns it afterwards."""
-    plain: bool = False
+    append_only: bool = False
     """It only adds to the history, as most steps do: the instance's row stays as it is, and so does its version.
 
     That the owner is still the owner, and the next entries not there yet, makes it a compare-and-set all the same. It
@@ -324,7 +324,7 @@ class RequestAnswer:
 
 
 @dataclass(slots=True)
-class Answer:
+class BatchResult:
     """Item by item what became of a batch. `fenced`: this worker was taken over, none of its commits count."""
 
     fenced: bool = False
@@ -498,7 +498,7 @@ class StoredEvent:
 
 Trigger = tuple[str, str, int | None]
 """(event type, workflow it starts, timeout of that workflow)"""
-Answered = Callable[["Answer | None", "BaseException | None"], None]
+Answered = Callable[["BatchResult | None", "BaseException | None"], None]
 """Called on the event loop, from a plain callback: the answer, or what went wrong."""
 
 
@@ -508,7 +508,7 @@ class Storage(Protocol):
     on_foreign_change: Callable[[], None] | None
     """Called on the event loop when another process wrote something."""
 
-    is_apart: bool
+    is_remote: bool
     """Whether a process of its own stores batches: then it can work on the next while we follow up on the last.
 
     It must not answer before `commit` returns: answers are followed up in the order of their batches. An offer that was
@@ -542,8 +542,8 @@ class Storage(Protocol):
     async def register(
         self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]
     ) -> None: ...
-    def disown(self, worker: str) -> None: ...
-    def hurry(self) -> None: ...
+    def drop_lock(self, worker: str) -> None: ...
+    def stop_waiting(self) -> None: ...
     def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> Awaitable[None]: ...
     async def renew(self, worker: str, lease: int) -> bool:
         """Hold the lease for longer; false: it is lost. Raises `Outdated` after a migration too new for us."""
@@ -564,7 +564,7 @@ class Storage(Protocol):
         """What a suspect is judged by."""
         ...
 
-    async def adopt(self, worker: str, workflows: Collection[str], limit: int) -> int:
+    async def claim_idle(self, worker: str, workflows: Collection[str], limit: int) -> int:
         """Own instances of these workflows that only wait and that nobody owns; returns how many."""
         ...
 
@@ -579,11 +579,11 @@ class Storage(Protocol):
 
     async def mail(self, worker: str, limit: int) -> Mail: ...
     async def due(self, worker: str, before: int, limit: int) -> list[Due]: ...
-    async def known(self, instances: Collection[str]) -> set[str]:
+    async def existing(self, instances: Collection[str]) -> set[str]:
         """Those of them that there are."""
         ...
 
-    async def restless(self, worker: str) -> list[str]:
+    async def unloaded(self, worker: str) -> list[str]:
         """Its instances that ought to be in memory: they run, or nobody has looked for events for their waits yet."""
         ...
 

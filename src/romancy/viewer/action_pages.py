@@ -8,7 +8,7 @@ from typing import Any, cast
 from romancy.core.codec import Codec
 from romancy.core.history import is_json
 from romancy.errors import UnknownWorkflow
-from romancy.http.responses import Answer
+from romancy.http.responses import Response
 from romancy.http.routes import Request
 from romancy.records import Wait
 from romancy.storage.catalog import WHOLE
@@ -28,7 +28,7 @@ class SendQuery(Query):
     id: str = ""
 
 
-async def workflows(request: Request) -> Answer:
+async def workflows(request: Request) -> Response:
     """The workflows this process has, to be started."""
     known = Catalog(request.app).workflows
     return page(request, "workflows.html", workflows=[_described(known[name]) for name in sorted(known)])
@@ -44,7 +44,7 @@ def _described(definition: Any) -> dict[str, Any]:
     }
 
 
-async def start(request: Request) -> Answer:
+async def start(request: Request) -> Response:
     """A form made of a workflow's signature."""
     name = request.path["name"]
     definition = Catalog(request.app).workflows.get(name)
@@ -54,7 +54,7 @@ async def start(request: Request) -> Answer:
     return page(request, "start.html", workflow=_described(definition), fields=json.dumps(fields))
 
 
-async def send(request: Request) -> Answer:
+async def send(request: Request) -> Response:
     """A form for an event: empty, as a wait or a workflow would like it, or as an event was."""
     query: SendQuery = request.query
     catalog = Catalog(request.app)

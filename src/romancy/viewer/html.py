@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from pydantic import BaseModel
 
 from romancy.core.visible import visible
-from romancy.http.responses import Answer, Header, Refusal
+from romancy.http.responses import Header, HTTPError, Response
 from romancy.http.routes import Request
 from romancy.viewer import words
 
@@ -71,12 +71,12 @@ def root_of(request: Request) -> str:
     return cast(str, request.scope.get("root_path", "")).rstrip("/")
 
 
-def page(request: Request, template: str, status: int = 200, **values: Any) -> Answer:
+def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
     """A page. The templates know what the visitor may do, never with what token."""
     about: dict[str, Any] = {"root": root_of(request), "scopes": request.scopes, "ignored": _ignored(request)}
     about["has_tokens"] = bool(request.app.tokens)
     text = environment().get_template(template).render(**about, **values)
-    return Answer(status, text.encode("utf-8", "replace"), _PAGE)
+    return Response(status, text.encode("utf-8", "replace"), _PAGE)
 
 
 def _ignored(request: Request) -> list[str]:
@@ -87,9 +87,9 @@ def _ignored(request: Request) -> list[str]:
     return sorted(given.keys() - type(request.query).model_fields.keys())
 
 
-def redirect(request: Request, path: str, *headers: Header) -> Answer:
+def redirect(request: Request, path: str, *headers: Header) -> Response:
     """To another page of ours."""
-    return Answer(303, b"", ((b"location", f"{root_of(request)}{path}".encode()), *_PAGE, *headers))
+    return Response(303, b"", ((b"location", f"{root_of(request)}{path}".encode()), *_PAGE, *headers))
 
 
 # --- static files ---------------------------------------------------------------------------------------------------
@@ -107,11 +107,11 @@ def version() -> str:
     return hashlib.sha256(whole).hexdigest()[:12]
 
 
-async def static(request: Request) -> Answer:
+async def static(request: Request) -> Response:
     """A style sheet, a module, an icon."""
     found = static_files().get(request.path["name"])
     if found is None:
-        raise Refusal(404, "there is no such file", kind="NotFound")
+        raise HTTPError(404, "there is no such file", kind="NotFound")
     kind = mimetypes.guess_type(request.path["name"])[0] or "application/octet-stream"
     kind = "text/javascript" if request.path["name"].endswith(".js") else kind
-    return Answer(200, found, ((b"content-type", f"{kind}; charset=utf-8".encode()), _KEPT, *_GUARDS))
+    return Response(200, found, ((b"content-type", f"{kind}; charset=utf-8".encode()), _KEPT, *_GUARDS))

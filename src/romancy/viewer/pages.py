@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from romancy.core.model import Status, to_us
 from romancy.errors import InstanceNotFound, InvalidInput
-from romancy.http.responses import Answer, Refusal, error_answer, json_answer
+from romancy.http.responses import HTTPError, Response, error_answer, json_answer
 from romancy.http.routes import Request
 from romancy.records import Wait, read_cursor
 from romancy.storage.catalog import WHOLE, Search
@@ -85,7 +85,7 @@ class EventQuery(Query):
 
 
 # --- instances ------------------------------------------------------------------------------------------------------
-async def instances(request: Request) -> Answer:
+async def instances(request: Request) -> Response:
     """Instances, newest first."""
     query: InstancesQuery = request.query
     catalog = Catalog(request.app)
@@ -95,14 +95,14 @@ async def instances(request: Request) -> Answer:
     return page(request, "instances.html", rows=rows, query=query, workflows=names, statuses=STATUS_CODES, **about)
 
 
-async def rows(request: Request) -> Answer:
+async def rows(request: Request) -> Response:
     """Some rows of that page again, as they are now."""
     catalog = Catalog(request.app)
     found = await catalog.rows(request.query.id)
     return page(request, "rows.html", rows=found, now=catalog.now)
 
 
-async def newer(request: Request) -> Answer:
+async def newer(request: Request) -> Response:
     """How many rows there would be above those of a page."""
     query: InstancesQuery = request.query
     catalog = Catalog(request.app)
@@ -147,7 +147,7 @@ async def _asked(reading: Any) -> Any:
         raise InvalidInput(str(error)) from None
 
 
-async def instance(request: Request) -> Answer:
+async def instance(request: Request) -> Response:
     """One instance: how it stands, what it waits for, all that happened."""
     catalog = Catalog(request.app)
     detail = await catalog.instance(request.path["instance_id"], request.query.after)
@@ -159,7 +159,7 @@ async def instance(request: Request) -> Answer:
 
 
 # --- waits ----------------------------------------------------------------------------------------------------------
-async def waiting(request: Request) -> Answer:
+async def waiting(request: Request) -> Response:
     """Who waits for what, and what falls due next."""
     query: WaitingQuery = request.query
     catalog = Catalog(request.app)
@@ -192,7 +192,7 @@ def _placed(due: Sequence[Wait], now: datetime, whole: float) -> list[tuple[floa
     return list(places.values())
 
 
-async def waits(request: Request) -> Answer:
+async def waits(request: Request) -> Response:
     """Everybody who waits for one type of event."""
     catalog = Catalog(request.app)
     found, more = await _asked(catalog.waits_for(request.query.type, request.query.cursor))
@@ -200,7 +200,7 @@ async def waits(request: Request) -> Answer:
 
 
 # --- events ---------------------------------------------------------------------------------------------------------
-async def events(request: Request) -> Answer:
+async def events(request: Request) -> Response:
     """The event log, newest first."""
     query: EventsQuery = request.query
     catalog = Catalog(request.app)
@@ -215,25 +215,25 @@ async def events(request: Request) -> Answer:
     return page(request, "events.html", events=found, query=query, now=catalog.now, scan=SCAN)
 
 
-async def event(request: Request) -> Answer:
+async def event(request: Request) -> Response:
     """One event, with who took it."""
     catalog = Catalog(request.app)
     line = await catalog.event(request.query.source, request.query.id)
     if line is None:
         text = f"no event has the source {request.query.source!r} and the id {request.query.id!r}; it may be too old"
-        raise Refusal(404, text, kind="NotFound")
+        raise HTTPError(404, text, kind="NotFound")
     return page(request, "event.html", line=line, whole=WHOLE, now=catalog.now)
 
 
 # --- when it does not work ------------------------------------------------------------------------------------------
-async def nothing(request: Request) -> Answer:
+async def nothing(request: Request) -> Response:
     """For addresses that lead nowhere."""
-    raise Refusal(404, "there is no such page", kind="NotFound")
+    raise HTTPError(404, "there is no such page", kind="NotFound")
 
 
-def failed(request: Request, error: Exception) -> Answer:
+def failed(request: Request, error: Exception) -> Response:
     """An error as a page; who is not logged in is asked to."""
-    if isinstance(error, Refusal) and error.status == 401:
+    if isinstance(error, HTTPError) and error.status == 401:
         return to_login(request)
     answer = error_answer(error, f"{request.scope['method']} {request.scope['path']}")
     known = answer.status < 500 or answer.status == 503

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from romancy.http.responses import Answer
+from romancy.http.responses import Response
 from romancy.http.routes import Request, Route
 from romancy.viewer import action_pages, pages, session
 from romancy.viewer.html import redirect, static
 
 
-async def front(request: Request) -> Answer:
+async def front(request: Request) -> Response:
     """The viewer without its slash."""
     return redirect(request, "/viewer/")
 

@@ -6,7 +6,7 @@ import re
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from romancy.http.body import read_body
-from romancy.http.responses import Answer, Refusal
+from romancy.http.responses import HTTPError, Response
 from romancy.http.routes import Request
 from romancy.options import seconds
 from romancy.viewer.html import page, redirect, root_of
@@ -16,12 +16,12 @@ _LIMIT = 10_000
 _HOME = "/viewer/"
 
 
-async def login_form(request: Request) -> Answer:
+async def login_form(request: Request) -> Response:
     """Asks for a token."""
     return _form(request, 200, _wanted(request))
 
 
-async def log_in(request: Request) -> Answer:
+async def log_in(request: Request) -> Response:
     """Takes a token, and goes where the visitor wanted to go."""
     _check_own_page(request, "log you in")
     body = await read_body(request.head, request.receive, _LIMIT, seconds(request.app.http.body_timeout))
@@ -33,13 +33,13 @@ async def log_in(request: Request) -> Answer:
     return redirect(request, wanted, await request.sessions.open(token, request.head, request.scope))
 
 
-async def log_out(request: Request) -> Answer:
+async def log_out(request: Request) -> Response:
     """Ends the session."""
     _check_own_page(request, "log you out")
     return redirect(request, "/viewer/login", await request.sessions.close(request.head, request.scope))
 
 
-def to_login(request: Request) -> Answer:
+def to_login(request: Request) -> Response:
     """The form in place of the page, which comes afterwards. No redirect: whoever is no browser is told 401."""
     query = request.scope.get("query_string", b"").decode("latin-1")
     path: str = request.scope["path"].removeprefix(root_of(request))
@@ -47,7 +47,7 @@ def to_login(request: Request) -> Answer:
     return _form(request, 401, own_path(here), has_ended=_has_cookie(request))
 
 
-def _form(request: Request, status: int, wanted: str, *, is_wrong: bool = False, has_ended: bool = False) -> Answer:
+def _form(request: Request, status: int, wanted: str, *, is_wrong: bool = False, has_ended: bool = False) -> Response:
     flags = {"is_wrong": is_wrong, "has_ended": has_ended, "elsewhere": _elsewhere(request)}
     return page(request, "login.html", status, next=wanted, **flags)
 
@@ -67,7 +67,7 @@ def _elsewhere(request: Request) -> str | None:
 def _check_own_page(request: Request, act: str) -> None:
     pages = request.access.pages
     if not pages.are_ours(request.head):
-        raise Refusal(403, f"another site's page can't {act}: {pages.explain(request.head)}", kind="Forbidden")
+        raise HTTPError(403, f"another site's page can't {act}: {pages.explain(request.head)}", kind="Forbidden")
 
 
 # --- where to go afterwards -----------------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from romancy.storage.postgres.reads import Loads, Reading
 from romancy.storage.postgres.sessions import PostgresSessions
 from romancy.storage.postgres.statements import Statements
 from romancy.storage.protocol import (
-    Answer,
     Answered,
     Batch,
+    BatchResult,
     Claimed,
     Commit,
     Due,
@@ -54,7 +54,7 @@ class PostgresStorage:
     schema in which there is nothing yet is refused.
     """
 
-    is_apart = True
+    is_remote = True
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class PostgresStorage:
         self._loads = Loads(self._connections)
         self._workflows: Collection[str] = ()
         self._swept = float("-inf")
-        self._commits: set[asyncio.Task[Answer]] = set()
+        self._commits: set[asyncio.Task[BatchResult]] = set()
 
     def __repr__(self) -> str:
         return f"<PostgresStorage {self._connections.name!r} schema={self.schema!r} {self._listener!r}>"
@@ -138,7 +138,7 @@ class PostgresStorage:
         self._commits.add(task)
         task.add_done_callback(lambda done: self._committed(done, answered))
 
-    def _committed(self, task: asyncio.Task[Answer], answered: Answered) -> None:
+    def _committed(self, task: asyncio.Task[BatchResult], answered: Answered) -> None:
         self._commits.discard(task)
         if task.cancelled():
             answered(
@@ -152,11 +152,11 @@ class PostgresStorage:
         self._workflows = workflows
         await self._owning.register(worker, lease, triggers, workflows)
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """Nothing here waits for others."""
 
-    def disown(self, worker: str) -> None:
-        self._owning.disown(worker)
+    def drop_lock(self, worker: str) -> None:
+        self._owning.drop_lock(worker)
 
     async def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
         self._workflows = workflows
@@ -190,8 +190,8 @@ class PostgresStorage:
     async def mortality(self) -> Mortality:
         return await self._owning.mortality()
 
-    async def adopt(self, worker: str, workflows: Collection[str], limit: int) -> int:
-        return await self._owning.adopt(worker, workflows, limit)
+    async def claim_idle(self, worker: str, workflows: Collection[str], limit: int) -> int:
+        return await self._owning.claim_idle(worker, workflows, limit)
 
     async def resume(self, instance: str) -> Status | None:
         while not await self._connections.do("resume_blocked", id=instance):
@@ -212,10 +212,10 @@ class PostgresStorage:
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:
         return await self._reading.due(worker, before, limit)
 
-    async def known(self, instances: Collection[str]) -> set[str]:
+    async def existing(self, instances: Collection[str]) -> set[str]:
         return {id for (id,) in await self._connections.ask("known_instances", ids=list(instances))}
 
-    async def restless(self, worker: str) -> list[str]:
+    async def unloaded(self, worker: str) -> list[str]:
         return [id for (id,) in await self._connections.ask("restless_of_worker", worker=worker)]
 
     async def shares(self, workflows: Collection[str], limit: int) -> Shares:

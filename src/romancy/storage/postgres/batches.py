@@ -23,8 +23,8 @@ from romancy.storage.protocol import (
     STATUS_NAMES,
     Accept,
     AcceptAnswer,
-    Answer,
     Batch,
+    BatchResult,
     Commit,
     RefusedValue,
     Request,
@@ -52,10 +52,10 @@ class BatchWriter:
         self.shapes.forget()
         self.looker.forget()
 
-    async def apply(self, batch: Batch) -> Answer:
+    async def apply(self, batch: Batch) -> BatchResult:
         if await self._append_one(batch):
-            return Answer(commits=[True])
-        answer = Answer()
+            return BatchResult(commits=[True])
+        answer = BatchResult()
         row = await self._write(batch)
         answer.fenced = batch.worker is not None and row is not None and not row["alive"]
         if batch.starts:
@@ -82,7 +82,7 @@ class BatchWriter:
     async def _append_one(self, batch: Batch) -> bool:
         """Whether the batch was one entry only, and is stored."""
         commit = batch.commits[0] if len(batch.commits) == len(batch) == 1 else None
-        if commit is None or not commit.plain or len(commit.entries) > 1 or batch.worker is None:
+        if commit is None or not commit.append_only or len(commit.entries) > 1 or batch.worker is None:
             return False
         [entry] = commit.entries
         given = {
@@ -146,11 +146,11 @@ class BatchWriter:
             seen.add(start.id)
 
     async def _answer_commits(self, batch: Batch, row: Any) -> list[bool]:
-        plain = [commit for commit in batch.commits if commit.plain]
+        plain = [commit for commit in batch.commits if commit.append_only]
         applied = await self._appended(plain, batch, row) if plain else set[str]()
         if len(plain) < len(batch.commits):
             applied |= set(row["applied"] or ()) if row is not None and batch.worker is not None else set()
-        refused = [c.instance for c in batch.commits if c.instance not in applied and not c.plain]
+        refused = [c.instance for c in batch.commits if c.instance not in applied and not c.append_only]
         if refused:
             # Those that carry our token were applied by an earlier submission of this same batch.
             rows = await self._connections.do("resolve_commits", ids=refused, token=batch.token)
@@ -174,7 +174,7 @@ class BatchWriter:
         return {c.instance for c in plain if stored.get(c.instance) == entry_values(c)}
 
     # --- events -----------------------------------------------------------------------------------------------------
-    async def _accept(self, batch: Batch, row: Any, answer: Answer) -> Outcome:
+    async def _accept(self, batch: Batch, row: Any, answer: BatchResult) -> Outcome:
         applied = {c.instance for c, ok in zip(batch.commits, answer.commits, strict=True) if ok}
         items = [(sender, item) for sender, item in senders(batch) if sender is None or sender in applied]
         if not items:
@@ -266,7 +266,7 @@ class BatchWriter:
         return answers
 
     # --- telling others ---------------------------------------------------------------------------------------------
-    def _announce(self, batch: Batch, answer: Answer, owners: set[str | None]) -> None:
+    def _announce(self, batch: Batch, answer: BatchResult, owners: set[str | None]) -> None:
         if any(s.created and not s.owned for s in answer.starts):
             owners.add(None)
         ended = False
@@ -282,7 +282,7 @@ class BatchWriter:
             self._tell(owners, ended)
 
 
-def _looks_of_commits(batch: Batch, answer: Answer, looks: dict[tuple[str, str | None], None]) -> None:
+def _looks_of_commits(batch: Batch, answer: BatchResult, looks: dict[tuple[str, str | None], None]) -> None:
     for commit, applied in zip(batch.commits, answer.commits, strict=True):
         if not applied:
             continue

@@ -51,11 +51,11 @@ class Columns:
         self._add("starts", _starts(batch.starts))
         # Nobody's commits are refused; only a worker may have something to commit.
         commits = sorted(batch.commits, key=lambda c: c.instance) if batch.worker is not None else []
-        plain = [c for c in commits if c.plain]
+        plain = [c for c in commits if c.append_only]
         if plain:
             self._add_plain(plain)
         if len(plain) < len(commits):
-            self._add_commits([c for c in commits if not c.plain] if plain else commits)
+            self._add_commits([c for c in commits if not c.append_only] if plain else commits)
         self._add("events", _events(batch, bool(commits)))
 
     def _add(self, piece: str, rows: Iterable[Sequence[Any]]) -> None:
@@ -78,7 +78,9 @@ class Columns:
         self._add("entries", _entries(commits))
         if any(c.is_final for c in commits):
             self.pieces.append("ended")
-        waiting = [c for c in commits if c.closed or c.opened or c.consumed or c.hints or c.misfits or c.looks]
+        waiting = [
+            c for c in commits if c.closed or c.opened or c.consumed or c.seen_deliveries or c.misfits or c.looks
+        ]
         if waiting:
             self._add_waits(waiting)
         self._add_rest(commits)
@@ -88,7 +90,7 @@ class Columns:
         self._add("marks", [mark for c in commits for t in c.consumed for mark in self._mark(c, t)])
         self._add("misfits", [(c.instance, m.model, m.event, m.op, shown(m.error)) for c in commits for m in c.misfits])
         self._add("closed", [(c.instance, op) for c in commits for op in c.closed])
-        self._add("hints", [(c.instance, seq) for c in commits for seq in c.hints])
+        self._add("hints", [(c.instance, seq) for c in commits for seq in c.seen_deliveries])
         self._add("opened", _opened(commits))
         self._add("keys", [key for c in commits for key in self._keys(c)])
         unlooked = [c.instance for c in commits if c.looks or any(wait.types for wait in c.opened)]

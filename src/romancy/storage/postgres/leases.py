@@ -68,7 +68,7 @@ class Owning:
             )
             _check_version(row)
         except BaseException:
-            self.disown(worker)
+            self.drop_lock(worker)
             raise
 
     async def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
@@ -100,9 +100,9 @@ class Owning:
     async def release(self, worker: str) -> None:
         """Hand everything back at once, however much it is: others claim what they need when they need it."""
         await self._bury({worker: True}, [worker])
-        self.disown(worker)
+        self.drop_lock(worker)
 
-    def disown(self, worker: str) -> None:
+    def drop_lock(self, worker: str) -> None:
         self._mine.discard(worker)
         self._listener.drop(worker)
 
@@ -181,9 +181,9 @@ class Owning:
         rows = await self._connections.ask("idle_of_worker", worker=worker, due=due_after, limit=limit)
         return [Idle(id, version, STATUS_NAMES[status]) for id, version, status in rows]
 
-    async def adopt(self, worker: str, workflows: Collection[str], limit: int) -> int:
+    async def claim_idle(self, worker: str, workflows: Collection[str], limit: int) -> int:
         """Own instances that only wait and that nobody owns."""
-        return len(await self._connections.do("adopt", worker=worker, workflows=list(workflows), limit=limit))
+        return len(await self._connections.do("claim_idle", worker=worker, workflows=list(workflows), limit=limit))
 
     async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int:
         """Forget finished instances and old events; returns how many went."""

@@ -154,7 +154,7 @@ WHERE i.owner = :worker::text AND i.status < 9 AND i.status IN (2, 3)
   AND NOT EXISTS (SELECT 1 FROM romancy.unlooked l WHERE l.instance = i.id OFFSET 0)
 ORDER BY i.status, i.id LIMIT :limit::integer
 -- Those that have not looked for events are claimed in the ordinary way, by which they look.
--- name: adopt
+-- name: claim_idle
 WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
 free AS MATERIALIZED (SELECT i.id FROM unnest(:workflows::text[]) AS w(name) CROSS JOIN LATERAL
   (SELECT i.id FROM romancy.instances i WHERE i.owner IS NULL AND i.status < 9 AND i.status IN (2, 3)

@@ -12,9 +12,9 @@ from romancy.core.history import Entry
 from romancy.core.model import Status
 from romancy.errors import StorageError
 from romancy.storage.protocol import (
-    Answer,
     Answered,
     Batch,
+    BatchResult,
     Claimed,
     Commit,
     Due,
@@ -53,7 +53,7 @@ _POLL = 0.02
 class SQLiteStorage:
     """A database file, or `:memory:`."""
 
-    is_apart = False
+    is_remote = False
 
     def __init__(self, path: str, *, durability: str = "full", clock: Clock | None = None) -> None:
         if durability not in ("full", "normal"):
@@ -169,7 +169,7 @@ class SQLiteStorage:
             asyncio.get_running_loop().call_soon(answered, None, error)
             return
 
-        def apply(connection: sqlite3.Connection) -> Answer:
+        def apply(connection: sqlite3.Connection) -> BatchResult:
             return batches.apply(batch)
 
         answer = writer.try_now(apply) if len(batch) <= SMALL else None
@@ -187,11 +187,11 @@ class SQLiteStorage:
             self._locks.forget(worker)
             raise
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         if self._writer is not None:
             self._writer.hurry = True
 
-    def disown(self, worker: str) -> None:
+    def drop_lock(self, worker: str) -> None:
         self._locks.forget(worker)
 
     def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> asyncio.Future[None]:
@@ -228,8 +228,8 @@ class SQLiteStorage:
     async def mortality(self) -> Mortality:
         return await self._read(lambda c: leases.mortality(c, self._clock.now()))
 
-    async def adopt(self, worker: str, workflows: Collection[str], limit: int) -> int:
-        return await self._write(lambda c: leases.adopt(c, worker, workflows, limit))
+    async def claim_idle(self, worker: str, workflows: Collection[str], limit: int) -> int:
+        return await self._write(lambda c: leases.claim_idle(c, worker, workflows, limit))
 
     async def resume(self, instance: str) -> Status | None:
         def resume(c: sqlite3.Connection) -> Status | None:
@@ -253,10 +253,10 @@ class SQLiteStorage:
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:
         return await self._read(lambda c: reads.due(c, worker, before, limit))
 
-    async def known(self, instances: Collection[str]) -> set[str]:
-        return await self._read(lambda c: reads.known(c, instances))
+    async def existing(self, instances: Collection[str]) -> set[str]:
+        return await self._read(lambda c: reads.existing(c, instances))
 
-    async def restless(self, worker: str) -> list[str]:
+    async def unloaded(self, worker: str) -> list[str]:
         return await self._read(lambda c: [id for (id,) in c.execute(SQL["running_of_worker"], (worker,))])
 
     async def shares(self, workflows: Collection[str], limit: int) -> Shares:

@@ -21,8 +21,8 @@ from romancy.storage.protocol import (
     STATUS_NAMES,
     Accept,
     AcceptAnswer,
-    Answer,
     Batch,
+    BatchResult,
     Commit,
     RefusedValue,
     Request,
@@ -63,15 +63,15 @@ class BatchWriter:
         self._run_many = connection.executemany
         self._looker = Looker(connection)
 
-    def apply(self, batch: Batch) -> Answer:
+    def apply(self, batch: Batch) -> BatchResult:
         if batch.commits and len(batch) == len(batch.commits) and self._append_all(batch):
-            return Answer(False, [], [True] * len(batch.commits), [], [], [], [])
+            return BatchResult(False, [], [True] * len(batch.commits), [], [], [], [])
         self._looker.begin()
         self._seen: set[object] = set()
         fenced = batch.worker is not None and self._run(SQL["fence"], (batch.worker,)).fetchone() is None
         if fenced or batch.worker is None:
             check_version(self._connection)  # those who have a row have none after a migration that shuts them out
-        answer = Answer(fenced, [], [], [], [], [], [])
+        answer = BatchResult(fenced, [], [], [], [], [], [])
         looks: dict[tuple[str, str | None], None] = dict.fromkeys(batch.looks)
         if batch.starts:
             horizon = self._horizon()
@@ -127,14 +127,14 @@ class BatchWriter:
         return self._run(SQL["insert_instance"], values).rowcount == 1
 
     # --- commits ----------------------------------------------------------------------------------------------------
-    def _commit_all(self, batch: Batch, answer: Answer, looks: dict[tuple[str, str | None], None]) -> None:
+    def _commit_all(self, batch: Batch, answer: BatchResult, looks: dict[tuple[str, str | None], None]) -> None:
         if len({commit.instance for commit in batch.commits}) < len(batch.commits):
             # The token of one would speak for the other when the batch comes again. It is taken apart, in order.
             raise RefusedValue("two commits of one instance can't share a batch")
         fresh: list[Commit] = []
-        appended = self._append([c for c in batch.commits if c.plain], batch)
+        appended = self._append([c for c in batch.commits if c.append_only], batch)
         for commit in batch.commits:
-            if commit.plain:
+            if commit.append_only:
                 answer.commits.append(appended or self._is_in(commit, batch, answer.fenced))
                 continue
             applied = not answer.fenced and self._advance(commit, batch)
@@ -145,7 +145,7 @@ class BatchWriter:
         self._write_rows(fresh)
         self._looker.waits_changed()
         for commit, applied in zip(batch.commits, answer.commits, strict=True):
-            if commit.plain or not applied:
+            if commit.append_only or not applied:
                 continue
             for item in commit.sent:
                 answer.sent.append(self._accept(item, batch, answer.fenced, looks))
@@ -162,7 +162,7 @@ class BatchWriter:
 
     def _append_all(self, batch: Batch) -> bool:
         """The most common batch, in one statement with its fence. False: it takes a closer look."""
-        return all(commit.plain for commit in batch.commits) and self._append(batch.commits, batch)
+        return all(commit.append_only for commit in batch.commits) and self._append(batch.commits, batch)
 
     def _append(self, commits: Sequence[Commit], batch: Batch) -> bool:
         """Add what plain commits bring, unless the worker is fenced; true if every single entry went in."""
@@ -219,7 +219,7 @@ class BatchWriter:
             many(SQL["delete_deliveries"], final)
             many(SQL["delete_requests"], final)
         for commit in commits:
-            if commit.closed or commit.opened or commit.consumed or commit.hints or commit.misfits:
+            if commit.closed or commit.opened or commit.consumed or commit.seen_deliveries or commit.misfits:
                 self._write_waits(commit)
             if commit.attempts or commit.attempts_done or commit.requests_done:
                 self._write_attempts(commit)
@@ -238,7 +238,7 @@ class BatchWriter:
             ops = [(instance, op) for op in commit.closed]
             self._run_many(SQL["delete_wait"], ops)
             self._run_many(SQL["delete_wait_keys"], ops)
-        for seq in commit.hints:
+        for seq in commit.seen_deliveries:
             self._run(SQL["delete_delivery"], (instance, seq))
         for wait in commit.opened:
             self._open(instance, wait)

@@ -143,7 +143,7 @@ def idle(c: sqlite3.Connection, worker: str, due_after: int, limit: int) -> list
     return [Idle(id, version, STATUS_NAMES[status]) for id, version, status in rows]
 
 
-def adopt(c: sqlite3.Connection, worker: str, workflows: Collection[str], limit: int) -> int:
+def claim_idle(c: sqlite3.Connection, worker: str, workflows: Collection[str], limit: int) -> int:
     """Own instances that only wait and that nobody owns."""
     return len(claim(c, worker, [Claimed(id, False, True) for id in _free(c, workflows, limit)]))
 

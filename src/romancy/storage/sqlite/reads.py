@@ -79,7 +79,7 @@ def finished(c: sqlite3.Connection, instances: Collection[str]) -> list[Instance
     return [to_instance(row) for row in rows if row is not None]
 
 
-def known(c: sqlite3.Connection, instances: Collection[str]) -> set[str]:
+def existing(c: sqlite3.Connection, instances: Collection[str]) -> set[str]:
     return {id for id in instances if c.execute(SQL["known_instance"], (id,)).fetchone() is not None}
 
 
