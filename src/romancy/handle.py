@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from romancy.core.codec import Codec
 from romancy.core.ids import check_lookup
 from romancy.core.model import Duration, Status, duration_us
+from romancy.engine import Engine
 from romancy.errors import WorkflowBlocked, WorkflowCancelled, WorkflowFailed
-
-if TYPE_CHECKING:
-    from romancy.app import App
+from romancy.records import Instance
 
 R_co = TypeVar("R_co", covariant=True)
 _PLAIN = Codec(Any, "the result")
 
 
+class _Service(Protocol):
+    """What a handle asks of the service that made it."""
+
+    @property
+    def engine(self) -> Engine: ...
+    async def get_instance(self, instance_id: str) -> Instance: ...
+    async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool: ...
+
+
 class WorkflowHandle(Generic[R_co]):
     """What `app.start_workflow` returns. `created` is false if the instance was there already."""
 
-    def __init__(self, app: App, instance_id: str, result: Codec | None = None, created: bool = False) -> None:
+    def __init__(self, app: _Service, instance_id: str, result: Codec | None = None, created: bool = False) -> None:
         self.instance_id = instance_id
         self.created = created
         self._app = app

@@ -24,9 +24,9 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.app import http_app
 from romancy.http import server as serving
 from romancy.http import wrong_tokens
-from romancy.http.asgi import HttpApp
 from tests.helpers import eventually
 
 CE = {"content-type": "application/cloudevents+json"}
@@ -97,7 +97,7 @@ class Live:
 
     def __init__(self, app: App) -> None:
         self.app = app
-        self.face = HttpApp(app)
+        self.face = http_app(app)
         self.bound = serving.listen("127.0.0.1", 0)
         self.port: int = self.bound.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from romancy import App
+from romancy.app import http_app
 from romancy.http import wrong_tokens
-from romancy.http.asgi import HttpApp
 from romancy.options import HTTPOptions
 from tests.http.conftest import CE, Live, assert_error, event
 
 TOKENS = ["all", "events:deliver", "read:look", "control:act", "events,read:both", "events,read,control:not:a-scope"]
 SECRETS = {"events": "deliver", "read": "look", "control": "act"}
-ROUTES = [(route.method, route.path, route.scope) for route in HttpApp(App(":memory:")).routes]
+ROUTES = [(route.method, route.path, route.scope) for route in http_app(App(":memory:")).routes]
 GUARDED = [route for route in ROUTES if route[2] is not None]
 UNKNOWN = [("GET", "/nothing", None), ("PUT", "/", None), ("POST", "/api/instances", None), ("POST", "/metrics", None)]
 
@@ -110,7 +110,7 @@ async def test_a_token_in_the_url_is_hidden_from_access_logs(path: str, tokens: 
     async def send(message: Any) -> None:
         logged.append(scope["query_string"])
 
-    await HttpApp(App(":memory:", tokens=tokens))(scope, receive, send)
+    await http_app(App(":memory:", tokens=tokens))(scope, receive, send)
     assert logged == [b"a=1&b=2"] * 2
 
 

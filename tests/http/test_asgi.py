@@ -15,7 +15,7 @@ import pytest
 from fastapi import FastAPI
 
 from romancy import App
-from romancy.http.asgi import HttpApp
+from romancy.app import http_app
 from romancy.options import HTTPOptions
 from tests.http.conftest import CE, WORKFLOWS, assert_error, event
 
@@ -105,7 +105,7 @@ async def test_websockets_are_turned_away() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await HttpApp(App(":memory:"))({"type": "websocket"}, asyncio.Event().wait, send)  # pyright: ignore
+    await http_app(App(":memory:"))({"type": "websocket"}, asyncio.Event().wait, send)  # pyright: ignore
     assert sent == [{"type": "websocket.close"}]
 
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from romancy import App, Client, Receipt, WorkflowContext, workflow
-from romancy.http.asgi import HttpApp
+from romancy.app import http_app
 from romancy.options import HTTPOptions
 from romancy.sync import Client as SyncClient
 from tests.helpers import eventually
@@ -164,7 +164,7 @@ async def test_a_mounted_app_and_a_transport_of_ones_own() -> None:
             return await super().handle_async_request(request)
 
     async with App(":memory:", workflows=[buy]) as app:
-        async with Client("http://shop/romancy/", transport=Mounted(HttpApp(app))) as client:
+        async with Client("http://shop/romancy/", transport=Mounted(http_app(app))) as client:
             assert (await client.send_event("a", "b")).duplicate is False
             handle = await client.start_workflow(buy, Order("tea"))
             assert await handle.result(timeout=10) == "1 tea"

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from romancy import App
-from romancy.http.asgi import HttpApp
+from romancy.app import http_app
 from romancy.http.backpressure import Intake
 from romancy.options import HTTPOptions
 from tests.helpers import eventually
@@ -168,7 +168,7 @@ def test_while_it_stops_nothing_new_is_begun(live: Live) -> None:
 
 
 async def test_an_app_that_was_not_started() -> None:
-    transport = httpx.ASGITransport(HttpApp(App(":memory:")))
+    transport = httpx.ASGITransport(http_app(App(":memory:")))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         assert_error(await client.post("/", content=b"x" * 100), 503, "AppNotRunning")
         assert_error(await client.get("/api/instances"), 503, "AppNotRunning")

@@ -20,7 +20,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from romancy import App
-from romancy.http.asgi import HttpApp
+from romancy.app import http_app
 from romancy.http.stream import Hub
 from romancy.options import HTTPOptions
 from romancy.viewer.routes import ROUTES as VIEWER
@@ -30,7 +30,7 @@ from tests.http.conftest import CE, WORKFLOWS, assert_error, event
 HEALTH = ("/health/live", "/health/ready")
 ROUTES = [
     (route.method, route.path.format(instance_id="x", name="nap", version="v", path="nothing"))
-    for route in (*HttpApp(App(":memory:")).routes, Hub().route, *VIEWER)
+    for route in (*http_app(App(":memory:")).routes, Hub().route, *VIEWER)
     if route.path not in HEALTH
 ]
 UNKNOWN = [("GET", "/nothing"), ("PUT", "/"), ("DELETE", "/api/instances"), ("GET", "/health/"), ("GET", "/")]

@@ -145,10 +145,10 @@ def test_the_cookie_is_closed_to_scripts_and_other_sites(guarded: Live) -> None:
 
 
 def test_on_https_the_cookie_is_for_https_only(guarded: Live) -> None:
-    from romancy.http.asgi import HttpApp
+    from romancy.app import http_app
 
     async def ask() -> Any:
-        transport = httpx.ASGITransport(HttpApp(guarded.app))
+        transport = httpx.ASGITransport(http_app(guarded.app))
         async with httpx.AsyncClient(transport=transport, base_url="https://shop.example") as client:
             headers = {"origin": "https://shop.example"}
             return await client.post("/viewer/login", data={"token": "secret-token"}, headers=headers)

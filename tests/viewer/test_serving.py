@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from romancy import App
+from romancy.app import http_app
 from romancy.errors import StorageError
 from romancy.http import stream
-from romancy.http.asgi import HttpApp
 from tests.helpers import eventually
 from tests.http.conftest import Live
 from tests.viewer.conftest import WORKFLOWS
@@ -23,7 +23,7 @@ from tests.viewer.conftest import WORKFLOWS
 
 async def test_a_face_that_only_shows_refuses_to_act(tmp_path: Any) -> None:
     async with App(tmp_path / "x.db") as app:
-        transport = httpx.ASGITransport(HttpApp(app, ("read",)))
+        transport = httpx.ASGITransport(http_app(app, ("read",)))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             assert (await client.get("/viewer/")).status_code == 200
             for path in ("/cancel/x", "/", "/api/workflows/x/start", "/api/instances/x/resume"):

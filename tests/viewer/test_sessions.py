@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from romancy import App
+from romancy.app import http_app
 from romancy.core.model import SECOND
-from romancy.http.asgi import HttpApp
 from romancy.testing import ManualClock
 from romancy.viewer.session import own_path
 
@@ -187,7 +187,7 @@ async def test_a_stream_ends_with_its_session(tmp_path: Path, monkeypatch: pytes
         async def receive() -> Any:
             await never.wait()
 
-        stream = asyncio.create_task(HttpApp(app)(scope, receive, send))
+        stream = asyncio.create_task(http_app(app)(scope, receive, send))
         await asyncio.wait_for(enough.wait(), 20)
         assert not stream.done(), "it goes on while the session lasts"
         await browser.client.post("/viewer/logout")
@@ -334,7 +334,7 @@ def test_pages_of_the_viewer_are_kept(path: str) -> None:
 async def test_the_form_and_the_redirect_keep_to_it(tmp_path: Path) -> None:
     async with running(tmp_path) as app:
         for path in ("/viewer/../../x", "/viewer/%2e%2e/x", "//evil.example"):
-            browser = Browser(HttpApp(app))
+            browser = Browser(http_app(app))
             form = await browser.client.get("/viewer/login", params={"next": path})
             assert 'name="next" value="/viewer/"' in form.text
             assert (await browser.log_in(next=path)).headers["location"] == "/viewer/"

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from romancy import App
+from romancy.app import http_app
 from romancy.core.model import SECOND
-from romancy.http.asgi import HttpApp
 from romancy.storage.catalog import WHOLE
 from romancy.viewer.values import beginning
 from tests.helpers import eventually
@@ -28,7 +28,7 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
 
 
 async def page(app: App, path: str) -> str:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(HttpApp(app)), base_url="http://localhost") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(http_app(app)), base_url="http://localhost") as client:
         answer = await client.get(path)
     assert answer.status_code == 200, answer.text
     return answer.text

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from romancy.api.workflow import Workflow
-from romancy.app import App, to_receipt
+from romancy.app import App
 from romancy.cli.modules import register
 from romancy.cli.target import Inside, Sent, Standing
 from romancy.core.history import Entry
@@ -17,6 +17,7 @@ from romancy.errors import InstanceNotFound
 from romancy.explain.near_misses import Case, filter_of, reasons
 from romancy.handle import WorkflowHandle
 from romancy.records import to_history, to_instance, to_wait
+from romancy.service import to_receipt
 from romancy.storage.protocol import CANCEL, InstanceRow, Matched, Snapshot
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from romancy.app import App
+from romancy.app import App, http_app
 from romancy.cli.database import database_options, settle
 from romancy.cli.errors import Failed, Refused
 from romancy.cli.logs import log_to_stderr
@@ -105,7 +105,7 @@ def run_server(app: App, host: str, port: int, allows: Collection[str] = SCOPES,
         why = error.strerror or error
         raise Failed(f"can't listen on {host}:{port}: {why}; choose another --port or --host") from None
     with bound:
-        server.run(server.serve(app, bound, lambda: _announce(app, bound, said), allows))
+        server.run(server.serve(app, http_app(app, allows), bound, lambda: _announce(app, bound, said)))
 
 
 def _announce(app: App, bound: socket.socket, said: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from romancy.api.workflow import Workflow
-from romancy.app import App, check_id, new_id
+from romancy.app import App
 from romancy.cli.arguments import TakesWords, by_annotation
 from romancy.cli.database import database_options, on, settle
 from romancy.cli.errors import Failed
@@ -17,6 +17,7 @@ from romancy.cli.logs import log_to_stderr
 from romancy.cli.modules import app_of, load, load_workflow, register
 from romancy.cli.screen import note
 from romancy.cli.words import value
+from romancy.core.ids import check_id, new_id
 from romancy.signals import on_first_signal
 from romancy.storage.urls import shown
 

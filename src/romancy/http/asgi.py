@@ -10,7 +10,6 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from romancy.app import App
 from romancy.core.visible import printable
 from romancy.errors import AppNotRunning
 from romancy.http import control, health, metrics, webhook
@@ -40,7 +39,7 @@ from romancy.http.stream import Hub
 from romancy.http.traffic import Traffic
 from romancy.http.wrong_tokens import Guesses
 from romancy.options import SCOPES, SHORT, Token, seconds
-from romancy.viewer.routes import ROUTES as VIEWER
+from romancy.service import Service
 
 _logger = logging.getLogger("romancy")
 _TOLD = (400, 408, 413, 415, 422, 429, 431)
@@ -49,9 +48,12 @@ _CLOSE: Header = (b"connection", b"close")
 
 
 class HttpApp:
-    """An app as an ASGI application. `allows`: the scopes that are of any use here, whatever a token says."""
+    """A service as an ASGI application, with `pages` beside its own routes.
 
-    def __init__(self, app: App, allows: Collection[str] = SCOPES) -> None:
+    `allows`: the scopes that are of any use here, whatever a token says.
+    """
+
+    def __init__(self, app: Service, pages: Sequence[Route] = (), allows: Collection[str] = SCOPES) -> None:
         self._app, self._options = app, app.http
         self._intake = Intake(app.http)
         self._access = Access(app.tokens, app.http, allows, app.public_url)
@@ -70,7 +72,7 @@ class HttpApp:
         own = Route("GET", "/openapi.json", self.describe_api, {200: Described})
         self.routes = (Ingress(app.http).route, webhook.ROUTE, *control.ROUTES, *health.ROUTES, metrics.ROUTE, own)
         # Neither pages nor streams are anything OpenAPI could describe.
-        self._router = Router((*self.routes, Hub().route, *VIEWER))
+        self._router = Router((*self.routes, Hub().route, *pages))
         self._described: Response | None = None
 
     def __repr__(self) -> str:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from romancy.app import to_receipt
 from romancy.engine.delivery import Accepted
 from romancy.http import schemas
 from romancy.http.body import read_body
@@ -15,6 +14,7 @@ from romancy.http.cloudevents import Limits, Parsed, parse
 from romancy.http.responses import Header, Response, json_answer
 from romancy.http.routes import Request, Route
 from romancy.options import HTTPOptions, seconds
+from romancy.service import to_receipt
 
 _LARGE = 64 * 1024
 """Bytes of a body that are read on the event loop itself."""

@@ -29,7 +29,7 @@ from romancy.http.traffic import Traffic
 from romancy.options import Token
 
 if TYPE_CHECKING:
-    from romancy.app import App
+    from romancy.service import Service
 
 
 class Nothing(BaseModel, extra="forbid"):
@@ -40,7 +40,7 @@ class Nothing(BaseModel, extra="forbid"):
 class Request:
     """What a handler is given; path, query and body are checked and decoded."""
 
-    app: App
+    app: Service
     intake: Intake
     stopping: asyncio.Event
     """Set when the server begins to stop: who waits for something long should end then."""

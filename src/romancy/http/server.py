@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Collection, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
 import uvicorn.server
 
-from romancy.app import App
 from romancy.http.asgi import HttpApp
 from romancy.http.traffic import Room, most_connections
 from romancy.http.uvicorn_limits import absent_in, patient, plain_of
-from romancy.options import SCOPES
+from romancy.service import Service
 from romancy.signals import on_first_signal
 
 _logger = logging.getLogger("romancy")
@@ -53,12 +52,9 @@ def listen(host: str, port: int) -> socket.socket:
     return bound
 
 
-async def serve(
-    app: App, bound: socket.socket, on_started: Callable[[], None], allows: Collection[str] = SCOPES
-) -> None:
+async def serve(app: Service, face: HttpApp, bound: socket.socket, on_started: Callable[[], None]) -> None:
     """Start the app and answer requests until a signal comes; a second one is not waited for."""
     async with app:
-        face = HttpApp(app, allows)
         server = Server(face, app, on_started)
 
         def stop() -> None:
@@ -72,7 +68,7 @@ async def serve(
 class Server(uvicorn.Server):
     """uvicorn, leaving signals and the app's life to us."""
 
-    def __init__(self, face: HttpApp, app: App, on_started: Callable[[], None]) -> None:
+    def __init__(self, face: HttpApp, app: Service, on_started: Callable[[], None]) -> None:
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a warning for each garbled request is an invitation
         options = uvicorn.Config(
             face,

@@ -24,7 +24,7 @@ from romancy.options import Token
 from romancy.storage.sessions import StoredSession
 
 if TYPE_CHECKING:
-    from romancy.app import App
+    from romancy.service import Service
 
 HOURS = 12
 """After which a visitor logs in again."""
@@ -35,7 +35,7 @@ _LENGTH = 43
 class Sessions:
     """Opens, finds and ends the sessions of an app's visitors."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Service) -> None:
         self._app = app
 
     async def open(self, token: Token, head: Head, scope: Scope) -> Header:

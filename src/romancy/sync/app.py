@@ -10,12 +10,12 @@ from types import ModuleType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from romancy.api.workflow import Workflow
-from romancy.app import App as AsyncApp
 from romancy.core.model import Duration
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.retry import RetryPolicy
 from romancy.errors import AppNotRunning, RomancyError
 from romancy.hooks import HooksBase
+from romancy.service import Service
 from romancy.sync.blocking import Background, Blocking
 
 P = ParamSpec("P")
@@ -49,7 +49,7 @@ class App(Blocking):
         schema: str | None = None,
         notify_url: str | None = None,
     ) -> None:
-        self._app = AsyncApp(
+        self._app = Service(
             database,
             workflows=workflows,
             hooks=hooks,

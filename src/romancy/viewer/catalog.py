@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from romancy.app import App
 from romancy.core.codec import Codec
 from romancy.core.failure import Failure
 from romancy.core.model import SECOND, Status, from_us
@@ -25,6 +24,7 @@ from romancy.records import (
     to_wait,
     write_cursor,
 )
+from romancy.service import Service
 from romancy.storage.catalog import WHOLE, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
 from romancy.storage.rows import triggered_id
 from romancy.viewer import openings
@@ -120,7 +120,7 @@ class Events:
 class Catalog:
     """Reads for people. Nothing in here changes anything."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Service) -> None:
         self._app = app
         self._storage = app.engine.storage
         self._stored = self._storage.catalog

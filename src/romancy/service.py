@@ -1,0 +1,443 @@
+"""The service: start, send, cancel, resume and read. The faces (HTTP, viewer, blocking) talk to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import uuid
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import ModuleType, TracebackType
+from typing import Any, ParamSpec, Self, TypeVar, TypeVarTuple, cast, overload
+
+from romancy.api.context import WorkflowContext
+from romancy.api.workflow import Workflow
+from romancy.core.clock import Clock, SystemClock
+from romancy.core.events import make_event
+from romancy.core.filters import parse_json
+from romancy.core.history import is_json
+from romancy.core.ids import check_id, check_lookup, is_text, new_id
+from romancy.core.inputs import write_input
+from romancy.core.instance import current
+from romancy.core.model import SECOND, Attribute, Duration, Event, Status, duration_us, from_us, to_us
+from romancy.core.operations import ActivityCall
+from romancy.core.registry import Registry, WorkflowDefinition
+from romancy.core.retry import RetryPolicy, check_policy
+from romancy.engine import Engine
+from romancy.engine.delivery import Accepted
+from romancy.engine.timers import WINDOW
+from romancy.errors import AppNotRunning, InstanceExists, InstanceNotFound, InvalidInput, RomancyError
+from romancy.handle import WorkflowHandle
+from romancy.hooks import HooksBase
+from romancy.options import HTTPOptions, check_public_url, choose_tokens
+from romancy.records import (
+    EventRecord,
+    HistoryEntry,
+    Instance,
+    Page,
+    Receipt,
+    Wait,
+    check_limit,
+    read_cursor,
+    started_entry,
+    to_event_record,
+    to_history,
+    to_instance,
+    to_wait,
+    write_cursor,
+)
+from romancy.storage import open_storage
+from romancy.storage.protocol import STATUS_CODES, Start, Storage
+from romancy.storage.urls import shown, usual_schema
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+_logger = logging.getLogger("romancy")
+
+
+class Service:
+    """Workflows on a database: the verbs on a running engine. `App` is this with its faces."""
+
+    def __init__(
+        self,
+        database: str | os.PathLike[str] | None = None,
+        *,
+        workflows: Workflow[..., Any] | ModuleType | Sequence[Workflow[..., Any] | ModuleType] = (),
+        hooks: HooksBase | Sequence[HooksBase] = (),
+        worker: bool = True,
+        retry: RetryPolicy | None = None,
+        state: Any = None,
+        tokens: Sequence[str] = (),
+        max_activities: int = 100,
+        retention: Duration = timedelta(days=7),
+        lease: Duration = timedelta(seconds=10),
+        durability: str = "full",
+        max_resident: int = 10_000,
+        grace: Duration = timedelta(seconds=10),
+        http: HTTPOptions | None = None,
+        public_url: str | None = None,
+        schema: str | None = None,
+        notify_url: str | None = None,
+    ) -> None:
+        if max_activities < 1 or max_resident < 1:
+            raise ValueError("max_activities and max_resident must be at least 1")
+        self.database = os.fspath(database or os.environ.get("ROMANCY_DATABASE") or "romancy.db")
+        self.tokens = choose_tokens(tokens)
+        self.http = http or HTTPOptions()
+        self.public_url = check_public_url(public_url)
+        self._registry = Registry()
+        self._hooks = (hooks,) if isinstance(hooks, HooksBase) else tuple(hooks)
+        self.works = worker  # `romancy worker` and `romancy run` work whatever it says here
+        self._state, self._durability = state, durability
+        self._retry = RetryPolicy() if retry is None else check_policy(retry, "App") or RetryPolicy()
+        if durability not in ("full", "normal"):
+            raise ValueError(f'durability is "full" or "normal", not {durability!r}')
+        self._max_activities, self._max_resident = max_activities, max_resident
+        self.creates = True  # an empty database gets our tables; who only looks should not make any
+        self.schema, self._notify_url = schema if schema is not None else usual_schema(self.database), notify_url
+        self._retention = duration_us(retention, "retention")
+        self._lease = duration_us(lease, "lease")
+        self.grace = duration_us(grace, "grace") / SECOND
+        if self._lease < 500_000:
+            raise ValueError("lease must be at least half a second")
+        self.clock: Clock = SystemClock()
+        self.timer_window = WINDOW
+        self.storage: Storage | None = None
+        self._engine: Engine | None = None
+        self._owns_storage = True
+        self._starting = False
+        self._stopped = asyncio.Event()
+        self._stopped.set()
+        self.register(*((workflows,) if isinstance(workflows, Workflow | ModuleType) else workflows))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {shown(self.database, self.schema)!r} {self._engine or 'not running'}>"
+
+    def register(self, *workflows: Workflow[..., Any] | ModuleType) -> None:
+        """Make workflows known: workflows themselves, or modules with all the workflows in them."""
+        for item in workflows:
+            if isinstance(item, ModuleType):
+                for found in vars(item).values():
+                    if isinstance(found, Workflow):
+                        self._registry.add(cast("Workflow[..., Any]", found).definition)
+            elif isinstance(item, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
+                self._registry.add(item.definition)
+            else:
+                raise TypeError(f"register() takes workflows and modules, not {item!r}; is @workflow missing?")
+        if self._engine is not None and any(definition.on_event for definition in self.workflows.values()):
+            self._engine.announce()
+
+    @property
+    def workflows(self) -> Mapping[str, WorkflowDefinition]:
+        """What is registered, by name."""
+        return {name: self._registry.require(name) for name in self._registry.names}
+
+    # --- life -------------------------------------------------------------------------------------------------------
+    async def start(self) -> None:
+        """Open the database and begin to work; `async with app:` does it for you."""
+        if self._engine is not None or self._starting:
+            raise RomancyError("the app is running already")
+        self._starting = True
+        try:
+            self._engine = await self._start()
+        finally:
+            self._starting = False
+
+    async def _start(self) -> Engine:
+        self._owns_storage = self.storage is None
+        options: dict[str, Any] = {"schema": self.schema, "notify_url": self._notify_url, "create": self.creates}
+        storage = self.storage or open_storage(self.database, durability=self._durability, clock=self.clock, **options)
+        if self._owns_storage:
+            await storage.open()
+        engine = Engine(
+            storage,
+            self.clock,
+            self._registry,
+            worker=self.works,
+            hooks=self._hooks,
+            retry=self._retry,
+            state=self._state,
+            max_activities=self._max_activities,
+            max_resident=self._max_resident,
+            retention=self._retention,
+            lease=self._lease,
+            grace=self.grace,
+            timer_window=self.timer_window,
+        )
+        try:
+            await engine.start()
+        except BaseException:
+            if self._owns_storage:
+                await storage.close()
+            raise
+        known = f"with {', '.join(self._registry.names) or 'no workflows'}" if self.works else "without a worker"
+        on = "works on" if self.works else "is open on"
+        _logger.info("romancy %s %s %s", on, shown(self.database, self.schema), known)
+        return engine
+
+    async def stop(self) -> None:
+        """Finish or hand back what runs, store everything, close the database."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            self._stopped.clear()
+            try:
+                await engine.stop()
+            finally:
+                if self._owns_storage:
+                    await engine.storage.close()
+                self._stopped.set()
+        else:
+            await self._stopped.wait()  # somebody else may be stopping it
+
+    async def crash(self) -> None:
+        """For tests: stop as if the process was killed. Nothing is finished, stored or handed back."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.crash()
+            if self._owns_storage:
+                await engine.storage.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        await self.stop()
+
+    @property
+    def is_running(self) -> bool:
+        return self._engine is not None
+
+    @property
+    def engine(self) -> Engine:
+        """The machinery; not for everyday use."""
+        if isinstance(current.get(None), WorkflowContext):
+            raise RomancyError(
+                "app.* was called inside a workflow, where it would happen again on every replay; "
+                "use send_event(ctx, ...), or do it in an activity"
+            )
+        if self._engine is None:
+            raise AppNotRunning
+        if asyncio.get_running_loop() is not self._engine.loop:
+            raise RomancyError(
+                "this app runs on another event loop; use romancy.sync.App from threads, "
+                "or asyncio.run_coroutine_threadsafe(..., its_loop)"
+            )
+        return self._engine
+
+    # --- starting ---------------------------------------------------------------------------------------------------
+    @overload
+    async def start_workflow(
+        self,
+        wf: Callable[[WorkflowContext, *Ts], Coroutine[Any, Any, R]],
+        /,
+        *args: *Ts,
+        instance_id: str | None,
+    ) -> WorkflowHandle[R]: ...
+    @overload
+    async def start_workflow(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]: ...
+    @overload
+    async def start_workflow(
+        self, wf: str, /, *args: Any, instance_id: str | None = None, **kwargs: Any
+    ) -> WorkflowHandle[Any]: ...
+    async def start_workflow(self, wf: Any, /, *args: Any, instance_id: str | None = None, **kwargs: Any) -> Any:
+        """Start an instance; returns when it is stored. The same id, workflow and input again: the existing one."""
+        engine = self.engine
+        if isinstance(wf, Workflow):
+            given = cast("Workflow[..., Any]", wf)
+            instance_id = instance_id if instance_id is not None else given.instance_id
+            self._registry.require(given.name)
+            definition, timeout = given.definition, given.timeout
+        elif isinstance(wf, str):
+            definition = self._registry.get(wf)
+            timeout = definition.timeout if definition else None
+        else:
+            raise TypeError(f"start_workflow takes a workflow or its name, not {wf!r}; is @workflow missing?")
+        if isinstance(wf, str) and not (wf and is_text(wf)):
+            raise InvalidInput(f"a workflow's name must be a text that is not empty, got {wf!r}")
+        id = check_id(instance_id) if instance_id is not None else new_id(engine.clock.now())
+        name = definition.name if definition else str(wf)  # pyright: ignore[reportUnknownArgumentType]
+        kind, raw = write_input(definition, name, args, kwargs)
+        now = engine.clock.now()
+        start = Start(id, name, raw, kind, now, None if timeout is None else now + timeout)
+        answer = await engine.start_instance(start)
+        if not answer.created and not answer.same:
+            raise InstanceExists(
+                f"instance {id!r} exists already, with another "
+                f"{'input' if answer.workflow == name else f'workflow ({answer.workflow})'}; use another instance_id",
+                instance_id=id,
+            )
+        result = definition.signature.result if definition else None
+        handle: WorkflowHandle[Any] = WorkflowHandle(self, id, result, answer.created)
+        return handle
+
+    @overload
+    def handle(self, instance_id: str, wf: Workflow[..., R], /) -> WorkflowHandle[R]: ...
+    @overload
+    def handle(self, instance_id: str, /) -> WorkflowHandle[Any]: ...
+    def handle(self, instance_id: str, wf: Workflow[..., Any] | None = None, /) -> WorkflowHandle[Any]:
+        """A handle on an instance started earlier, perhaps by another process."""
+        return WorkflowHandle(self, instance_id, wf.definition.signature.result if wf else None)
+
+    # --- events, cancel, resume -------------------------------------------------------------------------------------
+    async def send_event(
+        self,
+        type: str,
+        source: str,
+        data: object = None,
+        *,
+        subject: str | None = None,
+        id: str | None = None,
+        to: str | None = None,
+        extensions: Mapping[str, Attribute] | None = None,
+    ) -> Receipt:
+        """Send an event; returns when it is stored for good. The same `(source, id)` again is a duplicate."""
+        self.engine  # noqa: B018 - refuses inside a workflow, and when not running
+        event = make_event(
+            type, source, data, subject=subject, id=id if id is not None else uuid.uuid4().hex, to=to, ext=extensions
+        )
+        return await self._accept(event)
+
+    async def accept(self, event: Event) -> Receipt:
+        """Store a ready-made event, as other ways in have it; JSON data is checked to be JSON."""
+        check_event(event)
+        return await self._accept(event)
+
+    async def accept_all(self, events: Sequence[Event]) -> list[Receipt]:
+        """Store ready-made events in one transaction: all of them, or none."""
+        for event in events:
+            check_event(event)
+        return [to_receipt(accepted) for accepted in await self.engine.accept_all(events)]
+
+    async def _accept(self, event: Event) -> Receipt:
+        return to_receipt(await self.engine.accept(event))
+
+    async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool:
+        """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up.
+
+        True if it was asked to stop, or is cancelled at once; false if it had ended already: nothing happens.
+        """
+        check_lookup(instance_id)
+        if not isinstance(reason, str | None) or not is_text(reason or ""):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"the reason for cancelling {instance_id!r} must be a text, got {reason!r}")
+        answer = await self.engine.cancel(instance_id, reason)
+        if answer.status is None:
+            raise InstanceNotFound(instance_id=instance_id)
+        return answer.took
+
+    async def resume_workflow(self, instance_id: str) -> bool:
+        """Try a blocked instance again, after you fixed its code. False if it is not blocked: nothing happens."""
+        check_lookup(instance_id)
+        status = await self.engine.storage.resume(instance_id)
+        if status is None:
+            raise InstanceNotFound(instance_id=instance_id)
+        self.engine.kick()
+        return status == "blocked"
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+    async def get_instance(self, instance_id: str) -> Instance:
+        """One instance with what it waits for."""
+        check_lookup(instance_id)
+        row = await self.engine.storage.instance(instance_id)
+        if row is None:
+            raise InstanceNotFound(instance_id=instance_id)
+        stored = await self.engine.storage.waits(instance=instance_id, limit=1000)
+        return to_instance(row, [*(to_wait(w) for w in stored), *self._open_activities(instance_id, stored)])
+
+    def _open_activities(self, instance_id: str, stored: Sequence[Any]) -> list[Wait]:
+        """Activities under way are known to the worker that runs them; they have no row."""
+        resident = self.engine.scheduler.residents.get(instance_id)
+        if resident is None:
+            return []
+        listed = {w.op for w in stored}
+        calls = [op for op in resident.instance.ops.values() if isinstance(op, ActivityCall) and op.id not in listed]
+        return [Wait(instance_id, op.id, "activity", (), {}, from_us(op.since), None, op.location) for op in calls]
+
+    async def list_instances(
+        self,
+        *,
+        status: Status | Collection[Status] = (),
+        workflow: str | None = None,
+        text: str | None = None,
+        started_after: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Instance]:
+        """Instances, newest first."""
+        wanted = cast("list[Status]", [status] if isinstance(status, str) else list(status))
+        for name in wanted:
+            if name not in STATUS_CODES:
+                raise ValueError(f"there is no status {name!r}; there are: {', '.join(STATUS_CODES)}")
+        rows = await self.engine.storage.instances(
+            status=wanted,
+            workflow=workflow,
+            text=text,
+            started_after=None if started_after is None else to_us(started_after),
+            limit=check_limit(limit) + 1,
+            cursor=read_cursor(cursor, int, str),
+        )
+        more = (rows[limit - 1].created_at, rows[limit - 1].id) if len(rows) > limit else None
+        return Page([to_instance(row) for row in rows[:limit]], write_cursor(more))
+
+    async def list_waits(
+        self,
+        *,
+        instance_id: str | None = None,
+        type: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Wait]:
+        """What instances wait for, by instance."""
+        if instance_id is not None:
+            check_lookup(instance_id)
+        rows = await self.engine.storage.waits(
+            instance=instance_id, type=type, limit=check_limit(limit) + 1, cursor=read_cursor(cursor, str, str)
+        )
+        more = (rows[limit - 1].instance, rows[limit - 1].op) if len(rows) > limit else None
+        return Page([to_wait(row) for row in rows[:limit]], write_cursor(more))
+
+    async def list_events(
+        self,
+        *,
+        type: str | None = None,
+        instance_id: str | None = None,
+        unmatched: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[EventRecord]:
+        """The event log, newest first, with who received each."""
+        before = read_cursor(cursor, int)
+        rows = await self.engine.storage.events(
+            type=type,
+            instance=instance_id,
+            unmatched=unmatched,
+            limit=check_limit(limit) + 1,
+            before=before[0] if before else None,
+        )
+        more = (rows[limit - 1].event.seq,) if len(rows) > limit else None
+        return Page([to_event_record(row) for row in rows[:limit]], write_cursor(more))
+
+    async def get_history(self, instance_id: str) -> list[HistoryEntry]:
+        """Everything recorded of an instance, in order; the first entry is its start."""
+        check_lookup(instance_id)
+        row = await self.engine.storage.instance(instance_id)
+        if row is None:
+            raise InstanceNotFound(instance_id=instance_id)
+        return [started_entry(row), *map(to_history, await self.engine.storage.history(instance_id))]
+
+
+def check_event(event: Event) -> None:
+    """JSON data must be JSON: whoever waits for it could do nothing with it."""
+    if event.data is not None and is_json(event.datacontenttype):
+        parse_json(event.data)
+
+
+def to_receipt(accepted: Accepted) -> Receipt:
+    """What the sender of an event is told."""
+    answer = accepted.answer
+    counts = accepted.delivered, len(answer.started), accepted.mismatched
+    return Receipt("accepted", answer.duplicate, *counts, differs=answer.differs)
