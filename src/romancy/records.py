@@ -13,7 +13,7 @@ from romancy.core.filters import Filter
 from romancy.core.history import Entry, Kind, showable, unpack_event
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event, Scalar, Status, from_us
-from romancy.storage.protocol import InstanceRow, StoredEvent, StoredWait
+from romancy.storage.records import InstanceRow, StoredEvent, StoredWait
 
 T = TypeVar("T")
 WaitKind = Literal["event", "timer", "activity", "retry", "child"]

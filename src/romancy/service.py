@@ -48,7 +48,8 @@ from romancy.records import (
     write_cursor,
 )
 from romancy.storage import open_storage
-from romancy.storage.protocol import STATUS_CODES, Start, Storage
+from romancy.storage.batch import STATUS_CODES, Start
+from romancy.storage.protocol import Storage
 from romancy.storage.urls import shown, usual_schema
 
 P = ParamSpec("P")

@@ -18,7 +18,7 @@ from romancy import App, WorkflowFailed, testing
 from romancy.cli.why import _attempt
 from romancy.core.failure import Failure
 from romancy.core.model import from_us
-from romancy.storage.protocol import Attempt, Suspicion
+from romancy.storage.batch import Attempt, Suspicion
 
 pytestmark = pytest.mark.usefixtures("database")
 

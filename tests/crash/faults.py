@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from romancy.storage.protocol import Answered, Batch, BatchResult, Commit, Storage
+from romancy.storage.batch import Batch, BatchResult, Commit
+from romancy.storage.protocol import Answered, Storage
 
 When = Literal["before", "after"]
 

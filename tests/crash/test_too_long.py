@@ -13,7 +13,9 @@ import pytest
 
 from romancy import InstanceExists
 from romancy.engine.laggards import TOLD_AFTER
-from romancy.storage.protocol import Answered, Batch, Commit, TookTooLong
+from romancy.storage.batch import Batch, Commit
+from romancy.storage.errors import TookTooLong
+from romancy.storage.protocol import Answered
 from romancy.testing import Environment, environment
 from tests.crash.faults import MortalStorage
 from tests.crash.ground import Ground

@@ -26,7 +26,9 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.storage.protocol import Answered, Batch, Commit, RefusedValue, TransientError
+from romancy.storage.batch import Batch, Commit
+from romancy.storage.errors import RefusedValue, TransientError
+from romancy.storage.protocol import Answered
 from romancy.testing import Environment, environment
 from tests.crash.faults import MortalStorage
 from tests.crash.ground import Ground

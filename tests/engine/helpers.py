@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from romancy import App
-from romancy.storage.protocol import Batch
+from romancy.storage.batch import Batch
 from romancy.testing import Environment
 
 

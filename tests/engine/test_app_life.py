@@ -26,7 +26,7 @@ from romancy import (
     workflow,
 )
 from romancy.engine import engine
-from romancy.storage.protocol import TransientError
+from romancy.storage.errors import TransientError
 from romancy.storage.sqlite import SQLiteStorage, leases
 from romancy.testing import Environment, environment
 from tests.engine.helpers import until

@@ -23,8 +23,8 @@ from romancy.client.responses import to_entry
 from romancy.core.history import MARKED_ATTEMPTS, Kind
 from romancy.core.model import to_us
 from romancy.http.serialize import entry_item
+from romancy.storage.batch import Batch
 from romancy.storage.postgres import PostgresStorage
-from romancy.storage.protocol import Batch
 from romancy.storage.tools.copy import copy
 from romancy.testing import Environment, dump, environment, replay
 from tests import pg_server

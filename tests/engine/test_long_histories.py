@@ -21,7 +21,7 @@ from romancy.core.model import SECOND
 from romancy.engine import replays, watchdog
 from romancy.engine.evidence import body_run
 from romancy.engine.replays import Replays
-from romancy.storage.protocol import BODY, Attempt, Commit, Start
+from romancy.storage.batch import BODY, Attempt, Commit, Start
 from romancy.testing import Environment, environment
 from tests.engine.helpers import kinds, until
 

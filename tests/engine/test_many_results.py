@@ -8,7 +8,7 @@ from typing import Any
 
 from romancy import App, InstanceNotFound, WorkflowContext, wait_event, workflow
 from romancy.engine.engine import LOOKS
-from romancy.storage.protocol import InstanceRow
+from romancy.storage.records import InstanceRow
 
 MANY = 1500
 

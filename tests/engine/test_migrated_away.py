@@ -17,8 +17,8 @@ from romancy import (
     workflow,
 )
 from romancy.http.health import ready
+from romancy.storage.errors import TransientError, Unusable
 from romancy.storage.postgres import PostgresStorage
-from romancy.storage.protocol import TransientError, Unusable
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import Environment
 from tests.engine.helpers import intercept, until

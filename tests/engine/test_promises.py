@@ -23,7 +23,7 @@ from romancy import (
     workflow,
 )
 from romancy.core.events import make_event
-from romancy.storage.protocol import Batch
+from romancy.storage.batch import Batch
 from romancy.testing import Environment, environment
 from tests.engine.helpers import down, down_for, intercept, kinds, outsider, until
 

@@ -26,7 +26,8 @@ from romancy import (
 )
 from romancy.core.model import SECOND
 from romancy.engine.resident import ActivityDone, EventOffered
-from romancy.storage.protocol import BODY, TransientError
+from romancy.storage.batch import BODY
+from romancy.storage.errors import TransientError
 from romancy.testing import Environment, environment
 from tests.engine.helpers import down_for, until
 

@@ -31,7 +31,9 @@ from romancy import (
 )
 from romancy.core.model import Event
 from romancy.errors import StorageError
-from romancy.storage.protocol import Answered, Batch, RefusedValue, TransientError
+from romancy.storage.batch import Batch
+from romancy.storage.errors import RefusedValue, TransientError
+from romancy.storage.protocol import Answered
 from romancy.testing import Environment, environment
 from tests.engine.helpers import intercept, kinds, until
 

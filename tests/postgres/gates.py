@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from romancy.storage.errors import TransientError
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.postgres.statements import Statement
-from romancy.storage.protocol import TransientError
 from tests.postgres.conftest import Place
 from tests.storage.conftest import Database
 

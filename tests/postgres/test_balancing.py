@@ -19,7 +19,7 @@ from romancy.engine import balancing
 from romancy.engine.balancing import CHUNK, SLACK, SOON, URGENT
 from romancy.engine.resident import Looked
 from romancy.engine.timers import WINDOW
-from romancy.storage.protocol import Idle
+from romancy.storage.records import Idle
 from tests.postgres.conftest import Place
 from tests.postgres.test_many_workers import running
 

@@ -13,9 +13,10 @@ import pytest
 from romancy import ActivityContext, App, WorkflowContext, activity, wait_event, workflow
 from romancy.core.model import SECOND
 from romancy.engine import laggards
+from romancy.storage.batch import Commit
+from romancy.storage.errors import TookTooLong
 from romancy.storage.postgres import connection
 from romancy.storage.postgres import migrations as schema_migrations
-from romancy.storage.protocol import Commit, TookTooLong
 from romancy.storage.sql import migrations
 from tests.postgres.conftest import Place
 

@@ -18,8 +18,8 @@ import pytest
 from romancy import App, StorageError, WorkflowContext, wait_event, workflow
 from romancy.core.filters import Filter
 from romancy.core.model import FOREVER_US
+from romancy.storage.batch import CANCEL, Attempt, Misfit, Request, Suspicion, Trial
 from romancy.storage.postgres import PostgresStorage
-from romancy.storage.protocol import CANCEL, Attempt, Misfit, Request, Suspicion, Trial
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.sqlite.event_lookup import MAX_SHAPES
 from romancy.storage.tools.copy import copy

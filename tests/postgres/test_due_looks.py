@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from romancy.core.filters import Filter
-from romancy.storage.protocol import TransientError
+from romancy.storage.errors import TransientError
 from tests.postgres.conftest import Place
 from tests.storage.conftest import Database
 

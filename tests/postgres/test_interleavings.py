@@ -10,7 +10,7 @@ import pytest
 
 from romancy.core.filters import Filter
 from romancy.core.history import Entry, Kind
-from romancy.storage.protocol import Commit
+from romancy.storage.batch import Commit
 from tests.postgres.conftest import Place
 from tests.postgres.exploring import explore
 from tests.postgres.gates import Play, patient

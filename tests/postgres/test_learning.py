@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from romancy.core.filters import Filter
-from romancy.storage.protocol import Batch, BatchResult, Commit, TransientError
+from romancy.storage.batch import Batch, BatchResult, Commit
+from romancy.storage.errors import TransientError
 from tests.postgres.conftest import Place
 from tests.postgres.exploring import explore
 from tests.postgres.gates import THOROUGH, Play, patient

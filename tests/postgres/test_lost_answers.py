@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from romancy import App, WorkflowContext, sleep, wait_event, workflow
+from romancy.storage.errors import TransientError
 from romancy.storage.postgres.connection import _give_back
 from romancy.storage.postgres.listener import Listener
-from romancy.storage.protocol import TransientError
 from tests.postgres.conftest import Place
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from romancy.core.clock import SystemClock
+from romancy.storage.batch import CANCEL, Commit, Request
+from romancy.storage.errors import TransientError
 from romancy.storage.postgres import leases
-from romancy.storage.protocol import CANCEL, Commit, Request, TransientError
 from tests.postgres.conftest import Place
 from tests.storage.conftest import Database
 

@@ -13,9 +13,10 @@ import pytest
 from romancy import App, WorkflowContext, activity, wait_event, workflow
 from romancy.api.context import ActivityContext
 from romancy.core.history import Entry, Kind
+from romancy.storage.batch import Accept, Commit, Misfit
+from romancy.storage.errors import RefusedValue, TransientError
 from romancy.storage.postgres import connection
 from romancy.storage.postgres.statements import Statement
-from romancy.storage.protocol import Accept, Commit, Misfit, RefusedValue, TransientError
 from tests import pg_server
 from tests.engine.helpers import until
 from tests.postgres.conftest import Place

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from romancy.errors import StorageError
-from romancy.storage.protocol import Answered, Batch, BatchResult, Commit, RefusedValue, TransientError
+from romancy.storage.batch import Batch, BatchResult, Commit
+from romancy.storage.errors import RefusedValue, TransientError
+from romancy.storage.protocol import Answered
 from tests.soak.storage import InlineStorage, Journal
 
 QUIET_WRITES = ("renew",)

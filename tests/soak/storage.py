@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from romancy.core.clock import Clock
-from romancy.storage.protocol import Answered, Batch, BatchResult, Commit, TransientError
+from romancy.storage.batch import Batch, BatchResult, Commit
+from romancy.storage.errors import TransientError
+from romancy.storage.protocol import Answered
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.sqlite.batches import BatchWriter, append_statement
 from romancy.storage.sqlite.threads import _as_storage_error

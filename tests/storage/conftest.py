@@ -16,19 +16,10 @@ import pytest
 from romancy.core.filters import Filter
 from romancy.core.history import Entry, Kind, pack_event
 from romancy.core.model import SECOND, Event
+from romancy.storage.batch import Accept, AcceptAnswer, Batch, BatchResult, Commit, Consumption, Start, WaitRow
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.postgres.statements import Statement
-from romancy.storage.protocol import (
-    Accept,
-    AcceptAnswer,
-    Batch,
-    BatchResult,
-    Commit,
-    Consumption,
-    Start,
-    Storage,
-    WaitRow,
-)
+from romancy.storage.protocol import Storage
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock
 from tests import pg_schemas, pg_server

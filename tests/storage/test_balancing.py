@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from romancy.core.model import SECOND
-from romancy.storage.protocol import CANCEL, Idle, Request
+from romancy.storage.batch import CANCEL, Request
+from romancy.storage.records import Idle
 from tests.storage.conftest import LEASE, Database
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from romancy.core.history import Entry, Kind
-from romancy.storage.protocol import CANCEL, Attempt, Commit, RefusedValue, Request
+from romancy.storage.batch import CANCEL, Attempt, Commit, Request
+from romancy.storage.errors import RefusedValue
 from tests.storage.conftest import Database, offers
 
 

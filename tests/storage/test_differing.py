@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from romancy.core.model import Event
+from romancy.storage.batch import Accept, Commit
 from romancy.storage.postgres import PostgresStorage
-from romancy.storage.protocol import Accept, Commit
 from romancy.storage.rows import event_values
 from romancy.storage.sql import migrations
 from romancy.storage.sqlite import SQLiteStorage

@@ -12,8 +12,8 @@ import pytest
 
 from romancy.core.filters import MAX_ANCHORS, Filter
 from romancy.core.model import SECOND
+from romancy.storage.batch import Accept, Commit, Misfit
 from romancy.storage.postgres import PostgresStorage
-from romancy.storage.protocol import Accept, Commit, Misfit
 from romancy.storage.sqlite.event_lookup import MAX_SHAPES
 from tests.storage.conftest import Database, offers
 

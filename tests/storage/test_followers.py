@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from romancy.core.filters import Filter
+from romancy.storage.batch import AcceptAnswer, WaitRow
 from romancy.storage.postgres import PostgresStorage
-from romancy.storage.protocol import AcceptAnswer, WaitRow
 from tests.storage.conftest import Database
 
 FEW, MANY = 20, 1_000

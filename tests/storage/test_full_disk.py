@@ -22,7 +22,8 @@ import pytest
 from romancy import ActivityContext, App, WorkflowContext, activity, send_event, sleep, wait_event, workflow
 from romancy.core.history import Entry, Kind
 from romancy.errors import StorageError
-from romancy.storage.protocol import CANCEL, Attempt, Batch, Commit, Misfit, Request, TransientError
+from romancy.storage.batch import CANCEL, Attempt, Batch, Commit, Misfit, Request
+from romancy.storage.errors import TransientError
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.testing import ManualClock

@@ -10,8 +10,9 @@ import pytest
 
 from romancy.core.model import SECOND
 from romancy.storage import sql
+from romancy.storage.batch import BODY, Attempt, Suspicion, Trial
 from romancy.storage.postgres import migrations
-from romancy.storage.protocol import BODY, DEATHS_KEPT, POOLED, Attempt, Suspicion, Tally, Trial
+from romancy.storage.records import DEATHS_KEPT, POOLED, Tally
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock
 from tests.storage.conftest import LEASE, Database
@@ -109,7 +110,7 @@ async def test_a_refused_commit_leaves_no_trial(db: Database) -> None:
 
 
 def _commit(instance: str, version: int, db: Database, **fields: Any) -> Any:
-    from romancy.storage.protocol import Commit
+    from romancy.storage.batch import Commit
 
     return Commit(instance, version, "running", db.now, **fields)
 

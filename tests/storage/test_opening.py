@@ -15,7 +15,7 @@ import pytest
 
 from romancy import App, StorageError, WorkflowContext, wait_event, workflow
 from romancy.storage import sql
-from romancy.storage.protocol import TransientError
+from romancy.storage.errors import TransientError
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.sqlite.connection import LIBRARY_VERSION, connect, migrate
 from romancy.testing import ManualClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from romancy.core.model import SECOND
-from romancy.storage.protocol import CANCEL, Commit, Request
+from romancy.storage.batch import CANCEL, Commit, Request
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock
 from tests.storage.conftest import LEASE, Database

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from romancy.core.history import Entry, Kind
-from romancy.storage.protocol import Commit, RefusedValue
+from romancy.storage.batch import Commit
+from romancy.storage.errors import RefusedValue
 from romancy.storage.sqlite import SQLiteStorage, threads
 from tests.storage.conftest import Database
 

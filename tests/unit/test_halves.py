@@ -6,7 +6,7 @@ from typing import Any
 
 from romancy.core.model import Event
 from romancy.engine.halves import describe, fill, halves
-from romancy.storage.protocol import CANCEL, Accept, Batch, Commit, Request, Start
+from romancy.storage.batch import CANCEL, Accept, Batch, Commit, Request, Start
 
 
 def batch(*items: Any) -> tuple[Batch, list[Any]]:

@@ -11,7 +11,9 @@ from romancy.core.clock import SystemClock
 from romancy.core.model import Event
 from romancy.engine.committer import Committer
 from romancy.engine.metrics import Metrics
-from romancy.storage.protocol import Answered, Batch, BatchResult, Commit, Offer, TookTooLong
+from romancy.storage.batch import Batch, BatchResult, Commit, Offer
+from romancy.storage.errors import TookTooLong
+from romancy.storage.protocol import Answered
 
 
 class Waiting:

@@ -9,7 +9,7 @@ import pytest
 from romancy.core.model import SECOND
 from romancy.engine import evidence
 from romancy.engine.quarantine import BODIES, Quarantine
-from romancy.storage.protocol import BODY, Attempt, Suspicion
+from romancy.storage.batch import BODY, Attempt, Suspicion
 from romancy.testing import ManualClock
 
 

@@ -18,7 +18,8 @@ from romancy.explain.near_misses import Case, filter_of, reasons
 from romancy.handle import WorkflowHandle
 from romancy.records import to_history, to_instance, to_wait
 from romancy.service import to_receipt
-from romancy.storage.protocol import CANCEL, InstanceRow, Matched, Snapshot
+from romancy.storage.batch import CANCEL, Matched
+from romancy.storage.records import InstanceRow, Snapshot
 
 
 class OnDatabase:

@@ -16,7 +16,7 @@ from romancy.errors import (
     WorkflowBlocked,
     WorkflowFailed,
 )
-from romancy.storage.protocol import NotThere
+from romancy.storage.errors import NotThere
 
 
 class Refused(click.ClickException):

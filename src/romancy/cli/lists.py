@@ -17,7 +17,7 @@ from romancy.core.clock import SystemClock
 from romancy.core.filters import Filter
 from romancy.core.model import Status, from_us
 from romancy.records import HistoryEntry, Instance, Page, Wait
-from romancy.storage.protocol import STATUS_CODES
+from romancy.storage.batch import STATUS_CODES
 
 T = TypeVar("T")
 _DETAIL = 200

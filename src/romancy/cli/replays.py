@@ -18,7 +18,7 @@ from romancy.core.model import FINAL, from_us
 from romancy.core.operations import EventWait, Operation, Timer
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable
 from romancy.records import to_wait
-from romancy.storage.protocol import InstanceRow, StoredWait
+from romancy.storage.records import InstanceRow, StoredWait
 
 
 @click.command()

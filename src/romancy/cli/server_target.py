@@ -15,7 +15,7 @@ from romancy.core.history import Entry
 from romancy.core.model import Event, to_us
 from romancy.explain.near_misses import Case, reasons
 from romancy.records import Wait
-from romancy.storage.protocol import InstanceRow
+from romancy.storage.records import InstanceRow
 
 
 class OnServer:

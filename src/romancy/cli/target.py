@@ -11,7 +11,8 @@ from romancy.core.history import Entry
 from romancy.core.model import Event
 from romancy.explain.near_misses import Reason
 from romancy.records import HistoryEntry, Instance, Receipt
-from romancy.storage.protocol import Attempt, InstanceRow, WorkerRow
+from romancy.storage.batch import Attempt
+from romancy.storage.records import InstanceRow, WorkerRow
 from romancy.verbs import Handle, Verbs
 
 

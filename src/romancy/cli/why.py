@@ -21,7 +21,7 @@ from romancy.errors import KillsWorkers
 from romancy.explain.near_misses import Reason
 from romancy.explain.ownership import runner_of
 from romancy.records import CODE, HistoryEntry, Instance, Wait
-from romancy.storage.protocol import BODY, Attempt
+from romancy.storage.batch import BODY, Attempt
 
 
 @click.command()

@@ -6,15 +6,13 @@ import asyncio
 import json
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from romancy.core.clock import stopwatch
 from romancy.core.codec import Codec
 from romancy.core.model import SECOND, Duration, Status, duration_us
 from romancy.errors import RomancyError, WorkflowBlocked, WorkflowCancelled, WorkflowFailed
-
-if TYPE_CHECKING:
-    from romancy.client.client import Client
+from romancy.records import Instance
 
 R_co = TypeVar("R_co", covariant=True)
 _PLAIN = Codec(Any, "the result")
@@ -24,10 +22,20 @@ _BREATH = 0.5
 """Seconds between two such questions at least: a server that is stopping does not wait."""
 
 
+class _Client(Protocol):
+    """What a handle asks of the client that made it."""
+
+    @property
+    def url(self) -> str: ...
+    async def ask_result(self, instance_id: str, seconds: float, retry_for: float | None) -> Mapping[str, Any]: ...
+    async def get_instance(self, instance_id: str) -> Instance: ...
+    async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool: ...
+
+
 class RemoteHandle(Generic[R_co]):
     """What `client.start_workflow` returns. `created` is false if the instance was there already."""
 
-    def __init__(self, client: Client, instance_id: str, result: Codec | None = None, created: bool = False) -> None:
+    def __init__(self, client: _Client, instance_id: str, result: Codec | None = None, created: bool = False) -> None:
         self.instance_id = instance_id
         self.created = created
         self._client = client

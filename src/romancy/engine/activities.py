@@ -23,7 +23,7 @@ from romancy.core.tasks import start_now
 from romancy.engine.metrics import Metrics
 from romancy.engine.resident import ActivityDone, ActivityFailed, AttemptChanged, Input, Resident
 from romancy.errors import InvalidInput, NotStorable
-from romancy.storage.protocol import Attempt
+from romancy.storage.batch import Attempt
 
 _logger = logging.getLogger("romancy")
 

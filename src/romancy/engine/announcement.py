@@ -8,7 +8,8 @@ import logging
 from romancy.core.registry import Registry
 from romancy.engine.outage import Outage
 from romancy.errors import Outdated, StorageError
-from romancy.storage.protocol import RefusedValue, Storage
+from romancy.storage.errors import RefusedValue
+from romancy.storage.protocol import Storage
 
 _logger = logging.getLogger("romancy")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0

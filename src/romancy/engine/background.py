@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from romancy.engine.outage import Outage
-from romancy.storage.protocol import TransientError
+from romancy.storage.errors import TransientError
 
 _logger = logging.getLogger("romancy")
 

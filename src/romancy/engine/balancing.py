@@ -15,7 +15,10 @@ from romancy.core.clock import Clock
 from romancy.core.model import SECOND
 from romancy.engine.resident import Input, Resident
 from romancy.engine.scheduler import Scheduler
-from romancy.storage.protocol import Commit, Idle, RefusedValue, Storage, TransientError
+from romancy.storage.batch import Commit
+from romancy.storage.errors import RefusedValue, TransientError
+from romancy.storage.protocol import Storage
+from romancy.storage.records import Idle
 
 CHUNK = 200
 """Instances that change hands in one round."""

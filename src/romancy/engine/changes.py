@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Set
 from dataclasses import dataclass, field
 
-from romancy.storage.protocol import Batch, BatchResult
+from romancy.storage.batch import Batch, BatchResult
 
 MOST = 500
 """Instances a watcher is told by name; beyond that it is told to look at everything."""

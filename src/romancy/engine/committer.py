@@ -21,20 +21,19 @@ from romancy.engine.laggards import Laggard, Laggards
 from romancy.engine.metrics import Metrics
 from romancy.engine.outage import Outage
 from romancy.errors import AppNotRunning, Outdated, StorageError
-from romancy.storage.protocol import (
+from romancy.storage.batch import (
     Accept,
     AcceptAnswer,
     Batch,
     BatchResult,
     Commit,
-    RefusedValue,
     Request,
     RequestAnswer,
     Start,
     StartAnswer,
-    Storage,
-    TookTooLong,
 )
+from romancy.storage.errors import RefusedValue, TookTooLong
+from romancy.storage.protocol import Storage
 
 _logger = logging.getLogger("romancy")
 MAX_BATCH, WORTH_A_TRIP = 2_000, 25

@@ -15,7 +15,7 @@ from romancy.core.registry import Registry
 from romancy.core.throttle import Throttle, and_more
 from romancy.engine.metrics import Metrics
 from romancy.errors import NotStorable
-from romancy.storage.protocol import Accept, AcceptAnswer, Batch, BatchResult, Matched
+from romancy.storage.batch import Accept, AcceptAnswer, Batch, BatchResult, Matched
 
 _logger = logging.getLogger("romancy")
 

@@ -8,7 +8,8 @@ from itertools import islice
 
 from romancy.core.activation import Outcome
 from romancy.core.failure import Failure
-from romancy.storage.protocol import BLOCKED, STATUS_CODES, InstanceRow
+from romancy.storage.batch import BLOCKED, STATUS_CODES
+from romancy.storage.records import InstanceRow
 
 
 def outcome_of(row: InstanceRow) -> Outcome | None:

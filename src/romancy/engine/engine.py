@@ -28,17 +28,10 @@ from romancy.engine.resident import CancelAsked
 from romancy.engine.scheduler import Scheduler
 from romancy.engine.timers import LIMIT, WINDOW, Timers
 from romancy.errors import AppNotRunning, InstanceNotFound, Outdated, StorageError
-from romancy.storage.protocol import (
-    CANCEL,
-    Claimed,
-    Request,
-    RequestAnswer,
-    Start,
-    StartAnswer,
-    Storage,
-    TransientError,
-    Unusable,
-)
+from romancy.storage.batch import CANCEL, Request, RequestAnswer, Start, StartAnswer
+from romancy.storage.errors import TransientError, Unusable
+from romancy.storage.protocol import Storage
+from romancy.storage.records import Claimed
 
 _logger = logging.getLogger("romancy")
 CLAIM = 500

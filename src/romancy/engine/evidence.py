@@ -25,7 +25,8 @@ from itertools import accumulate
 
 from romancy.core.failure import Failure
 from romancy.core.model import SECOND
-from romancy.storage.protocol import Attempt, Death, Suspicion, Tally
+from romancy.storage.batch import Attempt, Suspicion
+from romancy.storage.records import Death, Tally
 
 GUILTY = 1e-4
 """Convicted if chance explains the deaths less often than this."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from romancy.storage.protocol import Batch
+from romancy.storage.batch import Batch
 
 Item = tuple[str, Any, Any]
 """(kind, what is to be stored, whom to tell)"""

@@ -15,7 +15,8 @@ from romancy.engine.evidence import Finding, Fleet, Verdict, after_death, judge,
 from romancy.engine.quarantine import Quarantine
 from romancy.engine.resident import Resident, SuspectAccompanied, SuspectBegins, SuspectRuns
 from romancy.errors import KillsWorkers
-from romancy.storage.protocol import BODY, Attempt, Mortality, Suspicion
+from romancy.storage.batch import BODY, Attempt, Suspicion
+from romancy.storage.records import Mortality
 
 if TYPE_CHECKING:
     from romancy.engine.scheduler import Scheduler

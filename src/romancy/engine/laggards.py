@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 
 from romancy.engine.halves import Item, describe
 from romancy.errors import StorageError
-from romancy.storage.protocol import Batch, BatchResult, RefusedValue, Storage
+from romancy.storage.batch import Batch, BatchResult
+from romancy.storage.errors import RefusedValue
+from romancy.storage.protocol import Storage
 
 _logger = logging.getLogger("romancy")
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0

@@ -20,18 +20,10 @@ from romancy.engine.metrics import Metrics
 from romancy.engine.replays import Replays
 from romancy.engine.resident import CancelAsked, Due, EventOffered, Input, Looked, Resident, Stored
 from romancy.engine.scheduler import Scheduler
-from romancy.storage.protocol import (
-    BODY,
-    CANCEL,
-    Commit,
-    InstanceRow,
-    RefusedValue,
-    Snapshot,
-    Start,
-    Started,
-    Storage,
-    TransientError,
-)
+from romancy.storage.batch import BODY, CANCEL, Commit, Start, Started
+from romancy.storage.errors import RefusedValue, TransientError
+from romancy.storage.protocol import Storage
+from romancy.storage.records import InstanceRow, Snapshot
 
 _logger = logging.getLogger("romancy")
 

@@ -18,7 +18,7 @@ from romancy.core.clock import Alarm, Clock
 from romancy.core.model import SECOND
 from romancy.engine.evidence import LONGEST_RUN, suspicion_of
 from romancy.engine.resident import Resident
-from romancy.storage.protocol import BODY, Attempt
+from romancy.storage.batch import BODY, Attempt
 
 HOLD, BODY_HOLD = 3 * SECOND, SECOND // 2
 """For so long after a suspect began doubtful ones wait: until then it may be the one that kills."""

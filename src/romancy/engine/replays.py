@@ -20,7 +20,7 @@ from romancy.core.model import from_us
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.resident import Resident
 from romancy.engine.watchdog import Watchdog
-from romancy.storage.protocol import Snapshot
+from romancy.storage.records import Snapshot
 
 SLICE = 0.005
 """Seconds of replaying in one turn of the loop; no entry is interrupted."""

@@ -9,7 +9,7 @@ from romancy.core.history import Entry
 from romancy.core.instance import Instance
 from romancy.core.model import Event, Status
 from romancy.core.operations import EventWait, Group, Operation, Timer
-from romancy.storage.protocol import BODY, Attempt, WaitRow
+from romancy.storage.batch import BODY, Attempt, WaitRow
 
 
 @dataclass(slots=True)

@@ -44,7 +44,8 @@ from romancy.engine.step import Step
 from romancy.engine.timers import Timers
 from romancy.engine.watchdog import Watchdog
 from romancy.errors import RomancyError
-from romancy.storage.protocol import Attempt, BatchResult, Commit, RefusedValue
+from romancy.storage.batch import Attempt, BatchResult, Commit
+from romancy.storage.errors import RefusedValue
 
 if TYPE_CHECKING:
     from romancy.engine.loader import Loader

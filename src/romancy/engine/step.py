@@ -35,7 +35,7 @@ from romancy.engine.resident import (
     wait_row,
 )
 from romancy.errors import NotStorable
-from romancy.storage.protocol import BODY, Accept, Attempt, Commit, Consumption, Misfit, Trial
+from romancy.storage.batch import BODY, Accept, Attempt, Commit, Consumption, Misfit, Trial
 from romancy.storage.rows import matchable_data
 
 _logger = logging.getLogger("romancy")

@@ -15,7 +15,8 @@ from romancy.core.model import Event, from_us, to_us
 from romancy.errors import InvalidEvent
 from romancy.records import EventRecord, Page, Wait, to_wait
 from romancy.storage.catalog import WHOLE, ShownEvent
-from romancy.storage.protocol import Storage, StoredWait
+from romancy.storage.protocol import Storage
+from romancy.storage.records import StoredWait
 
 _SHOWN, _LOG, _ALIKE = 3, 50, 0.75
 """Near ones shown, events looked at per type, and how much alike two types must be to be near."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from romancy.core.model import Status, from_us
-from romancy.storage.protocol import WorkerRow
+from romancy.storage.records import WorkerRow
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from romancy.errors import (
     UnknownWorkflow,
 )
 from romancy.http.cloudevents import TooLarge, UnsupportedFormat
-from romancy.storage.protocol import RefusedValue
+from romancy.storage.errors import RefusedValue
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]

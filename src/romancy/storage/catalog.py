@@ -12,7 +12,7 @@ from typing import Protocol
 
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
-from romancy.storage.protocol import InstanceRow, StoredWait
+from romancy.storage.records import InstanceRow, StoredWait
 
 WHOLE = 64 * 1024
 """Bytes up to which a value is read whole."""

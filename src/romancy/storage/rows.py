@@ -11,7 +11,8 @@ from romancy.core.history import Entry, is_json
 from romancy.core.model import Event
 from romancy.core.same_event import is_same_event
 from romancy.errors import InvalidEvent
-from romancy.storage.protocol import STATUS_NAMES, Attempt, InstanceRow, Suspicion, WaitRow
+from romancy.storage.batch import STATUS_NAMES, Attempt, Suspicion, WaitRow
+from romancy.storage.records import InstanceRow
 
 
 def packed_attrs(event: Event) -> bytes | None:

@@ -12,7 +12,7 @@ from romancy.core.history import Entry
 from romancy.core.instance import WORKFLOW_TIMEOUT, Instance
 from romancy.core.operations import ActivityCall, EventWait, Operation
 from romancy.core.registry import WorkflowDefinition
-from romancy.storage.protocol import InstanceRow
+from romancy.storage.records import InstanceRow
 from romancy.viewer.spans import Opened
 
 MOST = 500

@@ -14,8 +14,8 @@ from romancy.errors import InstanceNotFound, InvalidInput
 from romancy.http.responses import HTTPError, Response, error_answer, json_answer
 from romancy.http.routes import Request
 from romancy.records import Wait, read_cursor
+from romancy.storage.batch import STATUS_CODES
 from romancy.storage.catalog import WHOLE, Search
-from romancy.storage.protocol import STATUS_CODES
 from romancy.viewer.catalog import CAP, ENTRIES, SCAN, Catalog
 from romancy.viewer.forms import source_of
 from romancy.viewer.html import page

@@ -10,6 +10,8 @@ from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.history import Entry
 from romancy.core.model import Status
 from romancy.core.tasks import start_now
+from romancy.storage.batch import Batch, BatchResult, Commit
+from romancy.storage.errors import TransientError
 from romancy.storage.postgres import migrations
 from romancy.storage.postgres.batches import BatchWriter
 from romancy.storage.postgres.catalog import PostgresCatalog
@@ -19,12 +21,9 @@ from romancy.storage.postgres.listener import Announcer, Listener, channel_of
 from romancy.storage.postgres.reads import Loads, Reading
 from romancy.storage.postgres.sessions import PostgresSessions
 from romancy.storage.postgres.statements import Statements
-from romancy.storage.protocol import (
-    Answered,
-    Batch,
-    BatchResult,
+from romancy.storage.protocol import Answered, Trigger
+from romancy.storage.records import (
     Claimed,
-    Commit,
     Due,
     Idle,
     InstanceRow,
@@ -34,8 +33,6 @@ from romancy.storage.protocol import (
     Snapshot,
     StoredEvent,
     StoredWait,
-    TransientError,
-    Trigger,
     WorkerRow,
 )
 from romancy.storage.urls import check_schema

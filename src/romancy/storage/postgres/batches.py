@@ -12,12 +12,7 @@ from typing import Any
 from romancy.core.failure import Failure
 from romancy.core.model import Event
 from romancy.core.same_event import is_same_event
-from romancy.storage.postgres.columns import Columns, entry_values, senders
-from romancy.storage.postgres.connection import Connections
-from romancy.storage.postgres.dispatch import Dispatched, Dispatcher, Outcome
-from romancy.storage.postgres.event_lookup import Looker
-from romancy.storage.postgres.shapes import Shapes
-from romancy.storage.protocol import (
+from romancy.storage.batch import (
     CANCEL,
     FIRST_FINAL,
     STATUS_NAMES,
@@ -26,12 +21,16 @@ from romancy.storage.protocol import (
     Batch,
     BatchResult,
     Commit,
-    RefusedValue,
     Request,
     RequestAnswer,
     StartAnswer,
-    TransientError,
 )
+from romancy.storage.errors import RefusedValue, TransientError
+from romancy.storage.postgres.columns import Columns, entry_values, senders
+from romancy.storage.postgres.connection import Connections
+from romancy.storage.postgres.dispatch import Dispatched, Dispatcher, Outcome
+from romancy.storage.postgres.event_lookup import Looker
+from romancy.storage.postgres.shapes import Shapes
 from romancy.storage.rows import is_other, packed_attrs
 
 Tell = Callable[[set["str | None"], bool], None]

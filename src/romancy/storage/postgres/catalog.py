@@ -7,6 +7,7 @@ from typing import Any
 
 from romancy.core.history import Entry
 from romancy.core.model import Status
+from romancy.storage.batch import STATUS_CODES, STATUS_NAMES
 from romancy.storage.catalog import (
     Found,
     Position,
@@ -21,7 +22,7 @@ from romancy.storage.catalog import (
     place_after,
 )
 from romancy.storage.postgres.connection import Connections
-from romancy.storage.protocol import STATUS_CODES, STATUS_NAMES, StoredWait
+from romancy.storage.records import StoredWait
 from romancy.storage.rows import to_event, to_instance
 
 

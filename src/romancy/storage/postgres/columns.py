@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from romancy.core.filters import Filter
+from romancy.storage.batch import STATUS_CODES, Accept, Batch, Commit, Consumption, Start
 from romancy.storage.postgres.shapes import MAX_SHAPES, UNINDEXED, Shapes
-from romancy.storage.protocol import STATUS_CODES, Accept, Batch, Commit, Consumption, Start
 from romancy.storage.rows import attempt_values, event_values, likeness, shown, suspect_values
 
 _NAMES: dict[str, str] = {

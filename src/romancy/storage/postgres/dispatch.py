@@ -14,9 +14,10 @@ from romancy.core.filters import Filter, event_anchors, event_key
 from romancy.core.history import pack_event
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event
+from romancy.storage.batch import Accept, Batch, Matched, Started
+from romancy.storage.errors import TookTooLong
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.shapes import MAX_SHAPES, UNINDEXED, Shapes
-from romancy.storage.protocol import Accept, Batch, Matched, Started, TookTooLong
 from romancy.storage.rows import matchable_data, to_event, triggered_id
 
 STALE = 2_000_000

@@ -8,9 +8,9 @@ from collections.abc import Collection
 from typing import Any
 
 from romancy.core.filters import Filter
+from romancy.storage.batch import Consumption, Offer
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.dispatch import accepts
-from romancy.storage.protocol import Consumption, Offer
 from romancy.storage.rows import content_type_of, matchable_data, to_event
 
 _REMEMBERED = 100_000

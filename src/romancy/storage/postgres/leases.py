@@ -10,22 +10,22 @@ from typing import Any
 from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.model import SECOND
 from romancy.errors import Outdated
+from romancy.storage.batch import STATUS_NAMES
 from romancy.storage.postgres import migrations
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.listener import Listener, lock_key
-from romancy.storage.protocol import (
+from romancy.storage.protocol import Trigger
+from romancy.storage.records import (
     DEATHS_KEPT,
     MOST_COUNTED,
     MOST_DEATHS,
     POOLED,
-    STATUS_NAMES,
     Claimed,
     Death,
     Idle,
     Mortality,
     Shares,
     Tally,
-    Trigger,
 )
 
 _logger = logging.getLogger("romancy")

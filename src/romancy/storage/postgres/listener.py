@@ -13,10 +13,10 @@ import os
 from collections.abc import Callable, Collection
 from typing import Any
 
+from romancy.storage.errors import TransientError
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.driver import FAILED, asyncpg
 from romancy.storage.postgres.errors import words
-from romancy.storage.protocol import TransientError
 
 _logger = logging.getLogger("romancy")
 _FREE, _ENDED = "romancy_free_", "romancy_ended_"

@@ -8,9 +8,9 @@ import shlex
 from typing import Any
 
 from romancy.errors import StorageError
+from romancy.storage.errors import NotThere
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.driver import FAILED, asyncpg
-from romancy.storage.protocol import NotThere
 from romancy.storage.sql import migrations
 from romancy.storage.urls import DEFAULT_SCHEMA
 

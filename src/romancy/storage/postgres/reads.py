@@ -8,16 +8,9 @@ from typing import Any
 
 from romancy.core.history import Entry
 from romancy.core.model import Status
+from romancy.storage.batch import STATUS_CODES
 from romancy.storage.postgres.connection import Connections
-from romancy.storage.protocol import (
-    STATUS_CODES,
-    Due,
-    InstanceRow,
-    Mail,
-    Snapshot,
-    StoredEvent,
-    StoredWait,
-)
+from romancy.storage.records import Due, InstanceRow, Mail, Snapshot, StoredEvent, StoredWait
 from romancy.storage.rows import to_attempt, to_entry, to_event, to_instance
 
 _LOADS = 200

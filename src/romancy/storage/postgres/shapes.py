@@ -19,8 +19,8 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from romancy.core.filters import Filter, event_key
+from romancy.storage.batch import WaitRow
 from romancy.storage.postgres.connection import Connections
-from romancy.storage.protocol import WaitRow
 from romancy.storage.rows import content_type_of, matchable_data
 
 MAX_SHAPES = 16

@@ -11,12 +11,11 @@ from romancy.core.clock import Clock, SystemClock
 from romancy.core.history import Entry
 from romancy.core.model import Status
 from romancy.errors import StorageError
-from romancy.storage.protocol import (
-    Answered,
-    Batch,
-    BatchResult,
+from romancy.storage.batch import Batch, BatchResult, Commit
+from romancy.storage.errors import TransientError
+from romancy.storage.protocol import Answered, Trigger
+from romancy.storage.records import (
     Claimed,
-    Commit,
     Due,
     Idle,
     InstanceRow,
@@ -26,8 +25,6 @@ from romancy.storage.protocol import (
     Snapshot,
     StoredEvent,
     StoredWait,
-    TransientError,
-    Trigger,
     WorkerRow,
 )
 from romancy.storage.sqlite import leases, reads

@@ -14,7 +14,7 @@ from romancy.core.failure import Failure
 from romancy.core.history import Entry
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event
-from romancy.storage.protocol import (
+from romancy.storage.batch import (
     CANCEL,
     FIRST_FINAL,
     STATUS_CODES,
@@ -24,7 +24,6 @@ from romancy.storage.protocol import (
     Batch,
     BatchResult,
     Commit,
-    RefusedValue,
     Request,
     RequestAnswer,
     Start,
@@ -32,6 +31,7 @@ from romancy.storage.protocol import (
     Started,
     WaitRow,
 )
+from romancy.storage.errors import RefusedValue
 from romancy.storage.rows import (
     STARTED_BY,
     attempt_values,

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from romancy.core.history import Entry
 from romancy.core.model import Status
+from romancy.storage.batch import STATUS_CODES, STATUS_NAMES
 from romancy.storage.catalog import (
     Found,
     Position,
@@ -21,7 +22,7 @@ from romancy.storage.catalog import (
     merged,
     place_after,
 )
-from romancy.storage.protocol import STATUS_CODES, STATUS_NAMES, StoredWait
+from romancy.storage.records import StoredWait
 from romancy.storage.rows import to_event, to_instance
 from romancy.storage.sqlite.event_lookup import SQL
 

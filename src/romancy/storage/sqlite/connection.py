@@ -8,7 +8,7 @@ from pathlib import Path
 
 from romancy.errors import StorageError
 from romancy.storage import sql
-from romancy.storage.protocol import NotThere
+from romancy.storage.errors import NotThere
 
 LIBRARY_VERSION = 5
 """The newest schema this library knows."""

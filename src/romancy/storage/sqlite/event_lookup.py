@@ -10,7 +10,7 @@ from typing import Any
 
 from romancy.core.filters import Filter, event_anchors, event_key
 from romancy.core.model import Event
-from romancy.storage.protocol import Matched, Offer
+from romancy.storage.batch import Matched, Offer
 from romancy.storage.rows import content_type_of, matchable_data, to_event
 from romancy.storage.sql import blocks
 

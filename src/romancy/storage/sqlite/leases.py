@@ -9,19 +9,19 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from romancy.errors import Outdated
-from romancy.storage.protocol import (
+from romancy.storage.batch import STATUS_NAMES
+from romancy.storage.protocol import Trigger
+from romancy.storage.records import (
     DEATHS_KEPT,
     MOST_COUNTED,
     MOST_DEATHS,
     POOLED,
-    STATUS_NAMES,
     Claimed,
     Death,
     Idle,
     Mortality,
     Shares,
     Tally,
-    Trigger,
 )
 from romancy.storage.sqlite import connection
 from romancy.storage.sqlite.event_lookup import SQL

@@ -14,7 +14,7 @@ import weakref
 from pathlib import Path
 
 from romancy.errors import StorageError
-from romancy.storage.protocol import TransientError
+from romancy.storage.errors import TransientError
 
 try:
     import fcntl

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from romancy.core.clock import stopwatch
 from romancy.errors import StorageError
-from romancy.storage.protocol import RefusedValue, TransientError, Unusable
+from romancy.storage.errors import RefusedValue, TransientError, Unusable
 from romancy.storage.sqlite.connection import explain
 
 T = TypeVar("T")

@@ -14,11 +14,11 @@ from typing import Any
 
 from romancy.core.clock import Clock, SystemClock
 from romancy.errors import StorageError
+from romancy.storage.errors import NotThere
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.driver import FAILED, asyncpg
 from romancy.storage.postgres.migrations import bring_up_to_date
 from romancy.storage.postgres.statements import Statements
-from romancy.storage.protocol import NotThere
 from romancy.storage.sqlite.connection import explain
 from romancy.storage.tools.copy.order import Order
 from romancy.storage.tools.copy.source import counts, cuts, last_event, open_alone

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from romancy.errors import StorageError
-from romancy.storage.protocol import NotThere
+from romancy.storage.errors import NotThere
 from romancy.storage.sqlite.connection import LIBRARY_VERSION, connect, explain, migrate
 from romancy.storage.tools.copy.tables import COLUMNS
 

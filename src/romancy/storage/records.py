@@ -1,0 +1,175 @@
+"""Records: what the engine reads of instances, workers, deaths and events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from romancy.core.history import Entry, Kind
+from romancy.core.model import Event, Status
+from romancy.storage.batch import Attempt
+
+DEATHS_KEPT = 7 * 24 * 3600 * 1_000_000
+"""Microseconds for which worker deaths are remembered."""
+MOST_DEATHS = 5_000
+POOLED = 600 * 1_000_000
+"""Microseconds for which suspects of one name are pooled."""
+MOST_COUNTED = 50_000
+"""Instances of one worker are not counted beyond this: more is much."""
+
+
+@dataclass(slots=True)
+class Claimed:
+    """An instance that is this worker's from now on. `crashed`: its former owner died over it.
+
+    `waits`: nothing has happened to it, only a time of its will come soon: it need not be read into memory yet.
+    """
+
+    id: str
+    crashed: bool
+    waits: bool
+
+
+@dataclass(slots=True, frozen=True)
+class Death:
+    """A worker that died: it lived from `since` until `at`."""
+
+    since: int
+    at: int
+
+
+@dataclass(slots=True, frozen=True)
+class Tally:
+    """What is known of all suspects of one name together; see `Suspicion`. `ended`: how many ended by themselves."""
+
+    since: int
+    tried_alone: int
+    alone: int
+    ended: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class Mortality:
+    """The workers that died of late, and what is known of suspects by name."""
+
+    deaths: list[Death]
+    tallies: dict[str, Tally]
+
+
+@dataclass(slots=True)
+class Shares:
+    """How many unfinished instances each worker owns that holds its lease; empty where there is only one.
+
+    `free`: how many that only wait nobody owns. Neither is counted beyond a limit.
+    """
+
+    owned: dict[str, int]
+    free: int
+
+
+@dataclass(slots=True)
+class Idle:
+    """An instance of this worker's that only waits."""
+
+    id: str
+    version: int
+    status: Status
+
+
+@dataclass(slots=True)
+class Mail:
+    """What others left for this worker's instances."""
+
+    deliveries: list[tuple[str, int]]
+    requests: list[tuple[int, str, int, bytes]]
+    """(request, instance, kind, payload)"""
+
+
+@dataclass(slots=True)
+class Due:
+    """A wait or retry of this worker's that falls due."""
+
+    due: int
+    instance: str
+    op: str
+
+
+@dataclass(slots=True)
+class InstanceRow:
+    id: str
+    workflow: str
+    status: Status
+    owner: str | None
+    version: int
+    input: bytes
+    input_kind: int
+    output: bytes | None
+    error: bytes | None
+    deadline: int | None
+    description: str | None
+    created_at: int
+    updated_at: int
+    finished_at: int | None
+
+
+@dataclass(slots=True)
+class WorkerRow:
+    """A worker that holds its lease."""
+
+    id: str
+    host: str
+    until: int
+    started_at: int
+
+
+@dataclass(slots=True)
+class StoredWait:
+    """A wait as it is listed: `kind` is event, timer or retry."""
+
+    instance: str
+    workflow: str
+    op: str
+    kind: str
+    spec: bytes
+    created_at: int
+    due: int | None
+    location: str
+    error: bytes | None = None
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """All that is needed to bring an instance back to memory."""
+
+    row: InstanceRow
+    history: list[Entry]
+    waits: dict[str, int | None]
+    attempts: list[Attempt]
+    requests: list[tuple[int, int, bytes]]
+    deliveries: list[int]
+
+    @property
+    def unheard(self) -> Entry | None:
+        """The result of a suspect that is stored, and that the code has not heard of: its attempts are still recorded.
+
+        It is not to be replayed: what the code does with it was never stored, so it happens for the first time.
+        """
+        if not self.history or not self.attempts:
+            return None
+        last = self.history[-1]
+        is_result = last.kind in (Kind.ACTIVITY_COMPLETED, Kind.ACTIVITY_FAILED)
+        return last if is_result and any(a.op == last.op for a in self.attempts) else None
+
+    @property
+    def heard(self) -> list[Entry]:
+        """The history as far as the code has heard of it."""
+        return self.history if self.unheard is None else self.history[:-1]
+
+
+@dataclass(slots=True)
+class StoredEvent:
+    """An event with the instances that took it."""
+
+    event: Event
+    receivers: list[tuple[str, str]]
+    differed_at: int | None = None
+    """When another event with its source and id was first dropped."""
