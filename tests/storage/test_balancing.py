@@ -76,10 +76,10 @@ async def test_adopting_takes_what_waits_and_nobody_owns(db: Database) -> None:
         await release(db, id, "me", 1)
     await db.waiting("mine", "me")
     await db.start("running")
-    assert await db.storage.adopt("other", ["another"], 10) == 0
-    assert await db.storage.adopt("other", ["wf"], 2) == 2
-    assert await db.storage.adopt("other", ["wf"], 2) == 1
-    assert await db.storage.adopt("other", ["wf"], 2) == 0
+    assert await db.storage.claim_idle("other", ["another"], 10) == 0
+    assert await db.storage.claim_idle("other", ["wf"], 2) == 2
+    assert await db.storage.claim_idle("other", ["wf"], 2) == 1
+    assert await db.storage.claim_idle("other", ["wf"], 2) == 0
     rows = {row.id: (row.owner, row.version) for row in await db.storage.instances()}
     assert rows == {"a": ("other", 3), "b": ("other", 3), "c": ("other", 3), "mine": ("me", 1), "running": (None, 0)}
 
@@ -89,9 +89,9 @@ async def test_a_fenced_worker_adopts_nothing(db: Database) -> None:
     await release(db, "a", "me", 1)
     await db.register("heir")
     await db.storage.take_over("heir", ["me"])
-    assert await db.storage.adopt("me", ["wf"], 10) == 0
-    assert await db.storage.adopt("never registered", ["wf"], 10) == 0
-    assert await db.storage.adopt("heir", ["wf"], 10) == 1
+    assert await db.storage.claim_idle("me", ["wf"], 10) == 0
+    assert await db.storage.claim_idle("never registered", ["wf"], 10) == 0
+    assert await db.storage.claim_idle("heir", ["wf"], 10) == 1
 
 
 async def test_an_adopted_instance_gets_its_events_and_timers(db: Database) -> None:
@@ -99,7 +99,7 @@ async def test_an_adopted_instance_gets_its_events_and_timers(db: Database) -> N
     await db.waiting("a", "me", db.wait("w", "go", due=db.now + SECOND))
     await release(db, "a", "me", 1)
     seq = (await db.send()).seq
-    assert await db.storage.adopt("other", ["wf"], 10) == 1
+    assert await db.storage.claim_idle("other", ["wf"], 10) == 1
     assert (await db.storage.mail("other", 10)).deliveries == [("a", seq)]
     assert [due.instance for due in await db.storage.due("other", db.now + SECOND, 10)] == ["a"]
     assert await db.look("a", "other") == [("w", seq)]
