@@ -55,8 +55,10 @@ class Database:
 
     async def submit(self, batch: Batch) -> BatchResult:
         """As the committer does it: one entry alone on the spot, where that goes."""
-        alone = len(batch) == 1 and batch.commits and batch.commits[0].append_only and len(batch.commits[0].entries) == 1
-        if alone and self.storage.append(batch.commits[0], batch.worker):
+        alone = (
+            len(batch) == 1 and batch.commits and batch.commits[0].append_only and len(batch.commits[0].entries) == 1
+        )
+        if alone and self.storage.append(first, batch.worker):
             return BatchResult(commits=[True])
         future: asyncio.Future[BatchResult] = asyncio.get_running_loop().create_future()
 

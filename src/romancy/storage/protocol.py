@@ -1,7 +1,8 @@
-"""What the engine asks of a database: one conditional write path, claims, and reads. Typed rows, outcomes, no SQL.
+"""The storage protocol: one conditional write path, claims, and reads. Typed rows and outcomes, no SQL.
 
-Everything that changes goes through `commit(batch)`: a batch is one transaction, each item in it a compare-and-set that
-is answered on its own. Submitting the same batch again (after a lost connection) gives the same answers.
+Every change of an instance goes through `commit(batch)`. A batch is one transaction; each item in it is a
+compare-and-set with a result of its own. Submitting the same batch again, after a lost connection, gives the same
+result. Methods raise `TransientError` while the database is unavailable; the caller tries again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from romancy.storage.sessions import SessionStore
 Trigger = tuple[str, str, int | None]
 """(event type, workflow it starts, timeout of that workflow)"""
 Answered = Callable[["BatchResult | None", "BaseException | None"], None]
-"""Called on the event loop, from a plain callback: the answer, or what went wrong."""
+"""Called on the event loop, from a plain callback, with the result or with the error."""
 
 
 class Storage(Protocol):
@@ -41,63 +42,92 @@ class Storage(Protocol):
     """Called on the event loop when another process wrote something."""
 
     is_remote: bool
-    """Whether a process of its own stores batches: then it can work on the next while we follow up on the last.
+    """Whether another process stores the batches. It can then work on one batch while we follow up on the last.
 
-    It must not answer before `commit` returns: answers are followed up in the order of their batches. An offer that was
-    made before its wait took the event, and is heard of after that is stored, would be taken for another one.
+    It must not answer before `commit` returns, because answers are followed up in the order of their batches. Otherwise
+    an offer made before its wait took the event, and followed up after that was stored, would count as a second event.
     """
 
     @property
     def catalog(self) -> Catalog:
-        """What people look at."""
+        """Reads for people: the viewer's pages."""
         ...
 
     @property
     def sessions(self) -> SessionStore:
-        """Who is logged in to the viewer."""
+        """The viewer's login sessions."""
         ...
 
-    async def open(self) -> None: ...
-    async def close(self) -> None: ...
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date if that is allowed. Raises a `StorageError` that says what to do."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect. Batches under way fail with a `TransientError`; whether they were stored is unknown."""
+        ...
 
     def append(self, commit: Commit, worker: str | None) -> bool:
-        """Store a commit that is nothing but one entry, if that needs no waiting.
+        """Store a commit that only adds one entry, if that is possible without waiting.
 
-        True: it is stored. False: whatever became of it, `commit` finds out.
+        True: it is stored. False: submit it with `commit`, which also finds out whether it was stored after all.
         """
         ...
 
     def commit(self, batch: Batch, answered: Answered) -> None:
-        """Store a batch; `answered` is called when it is, perhaps before this returns."""
+        """Store a batch, and call `answered` with its result, perhaps before this returns."""
         ...
 
-    async def register(
-        self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]
-    ) -> None: ...
-    def drop_lock(self, worker: str) -> None: ...
-    def stop_waiting(self) -> None: ...
-    def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> Awaitable[None]: ...
+    # --- workers ----------------------------------------------------------------------------------------------------
+    async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
+        """Add a worker with a lease of so many microseconds. `triggers` replace those stored for its workflows."""
+        ...
+
+    def drop_lock(self, worker: str) -> None:
+        """Release what shows that this worker's process is alive, because the worker was taken over."""
+        ...
+
+    def stop_waiting(self) -> None:
+        """The app stops: from now on fail at once where the database is busy, instead of waiting for it."""
+        ...
+
+    def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> Awaitable[None]:
+        """Replace the triggers of these workflows. Once it returns, no event is stored without them."""
+        ...
+
     async def renew(self, worker: str, lease: int) -> bool:
-        """Hold the lease for longer; false: it is lost. Raises `Outdated` after a migration too new for us."""
+        """Extend a lease. False: it was lost. Raises `Outdated` after a migration that is too new for this library."""
         ...
 
     async def check(self) -> None:
-        """For those without a lease: raises `Outdated` after a migration too new for us, as their writes do then."""
+        """For processes without a lease: raises `Outdated` as `renew` does. Their writes are refused by then."""
         ...
 
     async def leave(self, worker: str) -> None:
-        """It was asked to stop: whatever becomes of it from here on, it is not a death."""
+        """Record that the worker was asked to stop: if its process is killed from now on, that is not a death."""
         ...
 
-    async def release(self, worker: str) -> None: ...
-    async def take_over(self, worker: str, known_dead: Sequence[str] = ()) -> list[str]: ...
-    async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]: ...
-    async def mortality(self) -> Mortality:
-        """What a suspect is judged by."""
+    async def release(self, worker: str) -> None:
+        """Delete the worker. Its instances are free at once, and no death is counted."""
+        ...
+
+    async def take_over(self, worker: str, known_dead: Sequence[str] = ()) -> list[str]:
+        """Delete all workers whose lease has ended or whose process is gone, and those in `known_dead`.
+
+        From then on nothing they submit is applied, and their instances are free. Returns the deleted ones.
+        """
+        ...
+
+    # --- instances of a worker --------------------------------------------------------------------------------------
+    async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
+        """Own free instances that have something to do: they run, have mail, or have a timer that is due soon."""
         ...
 
     async def claim_idle(self, worker: str, workflows: Collection[str], limit: int) -> int:
-        """Own instances of these workflows that only wait and that nobody owns; returns how many."""
+        """Own free instances of these workflows that only wait. Returns how many."""
+        ...
+
+    async def mortality(self) -> Mortality:
+        """The deaths of workers, and what is known of each suspect: the evidence for a verdict."""
         ...
 
     async def resume(self, instance: str) -> Status | None:
@@ -107,31 +137,62 @@ class Storage(Protocol):
         """
         ...
 
-    async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int: ...
+    async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int:
+        """Delete up to `limit` instances that ended before a time, and as many events that no instance may still take.
 
-    async def mail(self, worker: str, limit: int) -> Mail: ...
-    async def due(self, worker: str, before: int, limit: int) -> list[Due]: ...
-    async def existing(self, instances: Collection[str]) -> set[str]:
-        """Those of them that there are."""
+        Returns how many were deleted.
+        """
+        ...
+
+    async def mail(self, worker: str, limit: int) -> Mail:
+        """Deliveries and requests for the worker's instances that have not been dealt with."""
+        ...
+
+    async def due(self, worker: str, before: int, limit: int) -> list[Due]:
+        """The worker's timers, timeouts and retries that are due before a time, earliest first."""
         ...
 
     async def unloaded(self, worker: str) -> list[str]:
-        """Its instances that ought to be in memory: they run, or nobody has looked for events for their waits yet."""
+        """The worker's instances that must be in memory: they run, or a look for their events is due."""
         ...
 
     async def shares(self, workflows: Collection[str], limit: int) -> Shares:
-        """Who owns how many; up to `limit` of these workflows that are free."""
+        """How many instances each worker owns, and how many (up to `limit`) of these workflows are free."""
         ...
 
     async def idle(self, worker: str, due_after: int, limit: int) -> list[Idle]:
-        """What this worker could let go of: it only waits, has no mail, and nothing of it falls due before then."""
+        """The worker's instances that it may give up: they only wait, without mail, and nothing is due before then."""
         ...
 
-    async def worker(self, worker: str) -> WorkerRow | None: ...
-    async def misfits(self, instance: str) -> list[tuple[int, str, str]]: ...
-    async def load(self, instance: str) -> Snapshot | None: ...
-    async def instance(self, instance: str) -> InstanceRow | None: ...
-    async def finished(self, instances: Collection[str]) -> list[InstanceRow]: ...
+    # --- reads ------------------------------------------------------------------------------------------------------
+    async def load(self, instance: str) -> Snapshot | None:
+        """Everything needed to bring an instance to memory, from one consistent snapshot."""
+        ...
+
+    async def existing(self, instances: Collection[str]) -> set[str]:
+        """Those of the given ids that exist."""
+        ...
+
+    async def finished(self, instances: Collection[str]) -> list[InstanceRow]:
+        """Those of the given instances that have ended or are blocked."""
+        ...
+
+    async def instance(self, instance: str) -> InstanceRow | None:
+        """One instance, without its waits and history."""
+        ...
+
+    async def history(self, instance: str) -> list[Entry]:
+        """All entries of an instance, in order."""
+        ...
+
+    async def worker(self, worker: str) -> WorkerRow | None:
+        """One worker; None if it was released or taken over."""
+        ...
+
+    async def misfits(self, instance: str) -> list[tuple[int, str, str]]:
+        """(event, wait, problem) of each event whose data did not fit a wait of the instance."""
+        ...
+
     async def instances(
         self,
         *,
@@ -141,7 +202,10 @@ class Storage(Protocol):
         started_after: int | None = None,
         limit: int = 50,
         cursor: tuple[Any, ...] | None = None,
-    ) -> list[InstanceRow]: ...
+    ) -> list[InstanceRow]:
+        """Instances, newest first, after a cursor `(created_at, id)`."""
+        ...
+
     async def waits(
         self,
         *,
@@ -149,7 +213,10 @@ class Storage(Protocol):
         type: str | None = None,
         limit: int = 50,
         cursor: tuple[Any, ...] | None = None,
-    ) -> list[StoredWait]: ...
+    ) -> list[StoredWait]:
+        """Open waits, timers and retries, by instance and operation, after a cursor `(instance, op)`."""
+        ...
+
     async def events(
         self,
         *,
@@ -158,5 +225,6 @@ class Storage(Protocol):
         unmatched: bool = False,
         limit: int = 50,
         before: int | None = None,
-    ) -> list[StoredEvent]: ...
-    async def history(self, instance: str) -> list[Entry]: ...
+    ) -> list[StoredEvent]:
+        """Events with the instances that took them, newest first, older than the event `before`."""
+        ...
