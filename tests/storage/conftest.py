@@ -55,10 +55,9 @@ class Database:
 
     async def submit(self, batch: Batch) -> BatchResult:
         """As the committer does it: one entry alone on the spot, where that goes."""
-        alone = (
-            len(batch) == 1 and batch.commits and batch.commits[0].append_only and len(batch.commits[0].entries) == 1
-        )
-        if alone and self.storage.append(first, batch.worker):
+        first = batch.commits[0] if len(batch) == len(batch.commits) == 1 else None
+        is_alone = first is not None and first.append_only and len(first.entries) == 1
+        if first is not None and is_alone and self.storage.append(first, batch.worker):
             return BatchResult(commits=[True])
         future: asyncio.Future[BatchResult] = asyncio.get_running_loop().create_future()
 
