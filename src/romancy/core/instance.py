@@ -18,6 +18,7 @@ from typing import Any
 from romancy.core import failure as failures
 from romancy.core.activation import Activation, Outcome
 from romancy.core.budget import Budget, endless
+from romancy.core.divergence import explain, left_history, name_of
 from romancy.core.eviction import Halted, Refusal, close_all
 from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, with_marks
@@ -26,13 +27,13 @@ from romancy.core.loop import TimerHandle, WorkflowLoop
 from romancy.core.model import FOREVER_US, MAX_RESULT, SECOND, Event, ReceivedEvent, Status
 from romancy.core.operations import ActivityCall, EventWait, Group, Operation, OperationFuture, Timer, user_line
 from romancy.core.registry import WorkflowDefinition
-from romancy.core.settling import ANSWERS, SETTLE, explain, is_same_call, left_history, name_of
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, WorkflowStuck
 
 current: ContextVar[Any] = ContextVar("romancy.current")
 """The context object of the workflow or activity that is running."""
 
 WORKFLOW_TIMEOUT = "(workflow timeout)"
+_KINDS = frozenset(Kind)
 
 
 class Instance:
@@ -185,7 +186,7 @@ class Instance:
         self._context.run(current.set, self.definition.context(self))
         self._root = self.loop.create_task(self._main(), context=self._context)
         if self._deadline is not None:
-            self._open(Timer(WORKFLOW_TIMEOUT, self.at, self._deadline))
+            self._open(Timer(WORKFLOW_TIMEOUT, self.at, self._deadline, self.run_out_of_time))
 
     async def _main(self) -> bytes:
         definition = self.definition
@@ -227,16 +228,15 @@ class Instance:
         if entry.kind == Kind.CANCEL_REQUESTED:
             self._cancel((entry.payload or b"").decode() or "cancelled")
             return
-        operation = self._match(entry)
-        settle = SETTLE.get(entry.kind)
-        if settle is None:
+        if entry.kind not in _KINDS:
             raise NonDeterminismError(
                 f"the history of {self.id!r} has an entry of kind {entry.kind} that this version does not know; "
                 "run it with the version of romancy that wrote it, or a newer one",
                 recorded=name_of(entry),
             )
+        operation = self._match(entry)
         self._close(operation)
-        self._run(settle, self, operation, entry, value)
+        self._run(operation.settle, entry, value)
 
     def _cancel(self, reason: str) -> None:
         """Once is for the code to see to. Asked again where it only waits, and goes on waiting, it is ended."""
@@ -257,18 +257,18 @@ class Instance:
         operation = self.ops.get(entry.op)
         if operation is None:
             waiting = ", ".join(str(op) for op in self.ops.values()) or "nothing"
-            raise left_history(self, name_of(entry), f"waits for {waiting}")
-        if entry.kind not in ANSWERS[type(operation)]:
-            raise left_history(self, name_of(entry), str(operation))
-        if entry.input is None or entry.input == operation.input:
+            raise self._left_history(name_of(entry), f"waits for {waiting}")
+        is_answer = entry.kind in operation.answers
+        if is_answer and (entry.input is None or operation.is_recorded_as(entry.input)):
             return operation
-        if isinstance(operation, ActivityCall) and is_same_call(entry.input, operation):
-            return operation
-        raise left_history(self, name_of(entry), str(operation))
+        raise self._left_history(name_of(entry), str(operation))
+
+    def _left_history(self, recorded: str, asked: str) -> NonDeterminismError:
+        return left_history(self.id, self.definition.name, recorded, asked)
 
     def _expect_marks(self) -> None:
         for entry in self._marks.values():
-            raise left_history(self, name_of(entry), "did not send it")
+            raise self._left_history(name_of(entry), "did not send it")
 
     def _run(self, first: Callable[..., Any], *args: Any) -> None:
         """One activation, then look whether the code ended, is stuck, or left its history."""
@@ -388,9 +388,13 @@ class Instance:
         if self.replaying:
             mark = self._marks.pop(op, None)
             if mark is None:
-                self.halt(left_history(self, f"nothing was sent as {op}", f"sends {identity.decode()}"))
+                self.halt(
+                    left_history(
+                        self.id, self.definition.name, f"nothing was sent as {op}", f"sends {identity.decode()}"
+                    )
+                )
             elif mark.input != identity:
-                self.halt(left_history(self, name_of(mark), f"sends {identity.decode()}"))
+                self.halt(self._left_history(name_of(mark), f"sends {identity.decode()}"))
             return
         self.mark(Kind.EVENT_SENT, op, self.at, identity)
         self._sent.append(event)
@@ -482,7 +486,7 @@ class Instance:
         self._spend(0)
         when = timer.when() * SECOND
         due = FOREVER_US if when > FOREVER_US else self.started_at + math.ceil(round(when, 3))
-        operation = Timer(self.next_id("timer"), self.at, max(due, self.at), timer)
+        operation = Timer(self.next_id("timer"), self.at, max(due, self.at), timer.ring)
         timer.operation = operation.id
         operation.line = user_line()
         self._open(operation)

@@ -15,7 +15,6 @@ from romancy.core.failure import Failure
 from romancy.core.history import MARKED_ATTEMPTS, Entry, Kind, pack_attempt, pack_event
 from romancy.core.model import Event, from_us
 from romancy.core.operations import ActivityCall, EventWait, Operation, Timer
-from romancy.core.settling import fit
 from romancy.engine.evidence import accompanied, begun, is_through, running_on
 from romancy.engine.resident import (
     ActivityDone,
@@ -296,7 +295,7 @@ class Step:
                 self._tell_next(op)
             return
         try:
-            value = fit(op, event)
+            value = op.fit(event)
         except NotStorable as error:
             _logger.warning(
                 "event %r (%s) is not for wait %r of instance %r, which waits on: %s. The event is kept",

@@ -1,0 +1,36 @@
+"""Code that no longer follows its history, and code that awaits what is not its own: what to tell people."""
+
+from __future__ import annotations
+
+from romancy.core.history import Entry, Kind
+from romancy.errors import IOInWorkflow, NonDeterminismError
+
+
+def name_of(entry: Entry) -> str:
+    """An entry in words, for the message that shows both sides."""
+    kind = Kind(entry.kind).name.lower() if entry.kind in set(Kind) else f"kind {entry.kind}"
+    asked = f" {entry.input.decode('utf-8', 'replace')[:200]}" if entry.input else ""
+    return f"{kind} {entry.op}{asked}"
+
+
+def left_history(instance: str, workflow: str, recorded: str, asked: str) -> NonDeterminismError:
+    """The error that shows both sides."""
+    return NonDeterminismError(
+        f"the code of instance {instance!r} (workflow {workflow!r}) no longer follows its history:\n"
+        f"  recorded: {recorded}\n  the code: {asked}\n"
+        "Was the workflow changed while the instance was running? Put the old code back.",
+        recorded=recorded,
+        asked=asked,
+    )
+
+
+def explain(error: BaseException) -> BaseException:
+    """asyncio's words for a foreign future are no help; say what to do."""
+    if isinstance(error, RuntimeError) and "attached to a different loop" in str(error):
+        better = IOInWorkflow(
+            "workflow code awaited something that belongs to the outside (a client, another loop's future); "
+            "move this into an activity"
+        )
+        better.__cause__ = error
+        return better
+    return error

@@ -1,0 +1,27 @@
+"""Operations: what workflow code asks for and waits on, one file for each kind.
+
+A kind says which entries answer it (`answers`), by which input replay recognizes it (`input`, `is_recorded_as`), and
+how the answer reaches the code (`settle`).
+
+    operation.py   what all kinds have in common
+    activity.py    calls of activities
+    event_wait.py  waits for events
+    timer.py       sleeps and time limits
+"""
+
+from romancy.core.operations.activity import ActivityCall
+from romancy.core.operations.event_wait import MODELS, EventWait, Group, model_for
+from romancy.core.operations.operation import Operation, OperationFuture, user_line
+from romancy.core.operations.timer import Timer
+
+__all__ = [
+    "MODELS",
+    "ActivityCall",
+    "EventWait",
+    "Group",
+    "Operation",
+    "OperationFuture",
+    "Timer",
+    "model_for",
+    "user_line",
+]
