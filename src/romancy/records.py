@@ -13,6 +13,7 @@ from romancy.core.filters import Filter
 from romancy.core.history import Entry, Kind, showable, unpack_event
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event, Scalar, Status, from_us
+from romancy.errors import InvalidInput
 from romancy.storage.records import InstanceRow, StoredEvent, StoredWait
 
 T = TypeVar("T")
@@ -215,4 +216,4 @@ def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:
             return tuple(cast("list[Any]", found))
     except (ValueError, TypeError, RecursionError):
         pass  # reported below, like a cursor of another shape
-    raise ValueError(f"{cursor[:200]!r} is not a cursor; pass on what the page before gave you")
+    raise InvalidInput(f"{cursor[:200]!r} is not a cursor; pass on what the page before gave you")

@@ -26,7 +26,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationUnexpectedValue as UnexpectedValue
 from pydantic_core import SchemaSerializer, SchemaValidator, TzInfo, core_schema, to_json
 
-from romancy.core.round_trip import Schema, Unfit, compare, culprit, describe, found_at, marshalled_same
+from romancy.core.round_trip import Schema, Unfit, compare, culprit, describe, describe_given, found_at, marshalled_same
 from romancy.errors import NotStorable
 
 # Models and dataclasses carry their own settings; these are laid over them, or bytes and NaN inside would be lost.
@@ -97,7 +97,7 @@ class Codec:
         try:
             return self.wire.read(raw)
         except Unfit as unfit:
-            reason = describe(unfit, "data").replace("would not be read back: ", "")
+            reason = describe_given(unfit, "data")
         raise NotStorable(f"it does not fit {_named(self._annotation)}: {reason}")
 
 
@@ -148,9 +148,9 @@ class Wire:
         except ValidationError as error:
             unfit = unfit_of(error, "would not be read back")
             is_a = "" if original is inspect.Parameter.empty else found_at(original, unfit.path)
-            raise Unfit(unfit.path, is_a + unfit.problem) from error
+            raise Unfit(unfit.path, is_a + unfit.problem, unfit.reason) from error
         except Exception as error:  # user-written validators raise what they like
-            raise Unfit((), f"would not be read back: {type(error).__name__}: {error}") from error
+            raise Unfit((), "would not be read back", f"{type(error).__name__}: {error}") from error
 
     def _compare(self, value: Any, back: Any) -> None:
         try:
@@ -168,7 +168,7 @@ class Wire:
 
 def unfit_of(error: ValidationError, problem: str) -> Unfit:
     first = error.errors(include_url=False, include_context=False)[0]
-    return Unfit(tuple(step for step in first["loc"] if str(step)[:1] != _HIDDEN), f"{problem}: {first['msg']}")
+    return Unfit(tuple(step for step in first["loc"] if str(step)[:1] != _HIDDEN), problem, first["msg"])
 
 
 def _named(annotation: Any) -> str:

@@ -24,18 +24,31 @@ _kind: Callable[[Any], Any] = type
 
 
 class Unfit(Exception):
-    """A value that would not come back as it is; `path` leads to the place inside it."""
+    """A value that would not come back as it is; `path` leads to the place inside it.
 
-    def __init__(self, path: Path, problem: str) -> None:
+    `reason` is what the validator says, where it was the one to object.
+    """
+
+    def __init__(self, path: Path, problem: str, reason: str = "") -> None:
         super().__init__(problem)
-        self.path = path
-        self.problem = problem
+        self.path, self.problem, self.reason = path, problem, reason
 
 
 def describe(unfit: Unfit, start: str = "it") -> str:
-    """The trouble in words: `it.items[0] is a set and would come back as a list`."""
-    steps = (f".{step}" if isinstance(step, str) and step.isidentifier() else f"[{step!r}]" for step in unfit.path)
-    return f"{start}{''.join(steps)} {unfit.problem}"
+    """A value that is to be stored: `it.items[0] is a set and would come back as a list`."""
+    reason = f": {unfit.reason}" if unfit.reason else ""
+    return f"{start}{_steps(unfit)} {unfit.problem}{reason}"
+
+
+def describe_given(unfit: Unfit, start: str) -> str:
+    """A value from outside: `data.amount Input should be a valid integer`."""
+    return f"{start}{_steps(unfit)} {unfit.reason or unfit.problem}"
+
+
+def _steps(unfit: Unfit) -> str:
+    return "".join(
+        f".{step}" if isinstance(step, str) and step.isidentifier() else f"[{step!r}]" for step in unfit.path
+    )
 
 
 def marshalled_same(value: Any, back: Any) -> bool:

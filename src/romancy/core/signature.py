@@ -14,7 +14,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from romancy.core.codec import Codec, Unfit, Wire, describe, supported, typed_dict, unfit_of
+from romancy.core.codec import Codec, Unfit, Wire, describe, describe_given, supported, typed_dict, unfit_of
 from romancy.errors import InvalidInput
 
 _SCALARS = (str, int, float, bool, type(None))
@@ -89,6 +89,15 @@ class Signature:
         else:
             return self._call(values if len(values) == len(self.names) else self._completed(values))
         raise InvalidInput(message)
+
+    def decode_given(self, raw: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same for arguments that were given just now, by name and as JSON."""
+        try:
+            return self._call(self._completed(cast(dict[str, Any], self._wire.read(raw))))
+        except Unfit as unfit:
+            name = str(unfit.path[0]) if unfit.path else "it"
+            problem = describe_given(_inner(unfit), name)
+        raise InvalidInput(f"an argument of {self.what} does not fit: {problem}; its signature is {self._shown}")
 
     def read_given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What to call with, from plain JSON as a starter without the code gave it."""
@@ -265,7 +274,7 @@ class Signature:
 
     def _never_fitted(self, given: Mapping[str, Any], unfit: Unfit) -> str:
         name = str(unfit.path[0]) if unfit.path else "it"
-        problem = describe(_inner(unfit), name).replace("would not be read back: ", "")
+        problem = describe_given(_inner(unfit), name)
         got = json.dumps(given.get(name), ensure_ascii=False)
         shown = got if len(got) <= _SHOWN else f"{got[:_SHOWN]}..."
         return (
@@ -281,7 +290,7 @@ class Signature:
 
 
 def _inner(unfit: Unfit) -> Unfit:
-    return Unfit(unfit.path[1:], unfit.problem)
+    return Unfit(unfit.path[1:], unfit.problem, unfit.reason)
 
 
 def _listed(names: Sequence[str]) -> str:

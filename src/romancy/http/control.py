@@ -119,17 +119,7 @@ def _arguments(
         types = " or ".join(definition.on_event)
         raise InvalidInput(f"workflow {definition.name!r} is started by events; POST one of type {types} to /")
     given = _given(definition, body)
-    try:
-        return definition.signature.decode(to_json(given))
-    except InvalidInput as error:
-        raise InvalidInput(_as_given(str(error))) from None
-
-
-def _as_given(text: str) -> str:
-    """The signature speaks of what was stored before; these arguments are being given just now."""
-    for words, better in (("a stored", "an"), (" any more", ""), ("would not be read back: ", ""), (" now ", " ")):
-        text = text.replace(words, better, 1)
-    return text
+    return definition.signature.decode_given(to_json(given))
 
 
 def _given(definition: WorkflowDefinition, body: schemas.StartBody) -> dict[str, Any]:

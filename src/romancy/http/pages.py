@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from romancy.errors import InvalidInput
 from romancy.http.responses import JSON_TYPE, Response, to_json
 from romancy.records import Page
 
@@ -24,7 +23,7 @@ async def paged(
     items: list[bytes] = []
     size, step = 0, _FIRST
     while True:
-        page = await _read(read, {**filters, "limit": min(step, limit - len(items)), "cursor": cursor})
+        page = await read(**{**filters, "limit": min(step, limit - len(items)), "cursor": cursor})
         shown = [to_json(show(item)) for item in page.items]
         items += shown
         size += sum(map(len, shown))
@@ -33,12 +32,3 @@ async def paged(
             break
     body = b'{"items":[' + b",".join(items) + b'],"cursor":' + to_json(cursor) + b"}"
     return Response(200, body, [JSON_TYPE])
-
-
-async def _read(read: Callable[..., Awaitable[Page[T]]], filters: Mapping[str, Any]) -> Page[T]:
-    try:
-        return await read(**filters)
-    except ValueError as error:
-        if "is not a cursor" not in str(error):
-            raise
-        raise InvalidInput(str(error)) from None

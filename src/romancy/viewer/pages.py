@@ -89,7 +89,7 @@ async def instances(request: Request) -> Response:
     """Instances, newest first."""
     query: InstancesQuery = request.query
     catalog = Catalog(request.app)
-    rows = await _asked(catalog.instances(_search(query, catalog.now), query.cursor))
+    rows = await catalog.instances(_search(query, catalog.now), query.cursor)
     about: dict[str, Any] = {"counts": await catalog.counts(), "cap": CAP, "now": catalog.now, "scan": SCAN}
     names = sorted({*catalog.workflows, *(row.workflow for row in rows.items)})
     return page(request, "instances.html", rows=rows, query=query, workflows=names, statuses=STATUS_CODES, **about)
@@ -111,7 +111,7 @@ async def newer(request: Request) -> Response:
         top = read_cursor(query.top, int, str) if query.top else None
         return await catalog.newer(_search(query, catalog.now, top and (top[0], top[1])))
 
-    return json_answer(200, {"newer": await _asked(count())})
+    return json_answer(200, {"newer": await count()})
 
 
 def _search(query: InstancesQuery, now: datetime, above: tuple[int, str] | None = None) -> Search:
@@ -136,15 +136,6 @@ def _moment(text: str, name: str) -> datetime | None:
     except ValueError:
         raise InvalidInput(f"{name!r} must be a date and time such as 2026-01-31T09:30, not {text[:50]!r}") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-async def _asked(reading: Any) -> Any:
-    try:
-        return await reading
-    except ValueError as error:
-        if "is not a cursor" not in str(error):
-            raise
-        raise InvalidInput(str(error)) from None
 
 
 async def instance(request: Request) -> Response:
@@ -195,7 +186,7 @@ def _placed(due: Sequence[Wait], now: datetime, whole: float) -> list[tuple[floa
 async def waits(request: Request) -> Response:
     """Everybody who waits for one type of event."""
     catalog = Catalog(request.app)
-    found, more = await _asked(catalog.waits_for(request.query.type, request.query.cursor))
+    found, more = await catalog.waits_for(request.query.type, request.query.cursor)
     return page(request, "waits.html", waits=found, cursor=more, type=request.query.type, now=catalog.now)
 
 
@@ -204,13 +195,11 @@ async def events(request: Request) -> Response:
     """The event log, newest first."""
     query: EventsQuery = request.query
     catalog = Catalog(request.app)
-    found = await _asked(
-        catalog.events(
-            type=query.type or None,
-            instance=query.instance or None,
-            unmatched=query.show == "unmatched",
-            cursor=query.cursor,
-        )
+    found = await catalog.events(
+        type=query.type or None,
+        instance=query.instance or None,
+        unmatched=query.show == "unmatched",
+        cursor=query.cursor,
     )
     return page(request, "events.html", events=found, query=query, now=catalog.now, scan=SCAN)
 
