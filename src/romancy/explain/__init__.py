@@ -1,1 +1,5 @@
-"""Explanations for people: why an instance waits, and who runs it."""
+"""Explanations for people.
+
+near_misses.py  why a wait did not take an event that seems to fit
+ownership.py    which worker runs an instance
+"""

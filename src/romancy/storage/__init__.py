@@ -1,5 +1,18 @@
 """Databases: the protocol, and the backend a URL names.
 
+    protocol.py  what the engine asks of a database
+    batch.py     what it writes in one transaction, and the result of each item
+    records.py   what it reads
+    errors.py    what a database may answer instead
+    catalog.py   reads for people
+    sessions.py  the viewer's login sessions
+    rows.py      between rows and records
+    urls.py      which database a URL means, and how it is shown
+    sql/         the statements, by name, and the migrations
+    sqlite/      SQLite
+    postgres/    PostgreSQL
+    tools/       migrating and copying without an app
+
 What a process remembers of the database is either checked again in the statement that relies on it, or remembered only
 after it has become true for good. Everything else loses events sooner or later. This is the complete list, with the
 reason why each item is safe; add a line when you add to it.

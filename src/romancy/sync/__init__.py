@@ -10,7 +10,7 @@ The engine runs on an event loop in a thread of its own. Workflows are `async de
 """
 
 from romancy.sync.app import App
-from romancy.sync.blocking import WorkflowHandle
 from romancy.sync.client import Client
+from romancy.sync.verbs import WorkflowHandle
 
 __all__ = ["App", "Client", "WorkflowHandle"]

@@ -16,7 +16,7 @@ from romancy.core.retry import RetryPolicy
 from romancy.errors import AppNotRunning, RomancyError
 from romancy.hooks import HooksBase
 from romancy.service import Service
-from romancy.sync.blocking import Background, Blocking
+from romancy.sync.verbs import Background, Blocking
 
 P = ParamSpec("P")
 R = TypeVar("R")

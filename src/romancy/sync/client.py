@@ -12,7 +12,7 @@ from romancy.client import Client as AsyncClient
 from romancy.core.model import Attribute, Duration, Event
 from romancy.errors import AppNotRunning
 from romancy.records import Receipt
-from romancy.sync.blocking import Background, Blocking
+from romancy.sync.verbs import Background, Blocking
 
 if TYPE_CHECKING:
     import httpx

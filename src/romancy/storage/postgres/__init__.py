@@ -1,4 +1,21 @@
-"""PostgreSQL: many workers on one database. The protocol and its proof are at the head of postgres.sql."""
+"""PostgreSQL: many workers on one database. The protocol and its proof are at the head of postgres.sql.
+
+batches.py       applies batches
+columns.py       a batch as columns of the group commit
+dispatch.py      an accepted event looks for waits
+event_lookup.py  a wait looks for events
+shapes.py        the fields that filters look at, indexed
+leases.py        workers, leases and claims
+reads.py         what the engine reads
+catalog.py       what people read
+sessions.py      the viewer's login sessions
+connection.py    the pool, and what happens when the server goes away
+listener.py      LISTEN and NOTIFY
+migrations.py    bringing a schema up to date
+statements.py    statements by name, with typed parameters
+errors.py        the server's errors in words
+driver.py        asyncpg without its types
+"""
 
 from __future__ import annotations
 

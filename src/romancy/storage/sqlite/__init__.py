@@ -1,4 +1,17 @@
-"""SQLite: one writer thread, one reader thread, several processes on one file."""
+"""SQLite: one writer thread, one reader thread, several processes on one file.
+
+batches.py        applies batches
+event_lookup.py   events for waits, and waits for events
+leases.py         workers, leases and claims
+expiry.py         whose lease has ended
+locks.py          a lock file for each worker
+reads.py          what the engine reads
+catalog.py        what people read
+sessions.py       the viewer's login sessions
+connection.py     opening a file, migrations, errors in words
+threads.py        one thread for each connection
+inline_reader.py  short reads on the event loop's own thread
+"""
 
 from __future__ import annotations
 
