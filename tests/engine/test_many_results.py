@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from romancy import App, InstanceNotFound, WorkflowContext, wait_event, workflow
-from romancy.engine.engine import LOOKS
+from romancy.engine.engine import LOOKUPS
 from romancy.storage.records import InstanceRow
 
 MANY = 1500
@@ -35,10 +35,10 @@ async def test_they_are_looked_for_together(db: str) -> None:
         results = asyncio.gather(*(handle.result() for handle in handles))
         for _ in range(3):
             await asyncio.sleep(0)
-        while not app.engine.is_idle or len(asked) < MANY // LOOKS:  # noqa: ASYNC110
+        while not app.engine.is_idle or len(asked) < MANY // LOOKUPS:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert len(asked) < 20, "each looked for itself"
-        assert max(asked) <= LOOKS
+        assert max(asked) <= LOOKUPS
         await app.send_event("go", "test", 1)
         async with asyncio.timeout(60):
             assert await results == [n + 1 for n in range(MANY)]
@@ -47,13 +47,13 @@ async def test_they_are_looked_for_together(db: str) -> None:
 async def test_one_that_ended_elsewhere_is_heard_of_among_very_many(db: str) -> None:
     """More than are looked for in one round: the next round goes on with the others."""
     async with App(db, workflows=[patient]) as app, App(db, worker=False) as client:
-        starts = (app.start_workflow(patient, n, instance_id=f"p{n}") for n in range(2 * LOOKS + 1))
+        starts = (app.start_workflow(patient, n, instance_id=f"p{n}") for n in range(2 * LOOKUPS + 1))
         handles = await asyncio.gather(*starts)
         waiting = [asyncio.ensure_future(client.handle(handle.instance_id).result()) for handle in handles]
         while len(client.engine.endings) < len(handles):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         async with asyncio.timeout(20):
-            for n in (0, LOOKS, 2 * LOOKS):
+            for n in (0, LOOKUPS, 2 * LOOKUPS):
                 await app.send_event("go", "test", 1, to=f"p{n}")
                 assert await waiting[n] == n + 1
         for each in waiting:
