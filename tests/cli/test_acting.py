@@ -112,7 +112,7 @@ def test_an_id_that_belongs_to_another_event(romancy, answered, refused) -> None
 
 @pytest.mark.usefixtures("database")
 def test_send_promises_nothing_where_the_model_is_unknown(romancy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("romancy.core.operations.MODELS", {})
+    monkeypatch.setattr("romancy.core.operations.event_wait.MODELS", {})
     monkeypatch.setattr("romancy.cli.database_target.MODELS", {})  # as in a process of its own
     told = romancy("send", "payment.completed", '{"order": {"id": "ORD-1"}, "amount": "x"}', "--id", "e1").stdout
     assert told == "accepted: 1 instance waits for such an event (id e1)\n"

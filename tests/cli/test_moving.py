@@ -139,7 +139,9 @@ def alone(result: Any) -> str:
 
 
 def test_without_the_driver(refused, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith(("romancy.storage.postgres", "romancy.storage.copy"))]:
+    for name in [
+        name for name in sys.modules if name.startswith(("romancy.storage.postgres", "romancy.storage.tools.copy"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     said = refused("copy", "romancy.db", "postgresql://x/y", code=1)

@@ -50,7 +50,7 @@ def test_while_the_database_is_locked_senders_are_told_to_try_again(serve: Any) 
     receipt = live.send("during")
     assert receipt.status_code == 202
     assert receipt.json()["duplicate"], "what was given is stored once the database is back"
-    assert live.client.get("/health/ready").status_code == 200
+    eventually(lambda: live.client.get("/health/ready").status_code == 200, 30)
     assert live.result("n")["status"] == "cancelled"
     assert [e["id"] for e in live.client.get("/api/events").json()["items"]] == ["during"]
 

@@ -14,6 +14,8 @@ from pydantic_core import to_jsonable_python
 
 from romancy.core.registry import WorkflowDefinition
 
+_NOT_FILES = ("<string>", "<stdin>")
+"""Names that unrelated code shares: since Python 3.13 the first one leads to the source given to `python -c`."""
 _LOCATION = re.compile(r"(?P<file>.*):(?P<line>\d+) in .*", re.DOTALL)
 _DEEP = 6
 """A model may hold itself."""
@@ -81,6 +83,8 @@ def skeleton(schema: Mapping[str, Any], defs: Mapping[str, Any] | None = None, d
 def source_of(definition: WorkflowDefinition, locations: Collection[str]) -> Source | None:
     """The workflow's function; None where its source is not at hand. No other file is ever read."""
     fn: Any = inspect.unwrap(definition.fn)
+    if fn.__code__.co_filename in _NOT_FILES:
+        return None
     try:
         lines, first = inspect.getsourcelines(fn)
         file = inspect.getsourcefile(fn) or ""
