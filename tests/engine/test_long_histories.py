@@ -182,7 +182,7 @@ async def test_reading_a_long_history_leaves_the_loop_to_others(
 ) -> None:
     """Rows become entries on another thread."""
     threads: set[int] = set()
-    module = f"romancy.storage.{backend}.reading"
+    module = f"romancy.storage.{backend}.reads"
     to_entry = __import__(module, fromlist=["to_entry"]).to_entry
 
     def noting(row: Any) -> Entry:
