@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from romancy import (
     NO_RETRY,
@@ -237,6 +237,7 @@ def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         text = "no chromium found: install Debian's package `chromium` to test the viewer in a browser"
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(text)
+    expect.set_options(timeout=30_000)  # the machine may be busy
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield opened
@@ -251,7 +252,7 @@ def look(browser: Browser, live: Live) -> Iterator[Page]:
 
 def visiting(browser: Browser, live: Live, **options: Any) -> Iterator[Page]:
     context = browser.new_context(base_url=live.url, viewport={"width": 1280, "height": 900}, **options)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(30_000)
     page = context.new_page()
     complaints: list[str] = []
     page.on(
