@@ -17,6 +17,7 @@ means somebody else wrote to the instance: it is dropped from memory and read ag
     step.py         inbox -> code -> commit; pure
     scheduler.py    who is fed next, what follows a commit
     committer.py    one transaction after the other; outages, refusals
+    items.py        what waits to be stored: commits, looks, starts, events, requests
     halves.py       a batch that is too much at once, in parts; pure
     laggards.py     items that take too long even alone
     delivery.py     events on their way in, and whom their data fits

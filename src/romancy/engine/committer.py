@@ -11,12 +11,24 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from romancy.core.clock import Clock, stopwatch
 from romancy.engine.changes import ChangeFeed
-from romancy.engine.halves import Item, fill, halves
+from romancy.engine.halves import halves
+from romancy.engine.items import (
+    CommitItem,
+    Done,
+    EventsItem,
+    Item,
+    Life,
+    LookItem,
+    RequestItem,
+    Results,
+    StartItem,
+    fill,
+)
 from romancy.engine.laggards import Laggard, Laggards
 from romancy.engine.metrics import Metrics
 from romancy.engine.outage import Outage
@@ -45,8 +57,6 @@ MAX_WEIGHT = 4 * 1024 * 1024
 MAX_WAITING = 10_000
 """Starts and events from outside that may wait to be stored; more callers wait their turn."""
 
-Done = Callable[[bool, "RefusedValue | None"], None]
-
 
 class Committer:
     """Takes what is to be stored, and says when it is."""
@@ -74,7 +84,7 @@ class Committer:
         self._called = self._under_way = self._looping = False
         self._followed_up = 0
         """How many items are followed up while the next batch is under way."""
-        self._closed = self._dead = False
+        self._life = Life.OPEN
         self._refusal: StorageError | None = None
         self._waiting = 0
         self._room = asyncio.Event()
@@ -84,7 +94,7 @@ class Committer:
         self._salt, self._batches = os.urandom(8), 0
 
     def __repr__(self) -> str:
-        return f"<Committer queued={len(self._queue)} busy={self._busy}>"
+        return f"<Committer {self._life.value} queued={len(self._queue)} busy={self._busy}>"
 
     @property
     def queued(self) -> int:
@@ -97,50 +107,50 @@ class Committer:
     # --- putting in -------------------------------------------------------------------------------------------------
     def commit(self, commit: Commit, done: Done) -> None:
         """Store an activation; `done(applied, refusal)` is called afterwards."""
-        self._put("commits", commit, done)
+        self._put(CommitItem(commit, done))
 
     def look(self, instance: str, op: str | None, done: Callable[[], None] | None = None) -> None:
         """Look for events for a wait, or for all waits of an instance; what is found arrives as offers."""
-        self._put("looks", (instance, op), done)
+        self._put(LookItem(instance, op, done))
 
     async def start(self, start: Start) -> StartAnswer:
-        return await self._ask("starts", start)
+        return await self._ask(lambda future: StartItem(start, self.on_started, future))
 
     async def accept(self, item: Accept) -> AcceptAnswer:
-        return await self._ask("accepts", item)
+        return await self._ask(lambda future: EventsItem([item], True, future))
 
     async def accept_all(self, items: Sequence[Accept]) -> list[AcceptAnswer]:
         """Store several events in one transaction: all of them or, if one can't be stored, none."""
-        return await self._ask("groups", items)
+        return await self._ask(lambda future: EventsItem(items, False, future))
 
     async def request(self, request: Request) -> RequestAnswer:
-        return await self._ask("requests", request)
+        return await self._ask(lambda future: RequestItem(request, future))
 
-    async def _ask(self, kind: str, item: Any) -> Any:
+    async def _ask(self, make: Callable[[asyncio.Future[Any]], Item]) -> Any:
         while self._waiting >= MAX_WAITING:
             self._room.clear()
             await self._room.wait()
         if self._refusal is not None:
             raise self._refusal
-        if self._closed:
+        if self._life is not Life.OPEN:
             raise AppNotRunning
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting += 1
         try:
-            self._put(kind, item, future)
+            self._put(make(future))
             return await future
         finally:
             self._waiting -= 1
             self._room.set()
 
-    def _put(self, kind: str, item: Any, done: Any) -> None:
-        if self._dead:
-            self._fail([(kind, item, done)], AppNotRunning("the app crashed"))
+    def _put(self, item: Item) -> None:
+        if self._life is Life.DEAD:
+            self._fail([item], AppNotRunning("the app crashed"))
             return
         if self._refusal is not None:
-            self._fail([(kind, item, done)], self._refusal)
+            self._fail([item], self._refusal)
             return
-        self._queue.append((kind, item, done))
+        self._queue.append(item)
         if not self._busy and not self._called:
             self._called = True
             asyncio.get_running_loop().call_soon(self.flush)
@@ -159,18 +169,21 @@ class Committer:
 
     def _append(self) -> bool:
         """One entry alone is stored on the spot, if the database can do that: many small steps go this short way."""
-        kind, item, done = self._queue[0]
-        if kind != "commits" or not item.append_only or len(item.entries) > 1 or len(self._queue) > 1:
+        item = self._queue[0]
+        if not isinstance(item, CommitItem) or len(self._queue) > 1:
+            return False
+        commit = item.commit
+        if not commit.append_only or len(commit.entries) > 1:
             return False
         begin = stopwatch()
-        if not self._storage.append(item, self.worker):
+        if not self._storage.append(commit, self.worker):
             return False
         self._queue.popleft()
         self._metrics.commit_items.observe(1)
         self._metrics.commit_seconds.observe(stopwatch() - begin)
         if self.changes.watchers:
-            _safely(self.changes.touched, {item.instance})
-        _safely(done, True, None)
+            _safely(self.changes.touched, {commit.instance})
+        _safely(item.done, True, None)
         return True
 
     async def drained(self) -> None:
@@ -204,7 +217,7 @@ class Committer:
         while queue and len(items) < most and weight < MAX_WEIGHT:
             item = queue.popleft()
             items.append(item)
-            weight += _weight(*item[:2])
+            weight += item.weight
         return items
 
     def _over(self) -> None:
@@ -225,7 +238,7 @@ class Committer:
     def _answered(
         self, batch: Batch, items: list[Item], answer: BatchResult | None, error: BaseException | None
     ) -> None:
-        if self._dead:
+        if self._life is Life.DEAD:
             self._fail(items, AppNotRunning("the app crashed"))
             return
         if isinstance(error, Outdated):
@@ -272,13 +285,13 @@ class Committer:
         """An outage. Whether the batch got through is unknown: it goes out again as it was; nothing overtakes it."""
         self.outage.noticed("commit", error)
         self._pause = min(max(self._pause * 2, 0.05), 2.0)
-        if self._closed or self._refusal is not None:
+        if self._life is not Life.OPEN or self._refusal is not None:
             self._fail(items, self._refusal or error or AppNotRunning())
             self._over()
         else:
             asyncio.get_running_loop().call_later(self._pause, self._resubmit, batch, items, error)
 
-    def _resubmit(self, batch: Batch, items: list[tuple[str, Any, Any]], error: BaseException | None) -> None:
+    def _resubmit(self, batch: Batch, items: list[Item], error: BaseException | None) -> None:
         if self._refusal is not None:
             self._retry(batch, items, error)
         else:
@@ -289,7 +302,7 @@ class Committer:
         """Split the batch. An item that takes too long alone steps aside; the next one waits a little."""
         self._pause = max(self._pause, 0.05)
         self.outage.noticed("commit", error)
-        if self._closed:
+        if self._life is not Life.OPEN:
             self._fail(items, error)
             self._over()
         elif parts := halves(batch, items):
@@ -303,7 +316,7 @@ class Committer:
 
     def _settle_late(self, late: Laggard, answer: BatchResult | None, error: BaseException | None) -> None:
         """Something got through beside the others, or was refused."""
-        if self._dead:
+        if self._life is Life.DEAD:
             self._fail(late.items, AppNotRunning("the app crashed"))
         elif answer is not None:
             if self.changes.watchers:
@@ -324,74 +337,42 @@ class Committer:
         if not stale:
             return late.items
         answer.offers = [offer for offer in answer.offers if offer.instance not in stale]
-        again = [item for item in late.items if item[0] == "looks" and item[1][0] in stale]
-        stale.difference_update(item[1][0] for item in again)
-        self._queue.extend([*again, *(("looks", (instance, None), None) for instance in sorted(stale))])
-        return [item for item in late.items if item[0] != "looks" or item not in again]
+        again = [item for item in late.items if isinstance(item, LookItem) and item.instance in stale]
+        stale.difference_update(item.instance for item in again)
+        self._queue.extend([*again, *(LookItem(instance, None) for instance in sorted(stale))])
+        return [item for item in late.items if item not in again]
 
     def _bisect(self, items: list[Item], error: RefusedValue) -> None:
         """Only the item that holds what the database refuses may suffer."""
         if len(items) == 1:
-            kind, _, done = items[0]
-            if kind == "commits":
-                done(False, error)
-            else:
-                self._fail(items, error)
+            items[0].refuse(error, self._life)
             self._over()
             return
         middle = len(items) // 2
         self._queue.extendleft(reversed(items[middle:]))
         self._submit(self._batch(items[:middle]), items[:middle])
 
-    def _fail(self, items: list[Item], error: BaseException) -> None:
-        for kind, _, done in items:
-            if kind == "commits":
-                if not self._dead:
-                    done(False, None)
-            elif kind == "looks":
-                if done is not None and not self._closed:  # after that nobody may think that there was nothing
-                    done()
-            elif not done.done():
-                done.set_exception(error)
+    def _fail(self, items: Iterable[Item], error: BaseException) -> None:
+        for item in items:
+            item.fail(error, self._life)
 
     def _settle(self, items: list[Item], answer: BatchResult, worker: str | None) -> None:
-        if len(answer.commits) == len(items):
-            for (_, _, done), applied in zip(items, answer.commits, strict=True):
-                _safely(done, applied, None)
-        else:
-            self._settle_each(items, answer)
+        results = Results(answer)
+        for item in items:
+            _safely(item.settle, results)
         if answer.accepts or answer.sent or answer.offers:
             _safely(self.on_answer, answer)
-        for kind, _, done in items:
-            # One that is fenced finds nothing, because nothing is its any more: nobody may think that nothing is there.
-            if kind == "looks" and done is not None and worker is not None and not answer.fenced:
-                _safely(done)
+        # One that is fenced finds nothing, because nothing belongs to it any more: that says nothing about events.
+        if len(answer.commits) < len(items) and worker is not None and not answer.fenced:
+            for item in items:
+                if isinstance(item, LookItem):
+                    _safely(item.looked)
         if answer.fenced:
             _safely(self.on_fenced, worker)
 
-    def _settle_each(self, items: list[Item], answer: BatchResult) -> None:
-        answers: dict[str, Iterator[Any]] = {
-            "commits": iter(answer.commits),
-            "starts": iter(answer.starts),
-            "accepts": iter(answer.accepts),
-            "requests": iter(answer.requests),
-        }
-        for kind, item, done in items:
-            if kind == "commits":
-                _safely(done, next(answers[kind]), None)
-            elif kind != "looks":
-                if kind == "groups":
-                    result: Any = [next(answers["accepts"]) for _ in item]
-                else:
-                    result = next(answers[kind])
-                if kind == "starts" and result.owned:
-                    _safely(self.on_started, item)  # whoever asked may be gone by now; the instance runs all the same
-                if not done.done():
-                    done.set_result(result)
-
     def abandon(self) -> None:
         """For tests: forget everything, as a crash does. Whoever waits for an answer hears that the app is gone."""
-        self._closed = self._dead = True
+        self._life = Life.DEAD
         late = [item for laggard in self._laggards.close() for item in laggard.items]
         parts = [item for _, items in self._parts for item in items]
         self._fail([*late, *parts, *self._queue], AppNotRunning("the app crashed"))
@@ -408,26 +389,10 @@ class Committer:
 
     def close(self) -> None:
         """Take nothing more from outside; what is queued is still stored."""
-        self._closed = True
+        self._life = Life.CLOSED
         for laggard in self._laggards.close():
             self._fail(laggard.items, laggard.error)
         self.outage.close()
-
-
-def _weight(kind: str, item: Any) -> int:
-    """Bytes, of what may be many."""
-    if kind == "commits":
-        weight = len(item.output or b"")
-        for entry in item.entries:
-            weight += len(entry.payload or b"") + len(entry.input or b"")
-        for sent in item.sent:
-            weight += len(sent.event.data or b"")
-        return weight
-    if kind == "starts":
-        return len(item.input)
-    if kind == "accepts":
-        return len(item.event.data or b"")
-    return sum(len(each.event.data or b"") for each in item) if kind == "groups" else 0
 
 
 def _safely(callback: Callable[..., None], *args: Any) -> None:

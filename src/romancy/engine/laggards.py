@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from romancy.engine.halves import Item, describe
+from romancy.engine.items import Item
 from romancy.errors import StorageError
 from romancy.storage.batch import Batch, BatchResult
 from romancy.storage.errors import RefusedValue
@@ -83,7 +83,7 @@ class Laggards:
         if laggard.tries >= TOLD_AFTER:
             _logger.warning(
                 "%s can't be stored, though others can (%s); it was tried %d times and is tried again in %g s",
-                describe(laggard.items[0]),
+                laggard.items[0],
                 laggard.error,
                 laggard.tries,
                 laggard.pause,

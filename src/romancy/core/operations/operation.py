@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
@@ -46,7 +47,7 @@ class OperationFuture(asyncio.Future[Any]):
 
 
 @dataclass(slots=True, eq=False)
-class Operation:
+class Operation(ABC):
     """Something that workflow code asked for and waits on. Each kind is a subclass in a file of its own."""
 
     answers: ClassVar[frozenset[int]] = frozenset()
@@ -66,9 +67,9 @@ class Operation:
         """Whether an entry with this input answers the operation."""
         return input == self.input
 
+    @abstractmethod
     def settle(self, entry: Entry, event: ReceivedEvent[Any] | None) -> None:
         """Hand the recorded answer to the code. `event`: the entry's event, where it is decoded already."""
-        raise NotImplementedError
 
     def resolve(self, decode: Callable[[bytes], Any], payload: bytes) -> None:
         """A recorded value goes to the code as its decoded copy.

@@ -1,0 +1,255 @@
+"""Items: what waits in the committer's queue. Each knows its weight, its place in a batch, and whom to tell."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from typing import Any
+
+from romancy.storage.batch import (
+    Accept,
+    AcceptAnswer,
+    Batch,
+    BatchResult,
+    Commit,
+    Request,
+    RequestAnswer,
+    Start,
+    StartAnswer,
+)
+from romancy.storage.errors import RefusedValue
+
+Done = Callable[[bool, "RefusedValue | None"], None]
+
+
+class Life(Enum):
+    """Where the committer stands."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    """It takes nothing more from outside; what is queued is still stored."""
+    DEAD = "dead"
+    """As after a crash: nothing is stored, and nothing follows."""
+
+
+class Results:
+    """The results of a batch, handed out in the order of its items."""
+
+    def __init__(self, result: BatchResult) -> None:
+        self.commits: Iterator[bool] = iter(result.commits)
+        self.starts: Iterator[StartAnswer] = iter(result.starts)
+        self.accepts: Iterator[AcceptAnswer] = iter(result.accepts)
+        self.requests: Iterator[RequestAnswer] = iter(result.requests)
+
+
+class Item(ABC):
+    """Something to be stored, or looked for."""
+
+    __slots__ = ()
+
+    @property
+    def weight(self) -> int:
+        """Bytes, of what may be many."""
+        return 0
+
+    @property
+    def names(self) -> Iterable[object]:
+        """What must not be in two parts of a batch: the same event, or the start of the same instance."""
+        return ()
+
+    @abstractmethod
+    def add_to(self, batch: Batch) -> None:
+        """Take one's place in a batch whose items are lists."""
+
+    @abstractmethod
+    def settle(self, results: Results) -> None:
+        """It is stored: take one's result, and tell whoever waits for it."""
+
+    @abstractmethod
+    def fail(self, error: BaseException, life: Life) -> None:
+        """It is not stored."""
+
+    def refuse(self, error: RefusedValue, life: Life) -> None:
+        """The database does not take its value."""
+        self.fail(error, life)
+
+
+class CommitItem(Item):
+    """What came of a step of an instance."""
+
+    __slots__ = ("commit", "done")
+
+    def __init__(self, commit: Commit, done: Done) -> None:
+        self.commit, self.done = commit, done
+
+    def __str__(self) -> str:
+        return f"a step of instance {self.commit.instance!r}"
+
+    @property
+    def weight(self) -> int:
+        commit = self.commit
+        weight = len(commit.output or b"")
+        for entry in commit.entries:
+            weight += len(entry.payload or b"") + len(entry.input or b"")
+        for sent in commit.sent:
+            weight += len(sent.event.data or b"")
+        return weight
+
+    @property
+    def names(self) -> Iterable[object]:
+        return [_name(accept) for accept in self.commit.sent]
+
+    def add_to(self, batch: Batch) -> None:
+        _list(batch.commits).append(self.commit)
+
+    def settle(self, results: Results) -> None:
+        self.done(next(results.commits), None)
+
+    def fail(self, error: BaseException, life: Life) -> None:
+        if life is not Life.DEAD:
+            self.done(False, None)
+
+    def refuse(self, error: RefusedValue, life: Life) -> None:
+        self.done(False, error)
+
+
+class LookItem(Item):
+    """A look for events for a wait, or for all waits of an instance. What is found comes as offers, before `done`."""
+
+    __slots__ = ("done", "instance", "op")
+
+    def __init__(self, instance: str, op: str | None, done: Callable[[], None] | None = None) -> None:
+        self.instance, self.op, self.done = instance, op, done
+
+    def __str__(self) -> str:
+        return f"a look for events for instance {self.instance!r}"
+
+    def add_to(self, batch: Batch) -> None:
+        _list(batch.looks).append((self.instance, self.op))
+
+    def settle(self, results: Results) -> None:
+        """Nothing yet: the offers come first."""
+
+    def looked(self) -> None:
+        if self.done is not None:
+            self.done()
+
+    def fail(self, error: BaseException, life: Life) -> None:
+        if life is Life.OPEN:  # later it would be taken to mean that there was nothing
+            self.looked()
+
+
+class _AskedItem(Item):
+    """One that a caller waits for."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: asyncio.Future[Any]) -> None:
+        self.future = future
+
+    def answer(self, result: Any) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def fail(self, error: BaseException, life: Life) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class StartItem(_AskedItem):
+    """The start of an instance. `started` is called if it is this worker's, also if its caller is gone by now."""
+
+    __slots__ = ("start", "started")
+
+    def __init__(self, start: Start, started: Callable[[Start], None], future: asyncio.Future[Any]) -> None:
+        super().__init__(future)
+        self.start, self.started = start, started
+
+    def __str__(self) -> str:
+        return f"the start of instance {self.start.id!r}"
+
+    @property
+    def weight(self) -> int:
+        return len(self.start.input)
+
+    @property
+    def names(self) -> Iterable[object]:
+        return [self.start.id]
+
+    def add_to(self, batch: Batch) -> None:
+        _list(batch.starts).append(self.start)
+
+    def settle(self, results: Results) -> None:
+        result = next(results.starts)
+        try:
+            if result.owned:
+                self.started(self.start)
+        finally:
+            self.answer(result)
+
+
+class EventsItem(_AskedItem):
+    """Events that are accepted together: all of them or none. `is_one`: its caller gave one, and gets one result."""
+
+    __slots__ = ("accepts", "is_one")
+
+    def __init__(self, accepts: Sequence[Accept], is_one: bool, future: asyncio.Future[Any]) -> None:
+        super().__init__(future)
+        self.accepts, self.is_one = accepts, is_one
+
+    def __str__(self) -> str:
+        event = self.accepts[0].event
+        return f"event {event.id!r} from {event.source!r}"
+
+    @property
+    def weight(self) -> int:
+        return sum(len(accept.event.data or b"") for accept in self.accepts)
+
+    @property
+    def names(self) -> Iterable[object]:
+        return [_name(accept) for accept in self.accepts]
+
+    def add_to(self, batch: Batch) -> None:
+        _list(batch.accepts).extend(self.accepts)
+
+    def settle(self, results: Results) -> None:
+        found = [next(results.accepts) for _ in self.accepts]
+        self.answer(found[0] if self.is_one else found)
+
+
+class RequestItem(_AskedItem):
+    """A request to an instance, such as to cancel it."""
+
+    __slots__ = ("request",)
+
+    def __init__(self, request: Request, future: asyncio.Future[Any]) -> None:
+        super().__init__(future)
+        self.request = request
+
+    def __str__(self) -> str:
+        return f"a request to instance {self.request.instance!r}"
+
+    def add_to(self, batch: Batch) -> None:
+        _list(batch.requests).append(self.request)
+
+    def settle(self, results: Results) -> None:
+        self.answer(next(results.requests))
+
+
+def fill(batch: Batch, items: Iterable[Item]) -> Batch:
+    """Put items into an empty batch."""
+    batch.starts, batch.commits, batch.accepts, batch.requests, batch.looks = [], [], [], [], []
+    for item in items:
+        item.add_to(batch)
+    return batch
+
+
+def _list(items: Sequence[Any]) -> list[Any]:
+    assert isinstance(items, list), "the batch is being filled"
+    return items
+
+
+def _name(accept: Accept) -> object:
+    return accept.event.source, accept.event.id
