@@ -122,7 +122,7 @@ async def test_a_worker_paused_past_its_lease_writes_nothing(db: str) -> None:
             paused.app.engine.loader.wake(
                 "one", CancelAsked(0, "stale")
             )  # the paused one comes back and acts on old knowledge
-            await until(lambda: resident.gone)
+            await until(lambda: resident.is_gone)
             row = await other.app.engine.storage.instance("one")
             assert row is not None
             assert row.status == "waiting_for_event"

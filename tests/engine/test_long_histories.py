@@ -496,7 +496,7 @@ async def test_a_suspect_is_inside_while_it_is_replayed(env: Environment, halt: 
     assert record.suspicion is not None
     assert record.suspicion.run == body_run(record, STEPS)
     assert suspect.instance.id == "one"
-    assert not suspect.gone
+    assert not suspect.is_gone
     env.clock.turn_to(env.clock.now() + 10 * record.suspicion.run)
     assert not engine.is_idle
     halt.go_on()

@@ -534,7 +534,7 @@ async def test_6_a_worker_that_handed_an_instance_on_cannot_write_to_it(env: Env
     )
     await storage._write(lambda c: c.execute("UPDATE instances SET owner = 'other', version = version + 1"))
     go.set()
-    await until(lambda: resident.gone)
+    await until(lambda: resident.is_gone)
     await env.settle()
     assert await kinds(env, "one") == ["started"]
     assert (await env.app.get_instance("one")).status == "running"

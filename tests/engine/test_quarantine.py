@@ -25,7 +25,7 @@ from romancy import (
     workflow,
 )
 from romancy.core.model import SECOND
-from romancy.engine.resident import ActivityDone, EventOffered
+from romancy.engine.resident import ActivityDone, EventOffered, State
 from romancy.storage.batch import BODY
 from romancy.storage.errors import TransientError
 from romancy.testing import Environment, environment
@@ -440,13 +440,13 @@ async def test_an_event_is_taken_once_though_the_result_of_a_suspect_comes_betwe
     await env.advance(5)
     resident = env.app.engine.scheduler.residents["one"]
     assert any(a.suspicion for a in resident.attempts.values())
-    resident.committing = True  # so all that comes waits in its inbox
+    resident.state = State.COMMITTING  # so all that comes waits in its inbox
     await env.app.send_event("go", "test", id="e1")
     await until(lambda: any(isinstance(input, EventOffered) for input in resident.inbox))
     release.set()
     await until(lambda: any(isinstance(input, ActivityDone) for input in resident.inbox))
     [offer] = [input for input in resident.inbox if isinstance(input, EventOffered)]
-    resident.committing = False
+    resident.state = State.IDLE
     env.app.engine.scheduler.post(resident, offer)
     await env.settle()
     assert (await env.app.get_instance("one")).status == "waiting_for_event"

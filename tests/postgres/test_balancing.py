@@ -18,7 +18,7 @@ from romancy.core.clock import stopwatch
 from romancy.core.model import SECOND
 from romancy.engine import balancing
 from romancy.engine.balancing import CHUNK, SLACK, SOON, URGENT
-from romancy.engine.resident import Looked
+from romancy.engine.resident import Looked, State
 from romancy.engine.timers import WINDOW
 from romancy.storage.records import Idle
 from tests.postgres.conftest import Place
@@ -331,9 +331,9 @@ async def test_only_who_is_idle_in_memory_may_leave(town: Town) -> None:
     may_leave = engine.balancing._may_leave
     assert may_leave(idle)
     assert not may_leave(replace(idle, version=idle.version + 1))
-    resident.committing = True
+    resident.state = State.COMMITTING
     assert not may_leave(idle)
-    resident.committing = False
+    resident.state = State.IDLE
     resident.inbox.append(Looked([]))
     assert not may_leave(idle)
     engine.scheduler.residents.loading["i1"] = []

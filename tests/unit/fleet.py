@@ -56,7 +56,7 @@ class Stay:
 
     job: Job
     worker: Worker
-    gone: bool = False
+    is_gone: bool = False
     open: set[str] = field(default_factory=set)
 
     @property
@@ -92,7 +92,7 @@ class Worker:
     # --- a desk
     def begin(self, stay: Any, op: str, is_alone: bool) -> None:
         def recorded() -> None:
-            if stay.gone:
+            if stay.is_gone:
                 return
             run = evidence.body_run(stay.attempts[op], 0) if op == BODY else evidence.FIRST_RUN
             stay.attempts[op] = evidence.begun(stay.attempts[op], is_alone, run)
@@ -103,7 +103,7 @@ class Worker:
 
     def run_on(self, stay: Any, op: str) -> None:
         def recorded() -> None:
-            if not stay.gone and op in stay.attempts and stay.attempts[op].started:
+            if not stay.is_gone and op in stay.attempts and stay.attempts[op].started:
                 if op == BODY and evidence.is_through(stay.attempts[op]):
                     del stay.attempts[op]
                     self.quarantine.leave(stay, op)
@@ -115,7 +115,7 @@ class Worker:
 
     def have_company(self, stay: Any, op: str) -> bool:
         def recorded() -> None:
-            if not stay.gone and op in stay.attempts and stay.attempts[op].started:
+            if not stay.is_gone and op in stay.attempts and stay.attempts[op].started:
                 stay.attempts[op] = evidence.accompanied(stay.attempts[op])
                 self.quarantine.recorded(stay, op)
 
@@ -123,7 +123,7 @@ class Worker:
         return True
 
     def is_open(self, stay: Any, op: str) -> bool:
-        return not stay.gone and (op == BODY or op in stay.open)
+        return not stay.is_gone and (op == BODY or op in stay.open)
 
     # --- running
     def take(self, job: Job, crashed: bool) -> None:
@@ -175,7 +175,7 @@ class Worker:
         seconds = job.fatal if kills and job.fatal is not None else job.takes
 
         def end() -> None:
-            if stay.gone:
+            if stay.is_gone:
                 return
             if kills:
                 job.killed += 1
@@ -188,7 +188,7 @@ class Worker:
         self.call_at(self.sim.time + int(seconds * SECOND), end)
 
     def drop(self, stay: Stay) -> None:
-        stay.gone = True
+        stay.is_gone = True
         self.stays.pop(stay.job, None)
         self.quarantine.leave(stay)  # type: ignore[arg-type]
 
@@ -252,7 +252,7 @@ class Simulation:
         found = self.time + int(self.luck.random() * NOTICED)
         orphans = list(worker.stays)
         for stay in worker.stays.values():
-            stay.gone = True
+            stay.is_gone = True
         self.at(found, lambda: self._bury(worker, orphans))
         self.at(self.time + BOOT, lambda: self._boot(worker.number))
 

@@ -17,7 +17,7 @@ class Stay:
     """As much of a resident as matters here."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.gone = name, False
+        self.name, self.is_gone = name, False
         self.attempts: dict[str, Attempt] = {}
 
 
@@ -105,7 +105,7 @@ async def test_a_suspect_that_left_before_its_turn_lets_the_next_one_in(desk: De
     first, second = desk.admit("first", doubtful=True), desk.admit("second", doubtful=True)
     desk.admit("third", doubtful=True)
     assert [name for name, _ in desk.begun] == ["first"]
-    second.gone = True
+    second.is_gone = True
     desk.quarantine.leave(first, "call")
     assert [name for name, _ in desk.begun] == ["first", "third"]
 

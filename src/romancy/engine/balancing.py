@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 
 from romancy.core.clock import Clock
 from romancy.core.model import SECOND
-from romancy.engine.resident import Input, Resident
+from romancy.engine.resident import Input, Resident, State
 from romancy.engine.scheduler import Scheduler
 from romancy.storage.batch import Commit
 from romancy.storage.errors import RefusedValue, TransientError
@@ -115,7 +115,7 @@ class Balancing:
         residents = self._scheduler.residents
         resident, came = residents.get(row.id), list[Input]()
         if resident is not None:
-            resident.committing = True  # what comes for it waits in its inbox
+            resident.state = State.COMMITTING  # what comes for it waits in its inbox
             residents.rouse(resident)
         else:
             residents.loading[row.id] = came  # or here: it must not be read, and commit too, meanwhile
@@ -135,9 +135,9 @@ class Balancing:
         return done
 
     def _leave(self, resident: Resident, applied: bool) -> None:
-        if resident.gone:
+        if resident.is_gone:
             return
-        resident.committing = False
+        resident.state = State.IDLE
         if not applied:
             self._scheduler.reload(resident)
             return

@@ -190,7 +190,7 @@ class Quarantine:
 
     def _has_left(self, suspect: _Suspect) -> bool:
         resident, op = suspect.resident, suspect.op
-        return resident.gone or op in self._inside.get(resident, ()) or not self._desk.is_open(resident, op)
+        return resident.is_gone or op in self._inside.get(resident, ()) or not self._desk.is_open(resident, op)
 
     def _may_begin(self, suspect: _Suspect) -> bool:
         others = self._all() if suspect.is_doubtful else iter(self._notable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
+from enum import Enum
 
 from romancy.core.history import Entry
 from romancy.core.instance import Instance
@@ -124,9 +125,21 @@ Input = (
 )
 
 
+class State(Enum):
+    """Where a resident stands."""
+
+    IDLE = "idle"
+    READY = "ready"
+    """It is fed in the next turn of the scheduler."""
+    COMMITTING = "committing"
+    """It is fed nothing: what comes waits in the inbox."""
+    GONE = "gone"
+    """It has left memory; whoever still holds it lets go."""
+
+
 @dataclass(slots=True, eq=False)
 class Resident:
-    """One instance in memory. While `committing`, it is fed nothing: what comes waits in the inbox."""
+    """One instance in memory."""
 
     instance: Instance
     version: int
@@ -136,9 +149,7 @@ class Resident:
     offered: bool = False
     """Whether an event is offered in the inbox."""
     begun: bool = False
-    committing: bool = False
-    scheduled: bool = False
-    gone: bool = False
+    state: State = State.IDLE
     crashed: bool = False
     announced: bool = False
     """Hooks were told of its start before."""
@@ -157,13 +168,17 @@ class Resident:
     """Waits whose time has come and that are being looked for once more."""
 
     def __repr__(self) -> str:
-        flags = " ".join(n for n in ("begun", "committing", "scheduled", "gone") if getattr(self, n))
-        return f"<Resident {self.instance.id!r} v{self.version} inbox={len(self.inbox)} {flags}>"
+        begun = "" if self.begun else " not begun"
+        return f"<Resident {self.instance.id!r} v{self.version} {self.state.value}{begun} inbox={len(self.inbox)}>"
+
+    @property
+    def is_gone(self) -> bool:
+        return self.state is State.GONE
 
     @property
     def is_evictable(self) -> bool:
         """Waiting, for the next attempt of an activity, too, and nothing under way."""
-        idle = self.begun and not (self.committing or self.scheduled or self.inbox or self.confirming)
+        idle = self.begun and self.state is State.IDLE and not (self.inbox or self.confirming)
         free = self.instance.activities == len(self.resting) and BODY not in self.attempts
         return idle and self.instance.outcome is None and free
 

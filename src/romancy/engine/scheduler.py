@@ -33,6 +33,7 @@ from romancy.engine.resident import (
     EventOffered,
     Input,
     Resident,
+    State,
     Stored,
     SuspectAccompanied,
     SuspectBegins,
@@ -107,15 +108,15 @@ class Scheduler:
 
     def post(self, resident: Resident, input: Input) -> None:
         """Put something into an inbox; it is fed as soon as the instance's last commit is in."""
-        if not resident.gone and not self.closed:
+        if not resident.is_gone and not self.closed:
             resident.inbox.append(input)
             resident.offered = resident.offered or isinstance(input, EventOffered)
             self._schedule(resident)
 
     def _schedule(self, resident: Resident) -> None:
-        if resident.scheduled or resident.committing:
+        if resident.state is not State.IDLE:
             return
-        resident.scheduled = True
+        resident.state = State.READY
         self.residents.rouse(resident)
         self._ready.append(resident)
         if not self._draining:
@@ -155,8 +156,8 @@ class Scheduler:
         try:
             for _ in range(ready):
                 resident = self._ready.popleft()
-                resident.scheduled = False
-                if not resident.gone:
+                if not resident.is_gone:
+                    resident.state = State.IDLE
                     self._activate(resident)
         finally:
             if collect:
@@ -181,15 +182,15 @@ class Scheduler:
         if step.is_empty:
             self._follow(step)
             return
-        resident.committing = True
+        resident.state = State.COMMITTING
         self.committer.commit(step.commit, partial(self._committed, step))
 
     # --- after a commit ---------------------------------------------------------------------------------------------
     def _committed(self, step: Step, applied: bool, refusal: RefusedValue | None) -> None:
         resident, commit = step.resident, step.commit
-        resident.committing = False
-        if resident.gone:
+        if resident.is_gone:
             return
+        resident.state = State.IDLE
         if refusal is not None:
             self.block(resident, refusal)
         elif not applied:
@@ -280,7 +281,7 @@ class Scheduler:
 
         def looked() -> None:
             resident.confirming -= 1
-            if resident.gone:
+            if resident.is_gone:
                 return  # whoever has it now looks for itself: its timers come back with it
             # Another wait may take what was offered; then the time is still over, and there may be a further event.
             self.loader.wake(id, Due(op, again=True) if resident.offered else TimedOut(op))
@@ -381,7 +382,7 @@ class Scheduler:
     # --- leaving memory ---------------------------------------------------------------------------------------------
     def drop(self, resident: Resident) -> None:
         """Forget an instance; its code is not to act any more."""
-        resident.gone = True
+        resident.state = State.GONE
         self.residents.remove(resident)
         self.activities.withdraw_all(resident)
         self.inquest.quarantine.leave(resident)
