@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 
 from romancy.core.clock import Clock
 from romancy.core.model import SECOND
-from romancy.engine.resident import Input, Resident, State
+from romancy.engine.resident import COMMITTING, IDLE, Input, Resident
 from romancy.engine.scheduler import Scheduler
 from romancy.storage.batch import Commit
 from romancy.storage.errors import RefusedValue, TransientError
@@ -115,7 +115,7 @@ class Balancing:
         residents = self._scheduler.residents
         resident, came = residents.get(row.id), list[Input]()
         if resident is not None:
-            resident.state = State.COMMITTING  # what comes for it waits in its inbox
+            resident.state = COMMITTING  # what comes for it waits in its inbox
             residents.rouse(resident)
         else:
             residents.loading[row.id] = came  # or here: it must not be read, and commit too, meanwhile
@@ -137,7 +137,7 @@ class Balancing:
     def _leave(self, resident: Resident, applied: bool) -> None:
         if resident.is_gone:
             return
-        resident.state = State.IDLE
+        resident.state = IDLE
         if not applied:
             self._scheduler.reload(resident)
             return

@@ -18,11 +18,13 @@ from romancy.core.clock import Clock, stopwatch
 from romancy.engine.changes import ChangeFeed
 from romancy.engine.halves import halves
 from romancy.engine.items import (
+    CLOSED,
+    DEAD,
+    OPEN,
     CommitItem,
     Done,
     EventsItem,
     Item,
-    Life,
     LookItem,
     RequestItem,
     Results,
@@ -84,7 +86,7 @@ class Committer:
         self._called = self._under_way = self._looping = False
         self._followed_up = 0
         """How many items are followed up while the next batch is under way."""
-        self._life = Life.OPEN
+        self._life = OPEN
         self._refusal: StorageError | None = None
         self._waiting = 0
         self._room = asyncio.Event()
@@ -132,7 +134,7 @@ class Committer:
             await self._room.wait()
         if self._refusal is not None:
             raise self._refusal
-        if self._life is not Life.OPEN:
+        if self._life is not OPEN:
             raise AppNotRunning
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting += 1
@@ -144,7 +146,7 @@ class Committer:
             self._room.set()
 
     def _put(self, item: Item) -> None:
-        if self._life is Life.DEAD:
+        if self._life is DEAD:
             self._fail([item], AppNotRunning("the app crashed"))
             return
         if self._refusal is not None:
@@ -238,7 +240,7 @@ class Committer:
     def _answered(
         self, batch: Batch, items: list[Item], answer: BatchResult | None, error: BaseException | None
     ) -> None:
-        if self._life is Life.DEAD:
+        if self._life is DEAD:
             self._fail(items, AppNotRunning("the app crashed"))
             return
         if isinstance(error, Outdated):
@@ -285,7 +287,7 @@ class Committer:
         """An outage. Whether the batch got through is unknown: it goes out again as it was; nothing overtakes it."""
         self.outage.noticed("commit", error)
         self._pause = min(max(self._pause * 2, 0.05), 2.0)
-        if self._life is not Life.OPEN or self._refusal is not None:
+        if self._life is not OPEN or self._refusal is not None:
             self._fail(items, self._refusal or error or AppNotRunning())
             self._over()
         else:
@@ -302,7 +304,7 @@ class Committer:
         """Split the batch. An item that takes too long alone steps aside; the next one waits a little."""
         self._pause = max(self._pause, 0.05)
         self.outage.noticed("commit", error)
-        if self._life is not Life.OPEN:
+        if self._life is not OPEN:
             self._fail(items, error)
             self._over()
         elif parts := halves(batch, items):
@@ -316,7 +318,7 @@ class Committer:
 
     def _settle_late(self, late: Laggard, answer: BatchResult | None, error: BaseException | None) -> None:
         """Something got through beside the others, or was refused."""
-        if self._life is Life.DEAD:
+        if self._life is DEAD:
             self._fail(late.items, AppNotRunning("the app crashed"))
         elif answer is not None:
             if self.changes.watchers:
@@ -357,9 +359,12 @@ class Committer:
             item.fail(error, self._life)
 
     def _settle(self, items: list[Item], answer: BatchResult, worker: str | None) -> None:
-        results = Results(answer)
-        for item in items:
-            _safely(item.settle, results)
+        if len(items) == 1 and isinstance(items[0], CommitItem):  # the most common batch
+            _safely(items[0].done, answer.commits[0], None)
+        else:
+            results = Results(answer)
+            for item in items:
+                _safely(item.settle, results)
         if answer.accepts or answer.sent or answer.offers:
             _safely(self.on_answer, answer)
         # One that is fenced finds nothing, because nothing belongs to it any more: that says nothing about events.
@@ -372,7 +377,7 @@ class Committer:
 
     def abandon(self) -> None:
         """For tests: forget everything, as a crash does. Whoever waits for an answer hears that the app is gone."""
-        self._life = Life.DEAD
+        self._life = DEAD
         late = [item for laggard in self._laggards.close() for item in laggard.items]
         parts = [item for _, items in self._parts for item in items]
         self._fail([*late, *parts, *self._queue], AppNotRunning("the app crashed"))
@@ -389,7 +394,7 @@ class Committer:
 
     def close(self) -> None:
         """Take nothing more from outside; what is queued is still stored."""
-        self._life = Life.CLOSED
+        self._life = CLOSED
         for laggard in self._laggards.close():
             self._fail(laggard.items, laggard.error)
         self.outage.close()

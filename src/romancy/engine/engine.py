@@ -24,7 +24,7 @@ from romancy.engine.endings import Endings, Lookups, outcome_of
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.loader import Loader
 from romancy.engine.metrics import Metrics
-from romancy.engine.resident import CancelAsked, State
+from romancy.engine.resident import IDLE, CancelAsked
 from romancy.engine.scheduler import Scheduler
 from romancy.engine.timers import LIMIT, WINDOW, Timers
 from romancy.errors import AppNotRunning, InstanceNotFound, Outdated, StorageError
@@ -428,7 +428,7 @@ class Engine:
             resident = self.scheduler.residents.get(instance)
             if resident is None:
                 self.loader.load(instance)
-            elif resident.state is State.IDLE:
+            elif resident.state is IDLE:
                 self.loader.look_for(resident, events)
         for request, instance, kind, payload in mail.requests:
             if kind == CANCEL:

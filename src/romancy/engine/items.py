@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any
@@ -34,6 +33,9 @@ class Life(Enum):
     """As after a crash: nothing is stored, and nothing follows."""
 
 
+OPEN, CLOSED, DEAD = Life  # to look a member up in its class takes long on Python 3.11
+
+
 class Results:
     """The results of a batch, handed out in the order of its items."""
 
@@ -44,7 +46,7 @@ class Results:
         self.requests: Iterator[RequestAnswer] = iter(result.requests)
 
 
-class Item(ABC):
+class Item:
     """Something to be stored, or looked for."""
 
     __slots__ = ()
@@ -59,17 +61,15 @@ class Item(ABC):
         """What must not be in two parts of a batch: the same event, or the start of the same instance."""
         return ()
 
-    @abstractmethod
     def add_to(self, batch: Batch) -> None:
         """Take one's place in a batch whose items are lists."""
+        raise TypeError(f"{self} is no part of a batch")  # not an abstract class: isinstance() would be slow
 
-    @abstractmethod
     def settle(self, results: Results) -> None:
-        """It is stored: take one's result, and tell whoever waits for it."""
+        """It is stored: take one's result, and tell the caller."""
 
-    @abstractmethod
     def fail(self, error: BaseException, life: Life) -> None:
-        """It is not stored."""
+        """It is not stored: tell the caller."""
 
     def refuse(self, error: RefusedValue, life: Life) -> None:
         """The database does not take its value."""
@@ -108,7 +108,7 @@ class CommitItem(Item):
         self.done(next(results.commits), None)
 
     def fail(self, error: BaseException, life: Life) -> None:
-        if life is not Life.DEAD:
+        if life is not DEAD:
             self.done(False, None)
 
     def refuse(self, error: RefusedValue, life: Life) -> None:
@@ -129,15 +129,12 @@ class LookItem(Item):
     def add_to(self, batch: Batch) -> None:
         _list(batch.looks).append((self.instance, self.op))
 
-    def settle(self, results: Results) -> None:
-        """Nothing yet: the offers come first."""
-
     def looked(self) -> None:
         if self.done is not None:
             self.done()
 
     def fail(self, error: BaseException, life: Life) -> None:
-        if life is Life.OPEN:  # later it would be taken to mean that there was nothing
+        if life is OPEN:  # later it would be taken to mean that there was nothing
             self.looked()
 
 

@@ -18,7 +18,7 @@ from romancy.engine.evidence import begun, body_run
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.metrics import Metrics
 from romancy.engine.replays import Replays
-from romancy.engine.resident import CancelAsked, Due, EventOffered, Input, Looked, Resident, State, Stored
+from romancy.engine.resident import GONE, CancelAsked, Due, EventOffered, Input, Looked, Resident, Stored
 from romancy.engine.scheduler import Scheduler
 from romancy.storage.batch import BODY, CANCEL, Commit, Start, Started
 from romancy.storage.errors import RefusedValue, TransientError
@@ -219,7 +219,7 @@ class Loader:
     def _let_go(self, resident: Resident) -> None:
         held = self._held.pop(resident)
         self._residents.let_in(held.snapshot.row.id)
-        resident.state = State.GONE
+        resident.state = GONE
         self._scheduler.inquest.quarantine.leave(resident)
 
     # --- going on ---------------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class Loader:
             task.cancel()
         self._residents.stop_loading()
         for resident in self._held:
-            resident.state = State.GONE
+            resident.state = GONE
         self._held.clear()
         self._replays.drop_all()
 

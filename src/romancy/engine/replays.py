@@ -18,7 +18,7 @@ from romancy import hooks as h
 from romancy.core.clock import Clock, stopwatch
 from romancy.core.model import from_us
 from romancy.engine.hook_runner import HookRunner
-from romancy.engine.resident import Resident, State
+from romancy.engine.resident import GONE, Resident
 from romancy.engine.watchdog import Watchdog
 from romancy.storage.records import Snapshot
 
@@ -70,7 +70,7 @@ class Replays:
         dropped = list(self._queue)
         self._queue.clear()
         for replay in dropped:
-            replay.resident.state = State.GONE
+            replay.resident.state = GONE
             replay.resident.instance.evict()
             replay.entries.close()
 

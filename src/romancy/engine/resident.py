@@ -134,7 +134,10 @@ class State(Enum):
     COMMITTING = "committing"
     """It is fed nothing: what comes waits in the inbox."""
     GONE = "gone"
-    """It has left memory; whoever still holds it lets go."""
+    """It has left memory."""
+
+
+IDLE, READY, COMMITTING, GONE = State  # to look a member up in its class takes long on Python 3.11
 
 
 @dataclass(slots=True, eq=False)
@@ -149,7 +152,7 @@ class Resident:
     offered: bool = False
     """Whether an event is offered in the inbox."""
     begun: bool = False
-    state: State = State.IDLE
+    state: State = IDLE
     crashed: bool = False
     announced: bool = False
     """Hooks were told of its start before."""
@@ -173,12 +176,12 @@ class Resident:
 
     @property
     def is_gone(self) -> bool:
-        return self.state is State.GONE
+        return self.state is GONE
 
     @property
     def is_evictable(self) -> bool:
         """Waiting, for the next attempt of an activity, too, and nothing under way."""
-        idle = self.begun and self.state is State.IDLE and not (self.inbox or self.confirming)
+        idle = self.begun and self.state is IDLE and not (self.inbox or self.confirming)
         free = self.instance.activities == len(self.resting) and BODY not in self.attempts
         return idle and self.instance.outcome is None and free
 

@@ -28,12 +28,15 @@ from romancy.engine.hook_runner import HookRunner
 from romancy.engine.inquest import Inquest
 from romancy.engine.metrics import Metrics
 from romancy.engine.resident import (
+    COMMITTING,
+    GONE,
+    IDLE,
+    READY,
     AttemptChanged,
     Due,
     EventOffered,
     Input,
     Resident,
-    State,
     Stored,
     SuspectAccompanied,
     SuspectBegins,
@@ -114,9 +117,9 @@ class Scheduler:
             self._schedule(resident)
 
     def _schedule(self, resident: Resident) -> None:
-        if resident.state is not State.IDLE:
+        if resident.state is not IDLE:
             return
-        resident.state = State.READY
+        resident.state = READY
         self.residents.rouse(resident)
         self._ready.append(resident)
         if not self._draining:
@@ -157,7 +160,7 @@ class Scheduler:
             for _ in range(ready):
                 resident = self._ready.popleft()
                 if not resident.is_gone:
-                    resident.state = State.IDLE
+                    resident.state = IDLE
                     self._activate(resident)
         finally:
             if collect:
@@ -182,7 +185,7 @@ class Scheduler:
         if step.is_empty:
             self._follow(step)
             return
-        resident.state = State.COMMITTING
+        resident.state = COMMITTING
         self.committer.commit(step.commit, partial(self._committed, step))
 
     # --- after a commit ---------------------------------------------------------------------------------------------
@@ -190,7 +193,7 @@ class Scheduler:
         resident, commit = step.resident, step.commit
         if resident.is_gone:
             return
-        resident.state = State.IDLE
+        resident.state = IDLE
         if refusal is not None:
             self.block(resident, refusal)
         elif not applied:
@@ -382,7 +385,7 @@ class Scheduler:
     # --- leaving memory ---------------------------------------------------------------------------------------------
     def drop(self, resident: Resident) -> None:
         """Forget an instance; its code is not to act any more."""
-        resident.state = State.GONE
+        resident.state = GONE
         self.residents.remove(resident)
         self.activities.withdraw_all(resident)
         self.inquest.quarantine.leave(resident)
