@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 from asyncio import events, tasks
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from romancy.core import budget
 from romancy.errors import IOInWorkflow, WorkflowStuck
@@ -171,12 +170,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         sys.set_asyncgen_hooks(self._adopt, _leave_alone)
         self._ready = deque()  # only while it runs: most loops in memory only wait
         self.running = True
-        gather_futures.begin()
         try:
             first(*args)
             self._drain()
         finally:
-            gather_futures.end()
             self.running = False
             self._ready = _NOTHING
             sys.set_asyncgen_hooks(*hooks)
@@ -255,42 +252,18 @@ def _refuse_as_completed() -> None:
             )
 
 
-class _GatheringFuture(tasks._GatheringFuture):  # type: ignore[name-defined,misc]
-    """The future of an `asyncio.gather` in a workflow: it hashes by the order of creation, as everything does there."""
-
-    def __hash__(self) -> int:
-        loop = cast("asyncio.Future[Any]", self).get_loop()
-        if not isinstance(loop, WorkflowLoop):  # made by another thread at the same time
-            return object.__hash__(self)
-        number: int | None = getattr(self, "_number", None)
-        if number is None:
-            number = self._number = loop.next_number()
-        return number
+def _number_of_gather(future: Any) -> int:
+    """`asyncio.gather` makes its future without asking the loop; on ours it is to hash by creation order, too."""
+    loop = future.get_loop()
+    if not isinstance(loop, WorkflowLoop):
+        return object.__hash__(future)
+    number: int | None = getattr(future, "_number", None)
+    if number is None:
+        number = future._number = loop.next_number()
+    return number
 
 
-class _GatherFutures:
-    """`asyncio.gather` makes its future without asking the loop. While a workflow loop runs, it makes one of ours.
-
-    The rest of the program keeps its own: nothing is changed at import, nor between activations.
-    """
-
-    def __init__(self) -> None:
-        self.kind, self._original = _GatheringFuture, tasks._GatheringFuture  # type: ignore[attr-defined]
-        self._lock, self._loops = threading.Lock(), 0
-
-    def begin(self) -> None:
-        with self._lock:
-            self._loops += 1
-            tasks._GatheringFuture = self.kind  # type: ignore[attr-defined]
-
-    def end(self) -> None:
-        with self._lock:
-            self._loops -= 1
-            if not self._loops:  # another thread may run a loop of its own
-                tasks._GatheringFuture = self._original  # type: ignore[attr-defined]
-
-
-gather_futures = _GatherFutures()
+tasks._GatheringFuture.__hash__ = _number_of_gather  # type: ignore[attr-defined]
 
 _ENSURE_FUTURE = getattr(tasks, "_ensure_future", tasks.ensure_future).__code__
 
