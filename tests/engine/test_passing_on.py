@@ -106,6 +106,35 @@ async def test_an_event_behind_one_that_another_wait_took_before_the_time_was_ov
     assert await handle.result(timeout=30) == (2, 1)
 
 
+@workflow
+async def two_timed(ctx: WorkflowContext) -> list[str]:
+    """Both have little time, and neither is like the other."""
+    waits = (
+        wait_event(ctx, "paid", timeout=timedelta(seconds=10)),
+        wait_event(ctx, "paid", "void", timeout=timedelta(seconds=10)),
+    )
+    return [type(found).__name__ for found in await asyncio.gather(*waits, return_exceptions=True)]
+
+
+async def test_an_event_too_late_by_another_clock_is_not_handed_to_and_fro(env: Environment, elsewhere: App) -> None:
+    """The sender's clock was ahead, or ours was set back: until our time is over, nothing happens over and over."""
+    env.app.register(two_timed)
+    handle = await env.start(two_timed)
+    env.clock._now += 11_000_000
+    await elsewhere.send_event("paid", "test", 1)
+    env.clock._now -= 11_000_000
+    (paid,) = (await env.app.list_events()).items
+    waits = await env.waits(handle)
+    version = (await env.app.engine.storage.instance(handle.instance_id)).version  # type: ignore[union-attr]
+    env.app.engine.loader.wake(handle.instance_id, EventOffered(waits[0].wait_id, paid.event))
+    await env.settle()
+    row = await env.app.engine.storage.instance(handle.instance_id)
+    assert row is not None
+    assert row.version - version <= 1, "it went to and fro"
+    await env.advance(12)
+    assert await handle.result(timeout=30) == [WaitTimeout.__name__] * 2
+
+
 async def test_a_timer_never_rings_before_its_time_by_the_history(env: Environment) -> None:
     """Between its alarm and its step the clock may be set back."""
 

@@ -278,6 +278,10 @@ class Step:
     def _event_offered(self, input: EventOffered) -> None:
         event = input.event
         op = self.instance.ops.get(input.op) if input.group is None else self.instance.first_of(input.group)
+        if isinstance(op, EventWait) and op.due is not None and self.now < op.due < event.accepted_at:
+            # Too late by the sender's clock, while by ours there is time left. Its delivery stays: the mail leads to a
+            # look at all waits, and this one looks again when its time is over. Passed on now, it could come back.
+            return
         commit = self.commit
         commit.seen_deliveries = _with(commit.seen_deliveries, event.seq)
         if event.seq in self._consumed or event.seq in self.resident.consumed:
@@ -290,9 +294,8 @@ class Step:
         if op.due is not None and event.accepted_at > op.due:
             # It came too late, however late the time itself is noticed (the worker may have been down).
             self._pass_on(event, op)
-            if self.now >= op.due:
-                self._settle(TimedOut(op.id), op)
-                self._tell_next(op)
+            self._settle(TimedOut(op.id), op)
+            self._tell_next(op)
             return
         try:
             value = op.fit(event)
