@@ -190,7 +190,7 @@ class Service:
                     await engine.storage.close()
                 self._stopped.set()
         else:
-            await self._stopped.wait()  # somebody else may be stopping it
+            await self._stopped.wait()  # another task may be stopping it
 
     async def crash(self) -> None:
         """For tests: stop as if the process was killed. Nothing is finished, stored or handed back."""
@@ -432,7 +432,7 @@ class Service:
 
 
 def check_event(event: Event) -> None:
-    """JSON data must be JSON: whoever waits for it could do nothing with it."""
+    """JSON data must be valid JSON: a wait could not read it otherwise."""
     if event.data is not None and is_json(event.datacontenttype):
         parse_json(event.data)
 

@@ -153,7 +153,7 @@ class Commit:
     error: bytes | None = None
     description: str | None = None
     release: bool = False
-    """Give the instance up: nobody owns it afterwards."""
+    """Give up the instance: it has no owner afterwards."""
     append_only: bool = False
     """It only adds to the history, as most steps do: the instance's row stays as it is, and so does its version.
 
@@ -187,7 +187,7 @@ class Request:
 
 @dataclass(slots=True)
 class Batch:
-    """One transaction. `token` tells a repeated submission from somebody else's write."""
+    """One transaction. `token` tells a repeated submission from another process's write."""
 
     worker: str | None
     workflows: Collection[str]

@@ -17,7 +17,7 @@ class Unusable(TransientError):
 
 
 class TookTooLong(TransientError):
-    """The database gave up on it: it took too long, waited too long for somebody's lock, or needed too much memory.
+    """The database gave up on it: it took too long, waited too long for a lock, or needed too much memory.
 
     Less at once may do. What was stored, if an earlier submission got through, is known by the batch's token.
     """
