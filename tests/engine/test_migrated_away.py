@@ -53,7 +53,7 @@ class Request:
 
     def __init__(self, env: Environment) -> None:
         self.app, self.stopping = env.app, asyncio.Event()
-        self.intake = type("Intake", (), {"is_stalled": False})()
+        self.backpressure = type("Backpressure", (), {"is_stalled": False})()
 
 
 async def test_it_stops_on_renewal_and_nothing_more_is_written(

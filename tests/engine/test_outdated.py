@@ -168,7 +168,7 @@ class Request:
 
     def __init__(self, app: App) -> None:
         self.app, self.stopping = app, asyncio.Event()
-        self.intake = type("Intake", (), {"is_stalled": False})()
+        self.backpressure = type("Backpressure", (), {"is_stalled": False})()
 
 
 async def test_a_sender_that_was_refused_says_so_from_then_on(db: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -156,8 +156,8 @@ def test_slow_bodies_do_not_fill_the_memory(serve: Any, opened: Any) -> None:
         thread.start()
     for thread in threads:
         thread.join(30)
-    intake = live.face._intake
-    eventually(lambda: intake._coming >= 2 * 1024 * 1024, 20, "there is room for some")
+    backpressure = live.face._backpressure
+    eventually(lambda: backpressure._coming >= 2 * 1024 * 1024, 20, "there is room for some")
     assert live.send("small").status_code == 202, "one that comes at once is taken meanwhile"
 
     def collect() -> int:
@@ -168,12 +168,12 @@ def test_slow_bodies_do_not_fill_the_memory(serve: Any, opened: Any) -> None:
         return sum(answer.startswith(b"HTTP/1.1 429 ") for answer in answers)
 
     eventually(lambda: collect() >= 30, 20, "the others are refused")
-    assert intake._coming <= 4 * 1024 * 1024
+    assert backpressure._coming <= 4 * 1024 * 1024
     refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 429 ")]
     assert all(b"retry-after: 1\r\n" in answer for answer in refused)
     for connection in slow:
         connection.close()
-    eventually(lambda: intake._coming == 0, 10, "what is over is not counted any more")
+    eventually(lambda: backpressure._coming == 0, 10, "what is over is not counted any more")
     assert live.send("large", data="x" * 900_000).status_code == 202
 
 
@@ -275,10 +275,10 @@ def test_guessing_takes_longer_and_longer_but_for_nobody_else(serve: Any, monkey
     waiting = [threading.Thread(target=guesses, args=(live, 1)) for _ in range(4)]
     for thread in waiting:
         thread.start()
-    eventually(lambda: live.face._guesses._waiting == 4, 10)
+    eventually(lambda: live.face._wrong_tokens._waiting == 4, 10)
     assert live.face.active == 0, "they take nobody's place"
     assert live.client.get("/api/instances", headers=bearer(GOOD)).status_code == 200
-    assert live.face._guesses._waiting > 0, "the right token did not wait for them"
+    assert live.face._wrong_tokens._waiting > 0, "the right token did not wait for them"
     live.drain()  # nor does stopping
     for thread in waiting:
         thread.join(2)
@@ -296,7 +296,7 @@ def test_many_who_guess_do_not_pile_up(serve: Any, monkeypatch: pytest.MonkeyPat
 def test_addresses_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(wrong_tokens, "stopwatch", lambda: now[0])
-    found: Any = wrong_tokens.Guesses(traffic.Traffic(), None)  # type: ignore[arg-type]
+    found: Any = wrong_tokens.WrongTokens(traffic.Traffic(), None)  # type: ignore[arg-type]
     delays = [found._delay("a") for _ in range(20)]
     assert delays[: wrong_tokens.FREE] == [0.0] * wrong_tokens.FREE
     assert delays[wrong_tokens.FREE :][:3] == [0.1, 0.2, 0.4]

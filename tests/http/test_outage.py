@@ -15,7 +15,7 @@ import pytest
 
 from romancy import App
 from romancy.app import http_app
-from romancy.http.backpressure import Intake
+from romancy.http.backpressure import Backpressure
 from romancy.options import HTTPOptions
 from tests.helpers import eventually
 from tests.http.conftest import Live, assert_error
@@ -177,7 +177,7 @@ async def test_an_app_that_was_not_started() -> None:
 
 
 async def test_a_write_that_fails_after_everybody_left_is_told_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    intake = Intake(HTTPOptions(database_timeout=0.01))
+    backpressure = Backpressure(HTTPOptions(database_timeout=0.01))
     late = asyncio.Event()
 
     async def write() -> None:
@@ -185,9 +185,9 @@ async def test_a_write_that_fails_after_everybody_left_is_told_to_the_log(caplog
         raise ValueError("it was too large")
 
     with pytest.raises(Exception, match="did not answer within"):
-        await intake.store(write(), 0, "")
+        await backpressure.store(write(), 0, "")
     late.set()
     for _ in range(3):
         await asyncio.sleep(0)
     assert "it was too large" in caplog.text
-    assert "held=0" in repr(intake)
+    assert "held=0" in repr(backpressure)

@@ -17,8 +17,8 @@ from romancy.cli.arguments import as_json as read_json
 from romancy.cli.errors import Failed, Refused
 from romancy.cli.modules import find_workflow, module_option
 from romancy.cli.screen import json_option, note, print_json
-from romancy.cli.target import Place, Sent
-from romancy.cli.target_options import Where, place_options
+from romancy.cli.target import Sent, Target
+from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import plural
 from romancy.core.events import make_event
 from romancy.core.filters import parse_json
@@ -36,10 +36,15 @@ _SOON, _LOOK = 1.0, 0.05
 @click.argument("words", nargs=-1, metavar="[ARG]...")
 @click.option("--id", "instance_id", help="The instance's id; the same id and input again start nothing new.")
 @module_option
-@place_options
+@target_options
 @json_option
 def start(
-    name: str, words: tuple[str, ...], instance_id: str | None, modules: tuple[str, ...], where: Where, as_json: bool
+    name: str,
+    words: tuple[str, ...],
+    instance_id: str | None,
+    modules: tuple[str, ...],
+    options: TargetOptions,
+    as_json: bool,
 ) -> None:
     """Start a workflow by name; a worker that has it runs it.
 
@@ -49,12 +54,12 @@ def start(
     wf: Workflow[..., Any] | str = find_workflow(modules, name) if modules else name
     args, kwargs = by_annotation(wf, words) if isinstance(wf, Workflow) else read_json(words)
 
-    async def work(place: Place) -> tuple[Handle[Any], bool]:
-        known = not isinstance(wf, str) or await place.has_run(wf)
-        handle = await place.start(wf, instance_id, args, kwargs)
-        return handle, known or await _is_taken_up(place, handle.instance_id)
+    async def work(target: Target) -> tuple[Handle[Any], bool]:
+        known = not isinstance(wf, str) or await target.has_run(wf)
+        handle = await target.start(wf, instance_id, args, kwargs)
+        return handle, known or await _is_taken_up(target, handle.instance_id)
 
-    handle, known = where.do(work, make=True)
+    handle, known = options.do(work, make=True)
     if not known:
         note(f"no worker has run a workflow named {name!r} here yet; is it spelled right, and does one have it?")
     if as_json:
@@ -63,11 +68,11 @@ def start(
         click.echo(f"{handle.instance_id}{'' if handle.created else ' (it was there already)'}")
 
 
-async def _is_taken_up(place: Place, id: str) -> bool:
+async def _is_taken_up(target: Target, id: str) -> bool:
     """Whether a worker begins with it soon: which workflows each of them has is not stored anywhere."""
     try:
         async with asyncio.timeout(_SOON):
-            while not await place.is_taken_up(id):  # noqa: ASYNC110 - another process
+            while not await target.is_taken_up(id):  # noqa: ASYNC110 - another process
                 await asyncio.sleep(_LOOK)
         return True
     except TimeoutError:
@@ -81,7 +86,7 @@ async def _is_taken_up(place: Place, id: str) -> bool:
 @click.option("--id", "event_id", help="The event's id; the same source and id again is a duplicate.")
 @click.option("--subject", help="What it is about.")
 @click.option("--to", metavar="INSTANCE", help="Only this instance may receive it.")
-@place_options
+@target_options
 @json_option
 def send(
     type: str,
@@ -90,7 +95,7 @@ def send(
     event_id: str | None,
     subject: str | None,
     to: str | None,
-    where: Where,
+    options: TargetOptions,
     as_json: bool,
 ) -> None:
     """Send an event. JSON is its data; `-` reads it from standard input.
@@ -106,12 +111,12 @@ def send(
     event = make_event(type, source, raw, subject=subject, id=id, to=to)
     event = event if raw is None else replace(event, datacontenttype="application/json")
 
-    async def work(place: Place) -> tuple[Sent, str]:
-        sent = await place.send(event)
+    async def work(target: Target) -> tuple[Sent, str]:
+        sent = await target.send(event)
         is_asked = to is not None and not as_json and _is_unclaimed(sent.receipt)
-        return sent, await _meant_for(place, to or "") if is_asked else _UNCLAIMED
+        return sent, await _meant_for(target, to or "") if is_asked else _UNCLAIMED
 
-    sent, unclaimed = where.do(work)
+    sent, unclaimed = options.do(work)
     line = f"{receipt_line(sent.receipt, sent.unjudged, unclaimed)} (id {id})"
     if as_json:
         print_json({"id": id, **asdict(sent.receipt)})
@@ -127,10 +132,10 @@ def _is_unclaimed(receipt: Receipt) -> bool:
     return not (receipt.duplicate or receipt.delivered or receipt.started or receipt.mismatched)
 
 
-async def _meant_for(place: Place, id: str) -> str:
+async def _meant_for(target: Target, id: str) -> str:
     """What is to be said of an event for one instance that does not wait for it."""
     try:
-        instance = await place.verbs.get_instance(id)
+        instance = await target.verbs.get_instance(id)
     except InstanceNotFound:
         return f"there is no instance {id!r} yet; it is kept for when there is"
     except AccessDenied:  # a token for sending alone
@@ -174,18 +179,18 @@ def receipt_line(receipt: Receipt, unjudged: int = 0, unclaimed: str = _UNCLAIME
 @click.command()
 @click.argument("id")
 @click.option("--reason", help="Why; it is recorded and shown.")
-@place_options
-def cancel(id: str, reason: str | None, where: Where) -> None:
+@target_options
+def cancel(id: str, reason: str | None, options: TargetOptions) -> None:
     """Cancel an instance; its code may clean up first.
 
     Exits with 1 if it has ended already.
     """
 
-    async def work(place: Place) -> tuple[bool, Instance]:
-        took = await place.verbs.cancel_workflow(id, reason=reason)
-        return took, await place.verbs.get_instance(id)
+    async def work(target: Target) -> tuple[bool, Instance]:
+        took = await target.verbs.cancel_workflow(id, reason=reason)
+        return took, await target.verbs.get_instance(id)
 
-    took, after = where.do(work)
+    took, after = options.do(work)
     if not took:
         raise Failed(f"instance {id!r} is {after.status} already; there is nothing to cancel{_instead(after, id)}")
     if after.status == "cancelled":
@@ -196,18 +201,18 @@ def cancel(id: str, reason: str | None, where: Where) -> None:
 
 @click.command()
 @click.argument("id")
-@place_options
-def resume(id: str, where: Where) -> None:
+@target_options
+def resume(id: str, options: TargetOptions) -> None:
     """Try a blocked instance again, after you fixed its code.
 
     Exits with 1 if it is not blocked.
     """
 
-    async def work(place: Place) -> tuple[bool, Instance]:
-        took = await place.verbs.resume_workflow(id)
-        return took, await place.verbs.get_instance(id)
+    async def work(target: Target) -> tuple[bool, Instance]:
+        took = await target.verbs.resume_workflow(id)
+        return took, await target.verbs.get_instance(id)
 
-    took, after = where.do(work)
+    took, after = options.do(work)
     if not took:
         raise Failed(f"instance {id!r} is {after.status}, not blocked; there is nothing to resume{_instead(after, id)}")
     click.echo(f"instance {id!r} will be tried again by a worker that has workflow {after.workflow!r}")

@@ -1,4 +1,4 @@
-"""A database as the place a command works on. No worker runs."""
+"""A database as the target of a command. No worker runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from romancy.storage.batch import CANCEL, Matched
 from romancy.storage.records import InstanceRow, Snapshot
 
 
-class OnDatabase:
+class DatabaseTarget:
     """Reads and writes the rows itself."""
 
     def __init__(self, app: App) -> None:

@@ -10,8 +10,8 @@ import click
 
 from romancy.cli.errors import Refused
 from romancy.cli.screen import Screen, json_option, note, print_json
-from romancy.cli.target import Place
-from romancy.cli.target_options import Where, place_options
+from romancy.cli.target import Target
+from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import RESERVED, clean, error_line, is_worth_showing, one_line, place, value, wanted, when
 from romancy.core.clock import SystemClock
 from romancy.core.filters import Filter
@@ -44,7 +44,7 @@ cursor_option = click.option("--cursor", help="Go on where the page before ended
 @click.option("--text", "-t", help="Only those with this text in their id, input or error.")
 @limit_option
 @cursor_option
-@place_options
+@target_options
 @json_option
 def list_(
     status: tuple[str, ...],
@@ -52,13 +52,13 @@ def list_(
     text: str | None,
     limit: int,
     cursor: str | None,
-    where: Where,
+    options: TargetOptions,
     as_json: bool,
 ) -> None:
     """List instances, newest first."""
     wanted_status = cast("tuple[Status, ...]", status)
     filters: dict[str, Any] = {"workflow": workflow, "text": text, "limit": limit, "cursor": cursor}
-    page = where.do(lambda place: _paged(place.verbs.list_instances(status=wanted_status, **filters)))
+    page = options.do(lambda target: _paged(target.verbs.list_instances(status=wanted_status, **filters)))
     if as_json:
         print_json({"items": [_instance(item) for item in page.items], "cursor": page.cursor})
         return
@@ -84,11 +84,11 @@ def list_(
 @click.option("--type", "-t", help="Only waits for this event type.")
 @limit_option
 @cursor_option
-@place_options
+@target_options
 @json_option
-def waits(type: str | None, limit: int, cursor: str | None, where: Where, as_json: bool) -> None:
+def waits(type: str | None, limit: int, cursor: str | None, options: TargetOptions, as_json: bool) -> None:
     """List everything that is waited for."""
-    page = where.do(lambda place: _paged(place.verbs.list_waits(type=type, limit=limit, cursor=cursor)))
+    page = options.do(lambda target: _paged(target.verbs.list_waits(type=type, limit=limit, cursor=cursor)))
     if as_json:
         print_json({"items": page.items, "cursor": page.cursor})
         return
@@ -99,15 +99,15 @@ def waits(type: str | None, limit: int, cursor: str | None, where: Where, as_jso
 
 @click.command()
 @click.argument("id")
-@place_options
+@target_options
 @json_option
-def show(id: str, where: Where, as_json: bool) -> None:
+def show(id: str, options: TargetOptions, as_json: bool) -> None:
     """Show one instance with its waits and history."""
 
-    async def work(place: Place) -> tuple[Instance, list[HistoryEntry]]:
-        return await place.verbs.get_instance(id), await place.verbs.get_history(id)
+    async def work(target: Target) -> tuple[Instance, list[HistoryEntry]]:
+        return await target.verbs.get_instance(id), await target.verbs.get_history(id)
 
-    instance, history = where.do(work)
+    instance, history = options.do(work)
     if as_json:
         entries = [_entry(entry) for entry in history]
         print_json({**_instance(instance), "waits": instance.waits, "history": entries})

@@ -10,7 +10,7 @@ from romancy.api.workflow import Workflow
 from romancy.cli.lists import present
 from romancy.cli.modules import find_workflow, module_option
 from romancy.cli.screen import Screen
-from romancy.cli.target_options import Where, place_options
+from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, plural, value, wanted, when
 from romancy.core.history import Entry, showable
 from romancy.core.instance import Instance
@@ -24,8 +24,8 @@ from romancy.storage.records import InstanceRow, StoredWait
 @click.command()
 @click.argument("id")
 @module_option
-@partial(place_options, offers_server=False)
-def replay(id: str, modules: tuple[str, ...], where: Where) -> None:
+@partial(target_options, offers_server=False)
+def replay(id: str, modules: tuple[str, ...], options: TargetOptions) -> None:
     """Run an instance's history through today's code.
 
     Nothing is done and nothing is stored. Ends with 1, showing both sides, if the code no longer follows the history.
@@ -33,7 +33,7 @@ def replay(id: str, modules: tuple[str, ...], where: Where) -> None:
     if not modules:
         raise click.UsageError("Missing option '--module': where today's code is", click.get_current_context())
 
-    row, history = where.do(lambda place: place.stored(id))
+    row, history = options.do(lambda target: target.stored(id))
     wf = find_workflow(modules, row.workflow)
     try:
         outcome = follow(wf, row, history)

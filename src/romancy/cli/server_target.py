@@ -1,4 +1,4 @@
-"""A server as the place a command works on."""
+"""A server as the target of a command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from romancy.records import Wait
 from romancy.storage.records import InstanceRow
 
 
-class OnServer:
+class ServerTarget:
     """Asks over HTTP; what a server does not tell is left out."""
 
     def __init__(self, client: Client) -> None:

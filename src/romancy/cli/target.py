@@ -46,7 +46,7 @@ class Standing:
     inside: Inside | None
 
 
-class Place(Protocol):
+class Target(Protocol):
     """The verbs, and what commands need beyond them."""
 
     @property

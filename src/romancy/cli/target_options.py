@@ -1,4 +1,4 @@
-"""`--database`, `--schema`, `--url`, `--token-file`: which place a command works on."""
+"""`--database`, `--schema`, `--url`, `--token-file`: what a command works on."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from romancy.cli.database import (
     refuse_memory,
     schema_of,
 )
-from romancy.cli.database_target import OnDatabase
+from romancy.cli.database_target import DatabaseTarget
 from romancy.cli.errors import Refused
 from romancy.cli.screen import note
-from romancy.cli.target import Place
+from romancy.cli.target import Target
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Where:
+class TargetOptions:
     """A database or, if there is a URL, a server."""
 
     database: str
@@ -38,20 +38,20 @@ class Where:
     url: str | None = None
     token: str | None = field(default=None, repr=False)
 
-    def do(self, work: Callable[[Place], Awaitable[T]], *, make: bool = False) -> T:
+    def do(self, work: Callable[[Target], Awaitable[T]], *, make: bool = False) -> T:
         """Do something there. A database must be there already, unless it may be made."""
         if self.url is not None:
             return asyncio.run(self._on_server(self.url, work))
         (refuse_memory if make else check_exists)(self.database)
         file = file_of(self.database)
         is_new = file is not None and not file.exists()
-        answer = on(app_to_look(self.database, self.schema), lambda app: work(OnDatabase(app)))
+        answer = on(app_to_look(self.database, self.schema), lambda app: work(DatabaseTarget(app)))
         if is_new:
             note(f"made the database {self.database!r}")
         return answer
 
-    async def _on_server(self, url: str, work: Callable[[Place], Awaitable[T]]) -> T:
-        from romancy.cli.server_target import OnServer  # only here: httpx takes its time to import
+    async def _on_server(self, url: str, work: Callable[[Target], Awaitable[T]]) -> T:
+        from romancy.cli.server_target import ServerTarget  # only here: httpx takes its time to import
         from romancy.client import Client
 
         try:
@@ -59,21 +59,21 @@ class Where:
         except ValueError as error:
             raise Refused(str(error)) from None
         async with client:
-            return await work(OnServer(client))
+            return await work(ServerTarget(client))
 
 
-def place_options(command: Callable[..., None], *, offers_server: bool = True) -> Callable[..., None]:
-    """The options that say where; the command gets a `Where` of them.
+def target_options(command: Callable[..., None], *, offers_server: bool = True) -> Callable[..., None]:
+    """The options that say where; the command gets them as `options`.
 
     `offers_server=False`: for a command that tells why it can't ask a server; its help does not mention them.
     """
     hidden = not offers_server
 
     @wraps(command)
-    def with_place(
+    def with_options(
         *args: Any, database: str, schema: str | None, url: str | None, token_file: str | None, **kwargs: Any
     ) -> None:
-        command(*args, where=_where(database, schema, url, token_file), **kwargs)
+        command(*args, options=_options(database, schema, url, token_file), **kwargs)
 
     token_option = click.option(
         "--token-file",
@@ -88,10 +88,10 @@ def place_options(command: Callable[..., None], *, offers_server: bool = True) -
         hidden=hidden,
         help="A server instead of a database; else $ROMANCY_URL.",
     )
-    return database_options(url_option(token_option(with_place)))
+    return database_options(url_option(token_option(with_options)))
 
 
-def _where(database: str, schema: str | None, url: str | None, token_file: str | None) -> Where:
+def _options(database: str, schema: str | None, url: str | None, token_file: str | None) -> TargetOptions:
     """What is typed counts more than the environment, and there a server more than a database."""
     ctx = click.get_current_context()
     if is_typed("database") and is_typed("url"):
@@ -99,10 +99,10 @@ def _where(database: str, schema: str | None, url: str | None, token_file: str |
     if not url or is_typed("database"):
         if token_file is not None:
             raise click.UsageError("--token-file goes with --url", ctx)
-        return Where(database, schema_of(database, schema))
+        return TargetOptions(database, schema_of(database, schema))
     if is_typed("schema"):
         raise click.UsageError("--schema goes with --database; a server has its own", ctx)
-    return Where(database, None, url, _read_token(token_file))
+    return TargetOptions(database, None, url, _read_token(token_file))
 
 
 def _read_token(file: str | None) -> str | None:

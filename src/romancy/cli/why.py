@@ -13,7 +13,7 @@ import click
 from romancy.cli.lists import present
 from romancy.cli.screen import Screen, json_option, print_json
 from romancy.cli.target import Inside, Standing
-from romancy.cli.target_options import Where, place_options
+from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, error_line, is_worth_showing, one_line, place, plural, relative, wanted, when
 from romancy.core.failure import Failure
 from romancy.core.model import FINAL, from_us, to_us
@@ -26,11 +26,11 @@ from romancy.storage.batch import BODY, Attempt
 
 @click.command()
 @click.argument("id")
-@place_options
+@target_options
 @json_option
-def why(id: str, where: Where, as_json: bool) -> None:
+def why(id: str, options: TargetOptions, as_json: bool) -> None:
     """Say what an instance waits for, and which events came near."""
-    standing = where.do(lambda place: place.standing(id))
+    standing = options.do(lambda target: target.standing(id))
     instance, inside, now = standing.instance, standing.inside, present()
     said = [*_how(standing, now), *_pending(instance, inside)]
     if as_json:

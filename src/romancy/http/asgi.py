@@ -14,9 +14,9 @@ from romancy.core.visible import printable
 from romancy.errors import AppNotRunning
 from romancy.http import control, health, metrics, webhook
 from romancy.http.access import Access, bearer_of, take_from_url
-from romancy.http.backpressure import Intake, out_of_time
+from romancy.http.backpressure import Backpressure, out_of_time
 from romancy.http.body import Head, read_body, read_head, read_model, read_query
-from romancy.http.events import Ingress
+from romancy.http.events import Events
 from romancy.http.message_length import fault_of
 from romancy.http.openapi import describe
 from romancy.http.quotas import Quotas
@@ -37,7 +37,7 @@ from romancy.http.schemas import Described
 from romancy.http.sessions import Sessions
 from romancy.http.stream import Hub
 from romancy.http.traffic import Traffic
-from romancy.http.wrong_tokens import Guesses
+from romancy.http.wrong_tokens import WrongTokens
 from romancy.options import SCOPES, SHORT, Token, seconds
 from romancy.service import Service
 
@@ -55,13 +55,13 @@ class HttpApp:
 
     def __init__(self, app: Service, pages: Sequence[Route] = (), allows: Collection[str] = SCOPES) -> None:
         self._app, self._options = app, app.http
-        self._intake = Intake(app.http)
+        self._backpressure = Backpressure(app.http)
         self._access = Access(app.tokens, app.http, allows, app.public_url)
         self._sessions = Sessions(app)
         self._stopping = asyncio.Event()
         self.traffic = Traffic()
         self._quotas = Quotas(app.http, self.traffic)
-        self._guesses = Guesses(self.traffic, self._stopping)
+        self._wrong_tokens = WrongTokens(self.traffic, self._stopping)
         _warn_of_short(app.tokens)
         self.active = 0
         """Requests under way."""
@@ -70,13 +70,13 @@ class HttpApp:
         self._database_timeout = seconds(app.http.database_timeout)
         self._body_timeout = seconds(app.http.body_timeout)
         own = Route("GET", "/openapi.json", self.describe_api, {200: Described})
-        self.routes = (Ingress(app.http).route, webhook.ROUTE, *control.ROUTES, *health.ROUTES, metrics.ROUTE, own)
+        self.routes = (Events(app.http).route, webhook.ROUTE, *control.ROUTES, *health.ROUTES, metrics.ROUTE, own)
         # Neither pages nor streams are anything OpenAPI could describe.
         self._router = Router((*self.routes, Hub().route, *pages))
         self._described: Response | None = None
 
     def __repr__(self) -> str:
-        return f"<HttpApp active={self.active} {self._intake!r}{' stopping' if self.is_stopping else ''}>"
+        return f"<HttpApp active={self.active} {self._backpressure!r}{' stopping' if self.is_stopping else ''}>"
 
     @property
     def is_stopping(self) -> bool:
@@ -114,7 +114,7 @@ class HttpApp:
         if answer.status in _TOLD:
             said = printable((answer.body or b"")[:500].decode("utf-8", "replace"))
             _logger.info("%s %r was answered %d: %s", method, scope["path"][:200], answer.status, said)
-        if answer.status == 401 and (in_url or _shows_token(scope)) and not await self._guesses.wrong(scope):
+        if answer.status == 401 and (in_url or _shows_token(scope)) and not await self._wrong_tokens.wrong(scope):
             answer.headers = (*answer.headers, _CLOSE)
         await send_answer(send, answer, without_body=method == "HEAD")
 
@@ -142,7 +142,7 @@ class HttpApp:
             self._access.check_peer(scope)
         request = Request(
             self._app,
-            self._intake,
+            self._backpressure,
             self._stopping,
             scope,
             head,
@@ -220,7 +220,7 @@ class HttpApp:
 
     async def _read_model(self, request: Request, model: Any) -> None:
         self._quotas.check(request.head.token)
-        with self._intake.receiving() as hold:
+        with self._backpressure.receiving() as hold:
             body = await read_body(request.head, request.receive, self._options.max_body, self._body_timeout, hold)
             request.body, request.size = read_model(request.head, body, model), len(body)
         self._quotas.take(request.head.token, 1, len(body))

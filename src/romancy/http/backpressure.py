@@ -24,7 +24,7 @@ _OVERHEAD = 2048
 """Bytes an event costs in memory besides its own."""
 
 
-class Intake:
+class Backpressure:
     """Has things stored for requests."""
 
     def __init__(self, options: HTTPOptions) -> None:
@@ -36,7 +36,7 @@ class Intake:
         self._held = 0
 
     def __repr__(self) -> str:
-        return f"<Intake held={self._held} coming={self._coming}{' stalled' if self.is_stalled else ''}>"
+        return f"<Backpressure held={self._held} coming={self._coming}{' stalled' if self.is_stalled else ''}>"
 
     @property
     def is_stalled(self) -> bool:

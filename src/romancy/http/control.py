@@ -103,7 +103,7 @@ async def start_workflow(request: Request) -> Response:
     id = new_id(app.clock.now()) if body.instance_id is None else body.instance_id
     unknown = f"; whether it was started is not known: ask again with the instance_id {id!r}"
     starting = app.start_workflow(name, *args, instance_id=id, **kwargs)
-    handle = await request.intake.store(starting, request.size, unknown)
+    handle = await request.backpressure.store(starting, request.size, unknown)
     return json_answer(201 if handle.created else 200, {"instance_id": handle.instance_id})
 
 
@@ -136,7 +136,7 @@ async def cancel(request: Request) -> Response:
     if (before := await app.get_instance(id)).status in FINAL:
         raise _conflict(id, before.status, "is finished; there is nothing to cancel")
     unknown = "; whether it is cancelled is not known: ask again"
-    took = await request.intake.store(app.cancel_workflow(id, reason=request.body.reason), request.size, unknown)
+    took = await request.backpressure.store(app.cancel_workflow(id, reason=request.body.reason), request.size, unknown)
     after = await app.get_instance(id)
     if not took or (after.status in FINAL and after.status != "cancelled"):
         raise _conflict(id, after.status, "ended before it could be cancelled")
@@ -147,7 +147,7 @@ async def resume(request: Request) -> Response:
     """Try a blocked instance again, after you fixed its code. Not blocked: 409."""
     app, id = request.app, request.path["instance_id"]
     unknown = "; whether it is resumed is not known: ask again"
-    took = await request.intake.store(app.resume_workflow(id), 0, unknown)
+    took = await request.backpressure.store(app.resume_workflow(id), 0, unknown)
     after = await app.get_instance(id)
     if not took:
         raise _conflict(id, after.status, "is not blocked; there is nothing to resume")

@@ -21,7 +21,7 @@ _LARGE = 64 * 1024
 _UNKNOWN = "; whether the event is stored is not known: send it again, the same source and id are stored once"
 
 
-class Ingress:
+class Events:
     """Takes events, within an app's limits."""
 
     def __init__(self, options: HTTPOptions) -> None:
@@ -53,16 +53,18 @@ class Ingress:
         In binary mode the body is the data, of any content type; the attributes are headers: `ce-specversion`, `ce-id`,
         `ce-source` and `ce-type` are required.
         """
-        engine, intake = request.app.engine, request.intake  # first: an app that is not running reads no bodies
+        engine = request.app.engine  # first: an app that is not running reads no bodies
+        backpressure = request.backpressure
         request.quotas.check(request.head.token)
-        with intake.receiving() as hold:
+        with backpressure.receiving() as hold:
             body = await read_body(request.head, request.receive, self._max_body, self._timeout, hold)
             parsed = await self._parse(request.scope["headers"], body)
         request.quotas.take(request.head.token, len(parsed.events), len(body))
         if not parsed.batched:
-            return self._accepted(_receipt(await intake.store(engine.accept(parsed.events[0]), len(body), _UNKNOWN)))
+            stored = await backpressure.store(engine.accept(parsed.events[0]), len(body), _UNKNOWN)
+            return self._accepted(_receipt(stored))
         writing = engine.accept_all(parsed.events)
-        stored = await intake.store(writing, len(body), _UNKNOWN, len(parsed.events))
+        stored = await backpressure.store(writing, len(body), _UNKNOWN, len(parsed.events))
         return self._accepted({"status": "accepted", "events": list(map(_receipt, stored))})
 
     async def _parse(self, headers: list[Header], body: bytes) -> Parsed:

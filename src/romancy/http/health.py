@@ -24,7 +24,7 @@ async def ready(request: Request) -> Response:
     if request.app.engine.outdated is not None:
         raise request.app.engine.outdated
     await request.app.engine.storage.instance("")
-    if request.intake.is_stalled:
+    if request.backpressure.is_stalled:
         raise HTTPError(503, "the database does not take what is to be stored", kind="DatabaseUnavailable")
     return json_answer(200, {"status": "ready"})
 

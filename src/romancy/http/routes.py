@@ -20,7 +20,7 @@ from urllib.parse import unquote_to_bytes
 from pydantic import BaseModel
 
 from romancy.http.access import Access
-from romancy.http.backpressure import Intake
+from romancy.http.backpressure import Backpressure
 from romancy.http.body import Head
 from romancy.http.quotas import Quotas
 from romancy.http.responses import HTTPError, Receive, Response, Scope
@@ -41,7 +41,7 @@ class Request:
     """What a handler is given; path, query and body are checked and decoded."""
 
     app: Service
-    intake: Intake
+    backpressure: Backpressure
     stopping: asyncio.Event
     """Set when the server begins to stop: who waits for something long should end then."""
     scope: Scope

@@ -24,7 +24,7 @@ _ADDRESSES, _WAITING = 1000, 50
 """Addresses that are remembered, and answers that are held back, at a time."""
 
 
-class Guesses:
+class WrongTokens:
     """Those who try tokens."""
 
     def __init__(self, traffic: Traffic, stopping: asyncio.Event) -> None:
@@ -35,7 +35,7 @@ class Guesses:
         self._told = Throttle()
 
     def __repr__(self) -> str:
-        return f"<Guesses addresses={len(self._wrong)} waiting={self._waiting}>"
+        return f"<WrongTokens addresses={len(self._wrong)} waiting={self._waiting}>"
 
     async def wrong(self, scope: Scope) -> bool:
         """Somebody has shown a token that is not known: waits before that may be said.
