@@ -1,7 +1,7 @@
 """A request goes to the manager; after a day of silence it goes to the director.
 
-Two waits for one event type, told apart by `where`. A decision that comes before anybody waits
-for it is kept, so the director may answer even while it is still the manager's turn.
+Both waits are for the same event type and differ in `where`. A decision that arrives before its
+wait begins is kept, so the director can answer while it is still the manager's turn.
 """
 
 import asyncio

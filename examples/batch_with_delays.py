@@ -1,7 +1,7 @@
-"""Work through many items in batches, resting between them so that others get a turn.
+"""Process many items in batches, with a pause between them.
 
-The rest is a durable timer: a crash in the middle neither repeats a finished batch nor starts
-the five seconds anew, and a resting workflow is a row in the database, not a busy worker.
+The pause is a durable timer: after a crash, finished batches are not repeated and the five
+seconds do not start over. A sleeping workflow is a row in the database and keeps no worker busy.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Cancel a workflow that waits; it tidies up and stays cancelled.
+"""Cancel a waiting workflow; it cleans up and stays cancelled.
 
-Inside the code cancelling is `asyncio.CancelledError`, and `finally` may still run activities.
-Outside, `result()` raises `WorkflowCancelled`. An event that comes later revives nothing.
+In the workflow, cancelling raises `asyncio.CancelledError`, and `finally` can still run
+activities. For the caller, `result()` raises `WorkflowCancelled`. A later event has no effect.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ async def booking(ctx: WorkflowContext, seat: str, patience: timedelta = timedel
         await wait_event(ctx, "seat.paid", subject=seat, timeout=patience)
         paid = True
     finally:
-        if not paid:  # cancelled, or out of patience
+        if not paid:  # cancelled or timed out
             await release_seat(ctx, seat)
     return f"seat {seat} is yours"
 
@@ -42,7 +42,7 @@ async def main() -> None:
     held = asyncio.Event()
     async with App(":memory:", workflows=WORKFLOWS, state=held) as app:
         handle = await app.start_workflow(booking, "12A", instance_id="booking-1")
-        await held.wait()  # cancelling works at any time; this way there is something to tidy up
+        await held.wait()  # cancelling works at any time; this gives it something to clean up
         await app.cancel_workflow("booking-1", reason="changed my mind")
         try:
             print(await handle.result(timeout=10))

@@ -1,7 +1,7 @@
-"""Many instances, one stream of events: each instance gets its own.
+"""Route events to the right one of many instances.
 
-Two ways to say which one is meant: put the id into the event type, or (the CloudEvents way)
-into the event's subject. The order in which events arrive does not matter.
+There are two ways: put the id into the event type, or (the CloudEvents way) into the event's
+subject. The order in which events arrive does not matter.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ async def order(
     delivered = await wait_event(
         ctx, "parcel.delivered", model=ParcelDelivered, subject=order_id, timeout=delivery_within
     )
-    return f"{paid.data.payment_id} over {paid.data.amount:.2f}, signed by {delivered.data.signed_by}"
+    return f"{paid.data.payment_id} for {paid.data.amount:.2f}, signed by {delivered.data.signed_by}"
 
 
 WORKFLOWS = [order]
@@ -62,6 +62,6 @@ async def main() -> None:
 if __name__ == "__main__":
     asyncio.run(main())
 
-# expect: ORD-1: PAY-1 over 10.00, signed by Ada
-# expect: ORD-2: PAY-2 over 20.00, signed by Bob
-# expect: ORD-3: PAY-3 over 30.00, signed by Cleo
+# expect: ORD-1: PAY-1 for 10.00, signed by Ada
+# expect: ORD-2: PAY-2 for 20.00, signed by Bob
+# expect: ORD-3: PAY-3 for 30.00, signed by Cleo

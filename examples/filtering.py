@@ -1,13 +1,13 @@
-"""Wait for exactly the event you mean: by fields of its data, and by who sent it.
+"""Wait for exactly the event you mean: filter by fields of its data and by its source.
 
-`where` compares fields as JSON, with type, and dots descend into objects. What does not fit
-wakes nobody, costs nothing, and stays there for another wait that wants it.
+`where` compares fields as JSON values, including their type; dots descend into objects. An
+event that does not match wakes no workflow, costs nothing and stays available for other waits.
 """
 
 import asyncio
 from datetime import timedelta
 
-from typing_extensions import TypedDict  # from Python 3.12 on, typing's own will do
+from typing_extensions import TypedDict  # since Python 3.12, typing.TypedDict works too
 
 from romancy import ActivityContext, App, WorkflowContext, activity, wait_event, workflow
 
@@ -51,8 +51,8 @@ async def main() -> None:
         handle = await app.start_workflow(first_purchase, 7)
         for source, user, action, item in (
             ("web-shop", ada, "look", "a telescope"),  # not a purchase
-            ("web-shop", bob, "purchase", "a hammer"),  # not her
-            ("test-shop", ada, "purchase", "a test item"),  # not from there
+            ("web-shop", bob, "purchase", "a hammer"),  # not Ada
+            ("test-shop", ada, "purchase", "a test item"),  # not from the web shop
             ("web-shop", ada, "purchase", "an engine"),
         ):
             print(f"{source}: {user['name']}, {action}, {item}")

@@ -1,7 +1,7 @@
-"""Watch what happens from outside the workflows: hooks.
+"""Observe workflows from outside, with hooks.
 
-A hook runs after the commit and never for replayed steps, so it sees each thing once. It may
-be sync or async, and one that raises is logged and hurts no workflow.
+A hook runs after the commit and never for replayed steps, so it sees each thing once. It can be
+sync or async. An exception in a hook is logged and does not affect any workflow.
 """
 
 import asyncio

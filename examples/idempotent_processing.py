@@ -1,8 +1,8 @@
-"""Everything may come twice: the request, the event, the attempt. Each counts once.
+"""Requests, events and attempts can be repeated. Each counts once.
 
-The request id is the instance id, so asking again finds the first run. An event is known by
-its source and id. And the activity hands `ctx.idempotency_key`, the same on every attempt,
-to a service that may have done the work before the connection broke.
+The request id is the instance id, so a repeated request finds the first run. An event is
+identified by its source and id. The activity passes `ctx.idempotency_key`, the same on every
+attempt, to a service that may have done the work before the connection broke.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from romancy import ActivityContext, App, RetryPolicy, WorkflowContext, activity
 
 
 class Bank:
-    """Stands for a service out there which, as the good ones do, takes an idempotency key."""
+    """Stands for an external service that accepts an idempotency key."""
 
     def __init__(self) -> None:
         self.charges: dict[str, int] = {}
@@ -22,7 +22,7 @@ class Bank:
         repeated = key in self.charges
         self.charges.setdefault(key, amount)
         if not repeated:
-            raise ConnectionError("charged, but the answer got lost")
+            raise ConnectionError("charged, but the response was lost")
         return f"charged {self.charges[key]} once"
 
 
@@ -43,7 +43,7 @@ WORKFLOWS = [handle_request]
 
 
 async def main() -> None:
-    logging.basicConfig(level=logging.ERROR)  # the failed first attempt is a warning; here it is meant
+    logging.basicConfig(level=logging.ERROR)  # hides the warning about the first attempt, which fails on purpose
     bank = Bank()
     async with App(":memory:", workflows=WORKFLOWS, state=bank) as app:
         first = await app.start_workflow(handle_request, "REQ-1", instance_id="REQ-1")
@@ -51,14 +51,14 @@ async def main() -> None:
         sent = await app.send_event("process.REQ-1", "shop", {"amount": 40}, id="evt-1")
         resent = await app.send_event("process.REQ-1", "shop", {"amount": 40}, id="evt-1")
         results = [await first.result(timeout=10), await again.result(timeout=10)]
-    print(f"started anew: {first.created}, then {again.created}")
-    print(f"event a duplicate: {sent.duplicate}, then {resent.duplicate}")
-    print(f"both callers hear: {results[0]!r}, {results[1]!r}; the bank's books: {list(bank.charges.values())}")
+    print(f"created: {first.created}, then {again.created}")
+    print(f"duplicate event: {sent.duplicate}, then {resent.duplicate}")
+    print(f"both callers get: {results[0]!r}, {results[1]!r}; charges at the bank: {list(bank.charges.values())}")
 
 
 if __name__ == "__main__":
     asyncio.run(main())
 
-# expect: started anew: True, then False
-# expect: event a duplicate: False, then True
-# expect: both callers hear: 'charged 40 once', 'charged 40 once'; the bank's books: [40]
+# expect: created: True, then False
+# expect: duplicate event: False, then True
+# expect: both callers get: 'charged 40 once', 'charged 40 once'; charges at the bank: [40]

@@ -1,7 +1,7 @@
-"""Log from a workflow without saying everything twice.
+"""Log from a workflow without duplicate lines.
 
-`ctx.logger` is silent while a workflow is replayed, and its records carry `instance_id` and
-`workflow`. Here the app stops in the middle and a second one goes on: each line appears once.
+`ctx.logger` is silent during replay, and its records carry `instance_id` and `workflow`. Here
+the app stops in the middle and a second one continues: each line appears once.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ async def logged(ctx: WorkflowContext, order_id: str, patience: timedelta = time
     try:
         event = await wait_event(ctx, "payment.completed", subject=order_id, timeout=patience)
     except WaitTimeout:
-        ctx.logger.warning("nobody paid within %s", patience)
+        ctx.logger.warning("no payment within %s", patience)
         raise
     ctx.logger.info("received %s with %s", event.id, event.data)
     return event.id
@@ -31,8 +31,8 @@ WORKFLOWS = [logged]
 
 def log_to_stdout() -> None:
     handler = logging.StreamHandler(sys.stdout)
-    nobody = {"instance_id": "-", "workflow": "-"}
-    handler.setFormatter(logging.Formatter("%(levelname)s [%(workflow)s %(instance_id)s] %(message)s", defaults=nobody))
+    unset = {"instance_id": "-", "workflow": "-"}
+    handler.setFormatter(logging.Formatter("%(levelname)s [%(workflow)s %(instance_id)s] %(message)s", defaults=unset))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 

@@ -1,7 +1,7 @@
-"""Set three services to work at once and gather their answers, in whatever order they come.
+"""Call three services at once and gather their answers, in whatever order they arrive.
 
-Plain asyncio composes: `gather` over three small coroutines, each of which triggers a service
-and waits ten minutes for its `service.<name>.completed`. All of it survives a crash.
+This is plain asyncio: `gather` over three small coroutines, each of which triggers a service and
+waits up to ten minutes for its `service.<name>.completed`. All of it survives a crash.
 """
 
 import asyncio

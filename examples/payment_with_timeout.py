@@ -1,7 +1,7 @@
-"""An order waits for its payment, but not for ever.
+"""An order waits for its payment, but not forever.
 
-The workflow asks for a payment and waits five minutes for `payment.completed.<order>`.
-Nobody paid: `WaitTimeout`, and both payment and order are taken back.
+The workflow asks for a payment and waits five minutes for `payment.completed.<order>`. If none
+arrives, `wait_event` raises `WaitTimeout`, and the workflow cancels both payment and order.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ async def initiate_payment(ctx: ActivityContext, order_id: str) -> str:
 
 @activity
 async def cancel_payment(ctx: ActivityContext, payment_id: str) -> None:
-    print(f"{payment_id}: cancelled, nobody paid")
+    print(f"{payment_id}: cancelled, not paid")
 
 
 @activity

@@ -1,6 +1,6 @@
-"""A long activity says how far it got; the next attempt goes on from there.
+"""A long activity reports its progress; the next attempt continues from there.
 
-`ctx.progress(value)` keeps any plain JSON value, and `ctx.last_progress` is the last one an earlier attempt gave.
+`ctx.progress(value)` saves any plain JSON value. `ctx.last_progress` is the last value saved by an earlier attempt.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ async def copy_rows(ctx: ActivityContext) -> int:
     print(f"attempt {ctx.attempt} begins at row {done}")
     for n in range(done, len(ROWS)):
         if ctx.attempt == 1 and n == 2:
-            raise ConnectionError("the network is gone")
+            raise ConnectionError("connection lost")
         print(f"copied {ROWS[n]}")
         ctx.progress(n + 1)
     return len(ROWS)

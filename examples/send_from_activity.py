@@ -1,8 +1,8 @@
-"""One workflow's activity sends the event that another workflow waits for.
+"""An activity of one workflow sends the event that another workflow waits for.
 
-The event leaves with the activity's result, in one commit: an attempt that fails has sent
-nothing. In an `async def` activity use `send_event(ctx, ...)`; in a plain `def`, which runs in a
-thread, `ctx.send_event(...)`.
+The event is stored together with the activity's result, in one commit, so a failed attempt sends
+nothing. In an `async def` activity use `send_event(ctx, ...)`. In a plain `def` activity, which
+runs in a thread, use `ctx.send_event(...)`.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""One wait, several event types: whichever comes first decides.
+"""Wait for several event types at once: the first event decides.
 
-Each type has its own model and `event.data` is their union, so `match` tells them apart and
-the type checker follows. No second wait, no polling in turns with short timeouts.
+Each type has its own model, and `event.data` is their union, so `match` and the type checker
+can distinguish them. You need no second wait and no polling with short timeouts.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Events arrive as your own types, checked.
+"""Receive event data as your own types, validated.
 
-With `model=`, `event.data` is a `PaymentCompleted` to you and to the type checker. Data that
-does not fit wakes nobody and is not lost: the workflow keeps waiting for what does.
+With `model=`, `event.data` is a `PaymentCompleted`, for you and for the type checker. An event
+whose data does not fit is not lost, and the workflow keeps waiting.
 """
 
 import asyncio
