@@ -1,5 +1,5 @@
-# `make` lists the targets. Everything lives in .venv, with one exception: `make test`, run as root where there is no
-# chromium, installs Debian's package for the browser tests. `make test BROWSER=no` leaves the machine alone.
+# `make` lists the targets. Everything is installed into .venv, with one exception: `make test`, run as root on a machine
+# without chromium, installs Debian's package for the browser tests. `make test BROWSER=no` installs nothing.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -10,16 +10,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-# The first Python new enough; looked up only when needed. Override with `make setup PYTHON=/path/to/python`.
+# The first Python that is new enough, looked up only when needed. Override with `make setup PYTHON=/path/to/python`.
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3.14 python3.13 python3.12 python3.11 python3 python; do \
 	"$$p" -c '$(NEW_ENOUGH)' 2>/dev/null && { command -v "$$p"; break; }; done)
 
-# The versions of uv.lock as pip constraints, so that both ways of setting up install the same.
+# The versions of uv.lock as pip constraints, so that uv and pip install the same.
 CONSTRAINTS := import tomllib; \
 	[print(p["name"], p["version"], sep="==") for p in tomllib.load(open("uv.lock", "rb"))["package"] if "registry" in p["source"]]
 
-# An environment made elsewhere (a copied or moved tree) points to the wrong sources: make it anew.
+# An environment made elsewhere (a copied or moved tree) points to the wrong sources: recreate it.
 ifneq ($(CURDIR),$(shell cat $(STAMP) 2>/dev/null))
 .PHONY: $(STAMP)
 endif
@@ -31,22 +31,22 @@ help: ## List the targets
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-setup: $(STAMP) ## Create or refresh .venv (with uv when present, else venv and pip)
+setup: $(STAMP) ## Create or update .venv (with uv if installed, else with venv and pip)
 	@:
 
-demo: $(STAMP) ## See Romancy at work (ARGS=--once: run through and exit)
+demo: $(STAMP) ## See Romancy at work (ARGS=--once: run once and exit)
 	@$(BIN)/romancy demo $(ARGS)
 
-test: $(STAMP) .browser ## Run the tests (ARGS="-k name"; BROWSER=no: no browser tests, and no chromium is installed)
+test: $(STAMP) .browser ## Run the tests (ARGS="-k name"; BROWSER=no: skip browser tests, install no chromium)
 	@ROMANCY_TEST_BROWSER=$(BROWSER) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile --no-loadscope-reorder)
 
 test-python: ## Run the tests on another Python (VERSION=3.14)
-	@scripts/test-python $(or $(VERSION),$(error Which one? make test-python VERSION=3.14)) $(ARGS)
+	@scripts/test-python $(or $(VERSION),$(error VERSION is missing: make test-python VERSION=3.14)) $(ARGS)
 
 soak: $(STAMP) ## Run random programs under faults (ROMANCY_SOAK_MINUTES=10, ROMANCY_SOAK_SEED=sim-1, ARGS=sim)
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-# The viewer is tested in a real browser: Debian's, installed if that may be done here. CI must have it.
+# The viewer is tested in a real browser: Debian's, installed if possible. CI must have it.
 BROWSER ?= yes
 FIND_BROWSER := command -v chromium || command -v chromium-browser || command -v google-chrome
 
@@ -54,7 +54,7 @@ FIND_BROWSER := command -v chromium || command -v chromium-browser || command -v
 .browser:
 	@{ $(FIND_BROWSER); } >/dev/null 2>&1 && [ "$(BROWSER)" != no ] && exit 0; \
 	if [ "$(BROWSER)" = no ]; then \
-		[ "$$CI" != true ] || { echo 'BROWSER=no is not for CI, which must run the browser tests.' >&2; exit 1; }; \
+		[ "$$CI" != true ] || { echo 'BROWSER=no is not allowed in CI, which must run the browser tests.' >&2; exit 1; }; \
 		echo 'BROWSER=no: the browser tests are skipped, and nothing is installed.'; \
 		exit 0; \
 	fi; \
@@ -68,7 +68,7 @@ FIND_BROWSER := command -v chromium || command -v chromium-browser || command -v
 	[ "$$CI" != true ] || { echo 'No chromium, and CI must run the browser tests (apt-get install chromium).' >&2; exit 1; }; \
 	echo 'No chromium: the browser tests are skipped (apt-get install chromium).'
 
-kills: $(STAMP) ## Kill workers at random: no innocent may end blocked (ARGS="--kills 1000 --pills 12 --seed 7")
+kills: $(STAMP) ## Kill workers at random, check that exactly the culprits get blocked (ARGS="--kills 1000 --pills 12 --seed 7")
 	@$(BIN)/python -m tests.crash.kills $(ARGS)
 
 check: $(STAMP) ## Check format, lint, types and layers
@@ -81,13 +81,13 @@ format: $(STAMP) ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-bench: $(STAMP) ## Measure beside Edda, DBOS and Restate (ARGS=--help)
+bench: $(STAMP) ## Compare with Edda, DBOS and Restate (ARGS=--help)
 	@$(BIN)/python -m bench $(ARGS)
 
-bench-quick: $(STAMP) ## See in two minutes whether it has become slower
+bench-quick: $(STAMP) ## Check in two minutes whether Romancy has become slower
 	@$(BIN)/python -m bench.quick $(ARGS)
 
-lock: ## Refresh uv.lock after a change of dependencies (needs uv)
+lock: ## Update uv.lock after changing dependencies (needs uv)
 	@uv lock
 
 clean: ## Remove .venv, caches and build output
@@ -100,16 +100,16 @@ $(STAMP): pyproject.toml $(wildcard uv.lock)
 	@echo 'Setting up $(VENV) ...'
 	@if command -v uv >/dev/null 2>&1; then \
 		uv sync --locked --quiet $(if $(PYTHON),--python "$(PYTHON)") \
-			|| { echo 'uv could not do it (see above); trying venv and pip ...' >&2; $(MAKE) .venv-with-pip; }; \
+			|| { echo 'uv failed (see above); trying venv and pip ...' >&2; $(MAKE) .venv-with-pip; }; \
 	else $(MAKE) .venv-with-pip; fi
 	@echo '$(CURDIR)' > $(STAMP)
 
 .PHONY: .venv-with-pip
 .venv-with-pip:
 	@[ -n "$(PYTHON)" ] || { echo 'Romancy needs Python 3.11 or newer, and none was found on PATH.' >&2; \
-		echo 'Install one (or uv, which brings its own), or name it: make setup PYTHON=/path/to/python3' >&2; exit 1; }
+		echo 'Install one (or uv, which can download it), or specify it: make setup PYTHON=/path/to/python3' >&2; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV) \
-		|| { echo 'This Python cannot create environments: install its venv module (python3-venv on Debian), or uv.' >&2; exit 1; }
+		|| { echo 'This Python cannot create virtual environments: install its venv module (python3-venv on Debian), or uv.' >&2; exit 1; }
 	@$(BIN)/python -c '$(CONSTRAINTS)' > $(VENV)/constraints.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c $(VENV)/constraints.txt -e . --group dev
