@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from romancy.core.filters import Filter
+from romancy.storage.batch import Commit
 from romancy.storage.errors import TransientError
 from tests.postgres.conftest import Place
 from tests.storage.conftest import Database
@@ -42,3 +43,28 @@ async def test_a_look_at_another_wait_does_not_count(place: Place, kind: str) ->
     assert [item.id for item in claimed] == ["a"], "the next owner is told to look"
     assert ("late", missed) in await db.look("a", "heir")
     assert await db.rows("SELECT instance FROM unlooked") == []
+
+
+async def test_the_looks_of_a_later_commit_do_not_count(place: Place) -> None:
+    """Its next owner may commit before it has looked at all waits, and die before it does."""
+    db = await place.worker("me", listen=False)
+    await db.waiting("a", "me", db.wait("other", "stop"))
+    missed = (await db.send("go")).seq
+    fail_next_look(db)
+    with pytest.raises(TransientError):
+        await db.step("a", "me", 1, opened=[db.wait("late", "go")])
+    await db.step("a", "me", 2, opened=[db.wait("more", "more")])
+    assert await db.rows("SELECT instance FROM unlooked") == [("a",)]
+    assert ("late", missed) in await db.look("a", "me")
+    assert await db.rows("SELECT instance FROM unlooked") == []
+
+
+async def test_a_commit_without_looks_does_not_count(place: Place) -> None:
+    """It may share a batch with a look at one wait of the same instance."""
+    db = await place.worker("me", listen=False)
+    await db.waiting("a", "me", db.wait("other", "stop"))
+    fail_next_look(db)
+    with pytest.raises(TransientError):
+        await db.step("a", "me", 1, opened=[db.wait("late", "go")])
+    await db.commit("me", commits=[Commit("a", 2, "waiting_for_event", db.now)], looks=[("a", "other")])
+    assert await db.rows("SELECT instance FROM unlooked") == [("a",)]

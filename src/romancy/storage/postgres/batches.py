@@ -68,15 +68,11 @@ class BatchWriter:
             answer.requests = await self._request(batch, outcome.owners)
         _looks_of_commits(batch, answer, looks)
         if looks and batch.worker is not None and not answer.fenced:
-            alive, answer.offers = await self._looker_look(looks, batch)
+            fresh = (row.get("unlooked") if row is not None else None) or ()
+            alive, answer.offers = await self.looker.look(looks, fresh, batch.worker, batch.at)
             answer.fenced = not alive
         self._announce(batch, answer, outcome.owners)
         return answer
-
-    async def _looker_look(self, looks: dict[tuple[str, str | None], None], batch: Batch) -> tuple[bool, Any]:
-        assert batch.worker is not None
-        committed = [commit.instance for commit in batch.commits]
-        return await self.looker.look(looks, committed, batch.worker, batch.at)
 
     async def _append_one(self, batch: Batch) -> bool:
         """Whether the batch was one entry only, and is stored."""

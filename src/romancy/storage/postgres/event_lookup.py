@@ -29,14 +29,14 @@ class Looker:
         self._settled.clear()
 
     async def look(
-        self, asked: Collection[tuple[str, str | None]], committed: Collection[str], worker: str, now: int
+        self, asked: Collection[tuple[str, str | None]], fresh: Collection[str], worker: str, now: int
     ) -> tuple[bool, list[Offer]]:
         """Whether the worker still is one, and the oldest event each wait may take, if the instance is its own.
 
-        `committed`: instances whose commit asks for these looks, and for no others. An earlier commit may have stored
-        its looks as due and not made them yet; a look at a single wait must not count as theirs.
+        `fresh`: instances for which looks are due only since the commit that asks for these. An earlier commit may have
+        stored its looks as due and not made them yet; a look at a single wait must not count as theirs.
         """
-        whole = {instance for instance, op in asked if op is None}.union(committed)
+        whole = {instance for instance, op in asked if op is None}.union(fresh)
         given = {"instances": [i for i, _ in asked], "ops": [op for _, op in asked], "worker": worker, "at": now}
         rows = await self._connections.do("look", **given, whole=sorted(whole))
         if not rows[0]["yes"]:

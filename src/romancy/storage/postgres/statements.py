@@ -17,6 +17,7 @@ _RESULTS = {
     "appended": "(SELECT array_agg(instance) FROM appended) AS appended, (SELECT ('the history of ' || id || "
     "' is not as its owner knows it; nothing is stored')::integer FROM strange) AS strange",
     "started": "(SELECT array_agg(id) FROM started) AS started",
+    "unlooked": "(SELECT array_agg(instance) FROM unlooked) AS unlooked",
     "events": "(SELECT array_agg(source ORDER BY seq) FROM accepted) AS sources, "
     "(SELECT array_agg(id ORDER BY seq) FROM accepted) AS ids, "
     "(SELECT array_agg(seq ORDER BY seq) FROM accepted) AS seqs",
@@ -66,6 +67,7 @@ class Statements:
         results += [_RESULTS["applied"]] if steps else []
         results += [_RESULTS["appended"]] if "appended" in pieces else []
         results += [_RESULTS["started"]] if "starts" in pieces else []
+        results += [_RESULTS["unlooked"]] if "unlooked" in pieces else []
         results += [_RESULTS["events"]] if "events" in pieces else []
         # A worker's commits need no such check: the migration took away its row, and with it the fence.
         results += ["{outdated} AS outdated"] if "starts" in pieces or "events" in pieces else []

@@ -138,9 +138,10 @@ opened_keys AS (INSERT INTO romancy.wait_keys (type, shape, key, instance, op, f
   SELECT x.* FROM unnest(:key_types::text[], :key_shapes::integer[], :key_keys::bytea[], :key_instances::text[],
     :key_ops::text[], :key_follows::boolean[], :key_alike::bytea[]) AS x(type, shape, key, instance, op, follows, alike)
   WHERE x.instance IN (SELECT id FROM applied) ON CONFLICT DO NOTHING)
+-- Where an earlier look is still due, the looks of this commit are not all.
 -- name: write_unlooked
 unlooked AS (INSERT INTO romancy.unlooked (instance) SELECT x.id FROM unnest(:unlooked::text[]) AS x(id)
-  WHERE x.id IN (SELECT id FROM applied) ON CONFLICT DO NOTHING)
+  WHERE x.id IN (SELECT id FROM applied) ON CONFLICT DO NOTHING RETURNING instance)
 -- name: write_attempts
 attempts AS (INSERT INTO romancy.attempts (instance, op, n, first_at, next_due, error, progress, crashes, started)
   SELECT x.* FROM unnest(:attempt_instances::text[], :attempt_ops::text[], :attempt_ns::integer[],
