@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from unittest.mock import AsyncMock
@@ -10,7 +11,7 @@ import pydantic
 import pytest
 
 from romancy import App, WaitTimeout, WorkflowContext, sleep, wait_event, workflow
-from romancy.engine.resident import Due, EventOffered
+from romancy.engine.resident import Due, EventOffered, TimedOut
 from romancy.testing import Environment, environment
 from tests.engine.helpers import outsider
 
@@ -152,3 +153,21 @@ async def test_a_timer_never_rings_before_its_time_by_the_history(env: Environme
     fired = (await env.app.get_history(handle.instance_id))[1]
     assert fired.kind == "timer_fired"
     assert fired.at == timer.due_at
+
+
+async def test_a_wait_never_times_out_before_its_time_by_the_history(env: Environment) -> None:
+    """Between its last look and its step the clock may be set back."""
+
+    @workflow
+    async def waiter(ctx: WorkflowContext) -> None:
+        with suppress(WaitTimeout):
+            await wait_event(ctx, "paid", timeout=timedelta(seconds=10))
+
+    env.app.register(waiter)
+    handle = await env.start(waiter)
+    (wait,) = await env.waits(handle)
+    env.app.engine.loader.wake(handle.instance_id, TimedOut(wait.wait_id))
+    await handle.result(timeout=30)
+    timed_out = (await env.app.get_history(handle.instance_id))[1]
+    assert timed_out.kind == "wait_timed_out"
+    assert timed_out.at == wait.due_at

@@ -200,7 +200,7 @@ class Step:
         elif isinstance(input, Due) and (not input.again or self._may_find_more(op)):
             self.confirm = _with(self.confirm, op.id)
         elif isinstance(op, EventWait):
-            self.instance.apply(Kind.WAIT_TIMED_OUT, op.id, self.now)
+            self.instance.apply(Kind.WAIT_TIMED_OUT, op.id, max(self.now, op.due or 0))
             self._say_wait(h.WaitTimedOutInfo, op)
 
     def _may_find_more(self, op: Operation) -> bool:
