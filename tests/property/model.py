@@ -161,7 +161,7 @@ class Wait(Leaf):
         if self.subject not in (None, event.subject) or self.source not in (None, event.source):
             return False
         if self.due is not None and event.at > self.due:
-            return False  # too late for this wait, even where the clock was set back meanwhile; it stays for the next
+            return None if run.world.stepped_back else False  # it is taken if it is here before the time is over
         return run.reaches(self, event)
 
 

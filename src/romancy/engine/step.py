@@ -278,10 +278,6 @@ class Step:
     def _event_offered(self, input: EventOffered) -> None:
         event = input.event
         op = self.instance.ops.get(input.op) if input.group is None else self.instance.first_of(input.group)
-        if isinstance(op, EventWait) and op.due is not None and self.now < op.due < event.accepted_at:
-            # Too late by the sender's clock, while by ours there is time left. Its delivery stays: the mail leads to a
-            # look at all waits, and this one looks again when its time is over. Passed on now, it could come back.
-            return
         commit = self.commit
         commit.seen_deliveries = _with(commit.seen_deliveries, event.seq)
         if event.seq in self._consumed or event.seq in self.resident.consumed:
@@ -291,8 +287,9 @@ class Step:
         if not isinstance(op, EventWait):
             self._pass_on(event)  # the wait is gone
             return
-        if op.due is not None and event.accepted_at > op.due:
-            # It came too late, however late the time itself is noticed (the worker may have been down).
+        if op.due is not None and op.due < event.accepted_at and op.due <= self.now:
+            # It came too late, however late the time itself is noticed (the worker may have been down). What is here
+            # before our time is over is not too late, whatever the sender's clock says: it would hide later ones.
             self._pass_on(event, op)
             self._settle(TimedOut(op.id), op)
             self._tell_next(op)
