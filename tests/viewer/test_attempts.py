@@ -12,9 +12,10 @@ from romancy import ActivityContext, RetryPolicy, WorkflowContext, activity, wor
 from romancy.core.failure import Failure
 from romancy.core.history import MARKED_ATTEMPTS, Entry, Kind, pack_attempt
 from romancy.core.model import to_us
+from romancy.core.replay import Opened
 from romancy.records import Wait, to_history
 from romancy.storage.catalog import WHOLE, ShownEntry
-from romancy.viewer.spans import Opened, bars_of, draw
+from romancy.viewer.spans import bars_of, draw
 from romancy.viewer.words import attempt_words
 from tests.http.conftest import Live
 from tests.viewer.conftest import shot

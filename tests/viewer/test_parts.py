@@ -11,10 +11,11 @@ from pydantic import Field
 from romancy import WorkflowContext, workflow
 from romancy.core.history import Entry, Kind
 from romancy.core.model import to_us
+from romancy.core.replay import Opened
 from romancy.records import Wait
 from romancy.storage.catalog import ShownEntry
 from romancy.viewer.forms import fields_of, schema_of, skeleton, source_of
-from romancy.viewer.spans import MOST, Opened, bars_of, draw
+from romancy.viewer.spans import MOST, bars_of, draw
 from tests.viewer.conftest import Order, buy, payment
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,16 +6,17 @@ from functools import partial
 
 import click
 
-from romancy.api.workflow import Workflow
 from romancy.cli.lists import present
 from romancy.cli.modules import find_workflow, module_option
 from romancy.cli.screen import Screen
 from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, plural, value, wanted, when
-from romancy.core.history import Entry, showable
+from romancy.core.history import showable
 from romancy.core.instance import Instance
-from romancy.core.model import FINAL, from_us
+from romancy.core.model import FINAL, Status, from_us
 from romancy.core.operations import EventWait, Operation, Timer
+from romancy.core.replay import Replay
+from romancy.core.replay import replay as run_through
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable
 from romancy.records import to_wait
 from romancy.storage.records import InstanceRow, StoredWait
@@ -34,46 +35,45 @@ def replay(id: str, modules: tuple[str, ...], options: TargetOptions) -> None:
         raise click.UsageError("Missing option '--module': where today's code is", click.get_current_context())
 
     row, history = options.do(lambda target: target.stored(id))
-    wf = find_workflow(modules, row.workflow)
-    try:
-        outcome = follow(wf, row, history)
-    except NonDeterminismError as error:
-        _show_difference(row.id, error)
-        raise click.exceptions.Exit(1) from None
-    click.echo(f"ok: the code follows the history ({plural(len(history), 'entry')}); {outcome}")
-
-
-def _show_difference(id: str, error: NonDeterminismError) -> None:
-    screen = Screen()
-    screen.say(f"the code no longer follows the history of {clean(id)}", "bold red")
-    screen.facts({"recorded": clean(error.recorded), "the code": clean(error.asked)})
-
-
-def follow(wf: Workflow[..., object], row: InstanceRow, history: list[Entry]) -> str:
-    """Replay; says where that leads, or raises `NonDeterminismError` with both sides."""
-    instance = Instance(
-        wf.definition, row.id, row.input, row.created_at, input_kind=row.input_kind, deadline=row.deadline
+    definition = find_workflow(modules, row.workflow).definition
+    found = run_through(
+        Instance(definition, row.id, row.input, row.created_at, input_kind=row.input_kind, deadline=row.deadline),
+        history,
     )
-    try:
-        instance.replay(history)
-        return _compare(instance, row)
-    except (InvalidInput, NotStorable) as error:
-        stored = f"started with {value(showable(row.input), 300)}"
-        raise NonDeterminismError(str(error), recorded=stored, asked=str(error)) from error
-    finally:
-        instance.evict()
+    sides = _difference(found, row)
+    if sides is not None:
+        screen = Screen()
+        screen.say(f"the code no longer follows the history of {clean(row.id)}", "bold red")
+        screen.facts({"recorded": clean(sides[0]), "the code": clean(sides[1])})
+        raise click.exceptions.Exit(1)
+    click.echo(f"ok: the code follows the history ({plural(len(history), 'entry')}); {_stand(found, row.status)}")
 
 
-def _compare(instance: Instance, row: InstanceRow) -> str:
-    outcome = instance.outcome
+def _difference(found: Replay, row: InstanceRow) -> tuple[str, str] | None:
+    """What is recorded and what the code does instead; None where it follows."""
+    error, outcome = found.error, found.outcome
+    if isinstance(error, NonDeterminismError):
+        return error.recorded, error.asked
+    if isinstance(error, (InvalidInput, NotStorable)):
+        return f"started with {value(showable(row.input), 300)}", str(error)
+    if error is not None:
+        raise error
     if outcome is None:
-        waiting = ", ".join(map(_waited, instance.ops.values()))
-        if row.status == "completed":
-            raise _difference(f"completed with {value(showable(row.output), 300)}", f"goes on: {waiting}")
-        return f"it then waits for {waiting}"
+        ended = row.status == "completed"
+        return (_ending(row.status, row.output), f"goes on: {_waits(found)}") if ended else None
     if row.status in FINAL and (row.status, row.output) != (outcome.status, outcome.output):
-        raise _difference(_ending(row.status, row.output), _ending(outcome.status, outcome.output))
-    return f"it ends as {outcome.status}" + ("" if row.status in FINAL else f" (it is {row.status} now)")
+        return _ending(row.status, row.output), _ending(outcome.status, outcome.output)
+    return None
+
+
+def _stand(found: Replay, now: Status) -> str:
+    if found.outcome is None:
+        return f"it then waits for {_waits(found)}"
+    return f"it ends as {found.status}" + ("" if now in FINAL else f" (it is {now} now)")
+
+
+def _waits(found: Replay) -> str:
+    return ", ".join(map(_waited, found.waiting))
 
 
 def _waited(op: Operation) -> str:
@@ -88,7 +88,3 @@ def _waited(op: Operation) -> str:
 
 def _ending(status: str, output: bytes | None) -> str:
     return f"{status} with {value(showable(output), 300)}" if status == "completed" else status
-
-
-def _difference(recorded: str, asked: str) -> NonDeterminismError:
-    return NonDeterminismError("the code ends otherwise", recorded=recorded, asked=asked)

@@ -7,6 +7,7 @@ the way is taken out as one `Activation`. Replaying is feeding all recorded entr
 operations as before (`divergence` says so where it does not).
 
     instance.py    the code of one instance: fed with entries, asked for what it wants
+    replay.py      a history run through today's code, to see where it leads
     loop.py        the deterministic event loop the code runs on
     operations/    what the code can ask for, one file for each kind
     activation.py  what came of feeding: entries, operations opened and closed, events sent, the outcome

@@ -12,7 +12,8 @@ from romancy.api.workflow import Workflow
 from romancy.core.history import Entry
 from romancy.core.instance import Instance
 from romancy.core.model import Status
-from romancy.records import HistoryEntry, to_history
+from romancy.core.replay import replay as run_through
+from romancy.records import HistoryEntry
 
 
 def replay(wf: Workflow[..., Any], history: Sequence[HistoryEntry] | str) -> Status:
@@ -31,11 +32,10 @@ def replay(wf: Workflow[..., Any], history: Sequence[HistoryEntry] | str) -> Sta
         input_kind=start.event or 0,
         deadline=about.get("deadline"),
     )
-    try:
-        instance.replay(rest)
-        return instance.status
-    finally:
-        instance.evict()
+    found = run_through(instance, rest)
+    if found.error is not None:
+        raise found.error
+    return found.status
 
 
 def dump(history: Sequence[HistoryEntry]) -> str:
@@ -53,6 +53,3 @@ def _pack(value: Any) -> Any:
 
 def _unpack(value: Any) -> Any:
     return base64.b64decode(cast("dict[str, str]", value)["b"]) if isinstance(value, dict) else value
-
-
-__all__ = ["dump", "replay", "to_history"]

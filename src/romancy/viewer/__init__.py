@@ -12,7 +12,6 @@ session. Every value is escaped by the templates; the Content-Security-Policy al
     values.py     stored values, and the beginning of long ones
     spans.py      a history as bars on a timeline, with when each began
     attempts.py   the attempts of an activity, as pieces of its bar
-    openings.py   when things began, as the code itself tells
     forms.py      a workflow's signature as a form; a model's fields; the source of a function
     html.py       templates, static files, headers
     words.py      times and values as people read them

@@ -9,8 +9,10 @@ from typing import Any
 
 from romancy.core.codec import Codec
 from romancy.core.failure import Failure
+from romancy.core.instance import Instance as Execution
 from romancy.core.model import SECOND, Status, from_us
 from romancy.core.registry import WorkflowDefinition
+from romancy.core.replay import Replay, replay
 from romancy.errors import InstanceNotFound
 from romancy.explain.near_misses import Case, Nearest, NearWait, Reason, filter_of, reasons
 from romancy.explain.ownership import Runner, runner_of
@@ -27,8 +29,6 @@ from romancy.records import (
 from romancy.service import Service
 from romancy.storage.catalog import WHOLE, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
 from romancy.storage.rows import triggered_id
-from romancy.viewer import openings
-from romancy.viewer.openings import Noted
 from romancy.viewer.spans import Timeline, bars_of, draw
 from romancy.viewer.values import shown_entry, shown_instance
 
@@ -37,6 +37,7 @@ CAP = 10_001
 SCAN = 50_000
 """Rows that a search looks at before it stops and says so."""
 PAGE, ENTRIES, WAITS = 50, 500, 200
+"""How much a page shows. A history of up to `ENTRIES` is also replayed; a longer one would hold up the event loop."""
 _ROW_WAITS = 3
 
 
@@ -176,8 +177,8 @@ class Catalog:
         entries = await self._stored.entries(id, start, ENTRIES)
         found = await self._reasons(whole)
         waits = [reason.wait for reason in found]
-        noted = await self._replayed(whole, entries, start)
-        bars = bars_of(entries, waits, None if noted is None else noted.openings, from_us(row.created_at))
+        replayed = self._replayed(whole, entries, start)
+        bars = bars_of(entries, waits, None if replayed is None else replayed.opened, from_us(row.created_at))
         until = self.now if row.finished_at is None else from_us(row.finished_at)
         timeline = draw(bars, from_us(row.created_at), until)
         history = [(shown_entry(shown), shown) for shown in entries]
@@ -205,13 +206,16 @@ class Catalog:
         running = [wait for wait in (await self._app.get_instance(row.id)).waits if wait.wait_id not in listed]
         return found + [Reason(wait) for wait in running]
 
-    async def _replayed(self, whole: Whole, entries: Sequence[ShownEntry], start: int) -> Noted | None:
-        """What the code itself tells; None where it or the whole history is not at hand."""
-        definition = self.workflows.get(whole.row.workflow)
+    def _replayed(self, whole: Whole, entries: Sequence[ShownEntry], start: int) -> Replay | None:
+        """What the code itself tells, as far as it follows; None where it or the whole history is not at hand."""
+        row = whole.row
+        definition = self.workflows.get(row.workflow)
         is_whole = start == 0 and len(entries) == whole.length and all(shown.is_whole for shown in entries)
-        if definition is None or not is_whole or whole.input_size > 65536 or len(entries) > openings.MOST:
+        if definition is None or not is_whole or whole.input_size > 65536:
             return None
-        return await openings.replayed(definition, whole.row, [shown.entry for shown in entries])
+        kind, deadline = row.input_kind, row.deadline
+        instance = Execution(definition, row.id, row.input, row.created_at, input_kind=kind, deadline=deadline)
+        return replay(instance, [shown.entry for shown in entries])
 
     async def wait(self, id: str, wait_id: str) -> tuple[Wait | None, Codec | None]:
         """A wait as it stands, and its model for the first of its types if this process can know it."""
@@ -220,8 +224,8 @@ class Catalog:
             raise InstanceNotFound(instance_id=id)
         stored = await self._storage.waits(instance=id, limit=WAITS)
         found = next((to_wait(wait) for wait in stored if wait.op == wait_id), None)
-        noted = await self._replayed(whole, await self._stored.entries(id, 0, ENTRIES), 0)
-        operation = None if noted is None else noted.waits.get(wait_id)
+        replayed = self._replayed(whole, await self._stored.entries(id, 0, ENTRIES), 0)
+        operation = None if replayed is None else replayed.event_waits.get(wait_id)
         return found, operation.models[0] if operation else None
 
     # --- waits ------------------------------------------------------------------------------------------------------

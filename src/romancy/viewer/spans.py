@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from romancy.core.history import Kind
 from romancy.core.model import from_us
+from romancy.core.replay import Opened
 from romancy.records import Wait
 from romancy.storage.catalog import ShownEntry
 from romancy.viewer.attempts import Attempt, Failed, attempts_of, failed_attempts
@@ -23,15 +24,6 @@ _KINDS: Mapping[int, tuple[str, str]] = {
 }
 _MARKS: Mapping[int, str] = {Kind.EVENT_SENT: "sent", Kind.CANCEL_REQUESTED: "cancel asked"}
 _TICKS = 6
-
-
-@dataclass(frozen=True)
-class Opened:
-    """When an operation began, and when it was over or given up, as the code tells."""
-
-    kind: str
-    began: int
-    over: int | None = None
 
 
 @dataclass(frozen=True)

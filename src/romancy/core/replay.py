@@ -1,0 +1,77 @@
+"""A recorded history, run through today's code to see where it leads. Nothing is done, and nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from romancy.core.activation import Outcome
+from romancy.core.history import Entry
+from romancy.core.instance import WORKFLOW_TIMEOUT, Instance
+from romancy.core.model import Status
+from romancy.core.operations import ActivityCall, EventWait, Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """When an operation began, and when it was over or given up, as the code tells."""
+
+    kind: str
+    began: int
+    over: int | None = None
+
+
+@dataclass(slots=True)
+class Replay:
+    """Where the code came to, as far as it follows the history, and on which way."""
+
+    error: Exception | None = None
+    """Why it follows no further: `NonDeterminismError`, or what is stored no longer fits the code's types."""
+    status: Status = "running"
+    outcome: Outcome | None = None
+    waiting: Sequence[Operation] = ()
+    """What it waits for in the end."""
+    opened: dict[str, Opened] = field(default_factory=dict[str, Opened])
+    """A history says when operations ended; the code also tells when they began."""
+    event_waits: dict[str, EventWait] = field(default_factory=dict[str, EventWait])
+
+
+def replay(instance: Instance, entries: Sequence[Entry]) -> Replay:
+    """Run the code of a new instance over a history; it is evicted afterwards."""
+    found = Replay()
+    instance.ops = _Observed(instance, found)
+    try:
+        instance.replay(entries)
+    except Exception as error:
+        found.error = error
+    finally:
+        found.status, found.outcome, found.waiting = instance.status, instance.outcome, [*instance.ops.values()]
+        instance.evict()
+    return found
+
+
+class _Observed(dict[str, Operation]):
+    """The open operations of an instance; notes when each came and went."""
+
+    def __init__(self, instance: Instance, found: Replay) -> None:
+        super().__init__()
+        self._instance, self._found = instance, found
+
+    def __setitem__(self, id: str, operation: Operation) -> None:
+        super().__setitem__(id, operation)
+        if id != WORKFLOW_TIMEOUT:
+            self._found.opened[id] = Opened(_kind(operation), operation.since)
+        if isinstance(operation, EventWait):
+            self._found.event_waits[id] = operation
+
+    def __delitem__(self, id: str) -> None:
+        super().__delitem__(id)
+        known = self._found.opened.get(id)
+        if known is not None:
+            self._found.opened[id] = Opened(known.kind, known.began, self._instance.at)
+
+
+def _kind(operation: Operation) -> str:
+    if isinstance(operation, ActivityCall):
+        return "activity"
+    return "event" if isinstance(operation, EventWait) else "timer"
