@@ -15,7 +15,6 @@ from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
 from romancy.core.clock import Clock, SystemClock
 from romancy.core.events import make_event
-from romancy.core.filters import parse_json
 from romancy.core.history import is_json
 from romancy.core.ids import check_id, check_lookup, is_text, new_id
 from romancy.core.inputs import write_input
@@ -24,6 +23,7 @@ from romancy.core.model import SECOND, Attribute, Duration, Event, Status, durat
 from romancy.core.operations import ActivityCall
 from romancy.core.registry import Registry, WorkflowDefinition
 from romancy.core.retry import RetryPolicy, check_policy
+from romancy.core.strict_json import parse_json
 from romancy.engine import Engine
 from romancy.engine.delivery import Accepted
 from romancy.engine.timers import WINDOW

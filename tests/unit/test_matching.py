@@ -16,7 +16,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from romancy.core.filters import MAX_ANCHORS, NO_FILTER, Filter, event_anchors, event_key, parse_json
+from romancy.core.filters import MAX_ANCHORS, NO_FILTER, Filter, event_anchors, event_key
+from romancy.core.strict_json import parse_json
 from romancy.errors import InvalidEvent
 
 BIG = 2**53

@@ -21,8 +21,8 @@ from romancy.cli.target import Sent, Target
 from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import plural
 from romancy.core.events import make_event
-from romancy.core.filters import parse_json
 from romancy.core.model import FINAL
+from romancy.core.strict_json import parse_json
 from romancy.errors import AccessDenied, InstanceNotFound, InvalidEvent
 from romancy.records import Instance, Receipt
 from romancy.verbs import Handle

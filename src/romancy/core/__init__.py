@@ -22,6 +22,7 @@ operations as before (`divergence` says so where it does not).
     failure.py     exceptions as stored facts
     raised.py      which class a recorded exception is today
     filters.py     which event fits which wait, beyond its type
+    strict_json.py the one reader of JSON from outside
     events.py      events on their way out: made and checked
     same_event.py  whether two events with one source and id say the same
     registry.py    definitions of workflows and activities, by name

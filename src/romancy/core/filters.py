@@ -3,7 +3,7 @@
 A wait narrows by subject, source and fields of the data. Its *shape* is which of these it looks at, its *key* a hash of
 the values it wants there. An event has one key per shape, so an index finds the waits it may fit; the values are
 compared once more after the hit. Values are compared as JSON, with type and exactly: 7 is 7.0 and 7e0, but not "7" nor
-true, and 2**53 + 1 is not 2**53. Hence data is read by `parse_json`, never through floats. Text is compared as it was
+true, and 2**53 + 1 is not 2**53. Hence data is read by `strict_json`, never through floats. Text is compared as it was
 sent, without Unicode normalisation.
 
 Where a type has too many shapes for an index each, a wait is filed under its *anchor*: the hash of one field with the
@@ -15,45 +15,28 @@ The canonical form below is stored as hashes: changing it orphans every stored k
 from __future__ import annotations
 
 import json
-import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from decimal import (
-    MAX_EMAX,
-    MAX_PREC,
-    MIN_EMIN,
-    Context,
-    Decimal,
-    DecimalException,
-    Inexact,
-    InvalidOperation,
-    Overflow,
-)
+from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import accumulate
 from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
 
-from romancy.core.model import Scalar
-from romancy.errors import InvalidEvent
+from romancy.core.model import Scalar, show
+from romancy.core.strict_json import EXACT, MAX_INT_DIGITS
 
 Path: TypeAlias = tuple[str | int, ...]
 Constant: TypeAlias = Scalar | Decimal
 """What a wait can compare with; Decimal holds the numbers that are no (reasonable) int."""
 
 KEY_BYTES = 16
-MAX_DEPTH = 200
 MAX_ANCHORS = 1000
 """An event with more values than this is compared with each wait that is filed under an anchor."""
-MAX_INT_DIGITS = 300
-"""Longer ints are kept as Decimal: turning them into text and back takes quadratic time."""
 
 _MAX_INT = 10**MAX_INT_DIGITS
-_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, Inexact, Overflow])
 _ABSENT: Final = object()
 
 
@@ -123,12 +106,12 @@ class Filter:
         said: list[str] = []
         for name, wanted, came in (("subject", self.subject, subject), ("source", self.source, source)):
             if wanted is not None and wanted != came:
-                said.append(f"{name} = {_show(wanted)} but {_show(came)} came")
+                said.append(f"{name} = {show(wanted)} but {show(came)} came")
         for path, value in self.where:
             came = _at(data, path)
             if canonical(came) != canonical(value):
                 outcome = "the data is not JSON" if isinstance(data, bytes) else _outcome(came)
-                said.append(f"where {_show_path(path)} = {_show(value)} but {outcome}")
+                said.append(f"where {_show_path(path)} = {show(value)} but {outcome}")
         return said
 
     def to_json(self) -> dict[str, Any]:
@@ -229,7 +212,7 @@ def _canonical_decimal(value: Decimal) -> bytes | None:
         return None
     if not value:
         return b"n0"
-    sign, digits, exponent = _EXACT.normalize(value).as_tuple()
+    sign, digits, exponent = EXACT.normalize(value).as_tuple()
     return f"n{'-' if sign else ''}{''.join(map(str, digits))}e{exponent}".encode()
 
 
@@ -300,7 +283,7 @@ def _constant(path: Path, value: object) -> Constant:
     if isinstance(value, date):  # a datetime too
         return value.isoformat()
     if isinstance(value, int):
-        return int(value) if -_MAX_INT < value < _MAX_INT else _EXACT.normalize(Decimal(value))
+        return int(value) if -_MAX_INT < value < _MAX_INT else EXACT.normalize(Decimal(value))
     if isinstance(value, (Decimal, float)) and not Decimal(value).is_finite():
         odd = "NaN" if Decimal(value).is_nan() else "an infinity"
         raise ValueError(f"where {_show_path(path)}: {odd} equals nothing in JSON; use int, str, bool or None")
@@ -312,7 +295,7 @@ def _constant(path: Path, value: object) -> Constant:
 
 def _plain(value: Decimal) -> Constant:
     """An int where that is exact and short, so that Decimal(7) and 7 make one filter."""
-    value = _EXACT.normalize(value)
+    value = EXACT.normalize(value)
     exponent = value.as_tuple().exponent
     if not value:
         return 0
@@ -332,7 +315,7 @@ def _to_json(value: Constant) -> Any:
 
 
 def _from_json(value: Any) -> Any:
-    return _EXACT.create_decimal(cast("dict[str, str]", value)["number"]) if isinstance(value, dict) else value
+    return EXACT.create_decimal(cast("dict[str, str]", value)["number"]) if isinstance(value, dict) else value
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
@@ -341,13 +324,8 @@ def _from_json(value: Any) -> Any:
 def _outcome(came: Any) -> str:
     if came is _ABSENT:
         return "the field is absent"
-    shown = "an object" if isinstance(came, dict) else "an array" if isinstance(came, list) else _show(came)
+    shown = "an object" if isinstance(came, dict) else "an array" if isinstance(came, list) else show(came)
     return f"{shown} came"
-
-
-def _show(value: Any) -> str:
-    text = str(value) if isinstance(value, Decimal) else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _show_path(path: Path) -> str:
@@ -359,87 +337,4 @@ def _kind(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-# --- strict JSON ------------------------------------------------------------------------------------------------------
-
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
-_LEVELS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
-
-
-def parse_json(raw: bytes) -> Any:
-    """Strict JSON with exact numbers (int and Decimal); InvalidEvent says what is wrong with it."""
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidEvent(f"the data is not UTF-8: {error.reason} at byte {error.start}") from None
-    if text.startswith("\ufeff"):
-        raise InvalidEvent("the data starts with a byte order mark, which JSON does not allow; send it without")
-    if _depth(raw) > MAX_DEPTH:
-        raise InvalidEvent(f"the data is nested deeper than {MAX_DEPTH} levels")
-    try:
-        value = _DECODER.decode(text)
-    except json.JSONDecodeError as error:
-        raise InvalidEvent(f"the data is not JSON: {error}") from None
-    if _SURROGATE.search(raw):
-        _refuse_lone_surrogates(value)
-    return value
-
-
-def _depth(raw: bytes) -> int:
-    """How deep brackets nest outside strings; counted beforehand, since the decoder recurses."""
-    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
-        return 0
-    brackets = _STRING.sub(b"", raw).translate(None, _NOT_BRACKETS)
-    return max(accumulate(map(_LEVELS.__getitem__, brackets)), default=0)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise InvalidEvent(f"an object in the data has the name {_show(twice)} twice")
-    return members
-
-
-def _integer(text: str) -> int | Decimal:
-    return int(text) if len(text) <= MAX_INT_DIGITS else _decimal(text)
-
-
-def _decimal(text: str) -> Decimal:
-    try:
-        return _EXACT.create_decimal(text)
-    except DecimalException:
-        raise InvalidEvent(f"the data holds a number out of all range: {text[:40]}") from None
-
-
-def _no_constant(name: str) -> Any:
-    raise InvalidEvent(f"the data holds {name}, which is not JSON; send null or text instead")
-
-
-def _refuse_lone_surrogates(value: Any) -> None:
-    pending: list[Any] = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, dict):
-            members = cast("dict[str, Any]", item)
-            pending += members.keys()
-            pending += members.values()
-        elif isinstance(item, list):
-            pending += cast("list[Any]", item)
-        elif isinstance(item, str) and not _encodable(item):
-            raise InvalidEvent(f"the data holds a lone surrogate: {_show(item)}")
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_int=_integer, parse_float=_decimal, parse_constant=_no_constant
-)
 NO_FILTER = Filter.build()

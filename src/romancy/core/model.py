@@ -7,6 +7,7 @@ import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
@@ -37,7 +38,13 @@ MAX_RESULT = 16 * 1024 * 1024
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-_short = reprlib.Repr()
+class _Short(reprlib.Repr):
+    def repr_Decimal(self, x: Decimal, level: int) -> str:
+        """As JSON has it."""
+        return str(x)[: self.maxother]
+
+
+_short = _Short()
 _short.maxstring = _short.maxother = 60
 show = _short.repr
 """A value as messages show it, never long."""

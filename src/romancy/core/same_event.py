@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from romancy.core.filters import canonical, parse_json
+from romancy.core.filters import canonical
 from romancy.core.history import is_json
 from romancy.core.model import Event
+from romancy.core.strict_json import parse_json
 from romancy.errors import InvalidEvent
 
 

@@ -9,9 +9,10 @@ from datetime import datetime
 from difflib import SequenceMatcher
 from typing import Any, Protocol
 
-from romancy.core.filters import NO_FILTER, Filter, parse_json
+from romancy.core.filters import NO_FILTER, Filter
 from romancy.core.history import is_json
 from romancy.core.model import Event, from_us, to_us
+from romancy.core.strict_json import parse_json
 from romancy.errors import InvalidEvent
 from romancy.records import EventRecord, Page, Wait, to_wait
 from romancy.storage.catalog import WHOLE, ShownEvent

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast, get_origin
@@ -12,12 +10,13 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 
-from romancy.core.filters import parse_json
-from romancy.errors import InvalidEvent, InvalidInput
+from romancy.core.strict_json import Reader
+from romancy.errors import InvalidInput
 from romancy.http.cloudevents import TooLarge, UnsupportedFormat
 from romancy.http.responses import ClientGone, Header, HTTPError, Receive
 
 M = TypeVar("M", bound=BaseModel)
+_BODY = Reader("the body", InvalidInput, exact=False)
 
 
 @dataclass(slots=True)
@@ -127,25 +126,10 @@ def read_model(head: Head, body: bytes, model: type[M]) -> M:
         raise UnsupportedFormat(f"the body must be application/json, not {kind.decode('latin-1')!r}")
     if not body:
         return _validated({}, model, "the body")
-    try:
-        parse_json(body)  # stricter than the standard library: no NaN, no half characters, not too deep
-        found = json.loads(body, parse_float=_finite)
-    except InvalidInput:
-        raise
-    except InvalidEvent as error:
-        raise InvalidInput(str(error).replace("the data", "the body", 1)) from None
-    except ValueError as error:
-        raise InvalidInput(f"the body can't be read: {error}") from None
+    found = _BODY.read(body)
     if not isinstance(found, dict):
         raise InvalidInput("the body must be a JSON object")
     return _validated(cast("dict[str, Any]", found), model, "the body")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise InvalidInput(f"the body holds a number that is too large: {text[:40]}")
-    return number
 
 
 def _validated(found: dict[str, Any], model: type[M], what: str) -> M:

@@ -6,10 +6,10 @@ import hashlib
 import json
 from typing import Any
 
-from romancy.core.filters import parse_json
 from romancy.core.history import Entry, is_json
 from romancy.core.model import Event
 from romancy.core.same_event import is_same_event
+from romancy.core.strict_json import parse_json
 from romancy.errors import InvalidEvent
 from romancy.storage.batch import STATUS_NAMES, Attempt, Suspicion, WaitRow
 from romancy.storage.records import InstanceRow

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 from romancy.core.events import TARGET, check_extension, check_text
-from romancy.core.filters import parse_json
 from romancy.core.history import is_json
 from romancy.core.model import Event, show
+from romancy.core.strict_json import parse_json
 from romancy.core.timestamps import parse_time
 from romancy.errors import InvalidEvent
 from romancy.http.cloudevents.model import Limits
@@ -54,10 +53,7 @@ def check_data(data: bytes, content_type: str | None, limits: Limits) -> None:
     """Refuse data that says it is JSON and is not."""
     if content_type is None or not is_json(content_type):
         return
-    value = parse_json(data)
-    # As many brackets as that are seldom; only then is it worth looking how they nest.
-    if data.count(b"[") + data.count(b"{") > limits.max_depth and _is_deeper(value, limits.max_depth):
-        raise InvalidEvent(f"the data is nested deeper than {limits.max_depth} levels; make it flatter")
+    parse_json(data, limits.max_depth)
 
 
 def _check_required(attributes: dict[str, Any]) -> None:
@@ -95,17 +91,3 @@ def _check_uri(name: str, text: str, strict: bool) -> None:
             f"{name} must be a URI, which can't hold {odd[0]!r}, got {show(text)}; "
             "percent-encode it (and in a header once more: %20 is sent as %2520)"
         )
-
-
-def _is_deeper(value: Any, limit: int) -> bool:
-    """Whether arrays and objects nest deeper; level by level, since recursion has limits of its own."""
-    level: list[Any] = [[value]]
-    for _ in range(limit + 1):
-        level = [item for node in level for item in _inside(node) if isinstance(item, (dict, list))]
-        if not level:
-            return False
-    return True
-
-
-def _inside(node: Any) -> Iterable[Any]:
-    return cast("dict[str, Any]", node).values() if isinstance(node, dict) else node

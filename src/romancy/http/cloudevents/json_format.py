@@ -12,7 +12,7 @@ from romancy.core.history import is_json
 from romancy.core.model import Event, show
 from romancy.errors import InvalidEvent
 from romancy.http.cloudevents.attributes import check_data, make
-from romancy.http.cloudevents.members import Element, Member, decode, elements, members, skip_blank
+from romancy.http.cloudevents.members import BODY, Element, Member, elements, members, skip_blank
 from romancy.http.cloudevents.model import InvalidBatch, Limits
 
 T = TypeVar("T")
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 def parse_structured(body: bytes, limits: Limits) -> Event:
     """The one event a body holds."""
-    text = decode(body)
+    text = BODY.decode(body)
     found = _outermost(text, "{", "one JSON object; several events are application/cloudevents-batch+json", members)
     return _event(text, found, limits)
 
 
 def parse_batch(body: bytes, limits: Limits) -> list[Event]:
     """All events of a batch; if some can't be accepted, `InvalidBatch` names every one of them."""
-    text = decode(body)
+    text = BODY.decode(body)
     found = _outermost(
         text,
         "[",

@@ -1,19 +1,20 @@
 """The outermost level of a JSON text: members with the place of each value, so that data keeps its bytes.
 
-A number such as 1.0, 1e400 or one of 20 digits is no longer what was sent once it has been through Python. So the
-values are parsed only to find where they end; whoever needs one as it was sent cuts it out of the text.
+A number such as 1.0 or 1e400 is no longer what was sent once it has been through Python: whoever needs a value as it
+was sent cuts it out of the text.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, NamedTuple
 
 from romancy.core.model import show
+from romancy.core.strict_json import Reader
 from romancy.errors import InvalidEvent
 from romancy.http.cloudevents.model import TooLarge
 
+BODY = Reader("the body", InvalidEvent, exact=True)
 _PLAIN = r'[^"\\\x00-\x1f]*+'
 _MEMBER = re.compile(rf'[ \t\n\r]*"({_PLAIN}(?:\\.{_PLAIN})*+)"[ \t\n\r]*:[ \t\n\r]*(?:"({_PLAIN})"[ \t\n\r]*([,}}]))?')
 """A name and the colon; if a text without escapes follows, as it nearly always does, also that and what comes next."""
@@ -37,17 +38,6 @@ class Element(NamedTuple):
     start: int
 
 
-def decode(body: bytes) -> str:
-    """The body as text; JSON is UTF-8 without a byte order mark."""
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidEvent(f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
-    if text.startswith("\ufeff"):
-        raise InvalidEvent("the body starts with a byte order mark, which JSON does not allow; send it without")
-    return text
-
-
 def skip_blank(text: str, at: int) -> int:
     """Where the next thing that is not white space begins."""
     match = _BLANK.match(text, at)
@@ -68,10 +58,10 @@ def members(text: str, at: int) -> tuple[list[Member], int]:
         name, value, mark = match.groups()
         at = match.end()
         if "\\" in name:
-            name, _ = _parse(text, match.start(1) - 1)
+            name, _ = BODY.read_at(text, match.start(1) - 1)
         if mark is None:
             start = at
-            value, end = _parse(text, start)
+            value, end = BODY.read_at(text, start)
             mark, at = _after(text, end, "}")
         else:
             start, end = match.start(2) - 1, match.end(2) + 1
@@ -93,17 +83,10 @@ def elements(text: str, at: int, most: int) -> tuple[list[Element], int]:
         if text.startswith("{", start):
             inside, at = members(text, start)
         else:
-            inside, (_, at) = None, _parse(text, start)
+            inside, (_, at) = None, BODY.read_at(text, start)
         found.append(Element(inside, start))
         mark, at = _after(text, at, "]")
     return found, at
-
-
-def _parse(text: str, at: int) -> tuple[Any, int]:
-    try:
-        return _DECODER.raw_decode(text, at)
-    except json.JSONDecodeError as error:
-        raise InvalidEvent(f"the body is not JSON: {error}") from None
 
 
 def _after(text: str, at: int, closing: str) -> tuple[str, int]:
@@ -116,15 +99,3 @@ def _after(text: str, at: int, closing: str) -> tuple[str, int]:
 
 def _malformed(what: str, text: str, at: int) -> InvalidEvent:
     return InvalidEvent(f"the body is not JSON: {what} at character {at}, found {show(text[at : at + 40])}")
-
-
-def _integer(text: str) -> int | float:
-    # No attribute has more digits than this, and Python refuses to read thousands of them.
-    return int(text) if len(text) <= 11 else float(text)
-
-
-def _no_constant(name: str) -> Any:
-    raise InvalidEvent(f"the body holds {name}, which is not JSON; send null or text instead")
-
-
-_DECODER = json.JSONDecoder(parse_int=_integer, parse_constant=_no_constant)

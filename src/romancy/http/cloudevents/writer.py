@@ -9,9 +9,9 @@ from typing import TypeAlias
 from urllib.parse import quote
 
 from romancy.core.events import TARGET
-from romancy.core.filters import parse_json
 from romancy.core.history import is_json
 from romancy.core.model import Attribute, Event
+from romancy.core.strict_json import parse_json
 from romancy.core.timestamps import format_time
 from romancy.errors import InvalidEvent
 from romancy.http.cloudevents.attributes import VERSION
