@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
@@ -99,6 +99,8 @@ class Event:
     accepted_at: int = 0
     expires_at: int | None = None
     seq: int = 0
+    parsed: Any = field(default=None, repr=False, compare=False)
+    """The data as strict JSON, where it was parsed on the way in."""
 
 
 @dataclass(frozen=True)

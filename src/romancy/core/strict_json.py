@@ -144,5 +144,6 @@ def _is_encodable(text: str) -> bool:
     return True
 
 
-parse_json = Reader("the data", InvalidEvent, exact=True).read
-"""Read the data of an event."""
+DATA = Reader("the data", InvalidEvent, exact=True)
+"""Of events."""
+parse_json = DATA.read

@@ -35,7 +35,7 @@ from romancy.engine.resident import (
 )
 from romancy.errors import NotStorable
 from romancy.storage.batch import BODY, Accept, Attempt, Commit, Consumption, Misfit, Trial
-from romancy.storage.rows import matchable_data
+from romancy.storage.rows import matchable
 
 _logger = logging.getLogger("romancy")
 T = TypeVar("T")
@@ -324,7 +324,7 @@ class Step:
 
     def _pass_on(self, event: Event, past: EventWait | None = None) -> None:
         """An event that was not taken may be for another wait. The hint was for that one too, and is deleted now."""
-        data = matchable_data(event.data, event.datacontenttype)
+        data = matchable(event)
         for op in self.instance.ops.values():
             if op is past or not isinstance(op, EventWait) or event.type not in op.types:
                 continue

@@ -71,6 +71,11 @@ def to_event(row: tuple[Any, ...]) -> Event:
     )
 
 
+def matchable(event: Event) -> Any:
+    """An event's data as filters see it, parsed anew only if need be."""
+    return matchable_data(event.data, event.datacontenttype) if event.parsed is None else event.parsed
+
+
 def matchable_data(data: bytes | None, content_type: str | None) -> Any:
     """An event's data as filters see it; what is not JSON has no fields."""
     if data is None or not (content_type is None or is_json(content_type)):

@@ -14,6 +14,8 @@ from romancy.errors import InvalidEvent
 from romancy.http.cloudevents.model import Limits
 
 VERSION = "1.0"
+MAX_PARSED = 64 * 1024
+"""Bytes of data that are kept parsed until the event is stored, which may take a while: it is many times as large."""
 
 _REQUIRED = ("specversion", "id", "source", "type")
 _TEXTS = ("id", "source", "type", "subject", "datacontenttype", "dataschema")
@@ -23,8 +25,11 @@ _NO_URI = re.compile(r'[\s"<>\\]')
 _NO_STRICT_URI = re.compile(r'[\s"<>\\^`{|}]|[^\x00-\x7f]|%(?![0-9A-Fa-f]{2})')
 
 
-def make(attributes: dict[str, Any], data: bytes | None, strict: bool) -> Event:
-    """The event that has these attributes, none of them null; raises `InvalidEvent` that says what is wrong."""
+def make(attributes: dict[str, Any], data: bytes | None, limits: Limits, parsed: Any = None) -> Event:
+    """The event that has these attributes, none of them null; raises `InvalidEvent` that says what is wrong.
+
+    `parsed`: the data, where it is JSON and was parsed and checked already.
+    """
     _check_required(attributes)
     rest = dict(attributes)
     del rest["specversion"]
@@ -32,13 +37,15 @@ def make(attributes: dict[str, Any], data: bytes | None, strict: bool) -> Event:
     for name, value in core.items():
         if value is not None:
             check_text(name, value)
-    _check_formats(core, strict)
+    _check_formats(core, limits.strict)
     time = rest.pop("time", None)
     for name, value in rest.items():
         check_extension(name, value)
     target, expiry = rest.get(TARGET), rest.get("expirytime")
     if target is not None:
         check_text(TARGET, target)
+    if parsed is None and data is not None and is_json(core["datacontenttype"]):
+        parsed = parse_json(data, limits.max_depth)
     return Event(
         **core,
         data=data,
@@ -46,14 +53,8 @@ def make(attributes: dict[str, Any], data: bytes | None, strict: bool) -> Event:
         extensions=rest or None,
         target=target,
         expires_at=None if expiry is None else parse_time("expirytime", expiry),
+        parsed=None if data is None or len(data) > MAX_PARSED else parsed,
     )
-
-
-def check_data(data: bytes, content_type: str | None, limits: Limits) -> None:
-    """Refuse data that says it is JSON and is not."""
-    if content_type is None or not is_json(content_type):
-        return
-    parse_json(data, limits.max_depth)
 
 
 def _check_required(attributes: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 from romancy.core.history import is_json
 from romancy.core.model import Event, show
 from romancy.errors import InvalidEvent
-from romancy.http.cloudevents.attributes import check_data, make
+from romancy.http.cloudevents.attributes import make
 from romancy.http.cloudevents.model import Limits, UnsupportedFormat
 
 _PREFIX = b"ce-"
@@ -53,11 +53,9 @@ def parse_binary(content_type: str | None, headers: list[tuple[str, bytes]], bod
         raise InvalidEvent("the header ce-datacontenttype must not be sent; Content-Type says what the data is")
     if content_type is not None:
         attributes["datacontenttype"] = content_type
-    event = make(attributes, body or None, limits.strict)
-    if body and content_type is not None and is_json(content_type):
-        check_charset(content_type)
-        check_data(body, content_type, limits)
-    return event
+    if body and is_json(content_type):
+        check_charset(content_type or "")
+    return make(attributes, body or None, limits)
 
 
 def check_charset(content_type: str) -> None:

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from romancy.core.history import is_json
 from romancy.core.model import Event, show
+from romancy.core.strict_json import DATA
 from romancy.errors import InvalidEvent
-from romancy.http.cloudevents.attributes import check_data, make
+from romancy.http.cloudevents.attributes import make
 from romancy.http.cloudevents.members import BODY, Element, Member, elements, members, skip_blank
 from romancy.http.cloudevents.model import InvalidBatch, Limits
 
@@ -78,18 +79,19 @@ def _event(text: str, found: list[Member], limits: Limits) -> Event:
     if plain is not None and encoded is not None:
         raise InvalidEvent("the event has data and data_base64; send one of them")
     attributes = {name: member.value for name, member in by_name.items() if member.value is not None}
-    data = _plain(text, plain, attributes) if plain is not None else _encoded(encoded) if encoded is not None else None
-    event = make(attributes, data, limits.strict)
-    if data is not None:
-        check_data(data, event.datacontenttype, limits)
-    return event
-
-
-def _plain(text: str, member: Member, attributes: dict[str, Any]) -> bytes | None:
-    """The data as sent: JSON in its own words, anything else as the text it is. JSON is what it is unless said."""
+    if plain is None:
+        return make(attributes, None if encoded is None else _encoded(encoded), limits)
     content_type = attributes.setdefault("datacontenttype", "application/json")
-    if isinstance(content_type, str) and is_json(content_type):
-        return text[member.start : member.end].encode()
+    if not isinstance(content_type, str) or not is_json(content_type):
+        return make(attributes, _plain(text, plain, content_type), limits)
+    data = text[plain.start : plain.end].encode()
+    DATA.check_depth(data, limits.max_depth)
+    DATA.check_surrogates(data, plain.value)
+    return make(attributes, data, limits, plain.value)
+
+
+def _plain(text: str, member: Member, content_type: Any) -> bytes | None:
+    """Data that is not JSON, as the text it is."""
     if member.value is None:
         return None
     if not isinstance(member.value, str):

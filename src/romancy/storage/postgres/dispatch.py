@@ -18,7 +18,7 @@ from romancy.storage.batch import Accept, Batch, Matched, Started
 from romancy.storage.errors import TookTooLong
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.shapes import MAX_SHAPES, UNINDEXED, Shapes
-from romancy.storage.rows import matchable_data, to_event, triggered_id
+from romancy.storage.rows import matchable, to_event, triggered_id
 
 STALE = 2_000_000
 """Microseconds after which an event that nobody dispatched is taken to be left behind."""
@@ -73,7 +73,7 @@ class Dispatcher:
         for seq, item in items:
             event = item.event
             shapes = self._shapes.shapes(event.type)
-            data = matchable_data(event.data, event.datacontenttype) if shapes else None
+            data = matchable(event) if shapes else None
             for fields, number in shapes.items():
                 key = event_key(fields, event.subject, event.source, data)
                 if key is not None:
@@ -168,7 +168,7 @@ def _outcome(
 
 def accepts(spec: bytes, event: Event) -> bool:
     """For a wait whose filter has no index."""
-    return _filter(spec).accepts(event.subject, event.source, matchable_data(event.data, event.datacontenttype))
+    return _filter(spec).accepts(event.subject, event.source, matchable(event))
 
 
 def _filter(spec: bytes) -> Filter:

@@ -11,7 +11,7 @@ from typing import Any
 from romancy.core.filters import Filter, event_anchors, event_key
 from romancy.core.model import Event
 from romancy.storage.batch import Matched, Offer
-from romancy.storage.rows import content_type_of, matchable_data, to_event
+from romancy.storage.rows import content_type_of, matchable, matchable_data, to_event
 from romancy.storage.sql import blocks
 
 SQL = blocks("sqlite.sql")
@@ -93,7 +93,7 @@ class Looker:
         found = self._waits(event, 0, b"")
         shapes = self.shapes(event.type)
         if shapes:
-            data = matchable_data(event.data, event.datacontenttype)
+            data = matchable(event)
             if len(shapes) >= MAX_SHAPES:
                 found = _fitting(found + self._anchored(event, data), event, data)
             for fields, number in shapes.items():
