@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from romancy import App, WorkflowContext, wait_event, workflow
+from romancy import App, Database, WorkflowContext, wait_event, workflow
 from tests import pg_server
 
 TYPE, COUNTS = "approval", (500, 1_000, 2_000, 4_000, 10_000)
@@ -49,7 +49,7 @@ class Watch:
 
 @asynccontextmanager
 async def opened(database: str, schema: str | None) -> AsyncIterator[App]:
-    async with App(database, schema=schema, workflows=[collect], durability="normal") as app:
+    async with App(Database(database, schema=schema, durability="normal"), workflows=[collect]) as app:
         yield app
 
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from romancy import App, WorkflowContext, wait_event, workflow
+from romancy import App, Database, WorkflowContext, wait_event, workflow
 from tests import pg_server
 
 GROUP = 500
@@ -56,7 +56,7 @@ def cpu() -> float:
 
 async def measure(database: str, schema: str | None, n: int) -> None:
     passed.clear()
-    async with App(database, schema=schema, workflows=[collect], durability="normal") as app:
+    async with App(Database(database, schema=schema, durability="normal"), workflows=[collect]) as app:
         handle = await app.start_workflow(collect, n)
         for first in range(0, n, GROUP):
             some = range(first, min(first + GROUP, n))

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from romancy import App, WorkflowContext, wait_event, workflow
+from romancy import App, Database, WorkflowContext, wait_event, workflow
 from tests import pg_server
 
 TYPE, EVENTS = "sensor.read", 50
@@ -25,7 +25,7 @@ async def watcher(ctx: WorkflowContext, n: int) -> int:
 
 
 async def measure(database: str, schema: str | None, count: int) -> None:
-    async with App(database, schema=schema, workflows=[watcher], durability="normal") as app:
+    async with App(Database(database, schema=schema, durability="normal"), workflows=[watcher]) as app:
         begin = time.perf_counter()
         for first in range(0, count, 500):
             some = range(first, min(count, first + 500))

@@ -27,7 +27,7 @@ from typing import Any
 
 import asyncpg
 
-from romancy import App, HooksBase, WorkflowContext, wait_event, workflow
+from romancy import App, Database, HooksBase, WorkerOptions, WorkflowContext, wait_event, workflow
 from romancy.core.filters import Filter
 from romancy.hooks import EventReceivedInfo
 from tests import pg_server
@@ -104,7 +104,12 @@ async def fill_postgres(schema: str, count: int) -> None:
 async def work(database: str, schema: str) -> None:
     """A worker, until its input ends. Says how long it took to start and to stop, and what it used."""
     begin = time.perf_counter()
-    app = App(database, schema=schema or None, workflows=[order], hooks=[Tell()], max_resident=10_000)
+    app = App(
+        Database(database, schema=schema or None),
+        workflows=[order],
+        hooks=[Tell()],
+        worker=WorkerOptions(max_resident=10_000),
+    )
     await app.start()
     print("ready", time.perf_counter() - begin, flush=True)
     reader = asyncio.StreamReader()
@@ -214,7 +219,7 @@ async def measure(database: str, schema: str, count: int, size: Size) -> None:
         return pick.sample(range(1, count), min(k, count - 1))
 
     say("size of the database", f"{await size():,.0f} MB")
-    async with App(database, schema=schema or None, worker=False) as client:
+    async with App(Database(database, schema=schema or None), worker=False) as client:
         async with worker(database, schema) as first:
             say("start of a worker", f"{(await first.answers.get())[0]:.2f} s")
             say("its first event", spread(await latency(client, first, some(1))))
@@ -250,7 +255,7 @@ async def measure(database: str, schema: str, count: int, size: Size) -> None:
 
 async def first_one(database: str, schema: str) -> None:
     """The real instance that the others are made after; and nobody owns it."""
-    async with App(database, schema=schema or None, workflows=[order]) as app:
+    async with App(Database(database, schema=schema or None), workflows=[order]) as app:
         await app.start_workflow(order, 0, instance_id="order-0000000")
         while not (await app.list_waits(limit=1)).items:  # noqa: ASYNC110
             await asyncio.sleep(0.01)

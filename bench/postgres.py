@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bench.systems.romancy_ import many_steps, one_step, waiter
-from romancy import App, HooksBase
+from romancy import App, Database, HooksBase
 from romancy.hooks import WorkflowCompletedInfo
 from tests import pg_server
 
@@ -35,7 +35,9 @@ class Tell(HooksBase):
 # --- processes -------------------------------------------------------------------------------------------------------
 async def work(url: str, schema: str, hooks: bool) -> None:
     """A worker, until its input ends."""
-    async with App(url, schema=schema, workflows=[one_step, many_steps, waiter], hooks=[Tell()] if hooks else []):
+    async with App(
+        Database(url, schema=schema), workflows=[one_step, many_steps, waiter], hooks=[Tell()] if hooks else []
+    ):
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
@@ -81,7 +83,7 @@ async def all_done(schema: str, count: int) -> None:
 
 async def alone(schema: str, count: int) -> float:
     """One process that starts its own workflows: workflows per second."""
-    async with App(pg_server.url(), schema=schema, workflows=[one_step]) as app:
+    async with App(Database(pg_server.url(), schema=schema), workflows=[one_step]) as app:
         begin = time.perf_counter()
         handles = await asyncio.gather(*(app.start_workflow(one_step, n) for n in range(count)))
         await asyncio.gather(*(handle.result() for handle in handles))
@@ -90,7 +92,7 @@ async def alone(schema: str, count: int) -> float:
 
 async def throughput(schema: str, count: int, processes: int, steps: int) -> float:
     """Workflows are there already; then so many workers come. Activities per second until all have ended."""
-    async with App(pg_server.url(), schema=schema, worker=False) as client:
+    async with App(Database(pg_server.url(), schema=schema), worker=False) as client:
         name = "one_step" if steps == 1 else "many_steps"
         await asyncio.gather(*(client.start_workflow(name, steps) for _ in range(count)))
         begin = time.perf_counter()
@@ -103,7 +105,10 @@ async def throughput(schema: str, count: int, processes: int, steps: int) -> flo
 async def latency(schema: str, count: int) -> list[float]:
     """Milliseconds from an event accepted here to its workflow finished, with its commit, in another process."""
     late: list[float] = []
-    async with workers(1, schema, hooks=True) as [process], App(pg_server.url(), schema=schema, worker=False) as client:
+    async with (
+        workers(1, schema, hooks=True) as [process],
+        App(Database(pg_server.url(), schema=schema), worker=False) as client,
+    ):
         for n in range(count):
             await client.start_workflow("waiter", n, instance_id=f"w{n}")
         while len((await client.list_waits(limit=1000)).items) < min(count, 1000):  # noqa: ASYNC110 - another process

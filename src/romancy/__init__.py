@@ -59,7 +59,7 @@ from romancy.hooks import (
     WorkflowInfo,
     WorkflowStartedInfo,
 )
-from romancy.options import HTTPOptions
+from romancy.options import Database, HTTPOptions, Retention, WorkerOptions
 from romancy.records import EventRecord, HistoryEntry, Instance, Page, Receipt, Wait
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ __all__ = [
     "AppNotRunning",
     "Client",
     "Context",
+    "Database",
     "Duration",
     "EventReceivedInfo",
     "EventRecord",
@@ -107,6 +108,7 @@ __all__ = [
     "RemoteHandle",
     "ReplayCompletedInfo",
     "ReplayStartedInfo",
+    "Retention",
     "RetryPolicy",
     "RomancyError",
     "Scalar",
@@ -123,6 +125,7 @@ __all__ = [
     "WaitStartedInfo",
     "WaitTimedOutInfo",
     "WaitTimeout",
+    "WorkerOptions",
     "Workflow",
     "WorkflowBlocked",
     "WorkflowBlockedInfo",

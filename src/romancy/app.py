@@ -27,13 +27,10 @@ class App(Service):
     ...     handle = await app.start_workflow(payment, "ORD-1")
     ...     print(await handle.result())
 
-    `database` is a path, `":memory:"` or a URL; default: the environment's ROMANCY_DATABASE, else ./romancy.db.
-    With `worker=False` it only starts, sends and reads; `romancy worker shop:app` works for it all the same, in a
-    process of its own. `durability="normal"` may lose the last moments in a power
-    failure (never in a crash of the process) and is faster on slow disks.
-
-    On PostgreSQL, `schema` names where its tables are (default: the environment's ROMANCY_SCHEMA, else romancy), and
-    `notify_url` is a direct way to the server where `database` leads through a pooler that cannot LISTEN.
+    `database` is a path, `":memory:"`, a URL, or `Database(url, ...)` with its settings; default: the environment's
+    ROMANCY_DATABASE, else ./romancy.db. With `worker=False` it only starts, sends and reads; `romancy worker shop:app`
+    works for it all the same, in a process of its own. `worker=WorkerOptions(...)` has the settings few need.
+    `retention` is how long ended instances and events are kept; `Retention(...)` says it for each.
 
     It is an ASGI application too: `romancy serve shop:app`, or any ASGI server. `tokens` say who may use that
     (`"SECRET"`, `"events:SECRET"`; default: the environment's ROMANCY_TOKENS), `http` sets its limits.

@@ -1,4 +1,4 @@
-"""What an app may be told about its HTTP face: limits, tokens, whom it greets. Plain data, checked when it is made."""
+"""The options of an app, in groups: database, worker, retention, HTTP. Plain data, checked when it is made."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Literal
 from urllib.parse import urlsplit
 
 from romancy.core.model import SECOND, Duration, duration_us
@@ -20,6 +21,110 @@ _IS_A_SECRET = (
     "a token is a secret of printable characters without spaces, optionally with scopes before it "
     f'({", ".join(SCOPES)}), as in "events,read:SECRET"'
 )
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database with settings of its own.
+
+    >>> App(Database("postgresql://db.example/shop", schema="orders"))
+    """
+
+    url: str
+    """A path, `":memory:"` or a URL."""
+    schema: str | None = None
+    """PostgreSQL: where its tables are. None: the environment's ROMANCY_SCHEMA, else romancy."""
+    notify_url: str | None = None
+    """PostgreSQL: a direct URL of the server, where `url` leads through a pooler that cannot LISTEN."""
+    durability: Literal["full", "normal"] = "full"
+    """With "normal", the last moments may be lost in a power failure (never in a crash of the process). It is faster on
+    slow disks."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.url, str | os.PathLike) or not os.fspath(self.url):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"url must be a path or URL of a database, not {self.url!r}")
+        object.__setattr__(self, "url", os.fspath(self.url))
+        if self.durability not in ("full", "normal"):
+            raise ValueError(f'durability must be "full" or "normal", not {self.durability!r}')
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Settings of the worker that few need.
+
+    >>> App("workflow.db", worker=WorkerOptions(max_resident=1000))
+    """
+
+    max_resident: int = 10_000
+    """Instances in memory; the longest unused are evicted, and replayed when needed."""
+    grace: Duration = timedelta(seconds=10)
+    """How long activities may take to end when the app is stopped; another worker repeats the rest."""
+
+    def __post_init__(self) -> None:
+        check_count("max_resident", self.max_resident)
+        duration_us(self.grace, "grace")
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How long things are kept. None: for ever.
+
+    >>> App("workflow.db", retention=Retention(failed=timedelta(days=90), events=None))
+    """
+
+    instances: Duration | None = timedelta(days=7)
+    """Completed and cancelled instances with their histories, from their end."""
+    failed: Duration | None = timedelta(days=7)
+    """Failed instances with their histories, from their end."""
+    events: Duration | None = timedelta(days=7)
+    """Events, from the moment they were accepted. An event on its way to an instance, or with a later `expirytime` of
+    its own, is kept for longer."""
+
+    def __post_init__(self) -> None:
+        for name in ("instances", "failed", "events"):
+            if getattr(self, name) is not None:
+                duration_us(getattr(self, name), name)
+
+
+def choose_database(given: str | os.PathLike[str] | Database | None) -> Database:
+    """The database an app was given, else the environment's."""
+    if isinstance(given, Database):
+        return given
+    if not isinstance(given, str | os.PathLike | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"database must be a path, a URL or Database(...), not {given!r}")
+    return Database(os.fspath(given or os.environ.get("ROMANCY_DATABASE") or "romancy.db"))
+
+
+def choose_worker(given: bool | WorkerOptions) -> WorkerOptions:
+    """The settings of the worker, whether there is one or not."""
+    if isinstance(given, WorkerOptions):
+        return given
+    if not isinstance(given, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - "no" would be true
+        raise ValueError(f"worker must be True, False or WorkerOptions(...), not {given!r}")
+    return WorkerOptions()
+
+
+def choose_retention(given: Duration | Retention) -> Retention:
+    """A single duration is for everything."""
+    if isinstance(given, Retention):
+        return given
+    duration_us(given, "retention")
+    return Retention(given, given, given)
+
+
+_MOVED = {
+    "schema": "Database: App(Database(url, schema=...))",
+    "notify_url": "Database: App(Database(url, notify_url=...))",
+    "durability": "Database: App(Database(url, durability=...))",
+    "max_resident": "WorkerOptions: App(worker=WorkerOptions(max_resident=...))",
+    "grace": "WorkerOptions: App(worker=WorkerOptions(grace=...))",
+}
+
+
+def refuse(unknown: Iterable[str]) -> None:
+    """Options that an app does not take; those of a group are easily looked for in the wrong place."""
+    for name in unknown:
+        raise TypeError(f"{name} is in {_MOVED[name]}" if name in _MOVED else f"App has no option {name!r}")
 
 
 @dataclass(frozen=True)
@@ -72,10 +177,10 @@ class HTTPOptions:
         if self.accepted_status not in _ACCEPTED:
             raise ValueError(f"accepted_status is {', '.join(map(str, _ACCEPTED))}, not {self.accepted_status!r}")
         for name in ("max_body", "max_headers", "max_batch", "max_depth", "max_requests", "max_waiting"):
-            _check_count(name, getattr(self, name))
+            check_count(name, getattr(self, name))
         for name in ("max_connections", "max_events_per_minute", "max_bytes_per_minute", "allowed_rate"):
             if getattr(self, name) is not None:
-                _check_count(name, getattr(self, name))
+                check_count(name, getattr(self, name))
         for name in ("header_timeout", "body_timeout", "database_timeout"):
             if duration_us(getattr(self, name), name) == 0:
                 raise ValueError(f"{name} must be more than nothing")
@@ -86,7 +191,8 @@ class HTTPOptions:
                 raise ValueError(f"{name} is a list of names, not {getattr(self, name)!r}")
 
 
-def _check_count(name: str, value: object) -> None:
+def check_count(name: str, value: object) -> None:
+    """A limit."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
 

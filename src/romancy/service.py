@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import ModuleType, TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, TypeVarTuple, cast, overload
+from typing import Any, Never, ParamSpec, Self, TypeVar, TypeVarTuple, cast, overload
 
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
@@ -19,7 +19,7 @@ from romancy.core.history import is_json
 from romancy.core.ids import check_id, check_lookup, is_text, new_id
 from romancy.core.inputs import write_input
 from romancy.core.instance import current
-from romancy.core.model import SECOND, Attribute, Duration, Event, Status, duration_us, from_us, to_us
+from romancy.core.model import Attribute, Duration, Event, Status, duration_us, from_us, to_us
 from romancy.core.operations import ActivityCall
 from romancy.core.registry import Registry, WorkflowDefinition
 from romancy.core.retry import RetryPolicy, check_policy
@@ -30,7 +30,20 @@ from romancy.engine.timers import WINDOW
 from romancy.errors import AppNotRunning, InstanceExists, InstanceNotFound, InvalidInput, RomancyError
 from romancy.handle import WorkflowHandle
 from romancy.hooks import HooksBase
-from romancy.options import HTTPOptions, check_public_url, choose_tokens
+from romancy.options import (
+    Database,
+    HTTPOptions,
+    Retention,
+    WorkerOptions,
+    check_count,
+    check_public_url,
+    choose_database,
+    choose_retention,
+    choose_tokens,
+    choose_worker,
+    refuse,
+    seconds,
+)
 from romancy.records import (
     EventRecord,
     HistoryEntry,
@@ -63,44 +76,39 @@ class Service:
 
     def __init__(
         self,
-        database: str | os.PathLike[str] | None = None,
+        database: str | os.PathLike[str] | Database | None = None,
         *,
         workflows: Workflow[..., Any] | ModuleType | Sequence[Workflow[..., Any] | ModuleType] = (),
-        hooks: HooksBase | Sequence[HooksBase] = (),
-        worker: bool = True,
-        retry: RetryPolicy | None = None,
         state: Any = None,
+        retry: RetryPolicy | None = None,
+        hooks: HooksBase | Sequence[HooksBase] = (),
         tokens: Sequence[str] = (),
-        max_activities: int = 100,
-        retention: Duration = timedelta(days=7),
-        lease: Duration = timedelta(seconds=10),
-        durability: str = "full",
-        max_resident: int = 10_000,
-        grace: Duration = timedelta(seconds=10),
-        http: HTTPOptions | None = None,
         public_url: str | None = None,
-        schema: str | None = None,
-        notify_url: str | None = None,
+        http: HTTPOptions | None = None,
+        worker: bool | WorkerOptions = True,
+        max_activities: int = 100,
+        lease: Duration = timedelta(seconds=10),
+        retention: Duration | Retention = timedelta(days=7),
+        **unknown: Never,
     ) -> None:
-        if max_activities < 1 or max_resident < 1:
-            raise ValueError("max_activities and max_resident must be at least 1")
-        self.database = os.fspath(database or os.environ.get("ROMANCY_DATABASE") or "romancy.db")
+        refuse(unknown)
+        check_count("max_activities", max_activities)
+        chosen, options = choose_database(database), choose_worker(worker)
+        self.database, self._durability, self._notify_url = chosen.url, chosen.durability, chosen.notify_url
+        self.schema = chosen.schema if chosen.schema is not None else usual_schema(chosen.url)
         self.tokens = choose_tokens(tokens)
         self.http = http or HTTPOptions()
         self.public_url = check_public_url(public_url)
         self._registry = Registry()
         self._hooks = (hooks,) if isinstance(hooks, HooksBase) else tuple(hooks)
-        self.works = worker  # `romancy worker` and `romancy run` work whatever it says here
-        self._state, self._durability = state, durability
+        self.works = worker is not False  # `romancy worker` and `romancy run` work whatever it says here
+        self._state = state
         self._retry = RetryPolicy() if retry is None else check_policy(retry, "App") or RetryPolicy()
-        if durability not in ("full", "normal"):
-            raise ValueError(f'durability is "full" or "normal", not {durability!r}')
-        self._max_activities, self._max_resident = max_activities, max_resident
+        self._max_activities, self._max_resident = max_activities, options.max_resident
         self.creates = True  # an empty database gets our tables; who only looks should not make any
-        self.schema, self._notify_url = schema if schema is not None else usual_schema(self.database), notify_url
-        self._retention = duration_us(retention, "retention")
+        self._retention = choose_retention(retention)
         self._lease = duration_us(lease, "lease")
-        self.grace = duration_us(grace, "grace") / SECOND
+        self.grace = seconds(options.grace)
         if self._lease < 500_000:
             raise ValueError("lease must be at least half a second")
         self.clock: Clock = SystemClock()

@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from romancy import App
+from romancy import App, Database
 from romancy.storage import sql
 from romancy.storage.postgres import migrations as postgres
 from tests import pg_server
@@ -115,7 +115,7 @@ def test_its_workflows_go_on_there(romancy, database: Path, schema: str) -> None
     async def pay() -> str:
         import shop
 
-        async with App(pg_server.url(), schema=schema, workflows=[shop.pay]) as app:
+        async with App(Database(pg_server.url(), schema=schema), workflows=[shop.pay]) as app:
             await app.send_event("payment.completed", "test", {"order": {"id": "ORD-1"}, "amount": 7})
             return await app.handle("order-1", shop.pay).result(10)
 

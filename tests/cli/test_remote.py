@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from romancy import App
+from romancy import App, WorkerOptions
 from romancy.cli.check import find_problems
 from tests.http.conftest import Live
 from tests.http.flaky import RESET, Canned, proxy
@@ -30,7 +30,8 @@ def served(database: Path) -> Iterator[Callable[..., Live]]:
     running: list[Live] = []
 
     def start(**options: Any) -> Live:
-        running.append(Live(App(database, **{"workflows": [importlib.import_module("shop")], "grace": 1, **options})))
+        workflows = importlib.import_module("shop")
+        running.append(Live(App(database, **{"workflows": workflows, "worker": WorkerOptions(grace=1), **options})))
         return running[-1]
 
     yield start

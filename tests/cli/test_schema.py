@@ -79,7 +79,7 @@ def test_the_environment_names_it_too(romancy, answered, schema: str, monkeypatc
 
 def test_an_app_keeps_its_own_unless_another_is_given(romancy, answered, folder, schema: str) -> None:
     url = pg_server.url()
-    app = f"from shop import shout\nfrom romancy import App\napp = App({url!r}, schema={schema!r})\n"
+    app = f"from shop import shout\nfrom romancy import App, Database\napp = App(Database({url!r}, {schema!r}))\n"
     (folder / "own.py").write_text(app)
     assert f"(schema {schema})" in romancy("run", "own:shout", "hello").stderr
     assert len(answered("list", "-d", url, "--schema", schema)["items"]) == 1

@@ -24,7 +24,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from romancy import ActivityContext, App, WorkflowBlocked, WorkflowContext, activity, sleep, wait_event, workflow
+from romancy import (
+    ActivityContext,
+    App,
+    Database,
+    WorkerOptions,
+    WorkflowBlocked,
+    WorkflowContext,
+    activity,
+    sleep,
+    wait_event,
+    workflow,
+)
 
 CLIENTS = 30
 CONVICTED_WITHIN = 600.0
@@ -107,9 +118,7 @@ class Play:
     folder: str = field(default_factory=lambda: tempfile.mkdtemp(prefix="romancy-kills-"))
 
     def app(self, **options: Any) -> App:
-        if self.schema is not None:
-            options["schema"] = self.schema
-        return App(self.database, **options)
+        return App(Database(self.database, self.schema), **options)
 
     @property
     def over(self) -> str:
@@ -123,7 +132,7 @@ class Play:
 async def run_worker(play: Play) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with play.app(workflows=WORKFLOWS, grace=1):
+    async with play.app(workflows=WORKFLOWS, worker=WorkerOptions(grace=1)):
         await stop.wait()
 
 

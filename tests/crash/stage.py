@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from romancy import App, RetryPolicy, Workflow
+from romancy import App, RetryPolicy, WorkerOptions, Workflow
 from romancy.core.model import FOREVER_US, SECOND, Duration, duration_us
 from romancy.engine import evidence
 from romancy.testing import Environment, ManualClock
@@ -157,7 +157,7 @@ async def stage(workflows: Sequence[Workflow[..., Any]], *faults: Fault) -> Asyn
     """A fresh database, and an app on it that the faults will kill."""
     clock = ManualClock(BEGINNING)
     inner = await ground.lay(clock)
-    app = App(":memory:", workflows=workflows, grace=0.1, retry=RETRY)
+    app = App(":memory:", workflows=workflows, worker=WorkerOptions(grace=0.1), retry=RETRY)
     app.clock, app.timer_window = clock, FOREVER_US
     storage = app.storage = MortalStorage(inner, faults)
     play = Stage(PatientEnvironment(app, clock), storage)

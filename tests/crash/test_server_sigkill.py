@@ -17,7 +17,7 @@ from tests.helpers import eventually
 
 APP = """
 import os
-from romancy import ActivityContext, App, WorkflowContext, activity, wait_event, workflow
+from romancy import ActivityContext, App, WorkerOptions, WorkflowContext, activity, wait_event, workflow
 
 @activity
 async def note(ctx: ActivityContext, id: str) -> None:
@@ -33,7 +33,7 @@ async def collect(ctx: WorkflowContext, key: str, wanted: int) -> list[str]:
         got.append(event.id)
     return got
 
-app = App("served.db", workflows=[collect], grace=1)
+app = App("served.db", workflows=[collect], worker=WorkerOptions(grace=1))
 """
 COLLECTORS = 5
 EACH = 60

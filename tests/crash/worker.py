@@ -16,6 +16,7 @@ from typing import Any
 from romancy import (
     ActivityContext,
     App,
+    WorkerOptions,
     WorkflowContext,
     activity,
     send_event,
@@ -114,7 +115,7 @@ async def main(database: str, log_file: str, lease: float) -> None:
     state = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    app = App(database, workflows=[sys.modules[__name__]], state=state, lease=lease, grace=2)
+    app = App(database, workflows=[sys.modules[__name__]], state=state, lease=lease, worker=WorkerOptions(grace=2))
     async with app:
         log(state, what="ready")
         await stop.wait()

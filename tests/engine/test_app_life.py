@@ -20,6 +20,7 @@ from romancy import (
     ReceivedEvent,
     RomancyError,
     StorageError,
+    WorkerOptions,
     WorkflowContext,
     activity,
     wait_event,
@@ -59,7 +60,7 @@ def at_work() -> set[str]:
 # --- starting and stopping ---
 @pytest.mark.sqlite
 async def test_two_starts_at_once_make_one_engine(db: str) -> None:
-    app = App(db, workflows=[one], grace=0.1)
+    app = App(db, workflows=[one], worker=WorkerOptions(grace=0.1))
     outcomes = await asyncio.gather(app.start(), app.start(), return_exceptions=True)
     assert sorted(type(outcome) for outcome in outcomes if outcome is not None) == [RomancyError]
     assert "running already" in str(outcomes[1])
@@ -92,7 +93,7 @@ async def hanging(ctx: WorkflowContext) -> None:
 @pytest.mark.sqlite
 async def test_a_second_stop_returns_when_the_first_is_done(db: str) -> None:
     begun = asyncio.Event()
-    app = App(db, workflows=[hanging], grace=0.1, state=begun)
+    app = App(db, workflows=[hanging], worker=WorkerOptions(grace=0.1), state=begun)
     await app.start()
     await app.start_workflow(hanging)
     await begun.wait()
@@ -107,7 +108,7 @@ async def test_a_second_stop_returns_when_the_first_is_done(db: str) -> None:
 @pytest.mark.sqlite
 async def test_a_stop_that_is_cancelled_leaves_nothing_running(db: str) -> None:
     begun = asyncio.Event()
-    app = App(db, workflows=[hanging], grace=60, state=begun)
+    app = App(db, workflows=[hanging], worker=WorkerOptions(grace=60), state=begun)
     await app.start()
     await app.start_workflow(hanging)
     await begun.wait()
@@ -120,7 +121,7 @@ async def test_a_stop_that_is_cancelled_leaves_nothing_running(db: str) -> None:
 
 @pytest.mark.sqlite
 async def test_stopping_while_another_program_holds_the_file(db: str) -> None:
-    app = App(db, workflows=[one], grace=0.1)
+    app = App(db, workflows=[one], worker=WorkerOptions(grace=0.1))
     await app.start()
     other = sqlite3.connect(db, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

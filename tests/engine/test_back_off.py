@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from romancy import ActivityContext, App, RetryPolicy, WorkflowContext, activity, wait_event, workflow
+from romancy import ActivityContext, App, RetryPolicy, WorkerOptions, WorkflowContext, activity, wait_event, workflow
 from romancy.testing import environment
 from tests.engine.helpers import until
 
@@ -45,7 +45,7 @@ def down() -> None:
 
 
 async def test_thirty_in_back_off_do_not_stop_a_worker_with_room_for_twenty(db: str) -> None:
-    async with App(db, workflows=[calls, quick], max_resident=20) as app:
+    async with App(db, workflows=[calls, quick], worker=WorkerOptions(max_resident=20)) as app:
         for n in range(30):
             await app.start_workflow(calls, instance_id=f"c{n}")
         await until(lambda: len(runs) == 30)
@@ -56,7 +56,7 @@ async def test_thirty_in_back_off_do_not_stop_a_worker_with_room_for_twenty(db: 
 
 @pytest.mark.parametrize("restart", [False, True])
 async def test_each_is_tried_again_in_time_once(restart: bool) -> None:
-    async with environment(workflows=[calls], max_resident=5) as env:
+    async with environment(workflows=[calls], worker=WorkerOptions(max_resident=5, grace=0.1)) as env:
         handles = [await env.start(calls.options(instance_id=f"c{n}")) for n in range(12)]
         assert len(env.app.engine.scheduler.residents) <= 5
         if restart:
@@ -71,7 +71,7 @@ async def test_each_is_tried_again_in_time_once(restart: bool) -> None:
 
 
 async def test_events_reach_one_that_left(db: str) -> None:
-    async with environment(workflows=[both, quick], max_resident=1) as env:
+    async with environment(workflows=[both, quick], worker=WorkerOptions(max_resident=1, grace=0.1)) as env:
         handle = await env.start(both.options(instance_id="one"))
         for _ in range(3):
             await env.start(quick)
@@ -85,7 +85,7 @@ async def test_events_reach_one_that_left(db: str) -> None:
 
 
 async def test_those_that_left_are_not_taken_for_lost(db: str) -> None:
-    async with environment(workflows=[calls], max_resident=2) as env:
+    async with environment(workflows=[calls], worker=WorkerOptions(max_resident=2, grace=0.1)) as env:
         for n in range(6):
             await env.start(calls.options(instance_id=f"c{n}"))
         engine = env.app.engine

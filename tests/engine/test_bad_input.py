@@ -20,10 +20,12 @@ from romancy import (
     InstanceNotFound,
     InvalidEvent,
     InvalidInput,
+    Retention,
     RetryPolicy,
     RomancyError,
     StorageError,
     UnknownWorkflow,
+    WorkerOptions,
     WorkflowContext,
     WorkflowFailed,
     activity,
@@ -213,6 +215,8 @@ async def test_bad_durations(env: Environment, duration: Any) -> None:
         (lambda: workflow(timeout=duration)(takes_ctx), "timeout"),
         (lambda: greet.options(timeout=duration), "timeout"),
         (lambda: App(":memory:", retention=duration), "retention"),
+        (lambda: Retention(events=duration), "events"),
+        (lambda: WorkerOptions(grace=duration), "grace"),
         (lambda: App(":memory:", lease=duration), "lease"),
         (lambda: RetryPolicy(initial=duration), "initial"),
     ):
@@ -518,9 +522,7 @@ async def test_an_app_that_is_running_already(db: str) -> None:
             await app.start()
 
 
-@pytest.mark.parametrize(
-    "settings", [{"max_activities": 0}, {"max_resident": 0}, {"lease": 0.1}, {"durability": "some"}], ids=repr
-)
+@pytest.mark.parametrize("settings", [{"max_activities": 0}, {"lease": 0.1}], ids=repr)
 async def test_settings_that_make_no_sense(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(settings))):
         async with App(":memory:", **settings):

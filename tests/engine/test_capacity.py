@@ -13,7 +13,10 @@ from romancy import (
     ActivityContext,
     App,
     AppNotRunning,
+    Database,
     InstanceNotFound,
+    Retention,
+    WorkerOptions,
     WorkflowContext,
     WorkflowFailed,
     activity,
@@ -56,7 +59,7 @@ async def test_a_timeout_that_cannot_be_confirmed_yet_is_not_read_again_and_agai
     async def waiting(ctx: WorkflowContext) -> None:
         await wait_event(ctx, "go", timeout=0.3)
 
-    async with App(db, workflows=[working, waiting], max_resident=1) as app:
+    async with App(db, workflows=[working, waiting], worker=WorkerOptions(max_resident=1)) as app:
         storage, residents = app.engine.storage, app.engine.scheduler.residents
         handle = await app.start_workflow(waiting.options(instance_id="waiting"))
         await until(lambda: "waiting" in residents and residents["waiting"].is_evictable)
@@ -91,7 +94,7 @@ async def test_with_room_for_two_everything_still_works() -> None:
         await sleep(ctx, 60)
         return [a, event.data, await echo(ctx, n + 1)]
 
-    async with environment(workflows=[mixed], max_resident=2) as env:
+    async with environment(workflows=[mixed], worker=WorkerOptions(max_resident=2, grace=0.1)) as env:
         handles = [await env.start(mixed, n) for n in range(12)]
         residents = env.app.engine.scheduler.residents
         assert len(residents) <= 2
@@ -120,7 +123,7 @@ async def test_evicting_runs_no_cleanup_of_the_user(caplog: pytest.LogCaptureFix
             await refund(ctx)
         return "done"
 
-    async with environment(workflows=[careful], max_resident=1) as env:
+    async with environment(workflows=[careful], worker=WorkerOptions(max_resident=1, grace=0.1)) as env:
         handles = [await env.start(careful.options(instance_id=f"i{n}")) for n in range(4)]
         assert cleaned == []
         assert "cleaning up" not in caplog.text
@@ -135,7 +138,7 @@ async def test_an_evicted_sleeper_is_woken_by_its_timer() -> None:
         await sleep(ctx, seconds)
         return seconds
 
-    async with environment(workflows=[sleeper], max_resident=2) as env:
+    async with environment(workflows=[sleeper], worker=WorkerOptions(max_resident=2, grace=0.1)) as env:
         handles = [await env.start(sleeper, n) for n in range(10, 0, -1)]
         await env.advance(10)
         assert [await h.status() for h in handles] == ["completed"] * 10
@@ -144,7 +147,7 @@ async def test_an_evicted_sleeper_is_woken_by_its_timer() -> None:
 # --- back-pressure ----------------------------------------------------------------------------------------------------
 async def test_more_starts_at_once_than_the_queue_takes_and_none_is_lost(db: str) -> None:
     count = committer.MAX_WAITING + 2_000
-    async with App(db, workflows=[quick], durability="normal") as app:
+    async with App(Database(db, durability="normal"), workflows=[quick]) as app:
         most = 0
 
         async def one(n: int) -> int:
@@ -228,7 +231,7 @@ async def test_what_does_not_finish_in_time_is_handed_back_and_repeated(db: str)
     async def job(ctx: WorkflowContext) -> str:
         return await work(ctx)
 
-    async with App(db, workflows=[job], grace=0.05) as app:
+    async with App(db, workflows=[job], worker=WorkerOptions(grace=0.05)) as app:
         await app.start_workflow(job, instance_id="one")
         await until(lambda: runs)
     async with App(db, workflows=[job]) as next_one:
@@ -298,6 +301,38 @@ async def test_retention_is_a_setting_and_runs_by_itself(db: str) -> None:
             await asyncio.sleep(0.01)
         with pytest.raises(InstanceNotFound):
             await handle.status()
+
+
+async def test_everything_may_be_kept_for_a_time_of_its_own(db: str) -> None:
+    @workflow
+    async def fails(ctx: WorkflowContext) -> None:
+        raise ValueError("no")
+
+    kept = Retention(instances=timedelta(days=1), failed=timedelta(days=3), events=timedelta(days=2))
+    async with environment(database=db, workflows=[quick, fails], retention=kept) as env:
+        await env.start(quick.options(instance_id="done"), 1)
+        await env.start(fails.options(instance_id="failed"))
+        await env.send_event("news", "test", id="news")
+
+        async def left() -> set[str]:
+            await env.advance(timedelta(days=1, seconds=1))
+            await prune(env)
+            instances, events = await env.app.list_instances(), await env.app.list_events()
+            return {i.instance_id for i in instances.items} | {r.event.id for r in events.items}
+
+        assert await left() == {"failed", "news"}
+        assert await left() == {"failed"}
+        assert await left() == set()
+
+
+async def test_nothing_is_forgotten_that_is_kept_for_ever(db: str) -> None:
+    async with environment(database=db, workflows=[quick], retention=Retention(None, None, None)) as env:
+        done = await env.start(quick, 1)
+        await env.send_event("news", "test")
+        await env.advance(timedelta(days=36500))
+        await prune(env)
+        assert await done.status() == "completed"
+        assert len((await env.app.list_events()).items) == 1
 
 
 async def test_an_event_waiting_to_be_taken_is_not_forgotten(db: str) -> None:
@@ -410,7 +445,7 @@ async def test_a_backlog_is_taken_up_at_once_however_many_workflows_there_are() 
         return waits
 
     workflows = [waiting(name) for name in names]
-    async with environment(workflows=workflows, max_resident=20) as small:
+    async with environment(workflows=workflows, worker=WorkerOptions(max_resident=20, grace=0.1)) as small:
         starts = (small.app.start_workflow(workflows[0], instance_id=f"w{n}") for n in range(400))
         await asyncio.gather(*starts)
         await small.settle()
@@ -437,7 +472,7 @@ async def leaves(ctx: WorkflowContext) -> Any:
 
 async def test_a_look_for_one_that_had_to_leave_leads_to_no_other(db: str) -> None:
     """It is brought to memory, finds no room and leaves before its look is answered: that must be the end of it."""
-    async with App(db, workflows=[stays, leaves], max_resident=1, grace=0.01) as app:
+    async with App(db, workflows=[stays, leaves], worker=WorkerOptions(max_resident=1, grace=0.01)) as app:
         waiting = await app.start_workflow(leaves, instance_id="waiting")
         await app.start_workflow(stays, instance_id="pinned")
         await until(lambda: app.engine.is_idle_but_for_activities and "pinned" in app.engine.scheduler.residents)
@@ -463,7 +498,7 @@ async def test_what_an_event_ends_is_not_looked_for(db: str, monkeypatch: pytest
     What goes on is looked for: another process may have left something for it.
     """
     async with (
-        App(db, workflows=[stays, leaves, both], max_resident=1, grace=0.01) as app,
+        App(db, workflows=[stays, leaves, both], worker=WorkerOptions(max_resident=1, grace=0.01)) as app,
         App(db, worker=False) as outside,
     ):
         ended, goes_on = [await app.start_workflow(wf, instance_id=wf.name) for wf in (leaves, both)]

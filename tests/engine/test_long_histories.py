@@ -15,7 +15,16 @@ from typing import Any
 
 import pytest
 
-from romancy import ActivityContext, NonDeterminismError, WorkflowContext, activity, sleep, wait_event, workflow
+from romancy import (
+    ActivityContext,
+    NonDeterminismError,
+    WorkerOptions,
+    WorkflowContext,
+    activity,
+    sleep,
+    wait_event,
+    workflow,
+)
 from romancy.core.history import Entry, Kind
 from romancy.core.model import SECOND
 from romancy.engine import replays, watchdog
@@ -290,7 +299,7 @@ async def test_a_cancel_that_comes_meanwhile_counts_once(env: Environment, halt:
 
 
 async def test_it_neither_makes_room_nor_changes_hands(halt: Halt) -> None:
-    async with environment(max_resident=2) as env:
+    async with environment(worker=WorkerOptions(max_resident=2, grace=0.1)) as env:
         await write(env, "one", STEPS)
         engine = env.app.engine
         load(env, "one")
@@ -330,7 +339,7 @@ async def test_an_app_that_ends_meanwhile(
     db: str, halt: Halt, how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen = spy_on_instances(monkeypatch)
-    async with environment(database=db, grace=30.0) as env:
+    async with environment(database=db, worker=WorkerOptions(grace=30.0)) as env:
         await write(env, "one", STEPS)
         load(env, "one")
         await halt.reached()

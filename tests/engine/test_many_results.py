@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
-from romancy import App, InstanceNotFound, WorkflowContext, wait_event, workflow
+from romancy import App, InstanceNotFound, WorkerOptions, WorkflowContext, wait_event, workflow
 from romancy.engine.engine import LOOKUPS
 from romancy.storage.records import InstanceRow
 
@@ -19,7 +19,7 @@ async def patient(ctx: WorkflowContext, n: int) -> int:
 
 
 async def test_they_are_looked_for_together(db: str) -> None:
-    async with App(db, workflows=[patient], max_resident=50) as app:
+    async with App(db, workflows=[patient], worker=WorkerOptions(max_resident=50)) as app:
         handles = await asyncio.gather(*(app.start_workflow(patient, n) for n in range(MANY)))
         while not app.engine.is_idle:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -61,7 +61,7 @@ async def test_one_that_ended_elsewhere_is_heard_of_among_very_many(db: str) -> 
 
 
 async def test_those_that_are_not_there_are_told_apart(db: str) -> None:
-    async with App(db, workflows=[patient], max_resident=1) as app:
+    async with App(db, workflows=[patient], worker=WorkerOptions(max_resident=1)) as app:
         there = [await app.start_workflow(patient, n, instance_id=f"i{n}") for n in range(3)]
         missing = [app.handle(f"none{n}") for n in range(3)]
         awaited = asyncio.gather(*(h.result(20) for h in (*there, *missing)), return_exceptions=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from romancy import App, WorkflowContext, wait_event, workflow
+from romancy import App, Database, WorkerOptions, WorkflowContext, wait_event, workflow
 from tests.engine.helpers import until
 
 COUNT, ROOM, AT_ONCE = 5_000, 200, 500
@@ -33,7 +33,9 @@ async def statements(app: App, act: Any) -> int:
 
 @pytest.mark.sqlite
 async def test_thousands_wait_and_one_is_woken(db: str) -> None:
-    async with App(db, workflows=[waiter], durability="normal", max_resident=ROOM) as app:
+    async with App(
+        Database(db, durability="normal"), workflows=[waiter], worker=WorkerOptions(max_resident=ROOM)
+    ) as app:
         residents = app.engine.scheduler.residents
         most = 0
         for first in range(0, COUNT, AT_ONCE):
@@ -91,7 +93,7 @@ async def test_one_instance_that_takes_thousands_of_events_does_so_in_linear_tim
         await wait_event(ctx, "begin")
         return sum([(await wait_event(ctx, "news", where={"kind": "n"})).data["n"] for _ in range(count)])
 
-    async with App(db, workflows=[reader], durability="normal") as app:
+    async with App(Database(db, durability="normal"), workflows=[reader]) as app:
         costs: list[int] = []
         for count in (500, 2_000):
             handle = await app.start_workflow(reader, count, instance_id=f"reads {count}")

@@ -12,7 +12,7 @@ from tests import pg_server
 
 SHOP = '''
 import asyncio, sys
-from romancy import ActivityContext, ActivityError, App, WorkflowContext, activity, wait_event, workflow
+from romancy import Database, ActivityContext, ActivityError, App, WorkflowContext, activity, wait_event, workflow
 from bank import Declined as BankDeclined
 
 
@@ -48,7 +48,7 @@ async def pay(ctx: WorkflowContext, kind: str) -> str:
 
 
 def app(url: str, schema: str) -> App:
-    return App(url, schema=schema or None, workflows=[pay])
+    return App(Database(url, schema or None), workflows=[pay])
 
 
 async def begin(url: str, schema: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from romancy import ActivityContext, App, StorageError, WorkflowContext, activity, wait_event, workflow
+from romancy import ActivityContext, App, StorageError, WorkerOptions, WorkflowContext, activity, wait_event, workflow
 from romancy.errors import Outdated
 from romancy.http.health import ready
 from romancy.storage import sql
@@ -86,7 +86,7 @@ async def stored(app: App) -> list[Any]:
 async def test_a_step_that_ends_after_the_migration_is_not_stored(db: str) -> None:
     """Not even before the lease is renewed: the migration took the worker's row away."""
     gate = Gate()
-    async with App(db, workflows=[holds], state=gate, grace=0) as app:
+    async with App(db, workflows=[holds], state=gate, worker=WorkerOptions(grace=0)) as app:
         handle = await app.start_workflow(holds)
         await gate.reached.wait()
         await migrate(app)
@@ -104,7 +104,7 @@ async def test_the_next_worker_goes_on_where_the_old_one_was_cut_short(
     db: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate()
-    async with App(db, workflows=[holds], state=gate, grace=0) as app:
+    async with App(db, workflows=[holds], state=gate, worker=WorkerOptions(grace=0)) as app:
         handle = await app.start_workflow(holds)
         await gate.reached.wait()
         await migrate(app)

@@ -11,6 +11,7 @@ import pytest
 from romancy import (
     ActivityContext,
     App,
+    Database,
     ReceivedEvent,
     WaitTimeout,
     WorkflowCancelled,
@@ -169,7 +170,7 @@ async def test_2_during_the_registration(env: Environment, moment: str) -> None:
 
 async def test_2_at_any_moment_of_a_start(db: str) -> None:
     """Starts and sends race freely on a real file; every instance gets its event."""
-    async with App(db, workflows=[take_one], durability="normal") as app:
+    async with App(Database(db, durability="normal"), workflows=[take_one]) as app:
 
         async def one(n: int) -> Any:
             async def send_later() -> None:
@@ -467,7 +468,7 @@ async def test_6_two_workers_share_the_work_and_run_nothing_twice(db: str) -> No
         await count(ctx)
 
     ids = [f"i{n}" for n in range(50)]
-    one, two = (App(db, workflows=[counted], durability="normal") for _ in range(2))
+    one, two = (App(Database(db, durability="normal"), workflows=[counted]) for _ in range(2))
     async with one, two, App(db, worker=False) as starter:
         handles = [await starter.start_workflow("counted", instance_id=id) for id in ids]
         await starter.send_event("go", "test")

@@ -20,6 +20,7 @@ from romancy import (
     InvalidEvent,
     RetryPolicy,
     WaitTimeout,
+    WorkerOptions,
     Workflow,
     WorkflowBlocked,
     WorkflowContext,
@@ -332,7 +333,7 @@ async def test_a_resumed_instance_that_only_waits_says_so() -> None:
         await wait_event(ctx, "news")
         return "done"
 
-    async with environment(max_resident=1) as env:
+    async with environment(worker=WorkerOptions(max_resident=1, grace=0.1)) as env:
         handle = await env.start(mendable)
         other = await env.start(take_one)  # there is room for one only
         assert handle.instance_id not in env.app.engine.scheduler.residents
@@ -392,7 +393,7 @@ async def test_stopping_code_that_catches_everything_in_a_loop(db: str) -> None:
 @pytest.mark.usefixtures("unclosable")
 async def test_evicting_and_blocking_code_that_catches_everything_in_a_loop() -> None:
     wf = Stubborn()
-    async with environment(max_resident=1) as env:
+    async with environment(worker=WorkerOptions(max_resident=1, grace=0.1)) as env:
         handle = await env.start(wf.workflow)
         await env.start(take_one)
         assert handle.instance_id not in env.app.engine.scheduler.residents

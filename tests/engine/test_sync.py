@@ -21,6 +21,7 @@ from romancy import (
     InstanceNotFound,
     RomancyError,
     WaitTimeout,
+    WorkerOptions,
     WorkflowCancelled,
     WorkflowCompletedInfo,
     WorkflowContext,
@@ -93,7 +94,7 @@ ALL = [order, calls_the_app, pays, reaches_out]
 @pytest.fixture
 def app(tmp_path: Path):
     state: dict[str, App] = {}
-    with App(str(tmp_path / "sync.db"), workflows=ALL, state=state, grace=1) as app:
+    with App(str(tmp_path / "sync.db"), workflows=ALL, state=state, worker=WorkerOptions(grace=1)) as app:
         state["app"] = app
         yield app
 

@@ -18,6 +18,7 @@ from romancy import (
     ActivityContext,
     App,
     ReceivedEvent,
+    WorkerOptions,
     WorkflowContext,
     activity,
     sleep,
@@ -171,7 +172,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     running: list[Live] = []
 
     def start(**options: Any) -> Live:
-        app = App(tmp_path / "http.db", **{"workflows": WORKFLOWS, "grace": 2, **options})
+        app = App(tmp_path / "http.db", **{"workflows": WORKFLOWS, "worker": WorkerOptions(grace=2), **options})
         running.append(Live(app))
         return running[-1]
 

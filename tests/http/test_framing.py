@@ -17,7 +17,7 @@ import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from romancy import App
+from romancy import App, WorkerOptions
 from romancy.http import server as serving
 from romancy.http.message_length import Framing
 from romancy.http.uvicorn_limits import patient
@@ -144,7 +144,7 @@ def live(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Liv
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("ROMANCY_TOKENS", raising=False)
         patch.setattr(serving, "patient", lambda options, room: patient(options, room, request.param))
-        running = Live(App(folder / "http.db", workflows=WORKFLOWS, grace=2))
+        running = Live(App(folder / "http.db", workflows=WORKFLOWS, worker=WorkerOptions(grace=2)))
         yield running
         running.stop()
 

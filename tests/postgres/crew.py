@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from romancy import ActivityContext, App, WorkflowContext, activity, wait_event, workflow
+from romancy import ActivityContext, App, Database, WorkerOptions, WorkflowContext, activity, wait_event, workflow
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,7 +114,9 @@ async def main(url: str, schema: str, log: str, lease: float) -> None:
     state = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with App(url, schema=schema, workflows=[job], state=state, lease=lease, grace=2):
+    async with App(
+        Database(url, schema=schema), workflows=[job], state=state, lease=lease, worker=WorkerOptions(grace=2)
+    ):
         os.write(state, (json.dumps({"what": "ready", "pid": os.getpid()}) + "\n").encode())
         await stop.wait()
 

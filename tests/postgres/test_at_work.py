@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from romancy import ActivityContext, App, WorkflowContext, activity, workflow
+from romancy import ActivityContext, App, Database, WorkflowContext, activity, workflow
 from tests.postgres.conftest import Place
 
 
@@ -27,7 +27,7 @@ async def test_the_next_batch_leaves_before_the_last_is_followed_up(
 ) -> None:
     many = 500
     happened: list[str] = []
-    async with App(place.url, schema=place.schema, workflows=[doubling]) as app:
+    async with App(Database(place.url, schema=place.schema), workflows=[doubling]) as app:
         commit, begin = app.engine.storage.commit, app.engine.loader.begin
 
         def sent(batch: Any, answered: Callable[..., None]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from romancy import App, ReceivedEvent, WorkflowContext, activity, sleep, wait_event, workflow
+from romancy import App, ReceivedEvent, WorkerOptions, WorkflowContext, activity, sleep, wait_event, workflow
 from romancy.api.context import ActivityContext
 from romancy.core.clock import stopwatch
 from romancy.core.model import SECOND
@@ -214,10 +214,10 @@ async def test_cancelling_reaches_those_that_changed_hands(town: Town) -> None:
 
 
 async def test_what_runs_stays_where_it_runs(town: Town) -> None:
-    first = await town.join(busy, max_activities=200, grace=0)
+    first = await town.join(busy, max_activities=200, worker=WorkerOptions(grace=0))
     await town.fill(first, busy, 60)
     before = await town.versions()
-    await town.join(busy, grace=0)
+    await town.join(busy, worker=WorkerOptions(grace=0))
     await town.rounds(3)
     assert await town.versions() == before
 
@@ -287,7 +287,7 @@ residency = pytest.mark.parametrize("max_resident", [10_000, 1], ids=["in memory
 @residency
 async def test_events_that_reach_an_instance_on_its_way_out_are_not_lost(town: Town, max_resident: int) -> None:
     """They are being stored when it is seen to be idle, and offered when the commit that lets go of it waits."""
-    first = await town.join(max_resident=max_resident)
+    first = await town.join(worker=WorkerOptions(max_resident))
     handles = await town.fill(first, order, 60)
     held = Held(first)
     sending = [first.send_event("paid", "test", {"order": n, "amount": n}, id=f"p{n}") for n in range(60)]
@@ -307,7 +307,7 @@ async def test_timers_that_ring_on_the_way_out_are_not_lost(
 ) -> None:
     """The database takes its time over the commit that lets go of them: so long that they fall due meanwhile."""
     monkeypatch.setattr(balancing, "URGENT", 0)
-    first = await town.join(max_resident=max_resident)
+    first = await town.join(worker=WorkerOptions(max_resident))
     handles = await asyncio.gather(*(first.start_workflow(nap, 2.0) for _ in range(60)))
     await town.until(lambda owned: owned.get(first) == 60)
     held = Held(first)
@@ -375,7 +375,7 @@ async def test_a_worker_that_could_not_run_them_gets_none_and_most_stay(town: To
 
 
 async def test_evicted_ones_change_hands_too(town: Town) -> None:
-    first = await town.join(max_resident=20)
+    first = await town.join(worker=WorkerOptions(20))
     handles = await town.fill(first, order, 200)
     second = await town.join()
     await town.balanced(100)

@@ -14,6 +14,7 @@ import pytest
 from romancy import (
     ActivityContext,
     App,
+    Database,
     RetryPolicy,
     WaitTimeout,
     WorkflowContext,
@@ -75,7 +76,7 @@ async def server(place: Place) -> AsyncIterator[Server]:
 
 
 def worker(place: Place, *workflows: Any, off: int = 0, **options: Any) -> App:
-    app = App(place.url, workflows=workflows, schema=place.schema, lease=LEASE / SECOND, **options)
+    app = App(Database(place.url, schema=place.schema), workflows=workflows, lease=LEASE / SECOND, **options)
     app.clock = Off(off)
     return app
 

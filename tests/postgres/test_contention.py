@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from romancy import ActivityContext, App, WorkflowContext, activity, wait_event, workflow
+from romancy import ActivityContext, App, Database, WorkflowContext, activity, wait_event, workflow
 from romancy.core.model import SECOND
 from romancy.engine import laggards
 from romancy.storage.batch import Commit
@@ -40,7 +40,7 @@ async def hurried(place: Place, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerat
     """An app on a server that gives a statement half a second."""
     monkeypatch.setitem(connection._SETTINGS, "statement_timeout", "500")
     monkeypatch.setattr(laggards, "FIRST_PAUSE", 0.1)
-    async with App(place.url, schema=place.schema, workflows=[doubles]) as app:
+    async with App(Database(place.url, schema=place.schema), workflows=[doubles]) as app:
         yield app
 
 

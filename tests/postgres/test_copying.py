@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from romancy import App, StorageError, WorkflowContext, wait_event, workflow
+from romancy import App, StorageError, WorkerOptions, WorkflowContext, wait_event, workflow
 from romancy.core.filters import Filter
 from romancy.core.model import FOREVER_US
 from romancy.storage.batch import CANCEL, Attempt, Misfit, Request, Suspicion, Trial
@@ -85,7 +85,7 @@ async def journey(
     clock, file = ManualClock(BEGINNING), folder / f"{os.urandom(4).hex()}.db"
     here = SQLiteStorage(str(file), durability="normal", clock=clock)
     await here.open()
-    app = App(str(file), workflows=scenario.workflows, grace=0.1, retry=RETRY)
+    app = App(str(file), workflows=scenario.workflows, worker=WorkerOptions(grace=0.1), retry=RETRY)
     app.clock, app.timer_window = clock, FOREVER_US
     storage = app.storage = MortalStorage(here, faults)
     async with pg_server.schema() as schema:

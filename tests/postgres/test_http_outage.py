@@ -13,7 +13,7 @@ import asyncpg
 import httpx
 import pytest
 
-from romancy import App
+from romancy import App, Database, WorkerOptions
 from romancy.options import HTTPOptions
 from tests import pg_server
 from tests.helpers import eventually
@@ -38,9 +38,11 @@ def server() -> Iterator[pg_server.Server]:
 def serve() -> Iterator[Callable[..., Live]]:
     running: list[Live] = []
 
-    def start(url: str, **options: Any) -> Live:
+    def start(url: str, schema: str, *, worker: bool = True) -> Live:
         http = HTTPOptions(database_timeout=LIMIT)
-        running.append(Live(App(url, workflows=WORKFLOWS, grace=2, http=http, **options)))
+        running.append(
+            Live(App(Database(url, schema), workflows=WORKFLOWS, worker=worker and WorkerOptions(grace=2), http=http))
+        )
         return running[-1]
 
     yield start

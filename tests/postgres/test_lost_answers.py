@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from romancy import App, WorkflowContext, sleep, wait_event, workflow
+from romancy import App, Database, WorkflowContext, sleep, wait_event, workflow
 from romancy.storage.errors import TransientError
 from romancy.storage.postgres.connection import _give_back
 from romancy.storage.postgres.listener import Listener
@@ -26,7 +26,7 @@ async def sleeps(ctx: WorkflowContext) -> str:
 
 
 def app(place: Place, **options: Any) -> App:
-    return App(place.url, schema=place.schema, workflows=[waits, sleeps], **options)
+    return App(Database(place.url, schema=place.schema), workflows=[waits, sleeps], **options)
 
 
 def deaf_to_claims(app: App) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from romancy import App, StorageError, WorkflowContext, workflow
+from romancy import App, Database, StorageError, WorkflowContext, workflow
 from romancy.core.clock import SystemClock
 from romancy.storage import open_storage
 from romancy.storage.postgres import PostgresStorage
@@ -179,7 +179,7 @@ async def test_who_only_looks_creates_nothing(place: Place) -> None:
     said = (
         rf"nothing of romancy in schema '{place.schema}' of .*; `romancy migrate -d .* --schema {place.schema}` creates"
     )
-    looking = App(place.url, schema=place.schema, worker=False)
+    looking = App(Database(place.url, schema=place.schema), worker=False)
     looking.creates = False
     with pytest.raises(StorageError, match=said):
         await looking.start()

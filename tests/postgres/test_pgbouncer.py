@@ -18,7 +18,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from romancy import App, WorkflowContext, wait_event, workflow
+from romancy import App, Database, WorkflowContext, wait_event, workflow
 from tests.helpers import eventually
 from tests.postgres.servers import Breakable
 
@@ -86,12 +86,11 @@ async def until_waiting(app: App, count: int) -> None:
 @pytest.mark.parametrize("direct", [True, False])
 async def test_events_cross_over(pooler: Pooler, direct: bool) -> None:
     """At once with a direct connection for notices; else with the next sweep."""
-    options = {"notify_url": pooler.direct} if direct else {}
-    schema = f"events_{direct}".lower()
+    database = Database(pooler.url, f"events_{direct}".lower(), pooler.direct if direct else None)
     late: list[float] = []
     async with (
-        App(pooler.url, schema=schema, workflows=[waits], **options) as worker,
-        App(pooler.url, schema=schema, worker=False, **options) as client,
+        App(database, workflows=[waits]) as worker,
+        App(database, worker=False) as client,
     ):
         handles = [await worker.start_workflow(waits, n) for n in range(8)]
         await until_waiting(worker, 8)

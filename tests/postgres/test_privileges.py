@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from romancy import App, StorageError, WorkflowContext, sleep, wait_event, workflow
+from romancy import App, Database, StorageError, WorkflowContext, sleep, wait_event, workflow
 from romancy.storage.tools import migration
 from tests import pg_server
 from tests.postgres.conftest import Place
@@ -57,7 +57,7 @@ async def roles(place: Place) -> AsyncIterator[Roles]:
 
 
 def app(roles: Roles, **options: Any) -> App:
-    return App(roles.url("romancy_worker"), schema=roles.schema, workflows=[order], **options)
+    return App(Database(roles.url("romancy_worker"), schema=roles.schema), workflows=[order], **options)
 
 
 async def test_workers_can_do_everything_but_migrate(roles: Roles) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from romancy import App
+from romancy import App, Database
 from romancy.storage.postgres import PostgresStorage
 from tests import pg_server
 from tests.postgres.crew import Crew
@@ -79,7 +79,7 @@ async def test_killed_paused_and_restarted_workers_lose_and_double_nothing(crew:
     excused: dict[int, list[tuple[float, float]]] = defaultdict(list)
     await crew.ready(killed, paused)
     spy = await asyncpg.connect(crew.url, server_settings={"search_path": crew.schema})
-    async with App(crew.url, schema=crew.schema, worker=False) as client:
+    async with App(Database(crew.url, schema=crew.schema), worker=False) as client:
         feeding = asyncio.create_task(feed(client))
         restarting = asyncio.create_task(restart_again_and_again(crew, feeding))
         await progress(crew, killed.pid, 20)
@@ -126,7 +126,7 @@ async def test_the_late_result_of_a_paused_worker_is_refused(crew: Crew) -> None
     paused = crew.spawn(LEASE)
     await crew.ready(paused)
     spy = await asyncpg.connect(crew.url, server_settings={"search_path": crew.schema})
-    async with App(crew.url, schema=crew.schema, worker=False) as client:
+    async with App(Database(crew.url, schema=crew.schema), worker=False) as client:
         await client.start_workflow("job", 1, instance_id="job")
         async with asyncio.timeout(10):
             while not crew.lines("begin"):  # noqa: ASYNC110 - another process

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from romancy import App, WorkflowContext, wait_event, workflow
+from romancy import App, Database, WorkflowContext, wait_event, workflow
 from romancy.storage.tools.migration import migrate
 from tests.postgres.conftest import Place
 
@@ -41,7 +41,7 @@ async def order(ctx: WorkflowContext, number: int) -> str:
 
 @asynccontextmanager
 async def running(place: Place) -> AsyncIterator[App]:
-    async with App(place.url, schema=place.schema, workflows=[order]) as app:
+    async with App(Database(place.url, schema=place.schema), workflows=[order]) as app:
         yield app
 
 

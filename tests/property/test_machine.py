@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from romancy import App
+from romancy import App, Database, WorkerOptions
 from romancy.core.model import FOREVER_US
 from romancy.engine import evidence
 from romancy.errors import RomancyError
@@ -103,13 +103,9 @@ class Machine(RuleBasedStateMachine):
 
     def make(self, *, worker: bool = True, max_resident: int = 1000) -> App:
         app = App(
-            self.place.database,
+            Database(self.place.database, durability="normal", **self.place.options),
             workflows=[program],
-            worker=worker,
-            durability="normal",
-            grace=0.2,
-            max_resident=max_resident,
-            **self.place.options,
+            worker=worker and WorkerOptions(max_resident, grace=0.2),
         )
         app.clock, app.timer_window = self.clock, FOREVER_US
         return app

@@ -19,7 +19,7 @@ from typing import Any
 
 import asyncpg
 
-from romancy import App, InstanceExists, RomancyError
+from romancy import App, Database, InstanceExists, RomancyError
 from romancy.core.model import SECOND
 from romancy.errors import InstanceNotFound
 from tests import pg_server
@@ -197,8 +197,8 @@ class RealWorld(Callers):
             async with AsyncExitStack() as stack:
                 self.cluster = stack.enter_context(cluster(folder, "tests.soak.worker"))
                 await self.site.open(stack, folder)
-                options: dict[str, Any] = {"schema": self.site.schema} if self.site.schema else {}
-                self.app = App(self.site.url(WORKERS), workflows=[program, reaction], worker=False, **options)
+                database = Database(self.site.url(WORKERS), self.site.schema)
+                self.app = App(database, workflows=[program, reaction], worker=False)
                 await stack.enter_async_context(self.app)
                 for number in range(WORKERS):
                     self._spawn_worker(number)

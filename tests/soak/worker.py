@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from romancy import ActivityContext, App
+from romancy import ActivityContext, App, Database, WorkerOptions
 from tests.crash.worker import log
 from tests.property.programs import program, reaction
 
@@ -37,13 +37,11 @@ async def main(database: str, log_file: str, lease: float, schema: str | None) -
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     app = App(
-        database,
+        Database(database, schema=schema),
         workflows=[program, reaction],
         state=Attempts(file),
         lease=lease,
-        grace=1,
-        schema=schema,
-        max_resident=random.choice((2, 1000)),
+        worker=WorkerOptions(grace=1, max_resident=random.choice((2, 1000))),
     )
     async with app:
         log(file, what="ready")

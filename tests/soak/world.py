@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from romancy import ActivityContext, App, InstanceExists, RomancyError
+from romancy import ActivityContext, App, InstanceExists, RomancyError, WorkerOptions
 from romancy.core.model import SECOND
 from romancy.engine.watchdog import Watchdog
 from romancy.errors import InstanceNotFound, StorageError
@@ -71,10 +71,8 @@ class Process:
                 app = App(
                     ":memory:",
                     workflows=[program, reaction],
-                    worker=self.is_worker,
                     lease=self.lease,
-                    grace=0.5,
-                    max_resident=self.max_resident,
+                    worker=self.is_worker and WorkerOptions(grace=0.5, max_resident=self.max_resident),
                     max_activities=self.max_activities,
                     state=Attempts(world, self),
                 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from romancy.core.filters import Filter
 from romancy.core.model import SECOND
 from tests.storage.conftest import Database
@@ -90,6 +92,20 @@ async def test_finished_instances_go_whole_and_the_others_not_at_all(db: Databas
         assert orphans == [], table
     assert len(await db.storage.history("running")) == 1
     assert [w.instance for w in await db.storage.waits()] == ["waiting"]
+
+
+@pytest.mark.parametrize(("failed", "left"), [(3, {"done"}), (None, {"done", "failed"}), (20, {"failed"})])
+async def test_failed_instances_may_have_a_time_of_their_own(db: Database, failed: int | None, left: set[str]) -> None:
+    for id in ("done", "failed", "cancelled"):
+        await db.waiting(id, "me", db.wait("w", "go"))
+    for id, status in (("done", "completed"), ("failed", "failed"), ("cancelled", "cancelled")):
+        await db.step(id, "me", 1, status=status, closed=["w"])
+    db.clock.turn_to(db.now + 5 * DAY)
+    ended = db.now - (10 if "done" in left else 4) * DAY
+    failed_before = 0 if failed is None else db.now - failed * DAY
+    await db.storage.prune(ended, 0, 100, failed_before=failed_before)
+    assert {row.id for row in await db.storage.instances()} - {"cancelled"} == left
+    assert ("cancelled" in {row.id for row in await db.storage.instances()}) == ("done" in left), "as if completed"
 
 
 async def test_pruning_comes_in_bites(db: Database) -> None:

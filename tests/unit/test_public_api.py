@@ -16,7 +16,7 @@ import romancy.testing
 ROOT = Path(__file__).parents[2]
 
 NAMES = """
-App Client HTTPOptions RemoteHandle
+App Client Database HTTPOptions RemoteHandle Retention WorkerOptions
 WorkflowContext ActivityContext Context current_context activity workflow Activity Workflow WorkflowHandle
 wait_event sleep sleep_until send_event ReceivedEvent RetryPolicy NO_RETRY Duration Scalar Status
 Receipt Instance Wait Page HistoryEntry EventRecord

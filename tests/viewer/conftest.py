@@ -22,6 +22,7 @@ from romancy import (
     ReceivedEvent,
     RetryPolicy,
     WaitTimeout,
+    WorkerOptions,
     WorkflowContext,
     activity,
     send_event,
@@ -199,7 +200,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     running: list[Live] = []
 
     def start(**options: Any) -> Live:
-        app = App(tmp_path / "viewer.db", **{"workflows": WORKFLOWS, "grace": 1, **options})
+        app = App(tmp_path / "viewer.db", **{"workflows": WORKFLOWS, "worker": WorkerOptions(grace=1), **options})
         running.append(Live(app))
         return running[-1]
 

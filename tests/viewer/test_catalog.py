@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from romancy import App
+from romancy import App, WorkerOptions
 from romancy.storage.catalog import WHOLE, Search
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.sqlite import SQLiteStorage
@@ -27,7 +27,7 @@ async def app(request: Any, tmp_path: Path) -> AsyncIterator[App]:
             storage: Any = PostgresStorage(pg_server.url(), schema=schema, durability="normal")
         else:
             storage = SQLiteStorage(":memory:" if request.param == "memory" else str(tmp_path / "x.db"))
-        made = App("unused", workflows=WORKFLOWS, grace=1)
+        made = App("unused", workflows=WORKFLOWS, worker=WorkerOptions(grace=1))
         await storage.open()
         stack.push_async_callback(storage.close)
         made.storage = storage

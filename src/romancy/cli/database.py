@@ -6,14 +6,14 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 from click.core import ParameterSource
 
 from romancy.app import App
 from romancy.cli.errors import Refused
-from romancy.options import WITHOUT_HTTP
+from romancy.options import WITHOUT_HTTP, Database
 from romancy.storage.urls import check_schema, is_postgres
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ def schema_of(database: str, schema: str | None) -> str | None:
 def settle(own: App | None, database: str, schema: str | None, *, serves: bool = False) -> App:
     """The user's app, on another database or schema if one was given, else a plain one."""
     if own is None:
-        return _app(database, serves, schema=schema_of(database, schema))
+        return _app(database, schema_of(database, schema), serves)
     source = click.get_current_context().get_parameter_source
     if source("database") is not ParameterSource.DEFAULT:
         own.database = database
@@ -71,14 +71,14 @@ def settle(own: App | None, database: str, schema: str | None, *, serves: bool =
 
 def app_to_look(database: str, schema: str | None, *, serves: bool = False) -> App:
     """To look, send and ask: where there is nothing yet, nothing is made."""
-    app = _app(database, serves, schema=schema, worker=False)
+    app = _app(database, schema, serves, worker=False)
     app.creates = False
     return app
 
 
-def _app(database: str, serves: bool, **options: Any) -> App:
+def _app(database: str, schema: str | None, serves: bool, *, worker: bool = True) -> App:
     try:
-        return App(database, tokens=() if serves else WITHOUT_HTTP, **options)
+        return App(Database(database, schema), tokens=() if serves else WITHOUT_HTTP, worker=worker)
     except ValueError as error:  # what the environment says of tokens
         raise Refused(str(error)) from None
 

@@ -11,7 +11,7 @@ from typing import Any
 from romancy import hooks as h
 from romancy.core.activation import Outcome
 from romancy.core.clock import Clock, stopwatch
-from romancy.core.model import SECOND, Event, from_us
+from romancy.core.model import SECOND, Event, duration_us, from_us
 from romancy.core.registry import Registry
 from romancy.core.retry import RetryPolicy
 from romancy.engine.activities import Activities, Attempting
@@ -28,6 +28,7 @@ from romancy.engine.resident import IDLE, CancelAsked
 from romancy.engine.scheduler import Scheduler
 from romancy.engine.timers import LIMIT, WINDOW, Timers
 from romancy.errors import AppNotRunning, InstanceNotFound, Outdated, StorageError
+from romancy.options import Retention
 from romancy.storage.batch import CANCEL, Request, RequestAnswer, Start, StartAnswer
 from romancy.storage.errors import TransientError, Unusable
 from romancy.storage.protocol import Storage
@@ -67,7 +68,7 @@ class Engine:
         state: Any,
         max_activities: int,
         max_resident: int,
-        retention: int,
+        retention: Retention,
         lease: int,
         grace: float,
         timer_window: int = WINDOW,
@@ -471,8 +472,11 @@ class Engine:
         self.endings.fail_all(error)
 
     async def _prune_round(self) -> float:
-        before = self.clock.now() - self._retention
-        pruned = await self.storage.prune(before, before, 500)
+        now, kept = self.clock.now(), self._retention
+        instances, failed, events = (
+            0 if time is None else now - duration_us(time) for time in (kept.instances, kept.failed, kept.events)
+        )
+        pruned = await self.storage.prune(instances, events, 500, failed_before=failed)
         return 0.05 if pruned else 60.0
 
     # --- timers -----------------------------------------------------------------------------------------------------

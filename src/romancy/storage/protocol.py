@@ -137,10 +137,12 @@ class Storage(Protocol):
         """
         ...
 
-    async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int:
+    async def prune(
+        self, finished_before: int, accepted_before: int, limit: int, *, failed_before: int | None = None
+    ) -> int:
         """Delete up to `limit` instances that ended before a time, and as many events that no instance may still take.
 
-        Returns how many were deleted.
+        `failed_before`: the time for instances that failed, if it is another. Returns how many were deleted.
         """
         ...
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import ModuleType, TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Never, ParamSpec, Self, TypeVar
 
 from romancy.api.workflow import Workflow
 from romancy.core.model import Duration
@@ -15,6 +15,7 @@ from romancy.core.registry import WorkflowDefinition
 from romancy.core.retry import RetryPolicy
 from romancy.errors import AppNotRunning, RomancyError
 from romancy.hooks import HooksBase
+from romancy.options import WITHOUT_HTTP, Database, Retention, WorkerOptions, refuse
 from romancy.service import Service
 from romancy.sync.verbs import Background, Blocking
 
@@ -25,46 +26,37 @@ R = TypeVar("R")
 class App(Blocking):
     """Your workflows on your database, for code that blocks. Safe to use from any number of threads.
 
-    The arguments are those of `romancy.App`, but for those of the web: it is none for ASGI servers. Start it in
+    The arguments are those of `romancy.App`, but for those of the web: it does not serve HTTP. Start it in
     the process that uses it: threads don't survive a fork. A program that ends without `stop()` is to the others one
     that crashed: nothing is lost, they take over.
     """
 
     def __init__(
         self,
-        database: str | os.PathLike[str] | None = None,
+        database: str | os.PathLike[str] | Database | None = None,
         *,
-        workflows: Sequence[Workflow[..., Any] | ModuleType] = (),
-        hooks: HooksBase | Sequence[HooksBase] = (),
-        worker: bool = True,
-        retry: RetryPolicy | None = None,
+        workflows: Workflow[..., Any] | ModuleType | Sequence[Workflow[..., Any] | ModuleType] = (),
         state: Any = None,
-        tokens: Sequence[str] = (),
+        retry: RetryPolicy | None = None,
+        hooks: HooksBase | Sequence[HooksBase] = (),
+        worker: bool | WorkerOptions = True,
         max_activities: int = 100,
-        retention: Duration = timedelta(days=7),
         lease: Duration = timedelta(seconds=10),
-        durability: str = "full",
-        max_resident: int = 10_000,
-        grace: Duration = timedelta(seconds=10),
-        schema: str | None = None,
-        notify_url: str | None = None,
+        retention: Duration | Retention = timedelta(days=7),
+        **unknown: Never,
     ) -> None:
+        refuse(unknown)
         self._app = Service(
             database,
             workflows=workflows,
-            hooks=hooks,
-            worker=worker,
-            retry=retry,
             state=state,
-            tokens=tokens,
+            retry=retry,
+            hooks=hooks,
+            tokens=WITHOUT_HTTP,
+            worker=worker,
             max_activities=max_activities,
-            retention=retention,
             lease=lease,
-            durability=durability,
-            max_resident=max_resident,
-            grace=grace,
-            schema=schema,
-            notify_url=notify_url,
+            retention=retention,
         )
         super().__init__(self._app)
         self._background: Background | None = None

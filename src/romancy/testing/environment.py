@@ -17,6 +17,7 @@ from romancy.core.clock import stopwatch
 from romancy.core.model import FOREVER_US, Attribute, Duration, duration_us, from_us
 from romancy.errors import RomancyError
 from romancy.handle import WorkflowHandle
+from romancy.options import WorkerOptions
 from romancy.records import Receipt, Wait
 from romancy.storage import open_storage
 from romancy.testing.clock import ManualClock
@@ -162,7 +163,8 @@ async def environment(
 ) -> AsyncGenerator[Environment, None]:
     """The real engine on `:memory:` (or a file), with a clock you turn. `options` go to `App`."""
     clock = ManualClock()
-    options = {"grace": 0.1, **options}
+    if options.get("worker", True) is True:
+        options["worker"] = WorkerOptions(grace=0.1)
     app = App(database, workflows=workflows, **options)
     app.clock, app.timer_window = clock, FOREVER_US
     storage = app.storage = open_storage(database, durability="normal", clock=clock)

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 
-from romancy import App
+from romancy import App, WorkerOptions
 from romancy.cli.demo.workers import READY
 from romancy.cli.demo.workflows import WORKFLOWS, tell
 
@@ -21,7 +21,7 @@ async def serve(database: str) -> None:
         loop.call_soon_threadsafe(enough.set)
 
     threading.Thread(target=watch, name="stdin", daemon=True).start()
-    async with App(database, workflows=WORKFLOWS, grace=1):
+    async with App(database, workflows=WORKFLOWS, worker=WorkerOptions(grace=1)):
         tell(READY)
         await enough.wait()
 

@@ -215,9 +215,12 @@ class PostgresStorage:
         self._tell({None}, ended=False)
         return "blocked"
 
-    async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int:
+    async def prune(
+        self, finished_before: int, accepted_before: int, limit: int, *, failed_before: int | None = None
+    ) -> int:
         await self._writer.shapes.finish(self._clock.now())
-        return await self._owning.prune(finished_before, accepted_before, limit)
+        ended = {"before": finished_before, "failed": finished_before if failed_before is None else failed_before}
+        return await self._owning.prune(ended, accepted_before, limit)
 
     # --- reads ------------------------------------------------------------------------------------------------------
     async def mail(self, worker: str, limit: int) -> Mail:

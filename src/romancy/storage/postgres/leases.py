@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from romancy.core.clock import Clock, SystemClock, stopwatch
@@ -185,14 +185,12 @@ class Owning:
         """Own instances that only wait and that nobody owns."""
         return len(await self._connections.do("claim_idle", worker=worker, workflows=list(workflows), limit=limit))
 
-    async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int:
-        """Forget finished instances and old events; returns how many went."""
+    async def prune(self, ended: Mapping[str, int], accepted_before: int, limit: int) -> int:
+        """Forget instances that ended before a time, another one if they failed, and old events; how many went."""
         now = self._clock.now()
-        instances = await self._connections.ask("prunable_instances", before=finished_before, limit=limit)
+        instances = await self._connections.ask("prunable_instances", limit=limit, **ended)
         if instances:
-            instances = await self._connections.do(
-                "prune_instances", ids=[id for (id,) in instances], before=finished_before
-            )
+            instances = await self._connections.do("prune_instances", ids=[id for (id,) in instances], **ended)
         await self._connections.do("forget_expired_data", at=now)
         events = await self._connections.ask("prunable_events", before=accepted_before, at=now, limit=limit)
         if events:

@@ -315,7 +315,8 @@ SELECT seq, source, id, type, subject, time, target, attrs, data, accepted_at, e
 SELECT instance, op FROM consumed WHERE event = ? ORDER BY instance LIMIT 100
 
 -- name: prunable_instances
-SELECT id FROM instances WHERE finished_at IS NOT NULL AND finished_at < ? LIMIT ?
+SELECT id FROM instances WHERE finished_at IS NOT NULL AND finished_at < max(?1, ?2)
+  AND finished_at < CASE status WHEN 11 THEN ?2 ELSE ?1 END LIMIT ?3
 -- name: prunable_events
 SELECT seq FROM events WHERE accepted_at < ? AND (expires_at IS NULL OR expires_at < ?)
   AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event = seq) ORDER BY accepted_at LIMIT ?

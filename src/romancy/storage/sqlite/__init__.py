@@ -252,9 +252,11 @@ class SQLiteStorage:
 
         return await self._write(resume)
 
-    async def prune(self, finished_before: int, accepted_before: int, limit: int) -> int:
-        now = self._clock.now()
-        return await self._write(lambda c: leases.prune(c, finished_before, accepted_before, now, limit))
+    async def prune(
+        self, finished_before: int, accepted_before: int, limit: int, *, failed_before: int | None = None
+    ) -> int:
+        now, ended = self._clock.now(), (finished_before, finished_before if failed_before is None else failed_before)
+        return await self._write(lambda c: leases.prune(c, ended, accepted_before, now, limit))
 
     # --- reads ------------------------------------------------------------------------------------------------------
     async def mail(self, worker: str, limit: int) -> Mail:

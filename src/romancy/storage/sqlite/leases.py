@@ -152,9 +152,9 @@ def _rows(c: sqlite3.Connection, query: str, values: tuple[Any, ...]) -> list[tu
     return c.execute(SQL[query], values).fetchall()
 
 
-def prune(c: sqlite3.Connection, finished_before: int, accepted_before: int, now: int, limit: int) -> int:
-    """Forget finished instances and old events; returns how many went."""
-    instances: list[tuple[str]] = c.execute(SQL["prunable_instances"], (finished_before, limit)).fetchall()
+def prune(c: sqlite3.Connection, ended: tuple[int, int], accepted_before: int, now: int, limit: int) -> int:
+    """Forget instances that ended before a time, another one if they failed, and old events; returns how many went."""
+    instances: list[tuple[str]] = c.execute(SQL["prunable_instances"], (*ended, limit)).fetchall()
     for table in ("history", "consumed", "marks", "misfits", "attempts", "waits", "wait_keys", "deliveries"):
         c.executemany(f"DELETE FROM {table} WHERE instance = ?", instances)
     c.executemany("DELETE FROM instances WHERE id = ?", instances)
