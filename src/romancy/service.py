@@ -259,8 +259,10 @@ class Service:
         if isinstance(wf, Workflow):
             given = cast("Workflow[..., Any]", wf)
             instance_id = instance_id if instance_id is not None else given.instance_id
-            self._registry.require(given.name)
             definition, timeout = given.definition, given.timeout
+            self._registry.check(definition)
+            if self.works:  # else nobody would run it here anyway
+                self._registry.require(given.name)
         elif isinstance(wf, str):
             definition = self._registry.get(wf)
             timeout = definition.timeout if definition else None

@@ -104,6 +104,44 @@ async def test_a_start_by_name_waits_for_a_worker(db: str) -> None:
         assert await worker.handle("one", greet).result(timeout=5) == "Hello, Ada"
 
 
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+@workflow(timeout=timedelta(hours=1))
+async def mirror(ctx: WorkflowContext, point: Point) -> Point:
+    return Point(point.y, point.x)
+
+
+async def test_who_only_starts_need_not_register(db: str) -> None:
+    """The workflow itself says all there is to know: its name, how its input is read and how its result is."""
+    async with App(db, worker=False) as outside:
+        handle = await outside.start_workflow(mirror, Point(1), instance_id="one")
+        again = await outside.start_workflow(mirror.options(instance_id="one"), point=Point(1, 0))
+        assert (handle.created, again.created) == (True, False)
+        assert (await outside.get_instance("one")).input == {"point": {"x": 1, "y": 0}}
+        with pytest.raises(InvalidInput, match="point"):
+            await outside.start_workflow(mirror, "nonsense", instance_id="two")  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match="point"):
+            await outside.start_workflow(mirror)  # type: ignore[call-arg]
+        assert outside.workflows == {}
+        async with App(db, workflows=[mirror]):
+            assert await handle.result(timeout=5) == Point(0, 1)
+
+
+async def test_another_workflow_of_that_name_is_registered(db: str) -> None:
+    @workflow(name="greet")
+    async def impostor(ctx: WorkflowContext) -> None: ...
+
+    for worker in (True, False):
+        async with App(db, workflows=[greet], worker=worker) as app:
+            with pytest.raises(ValueError, match=r"two different workflows are named 'greet'"):
+                await app.start_workflow(impostor)
+            assert (await app.list_instances()).items == []
+
+
 async def test_start_by_name_where_it_is_registered_binds_at_once(env: Environment) -> None:
     env.app.register(greet)
     handle = await env.app.start_workflow("greet", "Ada")

@@ -99,6 +99,15 @@ def app(tmp_path: Path):
         yield app
 
 
+def test_who_only_starts_need_not_register(tmp_path: Path) -> None:
+    path = str(tmp_path / "sync.db")
+    with App(path, worker=False) as outside:
+        handle = outside.start_workflow(order, "ORD-1", instance_id="order-1")
+        with App(path, workflows=[order]) as worker:
+            worker.send_event("paid", "test", {"amount": 2}, subject="ORD-1")
+            assert handle.result(timeout=5) == Paid(4)
+
+
 def test_the_verbs(app: App) -> None:
     handle = app.start_workflow(order, "ORD-1", instance_id="order-1")
     assert isinstance(handle, WorkflowHandle)

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from romancy import App
 from romancy.app import http_app
 from romancy.options import HTTPOptions
-from tests.http.conftest import CE, WORKFLOWS, assert_error, event
+from tests.http.conftest import CE, WORKFLOWS, assert_error, event, pay
 
 
 async def exchange(app: Any, messages: list[str]) -> list[dict[str, Any]]:
@@ -53,6 +53,24 @@ async def test_an_app_that_runs_already_is_left_running(tmp_path: Path) -> None:
     async with App(tmp_path / "a.db") as app:
         await exchange(app, ["startup", "shutdown"])
         assert app.is_running
+
+
+async def test_a_web_process_starts_what_it_has_not_registered(tmp_path: Path) -> None:
+    app = App(tmp_path / "a.db", worker=False)
+    api = FastAPI(lifespan=app.lifespan)
+
+    @api.post("/orders/{id}")
+    async def place(id: str) -> bool:
+        return (await app.start_workflow(pay.options(instance_id=id))).created
+
+    async with (
+        api.router.lifespan_context(api),
+        httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://test") as client,
+        App(tmp_path / "a.db", workflows=[pay]) as worker,
+    ):
+        assert (await client.post("/orders/o1")).json() is True
+        await worker.send_event("paid", "bank", {"amount": 9.5})
+        assert await app.handle("o1", pay).result(timeout=5) == 9.5
 
 
 async def test_mounted_in_fastapi(tmp_path: Path) -> None:

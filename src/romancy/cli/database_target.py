@@ -8,7 +8,6 @@ from typing import Any
 
 from romancy.api.workflow import Workflow
 from romancy.app import App
-from romancy.cli.modules import register
 from romancy.cli.target import Inside, Sent, Standing
 from romancy.core.history import Entry
 from romancy.core.model import Event
@@ -33,7 +32,6 @@ class DatabaseTarget:
     ) -> WorkflowHandle[Any]:
         if isinstance(wf, str):
             return await self._app.start_workflow(wf, *args, instance_id=instance_id, **kwargs)
-        register(self._app, wf)
         return await self._app.start_workflow(wf.options(instance_id=instance_id), *args, **kwargs)
 
     async def has_run(self, name: str) -> bool:

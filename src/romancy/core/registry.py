@@ -83,15 +83,19 @@ class Registry:
         self._on_event: dict[str, list[WorkflowDefinition]] = {}
         self.names: list[str] = []
 
-    def add(self, definition: WorkflowDefinition) -> None:
+    def check(self, definition: WorkflowDefinition) -> None:
+        """Refuse a workflow if another one has its name."""
         known = self._workflows.get(definition.name)
         if known is not None and known.fn is not definition.fn:
             raise ValueError(
                 f"two different workflows are named {definition.name!r} ({_where(known)} and {_where(definition)}); "
                 "give one of them another name: @workflow(name=...)"
             )
+
+    def add(self, definition: WorkflowDefinition) -> None:
+        self.check(definition)
         _ = definition.signature  # a signature that can't be stored is an error now, not at the first start
-        if known is None:
+        if definition.name not in self._workflows:
             self._workflows[definition.name] = definition
             self.names = sorted(self._workflows)
             for event_type in definition.on_event:
