@@ -1,4 +1,4 @@
-"""Every error a user can meet, one small tree. Messages say what, which id, and what to do; data is in fields."""
+"""All errors that users can see. A message says what happened, to which id, and what to do; fields hold the data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class RomancyError(Exception):
 
 
 class WaitTimeout(RomancyError, TimeoutError):
-    """The awaited event did not come in time."""
+    """The awaited event did not arrive in time."""
 
     def __init__(self, message: str | None = None, *, types: tuple[str, ...] = (), wait_id: str = "") -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class ActivityTimeout(ActivityError, TimeoutError):
 
 
 class WorkflowFailed(RomancyError):
-    """The workflow ended with an error. `traceback` is that of the error, from where it ran, and a note of this one."""
+    """The workflow ended with an error. `traceback` is the original traceback, also attached as a note."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class WorkflowCancelled(RomancyError):
 
 
 class WorkflowBlocked(RomancyError):
-    """The instance can't go on until somebody mends its code and resumes it."""
+    """The instance can't continue until you fix its code and resume it."""
 
     def __init__(self, message: str | None = None, *, instance_id: str = "", reason: str = "") -> None:
         super().__init__(
@@ -87,19 +87,19 @@ class WorkflowBlocked(RomancyError):
 
 
 class KillsWorkers(RomancyError):
-    """Part of the workflow is taken to kill the worker that runs it."""
+    """Part of the workflow appears to kill the worker that runs it."""
 
 
 class WorkflowStuck(RomancyError):
-    """The workflow waits for something that nothing can ever bring."""
+    """The workflow waits for something that can never happen."""
 
 
 class IOInWorkflow(RomancyError, RuntimeError):
-    """Workflow code reached outside the workflow; move this into an activity."""
+    """Workflow code used something outside the workflow; move this into an activity."""
 
 
 class NonDeterminismError(RomancyError):
-    """The code asked for something else than its history holds."""
+    """The code asked for something other than what its history records."""
 
     def __init__(self, message: str | None = None, *, recorded: str = "", asked: str = "") -> None:
         super().__init__(message)
@@ -111,7 +111,7 @@ class InstanceNotFound(RomancyError, LookupError):
     """No instance has this id."""
 
     def __init__(self, message: str | None = None, *, instance_id: str = "") -> None:
-        super().__init__(message or f"no instance has the id {instance_id!r}; list_instances() shows those there are")
+        super().__init__(message or f"no instance has the id {instance_id!r}; list_instances() shows all instances")
         self.instance_id = instance_id
 
 
@@ -124,23 +124,23 @@ class InstanceExists(RomancyError):
 
 
 class InvalidInput(RomancyError, ValueError):
-    """An argument does not fit the signature it is meant for."""
+    """An argument is invalid or does not fit the function's signature."""
 
 
 class InvalidEvent(RomancyError, ValueError):
-    """This is not an event that can be accepted."""
+    """The event is invalid and can't be accepted."""
 
 
 class TerminalError(RomancyError):
-    """Raise it in an activity to fail at once, without further attempts."""
+    """Raise this in an activity to fail immediately, without further attempts."""
 
 
 class UnknownWorkflow(RomancyError, LookupError):
-    """No workflow of this name is registered here."""
+    """No workflow with this name is registered here."""
 
 
 class NotStorable(RomancyError, TypeError):
-    """A value can't be stored and brought back as it is."""
+    """A value can't be stored and restored unchanged."""
 
 
 class StorageError(RomancyError):
@@ -148,7 +148,7 @@ class StorageError(RomancyError):
 
 
 class Outdated(StorageError):
-    """The schema was migrated under a running process, to a version that this library must not write to."""
+    """The schema was migrated while this process was running, to a version it must not write to."""
 
     def __init__(self, version: int, known: int) -> None:
         super().__init__(
@@ -162,7 +162,7 @@ class Overloaded(RomancyError):
 
 
 class AppNotRunning(RomancyError):
-    """The app is not started; use `async with app:` around the call (mounted: `FastAPI(lifespan=app.lifespan)`)."""
+    """The app is not started; wrap the call in `async with app:` (mounted: `FastAPI(lifespan=app.lifespan)`)."""
 
 
 class ServerUnreachable(RomancyError, ConnectionError):
@@ -170,7 +170,7 @@ class ServerUnreachable(RomancyError, ConnectionError):
 
 
 class AccessDenied(RomancyError, PermissionError):
-    """The server wants a token that allows this: give token=..., or set ROMANCY_TOKEN."""
+    """The server requires a token that allows this; pass token=... or set ROMANCY_TOKEN."""
 
     def __init__(self, message: str | None = None, *, status: int = 401) -> None:
         super().__init__(message)
@@ -179,4 +179,4 @@ class AccessDenied(RomancyError, PermissionError):
 
 
 class UnexpectedAnswer(RomancyError):
-    """What answered is not a Romancy server, or something went wrong inside it."""
+    """The response did not come from a Romancy server, or the server failed."""

@@ -1,4 +1,4 @@
-"""A handle on one instance: ask how it stands, wait for its result, cancel it."""
+"""A handle for one instance: query its status, wait for its result, cancel it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLAIN = Codec(Any, "the result")
 
 
 class _Service(Protocol):
-    """What a handle asks of the service that made it."""
+    """The part of the service that a handle uses."""
 
     @property
     def engine(self) -> Engine: ...
@@ -25,7 +25,7 @@ class _Service(Protocol):
 
 
 class WorkflowHandle(Generic[R_co]):
-    """What `app.start_workflow` returns. `created` is false if the instance was there already."""
+    """Returned by `app.start_workflow`. `created` is false if the instance already existed."""
 
     def __init__(self, app: _Service, instance_id: str, result: Codec | None = None, created: bool = False) -> None:
         self.instance_id = instance_id
@@ -37,9 +37,10 @@ class WorkflowHandle(Generic[R_co]):
         return f"<WorkflowHandle {self.instance_id!r}>"
 
     async def result(self, timeout: Duration | None = None) -> R_co:
-        """Wait for the end: the workflow's return value, or `WorkflowFailed`, `WorkflowCancelled`, `WorkflowBlocked`.
+        """Wait for the workflow to end and return its result.
 
-        `TimeoutError` after `timeout`; the instance goes on.
+        Raise `WorkflowFailed`, `WorkflowCancelled` or `WorkflowBlocked` if there is none, and `TimeoutError` after
+        `timeout`; the instance then keeps running.
         """
         engine = self._app.engine
         check_lookup(self.instance_id)
@@ -48,7 +49,7 @@ class WorkflowHandle(Generic[R_co]):
             ending = await engine.ending(self.instance_id, seconds)
         except TimeoutError:
             raise TimeoutError(
-                f"instance {self.instance_id!r} has not ended within {seconds:g} s; it goes on"
+                f"instance {self.instance_id!r} did not end within {seconds:g} s; it keeps running"
             ) from None
         if ending.status == "completed":
             return self._codec.decode(ending.output or b"null")
@@ -67,9 +68,9 @@ class WorkflowHandle(Generic[R_co]):
         )
 
     async def status(self) -> Status:
-        """How it stands now."""
+        """Return the current status."""
         return (await self._app.get_instance(self.instance_id)).status
 
     async def cancel(self, reason: str | None = None) -> bool:
-        """Ask it to stop; its code sees `asyncio.CancelledError` and may clean up. False: it had ended already."""
+        """Request cancellation; the code sees `asyncio.CancelledError` and can clean up. False if already ended."""
         return await self._app.cancel_workflow(self.instance_id, reason=reason)

@@ -1,4 +1,4 @@
-"""Hooks: be told what happened, after it is stored, never for replayed steps."""
+"""Hooks report what happened: after it is stored, and never for replayed steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class WorkflowInfo:
-    """A workflow started, ended or got blocked."""
+    """A workflow started, ended or was blocked."""
 
     instance_id: str
     workflow: str
@@ -20,7 +20,7 @@ class WorkflowInfo:
 
 @dataclass(frozen=True)
 class WorkflowStartedInfo(WorkflowInfo):
-    """A workflow began."""
+    """A workflow started."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class WorkflowCancelledInfo(WorkflowInfo):
 
 @dataclass(frozen=True)
 class WorkflowBlockedInfo(WorkflowInfo):
-    """A workflow can't go on until its code is mended."""
+    """A workflow can't continue until its code is fixed."""
 
 
 @dataclass(frozen=True)
 class ActivityInfo:
-    """An activity was started, ended, failed, or will be tried again."""
+    """An activity started, completed, failed, or will be retried."""
 
     instance_id: str
     workflow: str
@@ -57,17 +57,17 @@ class ActivityInfo:
 
 @dataclass(frozen=True)
 class ActivityStartedInfo(ActivityInfo):
-    """An attempt begins."""
+    """An attempt starts."""
 
 
 @dataclass(frozen=True)
 class ActivityCompletedInfo(ActivityInfo):
-    """The result is recorded."""
+    """An activity completed, and its result is stored."""
 
 
 @dataclass(frozen=True)
 class ActivityFailedInfo(ActivityInfo):
-    """It failed for good."""
+    """An activity failed and will not be retried."""
 
     error_type: str = ""
     message: str = ""
@@ -84,7 +84,7 @@ class ActivityRetryingInfo(ActivityInfo):
 
 @dataclass(frozen=True)
 class EventReceivedInfo:
-    """An instance took an event."""
+    """An instance received an event."""
 
     instance_id: str
     workflow: str
@@ -108,7 +108,7 @@ class EventSentInfo:
 
 @dataclass(frozen=True)
 class WaitInfo:
-    """A wait for events began, was answered, or ran out of time."""
+    """A wait for an event started, completed, or timed out."""
 
     instance_id: str
     workflow: str
@@ -120,22 +120,22 @@ class WaitInfo:
 
 @dataclass(frozen=True)
 class WaitStartedInfo(WaitInfo):
-    """A wait is recorded."""
+    """A wait started."""
 
 
 @dataclass(frozen=True)
 class WaitCompletedInfo(WaitInfo):
-    """Its event came."""
+    """The event of a wait arrived."""
 
 
 @dataclass(frozen=True)
 class WaitTimedOutInfo(WaitInfo):
-    """Its time ran out."""
+    """A wait timed out."""
 
 
 @dataclass(frozen=True)
 class TimerInfo:
-    """A timer began or fired."""
+    """A timer started or fired."""
 
     instance_id: str
     workflow: str
@@ -146,7 +146,7 @@ class TimerInfo:
 
 @dataclass(frozen=True)
 class TimerStartedInfo(TimerInfo):
-    """A timer is recorded."""
+    """A timer started."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class TimerFiredInfo(TimerInfo):
 
 @dataclass(frozen=True)
 class ReplayInfo:
-    """History is being run through to bring an instance back to memory."""
+    """The history of an instance is replayed to bring it back into memory."""
 
     instance_id: str
     workflow: str
@@ -166,16 +166,16 @@ class ReplayInfo:
 
 @dataclass(frozen=True)
 class ReplayStartedInfo(ReplayInfo):
-    """A replay begins."""
+    """A replay starts."""
 
 
 @dataclass(frozen=True)
 class ReplayCompletedInfo(ReplayInfo):
-    """A replay is through."""
+    """A replay finished."""
 
 
 class HooksBase:
-    """Override what you want to hear of; sync or async. A hook that raises is logged and hurts nothing.
+    """Override the methods you need, sync or async. An exception in a hook is logged and has no other effect.
 
     >>> class Print(HooksBase):
     ...     def on_event_received(self, info: EventReceivedInfo) -> None:

@@ -1,4 +1,4 @@
-"""The options of an app, in groups: database, worker, retention, HTTP. Plain data, checked when it is made."""
+"""Options of an app, in groups: database, worker, retention, HTTP. Plain data, validated on creation."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from urllib.parse import urlsplit
 from romancy.core.model import SECOND, Duration, duration_us
 
 SCOPES = ("events", "read", "control")
-"""What a token may allow: delivering events, looking, acting."""
+"""What a token can allow: sending events, reading, controlling instances."""
 SHORT = 16
-"""Characters a token should have at least."""
+"""Tokens with fewer characters can be guessed."""
 _ACCEPTED = (200, 201, 202, 204)
 _IS_A_SECRET = (
-    "a token is a secret of printable characters without spaces, optionally with scopes before it "
+    "a token is a secret of printable characters without spaces, optionally preceded by scopes "
     f'({", ".join(SCOPES)}), as in "events,read:SECRET"'
 )
 
 
 @dataclass(frozen=True)
 class Database:
-    """A database with settings of its own.
+    """A database and its settings.
 
     >>> App(Database("postgresql://db.example/shop", schema="orders"))
     """
@@ -50,15 +50,15 @@ class Database:
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """Settings of the worker that few need.
+    """Advanced settings of the worker.
 
     >>> App("workflow.db", worker=WorkerOptions(max_resident=1000))
     """
 
     max_resident: int = 10_000
-    """Instances in memory; the longest unused are evicted, and replayed when needed."""
+    """Instances kept in memory. The longest idle are evicted, and replayed when needed."""
     grace: Duration = timedelta(seconds=10)
-    """How long activities may take to end when the app is stopped; another worker repeats the rest."""
+    """How long activities can take to finish when the app stops. Another worker repeats the rest."""
 
     def __post_init__(self) -> None:
         check_count("max_resident", self.max_resident)
@@ -67,7 +67,7 @@ class WorkerOptions:
 
 @dataclass(frozen=True)
 class Retention:
-    """How long things are kept. None: for ever.
+    """How long data is kept. None keeps it forever.
 
     >>> App("workflow.db", retention=Retention(failed=timedelta(days=90), events=None))
     """
@@ -77,8 +77,8 @@ class Retention:
     failed: Duration | None = timedelta(days=7)
     """Failed instances with their histories, from their end."""
     events: Duration | None = timedelta(days=7)
-    """Events, from the moment they were accepted. An event on its way to an instance, or with a later `expirytime` of
-    its own, is kept for longer."""
+    """Events, from the time they were accepted. An event that is still being delivered, or has a later `expirytime`, is
+    kept longer."""
 
     def __post_init__(self) -> None:
         for name in ("instances", "failed", "events"):
@@ -87,7 +87,7 @@ class Retention:
 
 
 def choose_database(given: str | os.PathLike[str] | Database | None) -> Database:
-    """The database an app was given, else the environment's."""
+    """Return the given database, or else the one named by the environment."""
     if isinstance(given, Database):
         return given
     if not isinstance(given, str | os.PathLike | None):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -96,7 +96,7 @@ def choose_database(given: str | os.PathLike[str] | Database | None) -> Database
 
 
 def choose_worker(given: bool | WorkerOptions) -> WorkerOptions:
-    """The settings of the worker, whether there is one or not."""
+    """Return the settings of the worker, whether or not the app has one."""
     if isinstance(given, WorkerOptions):
         return given
     if not isinstance(given, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - "no" would be true
@@ -105,7 +105,7 @@ def choose_worker(given: bool | WorkerOptions) -> WorkerOptions:
 
 
 def choose_retention(given: Duration | Retention) -> Retention:
-    """A single duration is for everything."""
+    """Return the given retention. A single duration applies to everything."""
     if isinstance(given, Retention):
         return given
     duration_us(given, "retention")
@@ -122,60 +122,60 @@ _MOVED = {
 
 
 def refuse(unknown: Iterable[str]) -> None:
-    """Options that an app does not take; those of a group are easily looked for in the wrong place."""
+    """Raise TypeError for unknown options, and say which group an option is in."""
     for name in unknown:
         raise TypeError(f"{name} is in {_MOVED[name]}" if name in _MOVED else f"App has no option {name!r}")
 
 
 @dataclass(frozen=True)
 class HTTPOptions:
-    """Limits and manners of the HTTP face.
+    """Limits and behavior of the HTTP interface.
 
     >>> App("workflow.db", http=HTTPOptions(max_body=64 * 1024, accepted_status=200))
     """
 
     accepted_status: int = 202
-    """What an accepted event is answered with. Some senders take only 200; with 204 there is no receipt."""
+    """The status of the answer to an accepted event. Some senders only accept 200; 204 has no receipt."""
     max_body: int = 1024 * 1024
-    """Bytes of a request's body; more is 413."""
+    """Maximum bytes in a request body; more is 413."""
     max_headers: int = 64 * 1024
-    """Bytes of all headers together; more is 431."""
+    """Maximum bytes in all headers together; more is 431."""
     max_batch: int = 1000
-    """Events in one batch."""
+    """Maximum events in one batch."""
     max_depth: int = 64
-    """How deep JSON may be nested."""
+    """Maximum nesting depth of JSON."""
     strict: bool = False
-    """Refuse what the CloudEvents specification forbids but real senders do, such as a bare % in a header."""
+    """Reject what the CloudEvents specification forbids but real senders do, such as a bare % in a header."""
     max_requests: int = 1000
-    """Requests at a time; more are 503."""
+    """Maximum concurrent requests; more are 503."""
     max_waiting: int = 64 * 1024 * 1024
-    """Bytes of events and starts that may be on their way to the database; more is 429. Half of it is for bodies that
-    are still coming in."""
+    """Maximum bytes of events and starts on their way to the database; more is 429. Half of it is reserved for bodies
+    that are still being received."""
     max_connections: int | None = None
-    """Connections at a time (`romancy serve` only): more, and those idle longest are closed. None: as the process's
-    limit of open files allows, and leaves some for the database."""
+    """Maximum concurrent connections (`romancy serve` only). If there are more, those idle longest are closed. None:
+    as many as the process's open-file limit allows, less some for the database."""
     max_events_per_minute: int | None = None
-    """Events, starts and other writes one token may bring in a minute, in each process; more is 429. None: no limit."""
+    """Maximum events, starts and other writes per minute for a token, in each process; more is 429. None: no limit."""
     max_bytes_per_minute: int | None = None
-    """Bytes of bodies one token may bring in a minute, in each process; more is 429. None: no limit."""
+    """Maximum bytes of bodies per minute for a token, in each process; more is 429. None: no limit."""
     header_timeout: Duration = timedelta(seconds=10)
-    """How long a client may take over its headers (`romancy serve` only: other servers have settings of their own)."""
+    """How long a client may take to send its headers (`romancy serve` only; other servers have their own settings)."""
     body_timeout: Duration = timedelta(seconds=10)
-    """How long a client may take over its body; longer is 408."""
+    """How long a client may take to send its body; longer is 408."""
     database_timeout: Duration = timedelta(seconds=5)
-    """How long the database may take; longer is 503, and the outcome of what was asked is not known."""
+    """How long the database may take; longer is 503, and the outcome of the request is unknown."""
     allowed_origins: Sequence[str] = ()
-    """Who may register a webhook here (`OPTIONS /`): DNS names, or "*" for everybody."""
+    """The origins that may register a webhook here (`OPTIONS /`): DNS names, or "*" for all."""
     allowed_rate: int | None = None
-    """Requests a minute that are promised to webhook senders; None: as many as they like."""
+    """Requests per minute granted to webhook senders; None: no limit."""
     allowed_hosts: Sequence[str] = ()
-    """Host names, besides this machine's own, an app without tokens answers to on a loopback address; "*": all."""
+    """Host names, besides this machine's own, that an app without tokens accepts on a loopback address; "*": all."""
     open: bool = False
-    """Answer everybody although there are no tokens; else an app without tokens answers this machine only."""
+    """Accept all requests even without tokens. By default, an app without tokens only accepts local requests."""
 
     def __post_init__(self) -> None:
         if self.accepted_status not in _ACCEPTED:
-            raise ValueError(f"accepted_status is {', '.join(map(str, _ACCEPTED))}, not {self.accepted_status!r}")
+            raise ValueError(f"accepted_status must be one of {_ACCEPTED}, not {self.accepted_status!r}")
         for name in ("max_body", "max_headers", "max_batch", "max_depth", "max_requests", "max_waiting"):
             check_count(name, getattr(self, name))
         for name in ("max_connections", "max_events_per_minute", "max_bytes_per_minute", "allowed_rate"):
@@ -183,74 +183,74 @@ class HTTPOptions:
                 check_count(name, getattr(self, name))
         for name in ("header_timeout", "body_timeout", "database_timeout"):
             if duration_us(getattr(self, name), name) == 0:
-                raise ValueError(f"{name} must be more than nothing")
+                raise ValueError(f"{name} must be greater than zero")
         if not isinstance(self.open, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - "no" would be true
-            raise ValueError(f"open is True or False, not {self.open!r}")
+            raise ValueError(f"open must be True or False, not {self.open!r}")
         for name in ("allowed_origins", "allowed_hosts"):
             if isinstance(getattr(self, name), str):
-                raise ValueError(f"{name} is a list of names, not {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be a list of names, not {getattr(self, name)!r}")
 
 
 def check_count(name: str, value: object) -> None:
-    """A limit."""
+    """Raise ValueError unless `value` is a positive integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+        raise ValueError(f"{name} must be a positive integer, not {value!r}")
 
 
 def seconds(duration: Duration) -> float:
-    """A duration as the event loop wants it."""
+    """Return a duration in seconds."""
     return duration_us(duration) / SECOND
 
 
 def check_public_url(url: str | None) -> str | None:
-    """The address people use, without a slash at its end."""
+    """Return the public address without a trailing slash; raise `ValueError` if it is not valid."""
     if url is None:
         return None
     try:
         parts = urlsplit(url)
         is_plain = parts.port != 0 and not (parts.username or parts.password or parts.query or parts.fragment)
     except (ValueError, AttributeError):
-        raise ValueError(f"public_url is a URL such as https://shop.example, not {url!r}") from None
+        raise ValueError(f"public_url must be a URL such as https://shop.example, not {url!r}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain or not url.isascii():
-        raise ValueError(f"public_url is http(s)://HOST, with a port or path if need be, not {url!r}")
+        raise ValueError(f"public_url must be http(s)://HOST, optionally with a port or path, not {url!r}")
     return url.rstrip("/")
 
 
 @dataclass(frozen=True)
 class Token:
-    """A secret somebody may present, and what it allows. Only its digest is kept."""
+    """A secret that clients present, and what it allows. Only its digest is kept."""
 
     scopes: frozenset[str]
     digest: bytes = field(repr=False)
     is_short: bool = False
-    """It may be guessed."""
+    """The secret is short enough to be guessed."""
 
 
 WITHOUT_HTTP: Sequence[str] = []
-"""The tokens of an App that never speaks HTTP: the environment's are not even looked at."""
+"""The tokens of an App that never serves HTTP. ROMANCY_TOKENS is not read."""
 
 
 def choose_tokens(given: Sequence[str]) -> tuple[Token, ...]:
-    """The tokens an App was given, else those of the environment: ROMANCY_TOKENS, separated by spaces."""
+    """Return the tokens given to an App, or else those in ROMANCY_TOKENS, separated by spaces."""
     if given is WITHOUT_HTTP:
         return ()
     if given is None:  # pyright: ignore[reportUnnecessaryComparison] - untyped code, as in tokens=os.environ.get(...)
-        raise ValueError("tokens is a list of texts, not None; is the variable it comes from set?")
+        raise ValueError("tokens must be a list of strings, not None; is the variable it comes from set?")
     found = os.environ.get("ROMANCY_TOKENS")
     if given or isinstance(given, str) or found is None:
         return read_tokens(given)
     if not found.strip():
         raise ValueError(
-            "ROMANCY_TOKENS is set but holds no token, which would leave the app without any: give it tokens "
+            "ROMANCY_TOKENS is set but contains no token, which would leave the app without any: set it to tokens "
             "separated by spaces, or unset it"
         )
     return read_tokens(found.split())
 
 
 def read_tokens(entries: Iterable[str]) -> tuple[Token, ...]:
-    """`SECRET` allows everything, `events:SECRET` or `events,read:SECRET` only that.
+    """Parse tokens: `SECRET` allows everything, `events:SECRET` and `events,read:SECRET` only those scopes.
 
-    What stands before the first colon is always scopes: a slip there must not make a token that may everything.
+    Text before the first colon is always read as scopes: a typo there must not create a token with full access.
     """
     return tuple(map(_read_token, (entries,) if isinstance(entries, str) else entries))
 
@@ -265,8 +265,8 @@ def _read_token(entry: str) -> Token:
         secret = entry
     elif not all(word in SCOPES for word in words):
         raise ValueError(
-            f"a token has scopes before its colon, and there are only {', '.join(SCOPES)}; "
-            f'for a secret with a colon in it write "{",".join(SCOPES)}:SECRET"'
+            f"the part of a token before its colon must be scopes ({', '.join(SCOPES)}); "
+            f'for a secret that contains a colon, write "{",".join(SCOPES)}:SECRET"'
         )
     if not secret or not secret.isprintable() or " " in secret:
         raise ValueError(_IS_A_SECRET)
@@ -274,5 +274,5 @@ def _read_token(entry: str) -> Token:
 
 
 def digest(secret: bytes) -> bytes:
-    """Secrets are compared by digest: all of one length, so that the time it takes tells nothing."""
+    """Return the digest by which secrets are compared. All have the same length, so timing reveals nothing."""
     return hashlib.sha256(secret).digest()

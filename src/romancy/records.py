@@ -1,4 +1,4 @@
-"""What reading gives: instances, waits, pages, receipts. Frozen and plain."""
+"""Results of reads as frozen dataclasses: instances, waits, history, events, pages. Also event receipts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from romancy.storage.records import InstanceRow, StoredEvent, StoredWait
 T = TypeVar("T")
 WaitKind = Literal["event", "timer", "activity", "retry", "child"]
 CODE = "(code)"
-"""Stands for the workflow's own code, where a worker died over it and it is left out for a while."""
+"""The wait id of workflow code in quarantine: a worker died while running it, so it pauses for a while."""
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What became of an event: stored for good; how many instances were waiting for it."""
+    """The answer to a sent event: it is stored durably, and `delivered` instances were waiting for it."""
 
     status: Literal["accepted"] = "accepted"
     duplicate: bool = False
@@ -32,7 +32,7 @@ class Receipt:
     started: int = 0
     mismatched: int = 0
     differs: bool = False
-    """It is a duplicate by source and id only: another event is stored under them, and this one was dropped."""
+    """Only source and id are the same: an event with different content is already stored. This one was dropped."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Instance:
-    """One durable execution, as it stands."""
+    """The current state of one run of a workflow."""
 
     instance_id: str
     workflow: str
@@ -71,7 +71,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """One recorded fact."""
+    """One entry in the history of an instance."""
 
     n: int
     kind: str
@@ -86,18 +86,18 @@ class HistoryEntry:
 
 @dataclass(frozen=True)
 class EventRecord:
-    """An event in the log, with the instances that took it as (instance, wait)."""
+    """A stored event, with the (instance, wait) pairs that took it."""
 
     event: Event
     accepted_at: datetime
     received_by: Sequence[tuple[str, str]]
     differed_at: datetime | None = None
-    """When an event with the same source and id, but other content, was first sent; it was dropped."""
+    """When an event with the same source and id but different content was first sent. That event was dropped."""
 
 
 @dataclass(frozen=True)
 class Page(Generic[T]):
-    """Some items, and the cursor to pass for the next ones; None: that was all."""
+    """A page of items, and the cursor for the next page; None on the last page."""
 
     items: Sequence[T]
     cursor: str | None
@@ -130,7 +130,7 @@ def _shown_error(raw: bytes | None) -> dict[str, Any] | None:
 
 
 def shown_event(payload: bytes | None) -> Any:
-    """A stored event as people read it."""
+    """Return a stored event in readable form."""
     if payload is None:
         return None
     event = unpack_event(payload)
@@ -144,7 +144,7 @@ def to_wait(row: StoredWait) -> Wait:
         spec: dict[str, Any] = json.loads(row.spec) if row.spec else {}
         narrow = Filter.from_json(spec["filter"]) if "filter" in spec else None
     except (ValueError, KeyError, TypeError) as error:
-        spec, narrow, damage = {}, None, f"its description is damaged: {error}"
+        spec, narrow, damage = {}, None, f"its stored description is damaged: {error}"
     where = {".".join(str(s) for s in path): value for path, value in narrow.where} if narrow else {}
     return Wait(
         instance_id=row.instance,
@@ -163,7 +163,7 @@ def to_wait(row: StoredWait) -> Wait:
 
 
 STARTED = 0
-"""The kind of the entry that stands for an instance's start; it is made from the instance itself, not stored."""
+"""The kind of the entry for the start of an instance. It is derived from the instance, not stored."""
 
 
 def started_entry(row: InstanceRow) -> HistoryEntry:
@@ -207,13 +207,13 @@ def write_cursor(position: tuple[Any, ...] | None) -> str | None:
 
 
 def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:
-    """The position a page ended at: one value of each of these types."""
+    """Return the position where a page ended: one value for each of `kinds`."""
     if cursor is None:
         return None
     try:
-        found: Any = json.loads(bytes.fromhex(cursor))
-        if isinstance(found, list) and list(map(type, cast("list[Any]", found))) == list(kinds):
-            return tuple(cast("list[Any]", found))
+        position: Any = json.loads(bytes.fromhex(cursor))
+        if isinstance(position, list) and list(map(type, cast("list[Any]", position))) == list(kinds):
+            return tuple(cast("list[Any]", position))
     except (ValueError, TypeError, RecursionError):
         pass  # reported below, like a cursor of another shape
-    raise InvalidInput(f"{cursor[:200]!r} is not a cursor; pass on what the page before gave you")
+    raise InvalidInput(f"{cursor[:200]!r} is not a cursor; pass the cursor of the previous page")

@@ -135,7 +135,7 @@ def test_errors_come_as_themselves(app: App) -> None:
         app.start_workflow(order, "ORD-2", instance_id="order-1")
     with pytest.raises(InstanceNotFound):
         app.get_instance("nobody")
-    with pytest.raises(TimeoutError, match="it goes on"):
+    with pytest.raises(TimeoutError, match="it keeps running"):
         app.handle("order-1").result(timeout=0.01)
     with pytest.raises(WorkflowFailed, match="nobody paid"):
         app.start_workflow(order, "ORD-3", timedelta(0)).result(timeout=10)

@@ -244,7 +244,7 @@ async def test_health_says_nothing_of_the_database_to_strangers(tmp_path: Path) 
 @pytest.mark.parametrize("empty", ["", " ", "\n\t "])
 def test_a_variable_that_is_set_but_empty_is_an_error(monkeypatch: pytest.MonkeyPatch, empty: str) -> None:
     monkeypatch.setenv("ROMANCY_TOKENS", empty)
-    with pytest.raises(ValueError, match=r"ROMANCY_TOKENS is set but holds no token.*unset it"):
+    with pytest.raises(ValueError, match=r"ROMANCY_TOKENS is set but contains no token.*unset it"):
         App(":memory:")
     assert len(App(":memory:", tokens=["mine"]).tokens) == 1
 
@@ -266,7 +266,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_command_line_says_so(tmp_path: Path, database: Path, words: tuple[str, ...]) -> None:
     done = _with_an_empty_variable(tmp_path, database, words)
     assert done.returncode in (1, 2), done.stderr
-    assert "ROMANCY_TOKENS is set but holds no token" in done.stderr
+    assert "ROMANCY_TOKENS is set but contains no token" in done.stderr
     assert "unexpected" not in done.stderr
     assert done.stderr.count("\n") == 1
     assert "own:app" not in words or done.stderr.endswith("own.py:4)\n"), "the line of the App, not one of ours"
@@ -291,5 +291,5 @@ def _with_an_empty_variable(tmp_path: Path, database: Path, words: tuple[str, ..
 
 
 def test_open_is_a_choice() -> None:
-    with pytest.raises(ValueError, match="open is True or False"):
+    with pytest.raises(ValueError, match="open must be True or False"):
         HTTPOptions(open="no")  # type: ignore[arg-type]

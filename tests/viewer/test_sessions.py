@@ -235,7 +235,7 @@ async def test_servers_on_one_host_do_not_end_each_others_sessions(tmp_path: Pat
     "wrong", ["shop.example", "ftp://shop.example", "https://", "https://a@b", "https://a?b", 7, ""]
 )
 def test_public_urls_that_are_none(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="public_url is"):
+    with pytest.raises(ValueError, match="public_url must be"):
         App(":memory:", public_url=wrong)
 
 
