@@ -1,7 +1,7 @@
-"""What users import to write workflows. Each primitive makes an operation and hands it to the instance.
+"""The API for writing workflows. Each primitive creates an operation and passes it to the instance.
 
 workflow.py  `@workflow`
-activity.py  `@activity`, and calling one
+activity.py  `@activity` and activity calls
 context.py   `WorkflowContext` and `ActivityContext`
 waiting.py   `wait_event`, `sleep`, `sleep_until`
 sending.py   `send_event`

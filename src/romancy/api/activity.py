@@ -1,4 +1,4 @@
-"""`@activity`: a function that may do anything, called from workflows, its result recorded."""
+"""`@activity`: a function that may touch the outside world. Workflows call it, and its result is recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Activity(Generic[P, R_co]):
-    """What `@activity` makes of a function: `await charge(ctx, 42)` inside a workflow.
+    """A function decorated with `@activity`. Call it in a workflow: `await charge(ctx, 42)`.
 
     `.fn` is the plain function, for unit tests.
     """
@@ -47,12 +47,12 @@ class Activity(Generic[P, R_co]):
         if not isinstance(ctx, WorkflowContext):  # pyright: ignore[reportUnnecessaryIsInstance]
             if isinstance(ctx, ActivityContext):
                 raise TypeError(
-                    f"activity {self.name!r} is called from a workflow, not from inside another activity; "
+                    f"activity {self.name!r} can't be called from another activity; "
                     f"call its plain function there: {self.name}.fn(ctx, ...)"
                 )
             raise TypeError(
-                f"activity {self.name!r} must be called from a workflow with its ctx first: "
-                f"await {self.name}(ctx, ...); for a unit test call {self.name}.fn(...)"
+                f"activity {self.name!r} must be called from a workflow, with its ctx as the first argument: "
+                f"await {self.name}(ctx, ...); in a unit test, call {self.name}.fn(...)"
             )
         instance, definition = ctx.instance, self.definition
         signature = definition.signature
@@ -74,9 +74,9 @@ class Activity(Generic[P, R_co]):
         retry: RetryPolicy | Unset = UNSET,
         timeout: Duration | None = None,
     ) -> Activity[P, R_co]:
-        """The same activity with other settings for one call: `await charge.options(timeout=5)(ctx, 42)`.
+        """Return the same activity with other settings for one call: `await charge.options(timeout=5)(ctx, 42)`.
 
-        What is left out stays as it is. `retry=NO_RETRY` is a single attempt.
+        Settings that are left out stay as they are. `retry=NO_RETRY` means a single attempt.
         """
         us = None if timeout is None else duration_us(timeout, "timeout")
         given = check_policy(retry, f"activity {self.name!r}")
@@ -116,9 +116,9 @@ def activity(
     timeout: Duration | None = None,
     raises: Collection[type[Exception]] = (),
 ) -> Any:
-    """Make an activity of a function whose first parameter is `ctx`; `async def` or plain `def` (run in a thread).
+    """Turn a function into an activity: `async def`, or `def` (run in a thread). Its first parameter is `ctx`.
 
-    `raises=` lists exceptions that are answers: never retried, and raised in the workflow as themselves.
+    `raises=` lists exceptions that count as answers: they are not retried, and the workflow sees them as they are.
     """
 
     def decorate(fn: Callable[..., Any]) -> Activity[..., Any]:
@@ -136,15 +136,15 @@ def activity(
 
 
 def check_plain(fn: object, kind: str) -> None:
-    """`@activity("name")` is an easy slip."""
+    """Catch `@activity("name")`, an easy mistake."""
     if not inspect.isfunction(fn):
-        raise TypeError(f"@{kind} goes on a function, not on {fn!r}; to give a name write @{kind}(name=...)")
+        raise TypeError(f"@{kind} decorates a function, not {fn!r}; to set a name, write @{kind}(name=...)")
 
 
 def check_function(fn: Callable[..., Any], kind: str, name: str) -> None:
-    """A decorated function must take the right `ctx` first, and have a name that can be stored."""
+    """Check that a function takes the right `ctx` first and has a name that can be stored."""
     if not name or len(name) > 200 or not name.isprintable():
-        raise TypeError(f"a name for @{kind} must be 1 to 200 printable characters, got {name!r}")
+        raise TypeError(f"the name in @{kind} must have 1 to 200 printable characters, got {name!r}")
     parameters = list(inspect.signature(fn).parameters.values())
     if not parameters or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_ONLY,
@@ -158,7 +158,7 @@ def check_function(fn: Callable[..., Any], kind: str, name: str) -> None:
     given = str(parameters[0].annotation)
     if ("ActivityContext" if kind == "workflow" else "WorkflowContext") in given:
         right = "WorkflowContext" if kind == "workflow" else "ActivityContext"
-        raise TypeError(f"{kind} {name!r} takes ctx: {right}, not {parameters[0].annotation!r}")
+        raise TypeError(f"{kind} {name!r} must take ctx: {right}, not {parameters[0].annotation!r}")
     if any(p.name == "instance_id" for p in parameters):
         raise TypeError(
             f"{kind} {name!r} has a parameter named instance_id, which options(instance_id=...) uses; rename it"

@@ -1,4 +1,4 @@
-"""The contexts user code is given: `ctx` of a workflow, `ctx` of an activity."""
+"""The contexts passed to user code: the `ctx` of a workflow and the `ctx` of an activity."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from romancy.core.model import Attribute, Event, from_us
 
 
 class _Logger(logging.LoggerAdapter[logging.Logger]):
-    """Stamps every record with the instance, and is silent while history is being replayed."""
+    """Adds the instance to every record. Silent while history is replayed."""
 
     def __init__(self, instance_id: str, workflow: str, silent: Callable[[], bool]) -> None:
         super().__init__(logger, {"instance_id": instance_id, "workflow": workflow})
@@ -32,7 +32,7 @@ class _Logger(logging.LoggerAdapter[logging.Logger]):
 
 
 class Context:
-    """What workflows and activities both know about themselves."""
+    """The properties that both workflows and activities have."""
 
     __slots__ = ()
 
@@ -43,22 +43,22 @@ class Context:
 
     @property
     def workflow_name(self) -> str:
-        """The stored name of its workflow."""
+        """The stored name of the workflow."""
         raise TypeError("a bare Context has no workflow")
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Logs with the instance's id; silent while replaying."""
+        """A logger that adds the instance id to every record. Silent while replaying."""
         raise TypeError("a bare Context has no logger")
 
     @property
     def state(self) -> Any:
-        """What was given as `App(state=...)`: your pools and clients."""
+        """The object passed as `App(state=...)`: your pools and clients."""
         raise TypeError("a bare Context has no state")
 
 
 class WorkflowContext(Context):
-    """A workflow's view of itself. Everything here is the same on every replay."""
+    """The `ctx` of a workflow. Its values are the same on every replay."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
@@ -68,7 +68,7 @@ class WorkflowContext(Context):
 
     @property
     def instance(self) -> Instance:
-        """The machinery behind; not for workflow code."""
+        """Internal; not for workflow code."""
         return self._instance
 
     @property
@@ -95,7 +95,7 @@ class WorkflowContext(Context):
 
     @property
     def is_replaying(self) -> bool:
-        """True only while recorded history is being run through."""
+        """True only while recorded history is replayed."""
         return self._instance.replaying
 
     @property
@@ -105,7 +105,7 @@ class WorkflowContext(Context):
         return self._instance.random
 
     def now(self) -> datetime:
-        """The time of the fact last recorded (aware, UTC): use it instead of the clock."""
+        """The time of the latest history entry (aware, UTC). Use it instead of the clock."""
         self._instance.glance()
         return from_us(self._instance.at)
 
@@ -115,12 +115,12 @@ class WorkflowContext(Context):
         return uuid.UUID(int=self._instance.random.getrandbits(128), version=4)
 
     def describe(self, text: str) -> None:
-        """A line for people, shown beside the status."""
+        """Set a description of the instance, shown next to its status."""
         self._instance.describe(str(text))
 
     @classmethod
     def current(cls) -> Self:
-        """The context of the workflow that is running, for helpers deep inside it."""
+        """Return the context of the running workflow, for helpers deep inside it."""
         context = current.get(None)
         if not isinstance(context, cls):
             raise RuntimeError("no workflow is running here; pass ctx, or call this from workflow code")
@@ -128,7 +128,7 @@ class WorkflowContext(Context):
 
 
 class AttemptLike(Protocol):
-    """What a context knows of the attempt it belongs to."""
+    """The attempt that an `ActivityContext` belongs to."""
 
     @property
     def instance_id(self) -> str: ...
@@ -146,7 +146,7 @@ class AttemptLike(Protocol):
 
 
 class ActivityContext(Context):
-    """An activity's view of itself: which attempt it is, and a key that stays the same over all of them."""
+    """The `ctx` of an activity: the number of the attempt, and a key that is the same for all attempts."""
 
     __slots__ = ("_about", "is_cancelled", "last", "staged")
 
@@ -155,7 +155,7 @@ class ActivityContext(Context):
         self.is_cancelled = False
         self.last: Any = None
         self.staged: list[Event] = []
-        """Events that leave with this attempt's result, or not at all."""
+        """Events that are sent with this attempt's result, or not at all."""
 
     def __repr__(self) -> str:
         return f"<ActivityContext {self.activity_id} attempt {self.attempt} of {self.instance_id!r}>"
@@ -188,21 +188,21 @@ class ActivityContext(Context):
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this call: hand it to services that can tell a repeat."""
+        """The same for every attempt of this call. Pass it to services that recognize repeated requests."""
         return f"{self.instance_id}/{self.activity_id}"
 
     @property
     def last_progress(self) -> Any:
-        """What an earlier attempt last reported with `progress`."""
+        """The latest value reported with `progress`, by this or an earlier attempt."""
         return self._about.last_progress if self.last is None else self.last
 
     def progress(self, value: object) -> None:
-        """Report how far it got (plain JSON): shown to people, and handed to the next attempt."""
+        """Report progress (plain JSON). It is shown to people and passed to the next attempt."""
         self.last = value
         self._about.keep_progress(value)
 
     def check_cancelled(self) -> None:
-        """In a `def` activity: raises `CancelledError` when the call was given up."""
+        """Raise `CancelledError` if the call was given up. For `def` activities."""
         if self.is_cancelled:
             raise asyncio.CancelledError
 
@@ -217,7 +217,7 @@ class ActivityContext(Context):
         to: str | None = None,
         extensions: Mapping[str, Attribute] | None = None,
     ) -> None:
-        """Send an event with this attempt's result: nothing leaves if the attempt fails. For `def` activities."""
+        """Send an event with this attempt's result. It is not sent if the attempt fails. For `def` activities."""
         default = f"{self.idempotency_key}/{len(self.staged) + 1}"
         self.staged.append(
             make_event(type, source, data, subject=subject, id=default if id is None else id, to=to, ext=extensions)
@@ -225,7 +225,7 @@ class ActivityContext(Context):
 
     @classmethod
     def current(cls) -> Self:
-        """The context of the activity that is running."""
+        """Return the context of the running activity."""
         context = current.get(None)
         if not isinstance(context, cls):
             raise RuntimeError("no activity is running here; pass ctx, or call this from activity code")
@@ -233,8 +233,8 @@ class ActivityContext(Context):
 
 
 def current_context() -> WorkflowContext | ActivityContext:
-    """The context of the workflow or activity that is running."""
+    """Return the context of the running workflow or activity."""
     context = current.get(None)
     if isinstance(context, WorkflowContext | ActivityContext):
         return context
-    raise RuntimeError("neither a workflow nor an activity is running here")
+    raise RuntimeError("no workflow or activity is running here")

@@ -1,4 +1,4 @@
-"""Sending events from workflows and activities: they leave with the step's own commit, or not at all."""
+"""Sending events from workflows and activities. An event is stored in the commit of its step, or not at all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def send_event(
     to: str | None = None,
     extensions: Mapping[str, Attribute] | None = None,
 ) -> None:
-    """Send an event as part of this step. `to=` names the one instance that may receive it.
+    """Send an event as part of this step. `to=` names the only instance that can receive it.
 
     The default id is `<instance>/<operation>`, so a repeated step sends a duplicate, which is delivered once.
     """
@@ -31,7 +31,9 @@ async def send_event(
         ctx.send_event(type, source, data, subject=subject, id=id, to=to, extensions=extensions)
         return
     if not isinstance(ctx, WorkflowContext):
-        raise TypeError(f"send_event needs the ctx of a workflow or activity, got {ctx!r}; outside use app.send_event")
+        raise TypeError(
+            f"send_event needs the ctx of a workflow or activity, got {ctx!r}; elsewhere use app.send_event"
+        )
     instance = ctx.instance
     if instance.is_halted:
         await Refusal(instance)

@@ -1,4 +1,4 @@
-"""Waiting inside a workflow: for events, for time. Each builds an operation and awaits it."""
+"""Waiting in a workflow, for events or for time. Each function creates an operation and awaits it."""
 
 from __future__ import annotations
 
@@ -92,17 +92,17 @@ async def wait_event(
     where: Mapping[str, Scalar] | None = None,
     since: datetime | Literal["now"] | None = None,
 ) -> ReceivedEvent[Any]:
-    """Wait for the next event of one of these types; the worker is free meanwhile.
+    """Wait for the next event of one of these types. The worker is free in the meantime.
 
-    Events that came earlier, since the instance was created, count. Raises `WaitTimeout` after `timeout`.
+    Events accepted before the wait, but since the instance was created, count too. Raise `WaitTimeout` after `timeout`.
 
     >>> event = await wait_event(ctx, "payment.completed", where={"order_id": "ORD-1"}, timeout=timedelta(minutes=5))
     """
     instance = _instance(ctx, "wait_event")
     all_types = _check_types((type, *types))
-    for name, wanted in (("subject", subject), ("source", source)):
-        if wanted == "":
-            raise ValueError(f"{name} must not be empty: no event has an empty one; leave it out, and any will do")
+    for name, value in (("subject", subject), ("source", source)):
+        if value == "":
+            raise ValueError(f"{name} must not be empty: no event has an empty {name}; leave it out to accept any")
     narrow = (
         NO_FILTER
         if subject is None and source is None and not where
@@ -123,14 +123,14 @@ async def wait_event(
 
 
 async def sleep(ctx: WorkflowContext, duration: Duration, *, timer_id: str | None = None) -> None:
-    """Sleep for seconds or months: it is a row in the database, and survives restarts with its deadline."""
+    """Sleep for seconds or months. The deadline is stored in the database and survives restarts."""
     instance = _instance(ctx, "sleep")
     due = instance.at + duration_us(duration)
     await instance.perform(Timer(instance.next_id("sleep", timer_id), instance.at, due))
 
 
 async def sleep_until(ctx: WorkflowContext, when: datetime, *, timer_id: str | None = None) -> None:
-    """Sleep until a moment (an aware datetime); one in the past is over at once, and still counted."""
+    """Sleep until an aware datetime. If that is in the past, the sleep ends immediately but is still recorded."""
     instance = _instance(ctx, "sleep_until")
     if not isinstance(when, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"sleep_until needs an aware datetime, got {when!r}")
@@ -146,13 +146,13 @@ def _instance(ctx: WorkflowContext, what: str) -> Instance:
 def _check_types(types: tuple[str, ...]) -> tuple[str, ...]:
     for name in types:
         if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"an event type must be a text that is not empty, got {name!r}")
+            raise ValueError(f"an event type must be a non-empty string, got {name!r}")
         try:
             check_text("type", name)
         except InvalidEvent as error:
             raise ValueError(str(error)) from None
     if len(set(types)) != len(types):
-        raise ValueError(f"an event type is named twice: {', '.join(types)}")
+        raise ValueError(f"an event type is listed twice: {', '.join(types)}")
     return types
 
 
@@ -178,6 +178,6 @@ def _codec(model: Any) -> Codec:
         return Codec(model, f"event data for model {model!r}")
     if codec is None:
         if len(_codecs) >= _MOST_CODECS:
-            _codecs.pop(next(iter(_codecs)))  # models made anew in every run must not pile up
+            _codecs.pop(next(iter(_codecs)))  # models that are created anew in every run must not pile up
         codec = _codecs[model] = Codec(model, f"event data for model {getattr(model, '__name__', model)!r}")
     return codec

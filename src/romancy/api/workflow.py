@@ -1,4 +1,4 @@
-"""`@workflow`: a coroutine function whose progress is durable."""
+"""`@workflow`: a coroutine function with durable progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Workflow(Generic[P, R_co]):
-    """What `@workflow` makes of a function: start it with `app.start_workflow(payment, "ORD-1")`."""
+    """A function decorated with `@workflow`. Start it with `app.start_workflow(payment, "ORD-1")`."""
 
     def __init__(
         self, definition: WorkflowDefinition, instance_id: str | None = None, timeout: int | None = None
@@ -43,7 +43,7 @@ class Workflow(Generic[P, R_co]):
         )
 
     def options(self, *, instance_id: str | None = None, timeout: Duration | None = None) -> Workflow[P, R_co]:
-        """The same workflow, to be started with an id or a time limit of its own."""
+        """Return the same workflow with its own instance id or time limit for one start."""
         return Workflow(
             self.definition,
             instance_id if instance_id is not None else self.instance_id,
@@ -69,10 +69,10 @@ def workflow(
     on_event: str | Sequence[str] = (),
     timeout: Duration | None = None,
 ) -> Any:
-    """Make a workflow of an `async def` function whose first parameter is `ctx`.
+    """Turn an `async def` function whose first parameter is `ctx` into a workflow.
 
-    Its name is stored: moving the function is safe, renaming it needs `name=`. With `on_event=` it takes
-    `(ctx, event: ReceivedEvent[Order])` and is started once by every event of that type.
+    Its name is stored: moving the function is safe, renaming it requires `name=`. With `on_event=`, it takes
+    `(ctx, event: ReceivedEvent[Order])`, and every event of that type starts it once.
     """
     types = (on_event,) if isinstance(on_event, str) else tuple(on_event)
 
@@ -83,7 +83,7 @@ def workflow(
         if not inspect.iscoroutinefunction(fn):
             raise TypeError(f"workflow {stored!r} must be an `async def` function")
         if types and len(inspect.signature(fn).parameters) != 2:
-            raise TypeError(f"workflow {stored!r} is started by events, so it takes exactly (ctx, event)")
+            raise TypeError(f"workflow {stored!r} is started by events, so it must take exactly (ctx, event)")
         if any(not t for t in types):
             raise TypeError(f"workflow {stored!r}: an event type in on_event= is empty")
         us = None if timeout is None else duration_us(timeout, "timeout")
