@@ -102,7 +102,7 @@ def test_the_nearest_events(romancy: Any, answered: Any, url: str) -> None:
     assert [(event["id"], event["reasons"]) for event in wait["near"]] == [
         ("fits", ["no worker has looked at it yet, or its data does not fit the model; the worker's log says why"]),
         ("slip", ["its type is not 'payment.completed'"]),
-        ("near", ["where order.id = 'ORD-1' but 'ORD-8' came"]),
+        ("near", ["where order.id = 'ORD-1' but got 'ORD-8'"]),
     ]
 
 

@@ -43,12 +43,12 @@ def test_the_nearest_events_come_first(answered, romancy) -> None:
     (wait,) = answered("why", "order-1")["waits"]
     assert [(event["id"], event["reasons"]) for event in wait["near"]] == [
         ("slip", ["its type is not 'payment.completed'"]),
-        ("near", ["where order.id = 'ORD-1' but 'ORD-8' came"]),
-        ("far", ["where order.id = 'ORD-1' but 'ORD-9' came", "it was sent to 'done' only"]),
+        ("near", ["where order.id = 'ORD-1' but got 'ORD-8'"]),
+        ("far", ["where order.id = 'ORD-1' but got 'ORD-9'", "it was sent to 'done' only"]),
     ]
     text = romancy("why", "order-1").stdout
     assert "the nearest events it did not take:" in text
-    assert "    where order.id = 'ORD-1' but 'ORD-8' came" in text
+    assert "    where order.id = 'ORD-1' but got 'ORD-8'" in text
 
 
 def near(answered: Callable[..., Any], id: str) -> str:

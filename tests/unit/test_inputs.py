@@ -41,7 +41,7 @@ def test_arguments_that_never_fitted_are_not_said_to_have_changed() -> None:
     assert said == (
         "workflow 'order' was started by name with an argument that does not fit: order_id Input should be a valid "
         "string, got 42; its signature is order(ctx, order_id: str, amount: int = 1); start another with arguments "
-        "that fit, as JSON: text in quotes"
+        "that fit, as JSON: strings in quotes"
     )
     with pytest.raises(InvalidInput, match=r'got "x{99}\.\.\.; its'):
         given(order, "ORD-1", "x" * 1000)
@@ -52,5 +52,5 @@ def test_arguments_that_never_fitted_are_not_said_to_have_changed() -> None:
 def test_a_stored_argument_that_fitted_once() -> None:
     kind, raw = write_input(order.definition, "order", ("ORD-1",), {})
     assert (kind, json.loads(raw)) == (BOUND, {"order_id": "ORD-1", "amount": 1})
-    with pytest.raises(InvalidInput, match="a stored argument of workflow 'order' does not fit any more: order_id"):
+    with pytest.raises(InvalidInput, match="a stored argument of workflow 'order' no longer fits: order_id"):
         read_input(order.definition, kind, b'{"order_id":42,"amount":1}')

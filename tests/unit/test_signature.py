@@ -187,7 +187,7 @@ def test_a_removed_or_renamed_parameter() -> None:
     with pytest.raises(InvalidInput) as caught:
         signature(renamed).decode(stored)
     message = str(caught.value)
-    assert "'currency', removed or renamed" in message
+    assert "'currency', since removed or renamed" in message
     assert "new: 'money'" in message
     assert "keep the name" in message
 
@@ -200,7 +200,7 @@ def test_a_new_parameter() -> None:
     def has(ctx: Any, vat: list[int] = [7], amount: int = 0, currency: str = "X", *rest: int, at: Any = None, **k: int) -> Any:  # noqa: B006, E501  # fmt: skip
         return vat, amount, currency, rest, at, k
 
-    with pytest.raises(InvalidInput, match=r"before it had the parameter 'vat'; give a default"):
+    with pytest.raises(InvalidInput, match=r"before it had the parameter 'vat'; add a default"):
         signature(needs).decode(stored)
     args, kwargs = signature(has).decode(stored)
     assert has(None, *args, **kwargs) == ([7], 1, "EUR", (), None, {})
@@ -211,7 +211,7 @@ def test_a_new_parameter() -> None:
 def test_a_changed_annotation() -> None:
     def changed(ctx: Any, amount: datetime, currency: str = "EUR") -> None: ...
 
-    with pytest.raises(InvalidInput, match=r"stored argument of activity 'charge' does not fit any more: amount"):
+    with pytest.raises(InvalidInput, match=r"stored argument of activity 'charge' no longer fits: amount"):
         signature(changed).decode(b'{"amount":{},"currency":"EUR"}')
 
 

@@ -140,7 +140,7 @@ def test_one_instance_from_waiting_to_completed(live: Live, look: Page) -> None:
     look.goto("/viewer/instances/order-1")
     expect(look.locator("h1")).to_have_text("order-1")
     expect(look.locator("section[aria-label='Waits for']")).to_contain_text("payment.completed")
-    expect(look.locator(".near")).to_contain_text("where order.id = 'ORD-1' but 'ORD-9' came")
+    expect(look.locator(".near")).to_contain_text("where order.id = 'ORD-1' but got 'ORD-9'")
     expect(look.locator(".source .marked")).to_contain_text("wait_event")
     expect(look.locator("svg.chart a")).to_have_count(2)
     shot(look, "instance-waiting")
@@ -202,7 +202,7 @@ def test_events_and_the_unmatched_with_what_did_not_match(live: Live, look: Page
     expect(look.locator("tr", has_text="begins")).to_contain_text("started")
     shot(look, "events-light")
     look.get_by_role("link", name="unmatched").click()
-    expect(look.locator("tr", has_text="wrong")).to_contain_text("where order.id = 'ORD-2' but 'ORD-9' came")
+    expect(look.locator("tr", has_text="wrong")).to_contain_text("where order.id = 'ORD-2' but got 'ORD-9'")
     expect(look.locator("tr", has_text="typo")).to_contain_text(
         "it waits for 'payment.completed', not 'payment.complete'"
     )

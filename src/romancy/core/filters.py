@@ -1,13 +1,13 @@
 """Which event fits which wait, beyond its type.
 
-A wait narrows by subject, source and fields of the data. Its *shape* is which of these it looks at, its *key* a hash of
-the values it wants there. An event has one key per shape, so an index finds the waits it may fit; the values are
-compared once more after the hit. Values are compared as JSON, with type and exactly: 7 is 7.0 and 7e0, but not "7" nor
-true, and 2**53 + 1 is not 2**53. Hence data is read by `strict_json`, never through floats. Text is compared as it was
-sent, without Unicode normalisation.
+A wait can filter by subject, source and fields of the data. Its *shape* is the set of fields it filters by; its *key*
+is a hash of the values it expects there. An event has one key per shape, so an index finds the waits it may fit. The
+values are compared once more after a hit. They are compared as JSON, exactly and with their types: 7 equals 7.0 and
+7e0, but not "7" or true, and 2**53 + 1 is not 2**53. Therefore data is read by `strict_json`, never through floats.
+Text is compared as it was sent, without Unicode normalization.
 
-Where a type has too many shapes for an index each, a wait is filed under its *anchor*: the hash of one field with the
-value it wants there. An event has an anchor for each of its values, so an index finds these waits too.
+If a type has too many shapes for one index each, a wait is filed under its *anchor*: the hash of one field with its
+expected value. An event has an anchor for each of its values, so an index finds these waits too.
 
 The canonical form below is stored as hashes: changing it orphans every stored key.
 """
@@ -30,11 +30,11 @@ from romancy.core.strict_json import EXACT, MAX_INT_DIGITS
 
 Path: TypeAlias = tuple[str | int, ...]
 Constant: TypeAlias = Scalar | Decimal
-"""What a wait can compare with; Decimal holds the numbers that are no (reasonable) int."""
+"""A value that a wait can compare with. Numbers that are not ints, or too long, are Decimals."""
 
 KEY_BYTES = 16
 MAX_ANCHORS = 1000
-"""An event with more values than this is compared with each wait that is filed under an anchor."""
+"""An event with more values than this is compared with every wait that is filed under an anchor."""
 
 _MAX_INT = 10**MAX_INT_DIGITS
 _ABSENT: Final = object()
@@ -42,7 +42,7 @@ _ABSENT: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a wait narrows by besides the type: subject, source, equality on fields of the data.
+    """What a wait filters by besides the type: subject, source, equality on fields of the data.
 
     `Filter.build(subject="ORD-1", where={"order.id": 7, ("items", 0, "sku"): "A"})`
     """
@@ -51,9 +51,9 @@ class Filter:
     source: str | None
     where: tuple[tuple[Path, Constant], ...]
     fields: str
-    """The shape: JSON text naming what is looked at, always in the same order; '' when nothing is narrowed."""
+    """The shape: a JSON list of the fields, always in the same order; '' for an empty filter."""
     key: bytes
-    """The hash of the values wanted, in the order of `fields`; b'' when nothing is narrowed."""
+    """The hash of the expected values, in the order of `fields`; b'' for an empty filter."""
 
     @classmethod
     def build(
@@ -62,28 +62,28 @@ class Filter:
         source: str | None = None,
         where: Mapping[str | tuple[str | int, ...], Scalar] | None = None,
     ) -> Filter:
-        """Check and normalise what the user wrote; ValueError says what can't be matched."""
+        """Check and normalize the user's filter; raise `ValueError` if it can't be matched."""
         subject, source = _attribute("subject", subject), _attribute("source", source)
-        wanted: dict[Path, Constant] = {}
+        expected: dict[Path, Constant] = {}
         for written, value in (where or {}).items():
             path = _path(written)
-            if path in wanted:
+            if path in expected:
                 raise ValueError(f"where names {_show_path(path)} twice")
-            wanted[path] = _constant(path, value)
-        paths = sorted(wanted, key=lambda path: [(isinstance(step, int), step) for step in path])
+            expected[path] = _constant(path, value)
+        paths = sorted(expected, key=lambda path: [(isinstance(step, int), step) for step in path])
         attributes = {name: value for name, value in (("subject", subject), ("source", source)) if value is not None}
         fields = [*attributes, *map(list, paths)]
-        values = [*attributes.values(), *(wanted[path] for path in paths)]
+        values = [*attributes.values(), *(expected[path] for path in paths)]
         return cls(
             subject=subject,
             source=source,
-            where=tuple((path, wanted[path]) for path in paths),
+            where=tuple((path, expected[path]) for path in paths),
             fields=json.dumps(fields, separators=(",", ":")) if fields else "",
             key=_digest([canonical(value) or b"" for value in values]) if fields else b"",
         )
 
     def accepts(self, subject: str | None, source: str, data: Any) -> bool:
-        """Whether an event fits, by the values themselves."""
+        """Return whether an event fits, by comparing the values themselves."""
         return (
             (self.subject is None or self.subject == subject)
             and (self.source is None or self.source == source)
@@ -91,9 +91,9 @@ class Filter:
         )
 
     def anchor(self, shapes: Collection[str]) -> bytes:
-        """What a wait is filed under that has no shape of its own among those of its type.
+        """Return the anchor of a wait whose shape is not among the indexed `shapes` of its type.
 
-        A field that these shapes don't look at is likely to tell this wait from others.
+        A field that is not in these shapes is likely to distinguish this wait from others.
         """
         usual = {field for fields in shapes for field in _parse_fields(fields)}
         rare = [pair for pair in self.where if pair[0] not in usual] or self.where
@@ -102,20 +102,20 @@ class Filter:
         return _anchor("source", self.source) if self.subject is None else _anchor("subject", self.subject)
 
     def nearest(self, subject: str | None, source: str, data: Any) -> list[str]:
-        """The parts that did not match, for people: `where order.id = 7 but 8 came`."""
-        said: list[str] = []
-        for name, wanted, came in (("subject", self.subject, subject), ("source", self.source, source)):
-            if wanted is not None and wanted != came:
-                said.append(f"{name} = {show(wanted)} but {show(came)} came")
+        """Describe the parts that did not match: `where order.id = 7 but got 8`."""
+        mismatches: list[str] = []
+        for name, expected, actual in (("subject", self.subject, subject), ("source", self.source, source)):
+            if expected is not None and expected != actual:
+                mismatches.append(f"{name} = {show(expected)} but got {show(actual)}")
         for path, value in self.where:
-            came = _at(data, path)
-            if canonical(came) != canonical(value):
-                outcome = "the data is not JSON" if isinstance(data, bytes) else _outcome(came)
-                said.append(f"where {_show_path(path)} = {show(value)} but {outcome}")
-        return said
+            actual = _at(data, path)
+            if canonical(actual) != canonical(value):
+                outcome = "the data is not JSON" if isinstance(data, bytes) else _outcome(actual)
+                mismatches.append(f"where {_show_path(path)} = {show(value)} but {outcome}")
+        return mismatches
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON, only what is narrowed; `from_json` brings back the equal filter."""
+        """Return the filter as plain JSON; `from_json` restores an equal filter."""
         stored: dict[str, Any] = {}
         if self.subject is not None:
             stored["subject"] = self.subject
@@ -127,14 +127,14 @@ class Filter:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> Filter:
-        """The filter that `to_json` wrote."""
+        """Restore a filter from the JSON of `to_json`."""
         pairs: list[tuple[list[str | int], Any]] = stored.get("where", [])
         where: dict[str | Path, Scalar] = {tuple(path): _from_json(value) for path, value in pairs}
         return cls.build(stored.get("subject"), stored.get("source"), where)
 
 
 def event_key(fields: str, subject: str | None, source: str, data: Any) -> bytes | None:
-    """The key an event has for a shape; None where a field is absent (or an object or array, which nothing equals)."""
+    """Return an event's key for a shape; None if a field is absent, or an object or array, which equal nothing."""
     if not fields:
         return b""
     parts: list[bytes] = []
@@ -153,7 +153,7 @@ def event_key(fields: str, subject: str | None, source: str, data: Any) -> bytes
 
 
 def event_anchors(subject: str | None, source: str, data: Any) -> list[bytes] | None:
-    """The anchors of the waits that an event may fit; None where it has too many values."""
+    """Return the anchors of the waits that an event may fit; None if it has too many values."""
     anchors = [_anchor("source", source)]
     if subject is not None:
         anchors.append(_anchor("subject", subject))
@@ -169,7 +169,7 @@ def _anchor(field: str | Path, value: object) -> bytes:
 
 
 def _values(data: Any) -> Iterator[tuple[Path, Any]]:
-    """Everything in the data that is neither an object nor an array, with its path."""
+    """Yield every scalar in the data, with its path."""
     pending: list[tuple[Path, Any]] = [((), data)]
     while pending:
         path, node = pending.pop()
@@ -190,7 +190,7 @@ def _parse_fields(fields: str) -> tuple[str | Path, ...]:
 
 
 def canonical(value: object) -> bytes | None:
-    """The same bytes for equal JSON scalars and only for those; None for anything else, the absent included."""
+    """Return the same bytes for equal JSON scalars, and only for those; None for anything else, or if absent."""
     if type(value) is str:
         return b"s" + value.encode("utf-8", "surrogatepass")
     if type(value) is int and -_MAX_INT < value < _MAX_INT:
@@ -207,7 +207,7 @@ def canonical(value: object) -> bytes | None:
 
 
 def _canonical_decimal(value: Decimal) -> bytes | None:
-    """Sign, digits without trailing zeros, exponent: never written out, so 1e999999999 is as short as it looks."""
+    """Sign, digits without trailing zeros, exponent. Never written out, so 1e999999999 stays short."""
     if not value.is_finite():
         return None
     if not value:
@@ -222,7 +222,7 @@ def _digest(parts: list[bytes]) -> bytes:
 
 
 def _at(data: Any, path: Path) -> Any:
-    """The value at a path, or _ABSENT. Names step into objects, numbers into arrays, never the other way round."""
+    """Return the value at a path, or _ABSENT. Names step into objects and numbers into arrays, never vice versa."""
     node: Any = data
     for step in path:
         if isinstance(step, str):
@@ -235,7 +235,7 @@ def _at(data: Any, path: Path) -> Any:
     return node
 
 
-# --- reading what the user wrote --------------------------------------------------------------------------------------
+# --- reading the user's filter ----------------------------------------------------------------------------------------
 
 
 def _attribute(name: str, value: object) -> str | None:
@@ -254,7 +254,9 @@ def _path(written: object) -> Path:
     elif isinstance(written, tuple):
         steps = cast("tuple[object, ...]", written)
     else:
-        raise ValueError(f"a path in where is 'order.id' or ('items', 0, 'sku'), not {_kind(written)}: {written!r}")
+        raise ValueError(
+            f"a path in where must be like 'order.id' or ('items', 0, 'sku'), not {_kind(written)}: {written!r}"
+        )
     if not steps:
         raise ValueError("where has an empty path (); name a field")
     return tuple(_step(step) for step in steps)
@@ -264,14 +266,14 @@ def _step(step: object) -> str | int:
     if isinstance(step, str):
         return _text(step, "a path in where")
     if isinstance(step, bool) or not isinstance(step, int):
-        raise ValueError(f"a step of a path in where is a str or an int, not {_kind(step)}: {step!r}")
+        raise ValueError(f"a step of a path in where must be a str or an int, not {_kind(step)}: {step!r}")
     if step < 0:
         raise ValueError(f"a step of a path in where must not be negative: {step}")
     return int(step)
 
 
 def _constant(path: Path, value: object) -> Constant:
-    """A value as it is on the wire: an Enum by its value, UUID and dates as text, numbers exact."""
+    """Return a value as it is in JSON: an Enum by its value, UUID and dates as text, numbers exact."""
     if isinstance(value, Enum):
         return _constant(path, value.value)
     if value is None or isinstance(value, bool):
@@ -294,7 +296,7 @@ def _constant(path: Path, value: object) -> Constant:
 
 
 def _plain(value: Decimal) -> Constant:
-    """An int where that is exact and short, so that Decimal(7) and 7 make one filter."""
+    """Return an int if that is exact and short, so that Decimal(7) and 7 make the same filter."""
     value = EXACT.normalize(value)
     exponent = value.as_tuple().exponent
     if not value:
@@ -306,7 +308,7 @@ def _text(value: str, what: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{what} holds a lone surrogate, which no JSON text can: {value!r}") from None
+        raise ValueError(f"{what} contains a lone surrogate, which JSON text can't: {value!r}") from None
     return str(value)
 
 
@@ -318,14 +320,14 @@ def _from_json(value: Any) -> Any:
     return EXACT.create_decimal(cast("dict[str, str]", value)["number"]) if isinstance(value, dict) else value
 
 
-# --- for people -------------------------------------------------------------------------------------------------------
+# --- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _outcome(came: Any) -> str:
-    if came is _ABSENT:
+def _outcome(actual: Any) -> str:
+    if actual is _ABSENT:
         return "the field is absent"
-    shown = "an object" if isinstance(came, dict) else "an array" if isinstance(came, list) else show(came)
-    return f"{shown} came"
+    shown = "an object" if isinstance(actual, dict) else "an array" if isinstance(actual, list) else show(actual)
+    return f"got {shown}"
 
 
 def _show_path(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Arguments by name: bound like a call, stored as one JSON object, and still callable when the code has changed."""
+"""Arguments by name: bound like a call, stored as one JSON object, and still usable after the code has changed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from romancy.errors import InvalidInput
 
 _SCALARS = (str, int, float, bool, type(None))
 _SHOWN = 100
-"""Characters of an argument that go into a message."""
+"""Maximum characters of an argument in a message."""
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Signature:
-    """How a workflow's or activity's arguments are bound by name and stored. The first parameter (ctx) is skipped.
+    """Binds the arguments of a workflow or activity by name and stores them. The first parameter (ctx) is skipped.
 
     >>> async def charge(ctx: ActivityContext, amount: int, currency: str = "EUR") -> str: ...
     >>> signature = Signature(charge, "activity 'charge'")
@@ -47,8 +47,8 @@ class Signature:
         self._shown = f"{fn.__name__}{inspect.Signature([context, *declared])}"
         self._simple = all(parameter.kind in _POSITIONAL for parameter in declared)
         self._trailing = tuple(p.default for p in declared if p.default is not Parameter.empty)  # always the last
-        wanted = tuple(self.annotations.values())
-        self._scalars = wanted if self._simple and all(type_ in _SCALARS for type_ in wanted) else None
+        types = tuple(self.annotations.values())
+        self._scalars = types if self._simple and all(type_ in _SCALARS for type_ in types) else None
         self._wire = self._build_wire()
         self._check_defaults()
 
@@ -58,7 +58,7 @@ class Signature:
     # Calling
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by name, defaults included."""
+        """Return the arguments by name, including defaults."""
         if not kwargs and self._simple and 0 <= (missing := len(self.names) - len(args)) <= len(self._trailing):
             filled = args + self._trailing[-missing:] if missing else args
             return dict(zip(self.names, filled, strict=True))
@@ -81,7 +81,7 @@ class Signature:
         raise InvalidInput(message)
 
     def decode(self, raw: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What to call `fn(ctx, *args, **kwargs)` with."""
+        """Return `args` and `kwargs` for the call `fn(ctx, *args, **kwargs)`."""
         try:
             values = cast(dict[str, Any], self._wire.read(raw))
         except Unfit as unfit:
@@ -91,7 +91,7 @@ class Signature:
         raise InvalidInput(message)
 
     def decode_given(self, raw: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same for arguments that were given just now, by name and as JSON."""
+        """Like `decode`, for arguments that are not stored yet, by name and as JSON."""
         try:
             return self._call(self._completed(cast(dict[str, Any], self._wire.read(raw))))
         except Unfit as unfit:
@@ -100,7 +100,7 @@ class Signature:
         raise InvalidInput(f"an argument of {self.what} does not fit: {problem}; its signature is {self._shown}")
 
     def read_given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What to call with, from plain JSON as a starter without the code gave it."""
+        """Like `decode`, for plain JSON from a starter without the code."""
         try:
             given = self._declared.bind(*args, **kwargs).arguments
         except TypeError as error:
@@ -114,7 +114,7 @@ class Signature:
         raise InvalidInput(message)
 
     def same_call(self, recorded: bytes, asked: bytes) -> bool:
-        """Equal, or equal but for parameters that only one side has and that hold the declared default."""
+        """Return whether calls are equal, apart from parameters that only one has, with the declared default."""
         if recorded == asked:
             return True
         ours, theirs = _by_name(recorded), _by_name(asked)
@@ -129,17 +129,17 @@ class Signature:
             raise InvalidInput(f"{self.what} has no parameter{_listed(unknown)}; its signature is {self._shown}")
         return {name: bound[name] for name in self.names if name in bound}
 
-    # Words from a command line
+    # Command-line arguments
 
     def read_again(self, recorded: bytes) -> bytes | None:
-        """Recorded arguments as today's types write them (a field with a default may be new); None: unreadable."""
+        """Write recorded arguments with today's types, which can have new fields with defaults; None if unreadable."""
         try:
             return self._wire.write(self._wire.read(recorded))
         except Unfit:
             return None
 
     def read_arguments(self, words: Sequence[str]) -> dict[str, Any]:
-        """Bound arguments from texts, each read by its parameter's annotation; `name=value` names its parameter."""
+        """Bind arguments from strings, each read by its parameter's annotation; `name=value` names its parameter."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         positional = [parameter for parameter in self._parameters.values() if parameter.kind in _POSITIONAL]
@@ -162,7 +162,7 @@ class Signature:
         return parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
     def _read_word(self, name: str, word: str) -> Any:
-        known = name if name in self._parameters else self.names[-1]  # else one of those **kwargs takes, always last
+        known = name if name in self._parameters else self.names[-1]  # otherwise **kwargs takes it, always last
         annotation = self.annotations[known]
         if annotation is Any:
             return _json_or_text(word)
@@ -172,12 +172,12 @@ class Signature:
         except ValidationError as error:
             unfit = unfit_of(error, "does not fit")
         try:
-            from_json(word)  # else the first problem is the one to tell
+            from_json(word)  # if it is not JSON, the first problem is reported below
             return wire.read(word.encode())
         except Unfit as error:
             unfit = error
         except ValueError:
-            pass  # not JSON either: the first problem is reported below
+            pass
         shown, problem = self._declared.parameters[known], describe(unfit, name)
         raise InvalidInput(f"{self.what}: {word!r} can't be read as the argument {name!r} ({shown}): {problem}")
 
@@ -185,13 +185,13 @@ class Signature:
 
     def _build_wire(self) -> Wire:
         stored = {name: self._stored_as(parameter) for name, parameter in self._parameters.items()}
-        # Not total: which are missing is told apart here, with better words.
+        # Not total: missing arguments are reported by this class, with better messages.
         arguments = typed_dict("Arguments", stored, total=False)
         try:
             return Wire(arguments, f"the arguments of {self.what}", closed=True)
         except TypeError:
             for name, annotation in stored.items():
-                Wire(annotation, self._parameter_named(name))  # raises naming the parameter
+                Wire(annotation, self._parameter_named(name))  # raises an error that names the parameter
             raise
 
     def _stored_as(self, parameter: Parameter) -> Any:
@@ -213,13 +213,13 @@ class Signature:
 
     @cached_property
     def _defaults(self) -> dict[str, bytes]:
-        """Each declared default as `_by_name` gives it."""
+        """The declared defaults, in the form of `_by_name`."""
         defaults = {name: p.default for name, p in self._parameters.items() if p.default is not Parameter.empty}
         empty: dict[Any, Any] = {Parameter.VAR_POSITIONAL: (), Parameter.VAR_KEYWORD: {}}
         defaults |= {name: empty[p.kind] for name, p in self._parameters.items() if p.kind in empty}
         return _by_name(self._wire.write(defaults))
 
-    # Reading what was stored
+    # Reading stored arguments
 
     def _call(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self._simple:
@@ -243,7 +243,7 @@ class Signature:
         if new:
             raise InvalidInput(
                 f"{self.what} was called before it had the parameter{_listed(new)}; "
-                f"give a default for calls from before, or start over: its signature is now {self._shown}"
+                f"add a default for earlier calls, or start over: its signature is now {self._shown}"
             )
         fresh = b"{" + b",".join(to_json(name) + b":" + self._defaults[name] for name in missing) + b"}"
         return {**values, **self._wire.read(fresh)}
@@ -254,17 +254,15 @@ class Signature:
         if not gone:
             name = str(unfit.path[0]) if unfit.path else "it"
             problem = describe(_inner(unfit), name)
-            return (
-                f"a stored argument of {self.what} does not fit any more: {problem}; its signature is now {self._shown}"
-            )
+            return f"a stored argument of {self.what} no longer fits: {problem}; its signature is now {self._shown}"
         new = [name for name in self.names if name not in stored]
         return (
-            f"{self.what} was called with the parameter{_listed(gone)}, removed or renamed since"
+            f"{self.what} was called with the parameter{_listed(gone)}, since removed or renamed"
             + (f" (new:{_listed(new)})" if new else "")
             + f"; keep the name, with a default once it is no longer used: its signature is now {self._shown}"
         )
 
-    # Words for people
+    # Messages
 
     def _parameter_named(self, name: str) -> str:
         return f"the parameter {name!r} of {self.what}"
@@ -279,13 +277,13 @@ class Signature:
         shown = got if len(got) <= _SHOWN else f"{got[:_SHOWN]}..."
         return (
             f"{self.what} was started by name with an argument that does not fit: {problem}, got {shown}; its "
-            f"signature is {self._shown}; start another with arguments that fit, as JSON: text in quotes"
+            f"signature is {self._shown}; start another with arguments that fit, as JSON: strings in quotes"
         )
 
     def _unfit_argument(self, unfit: Unfit) -> str:
         name = str(unfit.path[0]) if unfit.path else "?"
         shown = self._parameters.get(name, name)
-        advice = "annotate it with the type it is, or convert it"
+        advice = "annotate it with its actual type, or convert it"
         return f"argument {name!r} of {self.what} can't be stored: {describe(_inner(unfit), name)} ({shown}); {advice}"
 
 
@@ -298,7 +296,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _by_name(raw: bytes) -> dict[str, bytes]:
-    """Each stored argument as bytes of its own, so that NaN equals NaN and 1 is not True."""
+    """Return each stored argument as bytes, so that NaN equals NaN and 1 is not True."""
     return {name: to_json(value) for name, value in cast(dict[str, Any], from_json(raw)).items()}
 
 
@@ -310,14 +308,14 @@ def _json_or_text(word: str) -> Any:
 
 
 def _hints(fn: Callable[..., Any], what: str) -> dict[str, Any]:
-    """The annotations, but ctx's, resolved."""
+    """Return the resolved annotations, except that of ctx."""
     fn = inspect.unwrap(fn)
     context = next(iter(inspect.signature(fn).parameters), "")
-    wanted = {name: hint for name, hint in fn.__annotations__.items() if name != context}
+    annotations = {name: hint for name, hint in fn.__annotations__.items() if name != context}
     local: dict[str, Any] = {}
     while True:
         try:
-            named = SimpleNamespace(__annotations__=wanted, __type_params__=getattr(fn, "__type_params__", ()))
+            named = SimpleNamespace(__annotations__=annotations, __type_params__=getattr(fn, "__type_params__", ()))
             return typing.get_type_hints(named, fn.__globals__, local, include_extras=True)
         except NameError as error:
             name = error.name or ""
@@ -333,7 +331,7 @@ def _hints(fn: Callable[..., Any], what: str) -> dict[str, Any]:
 
 
 def _in_callers(fn: Callable[..., Any], name: str) -> Any:
-    """What `name` is in the function that defines `fn`, if that is running: classes local to a test, mostly."""
+    """Return the value of `name` in the function that defines `fn`, if it is running: mostly classes in tests."""
     around = fn.__qualname__.split(".")
     frame = inspect.currentframe()
     while frame is not None:
