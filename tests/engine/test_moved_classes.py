@@ -124,7 +124,7 @@ def test_one_that_is_no_longer_listed_blocks_the_instance_and_says_why(place: tu
     for line in (own, stolen):
         assert "WorkflowBlocked" in line
         assert "activity 'charge' raised" in line
-        assert "raises= does not list __main__.Declined any more" in line
+        assert "raises= no longer lists __main__.Declined" in line
     assert bank == "bank -> bank (51, 'no money')"
     mended = run(tmp_path, "-c", FINISH, *place)
     assert [line.split()[2] for line in mended.splitlines()] == ["own", "stolen", "bank"]

@@ -91,7 +91,7 @@ def test_one_that_is_gone_is_not_taken_for_its_namesake(qualname: str) -> None:
 @pytest.mark.parametrize("now", [(), (make("Renamed", "shop"), make("Other", "shop"))])
 def test_one_that_is_no_longer_listed_is_never_another_error(version: Any, now: tuple[type[Exception], ...]) -> None:
     declined = make("Declined", "shop")
-    with pytest.raises(NonDeterminismError, match=r"raises= does not list shop\.Declined any more"):
+    with pytest.raises(NonDeterminismError, match=r"raises= no longer lists shop\.Declined"):
         rebuild(version(recorded(declined("no"), declined)), "charge", now)
 
 
@@ -125,7 +125,7 @@ def test_a_subclass_that_is_gone_is_not_taken_for_its_base() -> None:
     base = make("Declined", "shop")
     failure = recorded(make("Stolen", "shop", base)(7), base)
     today = make("Declined", "shop")
-    with pytest.raises(NonDeterminismError, match=r"there is no subclass shop\.Stolen any more"):
+    with pytest.raises(NonDeterminismError, match=r"the subclass shop\.Stolen no longer exists"):
         rebuild(failure, "charge", (today,))
     assert type(rebuild(as_old(failure), "charge", (today,))) is today, "old histories do not say where it was"
 
@@ -186,7 +186,7 @@ def test_what_can_no_longer_be_made_is_no_other_error() -> None:
             raise TypeError("not like this")
 
     Strict.__module__, Strict.__qualname__, Strict.__name__ = "shop", "Declined", "Declined"
-    with pytest.raises(NonDeterminismError, match="can no longer be made"):
+    with pytest.raises(NonDeterminismError, match="can no longer be rebuilt"):
         rebuild(recorded(declined(1), declined), "charge", (Strict,))
 
 
@@ -194,6 +194,6 @@ def test_a_stranger_of_the_same_name_is_not_taken_for_it() -> None:
     """A listed base lists every subclass there is: only the recorded one is meant."""
     declined, root = make("Declined", "shop"), make("Root", "shop")
     stranger = make("Declined", "elsewhere", root)
-    with pytest.raises(NonDeterminismError, match="does not list"):
+    with pytest.raises(NonDeterminismError, match="no longer lists"):
         rebuild(recorded(declined(), declined), "charge", (root,))
     assert stranger.__base__ is root

@@ -1,4 +1,4 @@
-"""Exceptions as stored facts: recorded once, raised again the same on every replay."""
+"""Exceptions in stored form: recorded once, raised again identically on every replay."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from romancy.errors import ActivityError, ActivityTimeout, NonDeterminismError
 
 _TRACEBACK_LIMIT = 20_000
 _NOTE_LIMIT = 10_000
-"""Characters of an activity's traceback that go with the exception the workflow sees."""
+"""Maximum characters of an activity's traceback in the note on the exception that the workflow sees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is kept of an exception."""
+    """The stored form of an exception."""
 
     error_type: str
     message: str
@@ -26,18 +26,18 @@ class Failure:
     attempts: int = 1
     timeout: bool = False
     answer: list[Any] | None = None
-    """The `args` of an exception named in `raises=`, where they are plain JSON."""
+    """The `args` of an exception listed in `raises=`, if they are plain JSON."""
     state: dict[str, Any] | None = None
     listed: str | None = None
-    """`module.qualname` of the class of `raises=` that stood for it."""
+    """`module.qualname` of the class in `raises=` that it matched."""
     listed_name: str | None = None
-    """The same without its module: classes may move. None in old histories, as is all that follows."""
+    """The same without the module, because classes can move. None in old histories, like all that follows."""
     namesakes: list[str] | None = None
-    """Other classes of `raises=` with the same name, by module and name."""
+    """Other classes in `raises=` with the same name, by module and name."""
     module: str | None = None
     """The module of its own class, if that is a subclass of the listed one."""
     opaque: bool = False
-    """It was listed, but can't be made again from what is stored: the code gets an `ActivityError`."""
+    """It was listed, but can't be rebuilt from the stored data: the code gets an `ActivityError`."""
 
     def encode(self) -> bytes:
         return json.dumps({k: v for k, v in asdict(self).items() if v not in (None, "", False)}).encode()
@@ -50,7 +50,7 @@ class Failure:
 
 
 def describe(error: BaseException) -> str:
-    """The message of an exception, even of one whose `__str__` is broken."""
+    """Return the message of an exception, even if its `__str__` is broken."""
     try:
         return str(error).encode("utf-8", "backslashreplace").decode()
     except Exception as broken:
@@ -60,7 +60,7 @@ def describe(error: BaseException) -> str:
 def capture(
     error: BaseException, *, attempts: int = 1, timeout: bool = False, raises: Collection[type[Exception]] = ()
 ) -> Failure:
-    """Keep an exception; one of `raises` is kept so that it can come back as itself."""
+    """Return the stored form of an exception. One listed in `raises` can be rebuilt as itself."""
     text = "".join(traceback.format_exception(error)).encode("utf-8", "backslashreplace").decode()[-_TRACEBACK_LIMIT:]
     failure = Failure(type(error).__qualname__, describe(error), text, attempts, timeout)
     listed = listed_for(error, raises)
@@ -78,12 +78,12 @@ def capture(
         namesakes=namesakes(listed, raises) or None,
         module=kind.__module__ if is_subclass else None,
     )
-    made = _as_itself(cast("type[Exception]", kind) if is_subclass else listed, answer)
-    return replace(answer, opaque=made is None)
+    rebuilt = _as_itself(cast("type[Exception]", kind) if is_subclass else listed, answer)
+    return replace(answer, opaque=rebuilt is None)
 
 
 def _arguments(error: BaseException) -> list[Any]:
-    """What the exception was made with; an OSError keeps its file names apart from its args."""
+    """Return the arguments of an exception. An OSError keeps its file names separate from its `args`."""
     if isinstance(error, OSError) and error.filename is not None:
         return [error.errno, error.strerror, error.filename, None, error.filename2]
     return list(error.args)
@@ -97,10 +97,10 @@ def _plain(value: Any) -> Any:
 
 
 def rebuild(failure: Failure, activity: str, raises: Collection[type[Exception]]) -> Exception:
-    """The exception workflow code sees: itself if the activity lists it, else `ActivityError`.
+    """Return the exception that workflow code sees: itself if the activity lists it, else `ActivityError`.
 
-    Raises `NonDeterminismError` where it was listed and can't be found or made today. The activity's traceback comes
-    with it as a note: if it ends the workflow, that shows where it came from.
+    Raise `NonDeterminismError` if it was listed but can't be found or rebuilt today. The activity's traceback is
+    attached as a note, to show where the exception came from if it ends the workflow.
     """
     error = _rebuild(failure, activity, raises)
     if failure.traceback:
@@ -115,7 +115,7 @@ def _rebuild(failure: Failure, activity: str, raises: Collection[type[Exception]
         if answer is not None:
             return answer
         if failure.listed_name is not None:
-            raise _lost(failure, activity, f"{full_name(kind)} can no longer be made from what is stored of it")
+            raise _lost(failure, activity, f"{full_name(kind)} can no longer be rebuilt from the stored data")
     kind = ActivityTimeout if failure.timeout else ActivityError
     return kind(
         failure.message,
@@ -127,12 +127,12 @@ def _rebuild(failure: Failure, activity: str, raises: Collection[type[Exception]
 
 
 def _as_itself(kind: type[Exception], failure: Failure) -> Exception | None:
-    """The recorded exception without calling its `__init__`; None for built-in kinds that can't be made from JSON."""
+    """Rebuild an exception without calling its `__init__`; None for built-in classes that JSON can't represent."""
     if failure.answer is None and kind.__new__ is not Exception.__new__:
         return None
     args = (failure.message,) if failure.answer is None else tuple(failure.answer)
     try:
-        error = kind.__new__(kind, *args)  # built-in ones (OSError) fill their fields and args here
+        error = kind.__new__(kind, *args)  # built-in classes (OSError) set their fields and args here
         if not isinstance(error, OSError):
             error.args = args
         error.__dict__.update(failure.state or {})
@@ -142,7 +142,7 @@ def _as_itself(kind: type[Exception], failure: Failure) -> Exception | None:
 
 
 def _find(failure: Failure, activity: str, raises: Collection[type[Exception]]) -> type[Exception]:
-    """The class a listed exception had, wherever it is defined today."""
+    """Return the class of a listed exception, wherever it is defined today."""
     assert failure.listed is not None
     others = failure.namesakes or ()
     listed = find_listed(failure.listed, failure.listed_name, others, raises)
@@ -154,21 +154,21 @@ def _find(failure: Failure, activity: str, raises: Collection[type[Exception]]) 
     own = failure.listed if failure.module is None else f"{failure.module}.{failure.error_type}"
     if listed is not None:
         kind = find_subclass([listed], failure.module, failure.error_type)
-    else:  # the class that stood for it is gone; today it may be listed itself, or by one of its bases
+    else:  # the class it matched is gone; today its own class may be listed, or one of its bases
         kind = find_listed(own, failure.error_type, others, raises) or find_unmoved(raises, own)
     if kind is not None:
         return kind
     if listed is not None and failure.module is None:
         return listed  # an old history does not say where the subclass was
-    why = f"raises= does not list {failure.listed}" if listed is None else f"there is no subclass {own}"
-    raise _lost(failure, activity, f"{why} any more")
+    why = f"raises= no longer lists {failure.listed}" if listed is None else f"the subclass {own} no longer exists"
+    raise _lost(failure, activity, why)
 
 
 def _lost(failure: Failure, activity: str, why: str) -> NonDeterminismError:
     return NonDeterminismError(
         f"activity {activity!r} raised {failure.error_type} ({failure.message}), recorded as {failure.listed}, "
-        f"but today {why}. Classes may move between modules, but keep their names and stay in raises= while instances "
-        "that met them are running: put it back",
+        f"but {why}. Classes can move between modules, but must keep their names and stay in raises= while instances "
+        "that recorded them are running: put it back",
         recorded=failure.listed or failure.error_type,
         asked=why,
     )

@@ -1,9 +1,9 @@
-"""Which class a recorded exception is today: classes may move between modules, as functions may.
+"""Finds the current class of a recorded exception. Classes can move between modules, as functions can.
 
 An exception that an activity lists in `raises=` is stored by name. The module in that name is only a hint: the class
 that `python shop.py` knows as `__main__.CardDeclined` is `shop.CardDeclined` for a process that imports `shop`. So the
-full name is tried first, then the name without its module, as long as it means exactly one of the listed classes.
-Nothing is guessed: if no class or several would do, the instance is blocked.
+full name is tried first, then the name without its module, if it matches exactly one of the listed classes.
+Nothing is guessed: if no class matches, or several do, the instance is blocked.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ def full_name(kind: type[BaseException]) -> str:
 
 
 def listed_for(error: BaseException, raises: Collection[Kind]) -> Kind | None:
-    """The listed class that stands for an exception: its own class, or the nearest of its bases."""
+    """Return the listed class that matches an exception: its own class, or the nearest of its bases."""
     near = [kind for kind in type(error).__mro__ if kind in raises]
     return near[0] if near else next((kind for kind in raises if isinstance(error, kind)), None)
 
 
 def namesakes(listed: Kind, raises: Collection[Kind]) -> list[str]:
-    """Other listed classes that go by the same name: one of them must never be taken for this one."""
+    """Return the other listed classes with the same name. They must never be mistaken for this one."""
     return [full_name(kind) for kind in raises if kind is not listed and kind.__name__ == listed.__name__]
 
 
 def find_listed(listed: str, qualname: str | None, others: Collection[str], raises: Collection[Kind]) -> Kind | None:
-    """The class of `raises` that was recorded as `listed`; None if there is none.
+    """Return the class in `raises` that was recorded as `listed`, or None.
 
-    `qualname` is None in histories that do not tell it from the module; `others` are its namesakes of that time.
+    `qualname` is None in histories that do not separate it from the module; `others` are its namesakes at that time.
     """
     name = (qualname or listed).rpartition(".")[2]
     candidates = [kind for kind in raises if full_name(kind) not in others]
@@ -53,14 +53,14 @@ def find_listed(listed: str, qualname: str | None, others: Collection[str], rais
 
 
 def find_subclass(bases: Collection[Kind], module: str | None, qualname: str) -> Kind | None:
-    """The class recorded under this name among `bases` and their subclasses; None if there is none.
+    """Return the class recorded under this name among `bases` and their subclasses, or None.
 
-    `module` is None in histories that do not hold it.
+    `module` is None in histories that do not contain it.
     """
     found = _named(bases, module, qualname)
     if found is None and module not in (None, "__main__", *sys.modules):
         try:
-            importlib.import_module(str(module))  # activities often import what they need only when they run
+            importlib.import_module(str(module))  # activities often import modules only when they run
         except Exception:
             return None
         found = _named(bases, module, qualname)
@@ -68,7 +68,7 @@ def find_subclass(bases: Collection[Kind], module: str | None, qualname: str) ->
 
 
 def find_unmoved(bases: Collection[Kind], name: str) -> Kind | None:
-    """The class of exactly this full name among `bases` and their subclasses."""
+    """Return the class with exactly this full name among `bases` and their subclasses, or None."""
     return _only([kind for kind in _with_subclasses(bases) if full_name(kind) == name], name)
 
 
@@ -79,7 +79,7 @@ def _named(bases: Collection[Kind], module: str | None, qualname: str) -> Kind |
 
 
 def _with_subclasses(bases: Collection[Kind]) -> list[Kind]:
-    """The older of two subclasses comes first."""
+    """Return `bases` and all their subclasses; the older of two subclasses comes first."""
     found = list(bases)
     for kind in found:
         found.extend(sub for sub in kind.__subclasses__() if sub not in found)
@@ -87,12 +87,12 @@ def _with_subclasses(bases: Collection[Kind]) -> list[Kind]:
 
 
 def _only(kinds: Iterable[Kind], recorded: str) -> Kind | None:
-    """The one class that was found. `@dataclass(slots=True)` leaves a twin of its name behind: the newer counts."""
+    """Return the only class, or None. `@dataclass(slots=True)` leaves an older class of the same name: ignore it."""
     found = {full_name(kind): kind for kind in kinds}
     if len(found) > 1:
         raise NonDeterminismError(
-            f"the exception recorded as {recorded!r} could be any of {', '.join(sorted(found))}; list only the one "
-            f"that is meant in raises=, or give it its recorded place: __module__ = {recorded.rpartition('.')[0]!r}",
+            f"the exception recorded as {recorded!r} could be any of {', '.join(sorted(found))}; list only the right "
+            f"one in raises=, or set its module to the recorded one: __module__ = {recorded.rpartition('.')[0]!r}",
             recorded=recorded,
             asked=", ".join(sorted(found)),
         )

@@ -1,4 +1,4 @@
-"""How often and how soon a failed activity is tried again. Pure arithmetic."""
+"""How often and how soon a failed activity is retried."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from romancy.errors import TerminalError
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """The default of every activity: ten attempts, one second apart at first, doubling up to a minute.
+    """When to retry an activity. The default is ten attempts, one second apart at first, doubling up to a minute.
 
-    That is about four minutes: enough for a restart, a failover or a deployment on the other side.
+    That takes about four minutes: enough for a restart, a failover or a deployment of the service it calls.
 
     >>> RetryPolicy(max_attempts=3, initial=timedelta(milliseconds=100))
     """
@@ -42,11 +42,11 @@ class RetryPolicy:
             duration_us(self.max_duration, "max_duration")
 
     def allows(self, error: BaseException) -> bool:
-        """Whether this kind of error is worth another attempt."""
+        """Return whether this kind of error is retried."""
         return not isinstance(error, (TerminalError, *self.non_retryable))
 
     def next_due(self, attempts: int, first_at: int, now: int) -> int | None:
-        """When to try again after so many failed attempts; None: no more."""
+        """Return when to retry after this many failed attempts, or None for no more attempts."""
         if self.max_attempts is not None and attempts >= self.max_attempts:
             return None
         growth = self.backoff ** min(attempts - 1, 64)
@@ -70,16 +70,16 @@ UNSET: Final = Unset.UNSET
 
 
 def check_policy(retry: RetryPolicy | Unset | None, what: str) -> RetryPolicy | None:
-    """The policy that was given, or None if none was. `retry=3` is what everybody writes first; say what is meant."""
+    """Return the given policy, or None if there is none. Reject `retry=3`, a common mistake, with a clear error."""
     if retry is None:
         raise TypeError(
-            f"{what}: retry=None could mean two things; "
-            "give retry=NO_RETRY for a single attempt, or leave retry out to keep the policy it has"
+            f"{what}: retry=None is ambiguous; "
+            "use retry=NO_RETRY for a single attempt, or leave retry out to keep the current policy"
         )
     if isinstance(retry, Unset):
         return None
     if not isinstance(retry, RetryPolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{what}: retry is a RetryPolicy, e.g. RetryPolicy(max_attempts=3), not {retry!r}")
+        raise TypeError(f"{what}: retry must be a RetryPolicy, e.g. RetryPolicy(max_attempts=3), not {retry!r}")
     return retry
 
 
