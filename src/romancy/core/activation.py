@@ -1,4 +1,4 @@
-"""What comes of feeding an instance: what its code asked for, and how it ended."""
+"""The result of feeding an instance: what its code asked for, and how it ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Activation:
-    """What came of the facts fed since the last `take`: everything that is one commit."""
+    """The result of the entries fed since the last `take`. It is stored as one commit."""
 
     entries: list[Entry]
     opened: list[Operation]

@@ -1,7 +1,7 @@
-"""What workflow code may ask for in one activation.
+"""Limits on what workflow code may ask for in one activation.
 
-Code that never waits would hold the thread for ever and fill the memory with what it asks for. The loop bounds its
-steps; this bounds what can be asked for without a step.
+Code that never waits would block the thread forever and fill the memory with its requests. The loop limits its steps;
+this module limits what it can ask for without a step.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from types import CodeType
 from romancy.errors import WorkflowStuck
 
 MAX_COMMANDS = 100_000
-"""Activities, waits, timers and sent events of one activation, withdrawn ones included."""
+"""Activities, waits, timers and sent events in one activation, including withdrawn ones."""
 MAX_BYTES = 64 * 1024 * 1024
 """Bytes of their arguments and data."""
 MAX_CALLS = 1_000_000
-"""Calls of `ctx.now()`, `ctx.uuid4()` and the like: they leave nothing behind, but nothing happens meanwhile either."""
+"""Calls of `ctx.now()`, `ctx.uuid4()` and the like. They store nothing, but they make no progress either."""
 MAX_TASKS = 250_000
-"""Tasks of an instance that have not ended."""
+"""Unfinished tasks of an instance."""
 
 
 class Budget:
-    """Counts what one activation asks for. Each method returns None, or what there was too much of."""
+    """Counts what one activation asks for. Each method returns None, or a description of the limit it exceeded."""
 
     __slots__ = ("_bytes", "_calls", "_commands")
 
@@ -43,7 +43,7 @@ class Budget:
 
 
 def endless(instance: str, workflow: str, problem: str, line: tuple[CodeType, int] | None) -> WorkflowStuck:
-    """`line`: where the code was stopped."""
+    """Return the error for code that exceeded a limit. `line`: where it was stopped."""
     where = "" if line is None else f" at {line[0].co_filename}:{line[1]} in {line[0].co_name}"
     return WorkflowStuck(
         f"instance {instance!r} (workflow {workflow!r}) {problem} without waiting for anything; "

@@ -1,4 +1,4 @@
-"""Code that no longer follows its history, and code that awaits what is not its own: what to tell people."""
+"""Errors for code that no longer follows its history, and for code that awaits something foreign."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from romancy.errors import IOInWorkflow, NonDeterminismError
 
 
 def name_of(entry: Entry) -> str:
-    """An entry in words, for the message that shows both sides."""
+    """Describe an entry for the error that shows both sides."""
     kind = Kind(entry.kind).name.lower() if entry.kind in set(Kind) else f"kind {entry.kind}"
     asked = f" {entry.input.decode('utf-8', 'replace')[:200]}" if entry.input else ""
     return f"{kind} {entry.op}{asked}"
 
 
 def left_history(instance: str, workflow: str, recorded: str, asked: str) -> NonDeterminismError:
-    """The error that shows both sides."""
+    """Return the error that shows both sides."""
     return NonDeterminismError(
         f"the code of instance {instance!r} (workflow {workflow!r}) no longer follows its history:\n"
         f"  recorded: {recorded}\n  the code: {asked}\n"
@@ -25,10 +25,10 @@ def left_history(instance: str, workflow: str, recorded: str, asked: str) -> Non
 
 
 def explain(error: BaseException) -> BaseException:
-    """asyncio's words for a foreign future are no help; say what to do."""
+    """Replace asyncio's error for a foreign future with one that says what to do."""
     if isinstance(error, RuntimeError) and "attached to a different loop" in str(error):
         better = IOInWorkflow(
-            "workflow code awaited something that belongs to the outside (a client, another loop's future); "
+            "workflow code awaited something from outside the workflow (a client, a future of another loop); "
             "move this into an activity"
         )
         better.__cause__ = error

@@ -1,4 +1,4 @@
-"""Ending code that must not go on, without letting it act: however hard it clings to life."""
+"""Stops code that must not continue, without letting it act, even if it catches every exception."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, Protocol
 
 
 class Halted(BaseException):
-    """Ends code that must not go on: its instance was evicted, or left its history. Never an `Exception`."""
+    """Stops code that must not continue: its instance was evicted or left its history. Not an `Exception`."""
 
 
 class Haltable(Protocol):
-    """Counts how often its code was refused."""
+    """Counts how often its code was stopped."""
 
     refusals: int
 
 
 class Refusal:
-    """Awaiting it ends the code; code that catches even that, again and again, is left hanging where it stands."""
+    """Awaiting it raises `Halted`. Code that catches that again and again is suspended forever."""
 
     PATIENCE = 100
 
@@ -34,11 +34,11 @@ class Refusal:
 
 
 _unclosable: list[Any] = []
-"""Coroutines that would not end: kept, or the collector would throw into them again."""
+"""Coroutines that did not end. They are kept, because the garbage collector would throw into them again."""
 
 
 def close_all(tasks: Sequence[asyncio.Task[Any]], unclosable: Callable[[], None]) -> None:
-    """Close the coroutines of tasks that will never run again, the newest first."""
+    """Close the coroutines of tasks that will never run again, newest first."""
     for task in tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
     for task in reversed(tasks):
@@ -51,6 +51,6 @@ def close_all(tasks: Sequence[asyncio.Task[Any]], unclosable: Callable[[], None]
 def _is_closed(coroutine: Any) -> bool:
     try:
         coroutine.close()
-    except BaseException:  # whatever the user's cleanup does, it is not to matter
+    except BaseException:  # errors in the user's cleanup code don't matter here
         return False
     return True

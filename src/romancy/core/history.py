@@ -1,4 +1,4 @@
-"""History: what has happened to an instance, entry by entry, in the order it was fed."""
+"""The history of an instance: what has happened to it, entry by entry, in the order it was fed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from romancy.core.model import Event, ReceivedEvent, from_us
 _CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
 _HUGE = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
 _LONG = 4000
-"""Digits: Python refuses to read integers much longer."""
+"""Digits. Python refuses to parse integers that are much longer."""
 MARKED_ATTEMPTS = 20
-"""Failed attempts of one activity that are kept in the history."""
+"""Maximum failed attempts of one activity that are kept in the history."""
 
 
 class Kind(IntEnum):
-    """What an entry says. Numbers are stored: never reuse one."""
+    """The kind of an entry. The numbers are stored: never reuse one."""
 
     ACTIVITY_COMPLETED = 1
     ACTIVITY_FAILED = 2
@@ -32,17 +32,17 @@ class Kind(IntEnum):
     WAIT_TIMED_OUT = 5
     CANCEL_REQUESTED = 6
     EVENT_SENT = 7
-    """Not fed: a mark that the code, running on the entry before, sent this event."""
+    """Not fed: a mark that the code sent this event after the preceding entry."""
     ATTEMPT_FAILED = 8
-    """Not fed: a mark that an attempt of this activity failed and another follows. `input` is of `pack_attempt`.
+    """Not fed: a mark that an attempt of this activity failed and will be retried. `pack_attempt` makes its `input`.
 
-    Only the first `MARKED_ATTEMPTS` of an activity leave one: it may be tried for ever, and a history must not grow so.
+    Only the first `MARKED_ATTEMPTS` leave a mark: retries can go on forever, and the history must not grow with them.
     """
 
 
 @dataclass(slots=True)
 class Entry:
-    """One fact. `input` is what the code had asked for (arguments, types and filter): replay compares it."""
+    """One entry. `input` is what the code asked for (arguments, or types and filter); replay compares it."""
 
     n: int
     kind: int
@@ -54,7 +54,7 @@ class Entry:
 
 
 def pack_event(event: Event) -> bytes:
-    """An event as one payload: a line of attributes, then its data untouched."""
+    """Pack an event into one payload: a line of attributes, then its data unchanged."""
     head = {
         "id": event.id,
         "source": event.source,
@@ -70,20 +70,20 @@ def pack_event(event: Event) -> bytes:
 
 
 def unpack_event(payload: bytes) -> Event:
-    """The inverse of `pack_event`; the time is always set."""
+    """Unpack a payload of `pack_event`. The time is always set."""
     line, newline, data = payload.partition(b"\n")
     head: dict[str, Any] = json.loads(line)
     return Event(data=data if newline else None, **head)
 
 
 def pack_attempt(attempt: int, began: int | None, next_due: int) -> bytes:
-    """What a mark says of a failed attempt: which, when it was to begin where that is known, and when the next one."""
+    """Pack the mark of a failed attempt: its number, when it was to begin if known, and when the next one is due."""
     known = {} if began is None else {"began": began}
     return json.dumps({"attempt": attempt, **known, "next": next_due}).encode()
 
 
 def is_json(content_type: str | None) -> bool:
-    """Whether data of this content type is JSON; without one it may be anything."""
+    """Return whether data of this content type is JSON. Without a content type, it can be anything."""
     if content_type is None:
         return False
     kind = content_type.partition(";")[0].strip().lower()
@@ -91,7 +91,7 @@ def is_json(content_type: str | None) -> bool:
 
 
 def plain_data(event: Event) -> Any:
-    """The data of an event without a model: JSON as Python values, text as str, anything else as bytes."""
+    """Return the data of an event without a model: JSON as Python values, text as str, anything else as bytes."""
     if event.data is None:
         return None
     if is_json(event.datacontenttype):
@@ -105,7 +105,7 @@ def plain_data(event: Event) -> Any:
         named = _CHARSET.search(event.datacontenttype)
         try:
             return event.data.decode(named[1] if named else "utf-8", "replace")
-        except LookupError:  # a charset nobody knows
+        except LookupError:  # an unknown charset
             return event.data
     return event.data
 
@@ -113,7 +113,7 @@ def plain_data(event: Event) -> Any:
 def _from_json(raw: bytes) -> Any:
     try:
         return json.loads(raw, parse_float=_float) if _HUGE.search(raw) else json.loads(raw)
-    except ValueError:  # perhaps only an integer longer than Python likes to read
+    except ValueError:  # perhaps only an integer that is too long for Python
         return json.loads(raw, parse_int=_integer, parse_float=_float)
 
 
@@ -122,13 +122,13 @@ def _integer(text: str) -> int | Decimal:
 
 
 def _float(text: str) -> float | Decimal:
-    """What no float can hold stays exact; it would be infinite."""
+    """Keep a number exact that would be infinite as a float."""
     number = float(text)
     return Decimal(text) if math.isinf(number) else number
 
 
 def received(event: Event, data: Any) -> ReceivedEvent[Any]:
-    """An event as workflow code and hooks see it."""
+    """Return an event as workflow code and hooks see it."""
     return ReceivedEvent(
         data=data,
         type=event.type,
@@ -143,7 +143,7 @@ def received(event: Event, data: Any) -> ReceivedEvent[Any]:
 
 
 def showable(payload: bytes | None) -> Any:
-    """A payload as people can read it: JSON where it is JSON, else base64."""
+    """Return a payload in readable form: as JSON if it is JSON, else as base64."""
     if payload is None:
         return None
     try:
@@ -153,16 +153,16 @@ def showable(payload: bytes | None) -> Any:
 
 
 def with_marks(entries: Iterable[Entry]) -> Iterator[tuple[Entry | None, dict[str, Entry]]]:
-    """(fact, marks of what was sent after it) in order; first those of the very beginning, with no fact.
+    """Yield each fed entry with the marks of events sent after it, in order. The first pair (the start) has no entry.
 
-    Failed attempts are left out: the code never hears of them.
+    Failed attempts are left out: the code never sees them.
     """
-    fact: Entry | None = None
+    fed: Entry | None = None
     marks: dict[str, Entry] = {}
     for entry in entries:
         if entry.kind == Kind.EVENT_SENT:
             marks[entry.op] = entry
         elif entry.kind != Kind.ATTEMPT_FAILED:
-            yield fact, marks
-            fact, marks = entry, {}
-    yield fact, marks
+            yield fed, marks
+            fed, marks = entry, {}
+    yield fed, marks

@@ -1,4 +1,4 @@
-"""What an instance was started with: how it is kept, and how the code gets it back."""
+"""The input an instance was started with: how it is stored, and how the code gets it back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from romancy.core.registry import WorkflowDefinition
 from romancy.errors import InvalidInput
 
 BOUND, UNBOUND, EVENT = 0, 1, 2
-"""How an instance's input is kept: arguments by name; as they were given by a starter without the code; an event."""
+"""How an input is stored: arguments by name; arguments as given by a starter without the code; an event."""
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -19,7 +19,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 def write_input(
     definition: WorkflowDefinition | None, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[int, bytes]:
-    """Kind and bytes of the arguments of a start."""
+    """Return the kind and the bytes of the arguments of a start."""
     if definition is not None:
         signature = definition.signature
         kind, raw = BOUND, signature.encode(signature.bind(args, kwargs))
@@ -33,13 +33,13 @@ def write_input(
     if len(raw) > MAX_RESULT:
         raise InvalidInput(
             f"the input of workflow {name!r} is {len(raw):,} bytes, more than the {MAX_RESULT:,} allowed; "
-            "store it elsewhere and pass where it is"
+            "store it elsewhere and pass a reference to it"
         )
     return kind, raw
 
 
 def read_input(definition: WorkflowDefinition, kind: int, raw: bytes) -> Call:
-    """What to call the workflow's function with, after its context."""
+    """Return the arguments for the workflow's function, after its context."""
     signature = definition.signature
     if kind == EVENT:
         event, model = unpack_event(raw), definition.event_model
@@ -51,7 +51,7 @@ def read_input(definition: WorkflowDefinition, kind: int, raw: bytes) -> Call:
 
 
 def is_from_input(error: BaseException) -> bool:
-    """Whether it came from reading the stored input, before the user's function was even called."""
+    """Return whether an error came from reading the stored input, before the user's function was called."""
     traceback = error.__traceback__
     while traceback is not None:
         if traceback.tb_frame.f_code is read_input.__code__:

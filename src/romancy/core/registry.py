@@ -1,4 +1,4 @@
-"""What is known of workflows and activities: plain definitions, looked up by their stored names."""
+"""Definitions of workflows and activities, looked up by their stored names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from romancy.errors import UnknownWorkflow
 
 
 class Definition:
-    """What workflows and activities share."""
+    """The common base of workflow and activity definitions."""
 
     name: str
     fn: Callable[..., Any]
@@ -27,9 +27,9 @@ class Definition:
         return Signature(self.fn, f"{self.kind} {self.name!r}")
 
     def resolve_early(self) -> None:
-        """Try to read the annotations where the function is defined: there, classes local to a function can be seen.
+        """Try to read the annotations where the function is defined, because local classes are visible there.
 
-        What is defined further down can't be seen yet; those are read when first needed, and then it is an error.
+        Names defined further down are not visible yet. Those annotations are read on first use, and must be valid then.
         """
         with contextlib.suppress(TypeError):
             _ = self.signature
@@ -37,7 +37,7 @@ class Definition:
 
 @dataclass(eq=False)
 class ActivityDefinition(Definition):
-    """An activity: a function that may do anything, run at least once, its result recorded once."""
+    """An activity: a function that may touch the outside world. It runs at least once; its result is recorded once."""
 
     kind = "activity"
 
@@ -66,7 +66,7 @@ class WorkflowDefinition(Definition):
 
     @cached_property
     def event_model(self) -> Codec | None:
-        """For a workflow that events start: the codec of `T` in `event: ReceivedEvent[T]`; None is plain JSON."""
+        """For a workflow started by events: the codec of `T` in `event: ReceivedEvent[T]`; None means plain JSON."""
         return event_model(self)
 
 
@@ -94,7 +94,7 @@ class Registry:
 
     def add(self, definition: WorkflowDefinition) -> None:
         self.check(definition)
-        _ = definition.signature  # a signature that can't be stored is an error now, not at the first start
+        _ = definition.signature  # fail now if the signature can't be stored, not at the first start
         if definition.name not in self._workflows:
             self._workflows[definition.name] = definition
             self.names = sorted(self._workflows)
@@ -108,18 +108,18 @@ class Registry:
         definition = self._workflows.get(name)
         if definition is None:
             raise UnknownWorkflow(
-                f"no workflow named {name!r} is registered here (there are: {', '.join(self.names) or 'none'}); "
+                f"no workflow named {name!r} is registered here (registered: {', '.join(self.names) or 'none'}); "
                 "pass it in App(workflows=[...]) or app.register(...)"
             )
         return definition
 
     def on_event(self, event_type: str) -> list[WorkflowDefinition]:
-        """The workflows events of this type start."""
+        """Return the workflows that events of this type start."""
         return self._on_event.get(event_type, [])
 
     @property
     def triggers(self) -> list[tuple[str, str, int | None]]:
-        """(event type, workflow, its timeout) of everything that events start."""
+        """(event type, workflow, its timeout) for all workflows that events start."""
         return [(t, name, d.timeout) for name, d in sorted(self._workflows.items()) for t in d.on_event]
 
 

@@ -1,11 +1,11 @@
 """Operations: what workflow code asks for and waits on, one file for each kind.
 
-A kind says which entries answer it (`answers`), by which input replay recognizes it (`input`, `is_recorded_as`), and
-how the answer reaches the code (`settle`).
+A kind defines which entries answer it (`answers`), how replay recognizes it (`input`, `is_recorded_as`), and how the
+answer reaches the code (`settle`).
 
-    operation.py   what all kinds have in common
-    activity.py    calls of activities
-    event_wait.py  waits for events
+    operation.py   the base class of all kinds
+    activity.py    activity calls
+    event_wait.py  event waits
     timer.py       sleeps and time limits
 """
 

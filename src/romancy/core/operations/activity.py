@@ -1,4 +1,4 @@
-"""Calls of activities."""
+"""Activity calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from romancy.core.retry import RetryPolicy
 
 @dataclass(slots=True, eq=False)
 class ActivityCall(Operation):
-    """An activity the code called."""
+    """A call of an activity."""
 
     answers: ClassVar[frozenset[int]] = frozenset({Kind.ACTIVITY_COMPLETED, Kind.ACTIVITY_FAILED})
 
@@ -30,7 +30,7 @@ class ActivityCall(Operation):
         return self.arguments
 
     def is_recorded_as(self, input: bytes) -> bool:
-        """Whether it is the same call, but for defaults that were added since."""
+        """Return whether it is the same call, apart from defaults that were added since."""
         if input == self.arguments:
             return True
         signature = self.activity.signature

@@ -1,4 +1,4 @@
-"""Waits for events."""
+"""Event waits."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from romancy.core.operations.operation import Operation, shortened
 from romancy.errors import NotStorable, WaitTimeout
 
 MODELS: dict[str, Codec] = {}
-"""Every model a wait of this process ever had, by fingerprint: so that data can be judged for waits not in memory."""
+"""Every model of a wait in this process, by fingerprint. Used to check data for waits that are not in memory."""
 Group = tuple[bytes, str]
-"""What makes waits of one instance alike: types and filter, and the model."""
+"""Waits of one instance are alike if these are equal: types and filter, and the model."""
 
 
 @dataclass(slots=True, eq=False)
 class EventWait(Operation):
-    """A wait for one event of some types, with or without an end."""
+    """A wait for one event of the given types, with or without a time limit."""
 
     answers: ClassVar[frozenset[int]] = frozenset({Kind.EVENT_RECEIVED, Kind.WAIT_TIMED_OUT})
 
@@ -33,9 +33,9 @@ class EventWait(Operation):
     """None: since the instance began; "now": since this wait was recorded; an int: since that time (microseconds)."""
     models: tuple[Codec | None, ...] = (None,)
     follows: bool = field(default=False, init=False)
-    """It was opened while another of its group was open."""
+    """It was opened while another wait of its group was open."""
     model_key: str = field(default="", init=False)
-    """Tells models apart that judge differently: what did not fit one may fit another."""
+    """Distinguishes models: data that does not fit one can fit another."""
 
     def __post_init__(self) -> None:
         if any(self.models):
@@ -44,7 +44,7 @@ class EventWait(Operation):
 
     @property
     def group(self) -> Group | None:
-        """Waits of one group take each other's events, oldest first; None: this one looks for itself."""
+        """Waits of one group take each other's events, oldest first; None: this wait looks for its own events."""
         return (self.spec, self.model_key) if self.since_event is None else None
 
     @property
@@ -62,7 +62,7 @@ class EventWait(Operation):
         )
 
     def fit(self, event: Event) -> ReceivedEvent[Any]:
-        """The event as the wait's model makes it; raises `NotStorable` where the data does not fit."""
+        """Return the event with its data read by the model; raise `NotStorable` if the data does not fit."""
         model = self.models[0] if len(self.models) == 1 else self.models[self.types.index(event.type)]
         if model is None:
             try:
@@ -76,6 +76,6 @@ class EventWait(Operation):
 
 
 def model_for(model_key: str, types: Sequence[str], event_type: str) -> Codec | None:
-    """The model a stored wait has for a type, as far as this process has met it."""
+    """Return the model a stored wait has for a type, if this process has used it."""
     keys = model_key.split(",")
     return MODELS.get(keys[0] if len(keys) == 1 else keys[types.index(event_type)])

@@ -1,4 +1,4 @@
-"""What all operations have in common: an id, a future, and the line of the user's code that waits."""
+"""The base class of all operations: an id, a future, and the line of user code that waits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Instance(Protocol):
 
 
 class OperationFuture(asyncio.Future[Any]):
-    """Cancelling it withdraws the operation, at once and in the same commit."""
+    """Cancelling it withdraws the operation, immediately and in the same commit."""
 
     def __init__(self, instance: _Instance, operation: str) -> None:
         super().__init__(loop=instance.loop)
@@ -47,7 +47,7 @@ class OperationFuture(asyncio.Future[Any]):
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """Something that workflow code asked for and waits on. Each kind is a subclass in a file of its own."""
+    """Something that workflow code asked for and waits on. Each kind is a subclass in its own file."""
 
     answers: ClassVar[frozenset[int]] = frozenset()
     """The kinds of history entries that settle it."""
@@ -59,29 +59,29 @@ class Operation:
 
     @property
     def input(self) -> bytes | None:
-        """The identity that replay compares; None where only the id counts."""
+        """The identity that replay compares; None if only the id counts."""
         return None
 
     def is_recorded_as(self, input: bytes) -> bool:
-        """Whether an entry with this input answers the operation."""
+        """Return whether an entry with this input answers the operation."""
         return input == self.input
 
     def settle(self, entry: Entry, event: ReceivedEvent[Any] | None) -> None:
-        """Hand the recorded answer to the code. `event`: the entry's event, where it is decoded already."""
-        raise TypeError(f"nothing settles {self}")  # not an abstract class: isinstance() takes ten times as long there
+        """Pass the recorded answer to the code. `event`: the entry's event, if it is already decoded."""
+        raise TypeError(f"{self} can't be settled")  # not an abstract class: isinstance() would take ten times as long
 
     def resolve(self, decode: Callable[[bytes], Any], payload: bytes) -> None:
-        """A recorded value goes to the code as its decoded copy.
+        """Pass a decoded copy of a recorded value to the code.
 
-        One that no longer fits the code's types is not the workflow's to handle: it happened, and did not fail. The
-        error leaves the instance, which is then blocked until the types fit again.
+        If the value no longer fits the code's types, the code does not see the error, because the operation did not
+        fail. The error leaves the instance, which is then blocked until the types fit again.
         """
         assert self.future is not None
         self.future.set_result(decode(payload))
 
     @property
     def location(self) -> str:
-        """The line of the user's code that waits here."""
+        """The line of user code that waits here."""
         if self.line is None:
             return ""
         code, number = self.line
@@ -92,18 +92,18 @@ class Operation:
 
 
 def user_line() -> tuple[CodeType, int] | None:
-    """The innermost line on the stack that is the user's own."""
+    """Return the innermost line of user code on the stack."""
     frame = sys._getframe(3)  # pyright: ignore[reportPrivateUsage] - past perform and the primitive itself
     while frame is not None:
         if not frame.f_code.co_filename.startswith(_OURS):
             return frame.f_code, frame.f_lineno
         if frame.f_code is _LOOP_RUN:
-            return None  # below is the engine, not the workflow
+            return None  # further down is the engine, not the workflow
         frame = frame.f_back
     return None
 
 
 def shortened(raw: bytes | None, limit: int = 200) -> str:
-    """The beginning of an input, for messages."""
+    """Return the beginning of an input, for messages."""
     text = (raw or b"").decode("utf-8", "replace")
     return text if len(text) <= limit else text[:limit] + "..."

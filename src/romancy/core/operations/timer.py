@@ -13,7 +13,7 @@ from romancy.core.operations.operation import Operation
 
 @dataclass(slots=True, eq=False)
 class Timer(Operation):
-    """Rings when it is due. `ring`: called then, where no future of the code waits for it."""
+    """Fires when it is due. `ring` is called then, if no future of the code waits for it."""
 
     answers: ClassVar[frozenset[int]] = frozenset({Kind.TIMER_FIRED})
 
