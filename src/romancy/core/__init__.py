@@ -1,38 +1,38 @@
 """The core on one page: workflow code and its history, without a database, a clock or a thread.
 
-`Instance` runs the code of one instance on a loop of its own (`loop`), which has no I/O and no time. The code asks for
-*operations*: calls of activities, waits for events, timers. Each operation is open until the history has an entry that
-answers it. Feeding an entry settles its operation and runs the code until nothing is ready; what the code asked for on
-the way is taken out as one `Activation`. Replaying is feeding all recorded entries; the code must ask for the same
-operations as before (`divergence` says so where it does not).
+`Instance` runs the code of one instance on its own event loop (`loop`), which has no I/O and no clock. The code asks
+for *operations*: activity calls, event waits, timers. An operation is open until an entry in the history answers it.
+Feeding an entry settles its operation and runs the code until nothing is ready. Everything the code asked for on the
+way becomes one `Activation`. A replay feeds all recorded entries, and the code must ask for the same operations as
+before; if it does not, `divergence` reports it.
 
-    instance.py    the code of one instance: fed with entries, asked for what it wants
-    replay.py      a history run through today's code, to see where it leads
+    instance.py    the code of one instance, driven by its history
+    replay.py      runs a history through the current code, to see where it leads
     loop.py        the deterministic event loop the code runs on
     operations/    what the code can ask for, one file for each kind
-    activation.py  what came of feeding: entries, operations opened and closed, events sent, the outcome
+    activation.py  the result of feeding: entries, operations opened and closed, events sent, the outcome
     budget.py      how much the code may ask for in one activation
-    divergence.py  code that no longer follows its history
-    eviction.py    ends code that must leave memory, without letting it act
+    divergence.py  errors for code that no longer follows its history
+    eviction.py    stops code that must leave memory, without letting it act
     history.py     entries, and how events and attempts are packed into them
-    inputs.py      what an instance was started with
-    signature.py   arguments by name, still callable when the code has changed
-    codec.py       values as JSON and back, exactly
-    round_trip.py  whether a value comes back equal and of the same types
-    failure.py     exceptions as stored facts
-    raised.py      which class a recorded exception is today
+    inputs.py      the input an instance was started with
+    signature.py   arguments by name, still usable after the code has changed
+    codec.py       values to JSON and back, exactly
+    round_trip.py  whether a value comes back equal and with the same types
+    failure.py     exceptions in stored form
+    raised.py      finds the current class of a recorded exception
     filters.py     which event fits which wait, beyond its type
-    strict_json.py the one reader of JSON from outside
-    events.py      events on their way out: made and checked
-    same_event.py  whether two events with one source and id say the same
+    strict_json.py reads JSON from outside, strictly
+    events.py      creates and checks outgoing events
+    same_event.py  whether two events with the same source and id have the same content
     registry.py    definitions of workflows and activities, by name
-    retry.py       how often and how soon a failed activity is tried again
+    retry.py       how often and how soon a failed activity is retried
     model.py       events, statuses, durations
-    timestamps.py  times as RFC 3339 writes them
+    timestamps.py  RFC 3339 times
     ids.py         instance ids
-    clock.py       the only module that knows the time
-    tasks.py       tasks that begin at once
+    clock.py       the only module that reads the clock
+    tasks.py       tasks that start immediately
     logs.py        the logger
-    throttle.py    messages that may come in floods
-    visible.py     text from outside, made safe to show
+    throttle.py    limits repeated log messages
+    visible.py     makes untrusted text safe to show
 """

@@ -1,4 +1,4 @@
-"""The one module that knows what time it is."""
+"""The only module that reads the clock."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Protocol
 from romancy.core.model import SECOND
 
 _RECHECK = 1.0
-"""An alarm looks at the wall clock at least this often (seconds), so that a stepped clock is noticed."""
+"""Seconds. An alarm checks the wall clock at least this often, to notice when it was set."""
 
 
 _TICKING: int | None = getattr(time, "CLOCK_BOOTTIME", None)
-"""Where there is one that also counts while the machine is suspended."""
+"""A clock that also counts while the machine is suspended, if there is one."""
 
 
 class Alarm(Protocol):
-    """A call that is due at some time and may still be called off."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None: ...
 
 
 class Clock(Protocol):
-    """What the engine knows of time: microseconds since the epoch, and alarms that are never early."""
+    """The clock of the engine: microseconds since the epoch, and alarms that are never early."""
 
     def now(self) -> int: ...
     def call_at(self, due: int, callback: Callable[[], None]) -> Alarm: ...
 
 
 class SystemClock:
-    """The machine's wall clock, or that of the database once it follows one; alarms ring on the running event loop."""
+    """The machine's wall clock, or the database's once it follows one. Alarms ring on the running event loop."""
 
     def __init__(self) -> None:
         self._offset: int | None = None
@@ -44,21 +44,21 @@ class SystemClock:
         return self._reached
 
     def wall(self) -> int:
-        """What this machine thinks."""
+        """Return the time of this machine."""
         return time.time_ns() // 1000
 
-    def follow(self, said: int, asked: int) -> None:
-        """A database said what time it is, just now; the question was put when our ticks were `asked`.
+    def follow(self, database_time: int, asked: int) -> None:
+        """Follow a database that just reported its time; `asked` is our tick count when we asked for it.
 
-        It had that time somewhere in between, so it is as late there now as it said, or later: whoever goes by that
-        is never early. Nothing changes while it may be right as it is, so that a slow answer does no harm.
+        The database read its clock between then and now, so its time is now the reported one or later. A clock set
+        to the reported time is never early. An offset that is still possible is kept, so a slow answer does no harm.
         """
-        least, most = said - ticks(), said - asked
+        least, most = database_time - ticks(), database_time - asked
         if self._offset is not None:
             if least <= self._offset <= most:
                 return
             if self._offset - most > SECOND:
-                self._reached = 0  # it was set back; what is less is only that our ticks are quicker, and is waited out
+                self._reached = 0  # it was set back; a smaller difference means that our ticks run fast: wait it out
         self._offset = least
 
     def call_at(self, due: int, callback: Callable[[], None]) -> Alarm:
@@ -76,7 +76,7 @@ class _SystemAlarm:
         self._handle = self._loop.call_later(min(max(delay, 0.0), _RECHECK), self._ring)
 
     def _ring(self) -> None:
-        # The loop runs on monotonic time and may be a hair early, or the wall clock was set back: look again.
+        # The loop uses monotonic time and can be slightly early, or the wall clock was set back: check again.
         if self._clock.now() >= self._due:
             self._callback()
         else:
@@ -87,7 +87,7 @@ class _SystemAlarm:
 
 
 def ticks() -> int:
-    """Microseconds that nobody can set, since some moment or other."""
+    """Return monotonic microseconds since an arbitrary moment."""
     return time.clock_gettime_ns(_TICKING) // 1000 if _TICKING is not None else time.monotonic_ns() // 1000
 
 

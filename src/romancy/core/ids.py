@@ -1,4 +1,4 @@
-"""Instance ids: making them, and checking those of others."""
+"""Creates and checks instance ids."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from romancy.errors import InstanceNotFound, InvalidInput
 
 
 def new_id(now: int) -> str:
-    """A fresh instance id, a UUID of version 7: later ones sort after earlier ones, which keeps indexes compact."""
-    chance = os.urandom(10).hex()
+    """Return a new instance id, a UUID of version 7. Later ids sort after earlier ones, so indexes stay compact."""
+    entropy = os.urandom(10).hex()
     milliseconds = f"{now // 1000:012x}"
-    variant = "89ab"[int(chance[3], 16) & 3]
-    return f"{milliseconds[:8]}-{milliseconds[8:]}-7{chance[:3]}-{variant}{chance[4:7]}-{chance[7:19]}"
+    variant = "89ab"[int(entropy[3], 16) & 3]
+    return f"{milliseconds[:8]}-{milliseconds[8:]}-7{entropy[:3]}-{variant}{entropy[4:7]}-{entropy[7:19]}"
 
 
 def check_id(instance_id: str) -> str:
-    """An instance id people can type and databases can store."""
+    """Check that people can type an instance id and databases can store it."""
     if not isinstance(instance_id, str) or not instance_id:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(f"an instance id must be a text that is not empty, got {instance_id!r}")
+        raise InvalidInput(f"an instance id must be a non-empty string, got {instance_id!r}")
     if len(instance_id) > 255 or not instance_id.isprintable():
         raise InvalidInput(f"an instance id must be at most 255 printable characters, got {instance_id[:300]!r}")
     return instance_id
 
 
 def check_lookup(instance_id: str) -> None:
-    """An id somebody asks for may be anything; only text that can be stored can be found."""
+    """Check an id to look up. Raise `InstanceNotFound` for text that can't be stored, since no instance can have it."""
     if not isinstance(instance_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(f"an instance id is a text, got {instance_id!r}")
+        raise InvalidInput(f"an instance id must be a string, got {instance_id!r}")
     if not is_text(instance_id):
         raise InstanceNotFound(instance_id=instance_id)
 

@@ -1,7 +1,7 @@
-"""Our logger. What strangers wrote, such as the text of an error, can't look like a line of the log.
+"""The logger. Untrusted text, such as the message of an error, can't imitate a log line.
 
-Under whatever handlers and formatters: texts that are arguments of a message are written on one line, and a traceback,
-which ends with the text of its error, is indented.
+This works with all handlers and formatters: strings that are arguments of a message are written on one line, and a
+traceback, which ends with the message of its error, is indented.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from romancy.core.visible import printable, visible
 
 
 class Lines(str):
-    """Several lines of our own making, to be logged as they are."""
+    """Several trusted lines, logged as they are."""
 
     __slots__ = ()
 
 
 class _OneLine:
-    """Somebody's text on one line; its `repr` is that of the text."""
+    """Untrusted text on one line. Its `repr` is that of the text."""
 
     __slots__ = ("_given",)
 
@@ -36,7 +36,7 @@ class _OneLine:
 
 
 class _Unforged(logging.Filter):
-    """Sees every record of ours before any handler does."""
+    """Cleans every record before the handlers see it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
@@ -55,7 +55,7 @@ def _checked(given: Any) -> Any:
 
 
 def indented(text: str) -> str:
-    """Lines that begin no record."""
+    """Indent lines, so that none looks like the start of a record."""
     return "\n".join(f"  {visible(line)}" for line in text.rstrip("\n").split("\n"))
 
 

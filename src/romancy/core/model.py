@@ -1,4 +1,4 @@
-"""The nouns everybody shares: events, statuses, durations. Data only."""
+"""Shared data types: events, statuses, durations."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ FINAL: frozenset[Status] = frozenset({"completed", "failed", "cancelled"})
 MICROSECOND = 1
 SECOND = 1_000_000 * MICROSECOND
 FOREVER_US = 2**62
-"""Further off than any date Python can write; durations are capped here."""
+"""Later than any date Python can represent. Durations are capped here."""
 
 MAX_RESULT = 16 * 1024 * 1024
-"""Bytes one input or result may have; larger things belong elsewhere, and a reference to them here."""
+"""Maximum bytes of one input or result. Store larger data elsewhere and pass a reference."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -47,20 +47,20 @@ class _Short(reprlib.Repr):
 _short = _Short()
 _short.maxstring = _short.maxother = 60
 show = _short.repr
-"""A value as messages show it, never long."""
+"""Return a short `repr` of a value, for messages."""
 
 
 def to_us(moment: datetime) -> int:
-    """An aware datetime as integer microseconds since the epoch, exactly."""
+    """Return an aware datetime as integer microseconds since the epoch, exactly."""
     if not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"an aware datetime is needed, got {moment!r}")
+        raise ValueError(f"expected an aware datetime, got {moment!r}")
     if moment.tzinfo is None:
         raise ValueError(f"{moment!r} has no time zone; use an aware datetime, e.g. datetime.now(timezone.utc)")
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
 def from_us(us: int) -> datetime:
-    """Integer microseconds since the epoch as an aware UTC datetime."""
+    """Return integer microseconds since the epoch as an aware UTC datetime."""
     try:
         return EPOCH + timedelta(microseconds=us)
     except OverflowError:
@@ -68,7 +68,7 @@ def from_us(us: int) -> datetime:
 
 
 def duration_us(duration: Duration, what: str = "duration") -> int:
-    """A duration as microseconds, rounded up so that nothing is ever early."""
+    """Return a duration in microseconds, rounded up so that nothing is ever early."""
     if isinstance(duration, timedelta):
         us = duration // timedelta(microseconds=1)
     elif isinstance(duration, bool) or not isinstance(duration, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -84,7 +84,7 @@ def duration_us(duration: Duration, what: str = "duration") -> int:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A CloudEvent as it is stored: data as the bytes that came, times in microseconds."""
+    """A CloudEvent as it is stored: data as the received bytes, times in microseconds."""
 
     id: str
     source: str
@@ -105,7 +105,7 @@ class Event:
 
 @dataclass(frozen=True)
 class ReceivedEvent(Generic[T_co]):
-    """An event as workflow code sees it; `data` is what `model=` made of it, or plain JSON."""
+    """An event as workflow code sees it. `data` is parsed with `model=`, or is plain JSON."""
 
     data: T_co
     type: str

@@ -1,7 +1,7 @@
-"""Whether two events of one source and id say the same.
+"""Whether two events with the same source and id have the same content.
 
-A sender that repeats an event may well write its JSON anew (spaces, the order of members, 1.0 for 1), with another time
-and another trace. Neither makes it another event. A different type, subject, target, media type or value does.
+A sender that repeats an event may write its JSON differently (spaces, the order of members, 1.0 for 1), with a new
+time and trace. That is still the same event. With a different type, subject, target, media type or value, it is not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from romancy.errors import InvalidEvent
 
 
 def is_same_event(one: Event, other: Event) -> bool:
-    """Whether two events say the same; their ids are not looked at, nor time, schema and extensions."""
+    """Return whether two events have the same content. Source, id, time, schema and extensions are not compared."""
     if (one.type, one.subject, one.target) != (other.type, other.subject, other.target):
         return False
     if is_json(one.datacontenttype) and is_json(other.datacontenttype):
@@ -33,7 +33,7 @@ def _is_same_json(one: bytes | None, other: bytes | None) -> bool:
         return False
     try:
         return _is_same_value(parse_json(one), parse_json(other))
-    except InvalidEvent:  # only the bytes can tell, and they differ
+    except InvalidEvent:  # only the bytes can be compared, and they differ
         return False
 
 

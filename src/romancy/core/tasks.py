@@ -1,4 +1,4 @@
-"""Starting a task at once: what it does first need not wait until the event loop comes round to it."""
+"""Starts a task immediately, without waiting for the next iteration of the event loop."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ T = TypeVar("T")
 
 
 def start_now(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """A task that has taken its first step when this returns, where the loop lets us; else it does so soon."""
+    """Return a task that has already taken its first step. If the loop does not support that, it does so soon."""
     if sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
     task = asyncio.Task(coroutine, loop=loop)
     ready = getattr(loop, "_ready", None)
     if ready and asyncio.current_task(loop) is None:
-        ready.pop()._run()  # before 3.12: the step that was just put at the end of the queue
+        ready.pop()._run()  # before 3.12: run the step that was just queued
     return task

@@ -1,4 +1,4 @@
-"""Messages that may come in floods: one of a kind in a while, with how many were left out."""
+"""Limits repeated log messages: one per period, with the number of those left out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from romancy.core.clock import stopwatch
 
 
 class Throttle:
-    """Lets one message through in `period` seconds.
+    """Lets one message through every `period` seconds.
 
     >>> if (more := throttle.turn()) is not None:
     ...     logger.warning("... (%d more like it)", more)
@@ -18,7 +18,7 @@ class Throttle:
         self._left_out = 0
 
     def turn(self) -> int | None:
-        """How many were left out since the last that came through; None: this one is left out, too."""
+        """Return how many messages were left out since the last one let through; None if this one is left out too."""
         now = stopwatch()
         if now < self._next:
             self._left_out += 1
@@ -28,5 +28,5 @@ class Throttle:
 
 
 def and_more(left_out: int) -> str:
-    """What a message that came through says about those that did not."""
+    """Return the end of a message: how many were left out before it."""
     return f" ({left_out:,} more like it in the meantime)" if left_out else ""

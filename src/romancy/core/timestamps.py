@@ -1,4 +1,4 @@
-"""Times as RFC 3339 writes them, as microseconds."""
+"""Parses RFC 3339 times to microseconds and formats them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _LAST = to_us(datetime.max.replace(tzinfo=UTC))
 
 
 def parse_time(name: str, text: Any) -> int:
-    """The time an attribute holds; fractions below a microsecond are cut off."""
+    """Return the time in an attribute. Fractions of a microsecond are cut off."""
     match = _TIME.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise InvalidEvent(f"{name} must be an RFC 3339 time such as 2026-01-31T12:00:00Z, got {show(text)}")
     try:
         return _leap_second(match) if match[1] == "60" else _read(text)
     except ValueError as error:
-        raise InvalidEvent(f"{name} must be a time that exists, got {show(text)}: {error}") from None
+        raise InvalidEvent(f"{name} must be a valid time, got {show(text)}: {error}") from None
 
 
 def format_time(us: int) -> str:
-    """A time in UTC as RFC 3339 writes it."""
+    """Return a time in UTC in RFC 3339 format."""
     return from_us(us).replace(tzinfo=None).isoformat() + "Z"
 
 
@@ -40,9 +40,9 @@ def _read(text: str) -> int:
 
 
 def _leap_second(match: re.Match[str]) -> int:
-    """The last microsecond before it: the event keeps its day and its order, and what expires is never late."""
+    """Return the last microsecond before it: the event keeps its day and order, and nothing expires late."""
     us = _read(f"{match[0][:17]}59.999999{match[2]}")
     moment = from_us(us)
     if (moment.hour, moment.minute) != (23, 59) or (moment.day < 31 and (moment + timedelta(days=1)).day != 1):
-        raise ValueError("a leap second ends a month in UTC")
+        raise ValueError("a leap second must be at the end of a month in UTC")
     return us

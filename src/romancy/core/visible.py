@@ -1,4 +1,4 @@
-"""Text from strangers as people may see it: nothing in it hides, turns the text around or begins a line of its own."""
+"""Makes untrusted text safe to show: nothing in it can hide, reverse the text or begin a new line."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import re
 
 _UNSEEN = re.compile(
     "["
-    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # controls, but for the tab and the end of a line
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0"  # characters without any width or shape
-    "\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"  # no width, and the direction of what follows
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # control characters, except tab and line ends
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0"  # characters without width or shape
+    "\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"  # zero-width characters and text direction
     "\u2028\u2029\ufeff\ufff0-\ufffb"
-    "\ud800-\udfff"  # half of a character
+    "\ud800-\udfff"  # lone surrogates
     "\U000e0000-\U000e0fff"
     "]"
     "|\r(?!\n)"
-    "|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])"  # joiners, where there is nothing to join
+    "|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])"  # joiners with nothing to join
 )
 
 
 def printable(text: str) -> str:
-    """Text on one line, for logs and terminals: whatever is not printable is written as an escape."""
+    """Return text on one line, for logs and terminals. Unprintable characters are escaped."""
     shown = visible(text)
     return shown if shown.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in shown)
 
 
 def visible(text: str) -> str:
-    """Text of any language, with its lines: only what can't be seen, or changes how the rest is seen, is an escape."""
+    """Return text with its lines. Only characters that are invisible or change how the rest looks are escaped."""
     if text.isascii() and text.isprintable():
         return text
     return _UNSEEN.sub(lambda found: _escaped(found[0]), text)
