@@ -10,7 +10,7 @@ import pytest
 from romancy import ActivityContext, App, WorkflowContext, activity, sleep, wait_event, workflow
 from romancy.core.clock import SystemClock
 from romancy.core.model import SECOND
-from romancy.engine.engine import STRAYS
+from romancy.engine.sweep import STRAYS
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock, environment
 from tests.storage.conftest import BEGINNING, LEASE, Database

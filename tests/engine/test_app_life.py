@@ -26,7 +26,6 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.engine import engine
 from romancy.storage.errors import TransientError
 from romancy.storage.sqlite import SQLiteStorage, leases
 from romancy.testing import Environment, environment
@@ -307,7 +306,7 @@ async def test_who_stops_does_not_wait_for_a_database_that_says_nothing(
     async def silent(worker: str) -> None:
         await asyncio.get_running_loop().create_future()
 
-    monkeypatch.setattr(engine, "HAND_BACK", 0.05)
+    monkeypatch.setattr("romancy.engine.leases.HAND_BACK", 0.05)
     monkeypatch.setattr(storage, "release", silent)
     async with asyncio.timeout(10):
         await app.stop()

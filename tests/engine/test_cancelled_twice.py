@@ -42,10 +42,10 @@ async def test_one_cancellation_counts_once_however_often_it_is_heard_of(env: En
     """It is in the mail, it is read with an instance that is not in memory, and its sender says it."""
     await env.start(stubborn.options(instance_id="one"), 1_000)
     engine = env.app.engine
-    engine.scheduler.drop(engine.scheduler.residents["one"])
+    engine.exits.drop(engine.scheduler.residents["one"])
     asked = asyncio.create_task(env.app.cancel_workflow("one"))
     while not asked.done():
-        await engine._sweep_round()
+        await engine.sweep.round()
     await env.settle()
     assert (await env.app.get_instance("one")).status == "waiting_for_event"
     assert await kinds(env, "one") == ["started", "cancel_requested"]

@@ -254,10 +254,10 @@ async def test_it_ends_the_same_when_it_is_never_kept_in_memory(
     async with environment(workflows=[wf]) as env:
         handle = await env.start(wf)
         for act in script:
-            scheduler = env.app.engine.scheduler
-            for resident in list(scheduler.residents.values()):
+            engine = env.app.engine
+            for resident in list(engine.residents.values()):
                 if resident.is_evictable:
-                    scheduler.drop(resident)
+                    engine.exits.drop(resident)
             await act(env)
         assert await handle.result() == expected
 

@@ -323,7 +323,7 @@ async def test_nothing_polls_for_timers_and_events(env: Environment) -> None:
         raise AssertionError("a poll was needed")
 
     handle = await env.start(take_one)
-    env.app.engine._sweep._round = never
+    env.app.engine._sweep.round = never
     await env.advance(timedelta(days=30))
     await env.send_event("news", "test", 1)
     assert await handle.result() == 1

@@ -73,7 +73,9 @@ def fresh() -> None:
 async def write(env: Environment, id: str, steps: int) -> None:
     """An instance with a long history that is this worker's, and that nobody has read: its workflow is unknown yet."""
     committer, now = env.app.engine.committer, env.clock.now()
-    await committer.start(Start(id, walk.name, b'{"steps": %d}' % steps, 0, now, mine=True))
+    await committer.start(
+        Start(id, walk.name, b'{"steps": %d}' % steps, 0, now, mine=True), env.app.engine.revival.begin
+    )
     entries = [Entry(n + 1, Kind.ACTIVITY_COMPLETED, f"step:{n + 1}", now, None, b"%d" % n) for n in range(steps)]
     stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     committer.commit(Commit(id, 0, "running", now, entries=entries), lambda applied, _: stored.set_result(applied))
@@ -261,7 +263,7 @@ async def test_a_cancel_that_comes_meanwhile(env: Environment, halt: Halt) -> No
     asked = asyncio.create_task(env.app.cancel_workflow("one", reason="enough"))
     await until(lambda: env.app.engine.scheduler.residents.loading["one"])
     for _ in range(3):  # sweeps find the request in the mail, again and again
-        await env.app.engine._sweep_round()
+        await env.app.engine.sweep.round()
     assert not asked.done()
     assert not closed
     halt.go_on()
@@ -290,7 +292,7 @@ async def test_a_cancel_that_comes_meanwhile_counts_once(env: Environment, halt:
     asked = asyncio.create_task(env.app.cancel_workflow("one"))
     await until(lambda: env.app.engine.scheduler.residents.loading["one"])
     for _ in range(3):  # sweeps find the request in the mail, again and again
-        await env.app.engine._sweep_round()
+        await env.app.engine.sweep.round()
     halt.go_on()
     await asked
     await env.settle()
@@ -306,10 +308,10 @@ async def test_it_neither_makes_room_nor_changes_hands(halt: Halt) -> None:
         await halt.reached()
         for n in range(4):
             await env.app.start_workflow(walk.options(instance_id=f"other{n}"), 0)
-        await engine._sweep_round()
+        await engine.sweep.round()
         snapshot = await engine.storage.load("one")
         assert snapshot is not None
-        assert engine.scheduler.is_mine(snapshot.row.owner)
+        assert engine.lease.is_mine(snapshot.row.owner)
         assert engine.scheduler.residents.knows("one")
         assert "one" not in closed
         halt.go_on()
@@ -319,18 +321,18 @@ async def test_it_neither_makes_room_nor_changes_hands(halt: Halt) -> None:
 
 # --- it goes away meanwhile -------------------------------------------------------------------------------------------
 def spy_on_instances(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Any]]:
-    from romancy.engine import loader
+    from romancy.engine import revival
 
     seen: list[weakref.ref[Any]] = []
 
-    class Watched(loader.Instance):
+    class Watched(revival.Instance):
         __slots__ = ("__weakref__",)
 
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             seen.append(weakref.ref(self))
 
-    monkeypatch.setattr(loader, "Instance", Watched)
+    monkeypatch.setattr(revival, "Instance", Watched)
     return seen
 
 
@@ -381,7 +383,7 @@ async def test_a_worker_that_is_taken_over_meanwhile(db: str, halt: Halt, caplog
         old = engine.worker_id
         assert old is not None
         await engine.storage.take_over("somebody else", [old])
-        await engine._renew_round()
+        await engine.lease.round()
         assert closed == ["one"], "what it has in memory is not its own any more"
         halt.go_on()
         await env.settle()

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from romancy import App, InstanceNotFound, WorkerOptions, WorkflowContext, wait_event, workflow
-from romancy.engine.engine import LOOKUPS
+from romancy.engine.endings import LOOKUPS
 from romancy.storage.records import InstanceRow
 
 MANY = 1500

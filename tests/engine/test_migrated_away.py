@@ -67,7 +67,7 @@ async def test_it_stops_on_renewal_and_nothing_more_is_written(
     engine = env.app.engine
     intercept(env, lambda batch, submit: (batches.append(batch), submit())[1])
     caplog.set_level(logging.ERROR, "romancy")
-    await engine._renew_round()
+    await engine.lease.round()
     assert [r.getMessage() for r in caplog.records if "this worker stops" in r.getMessage()]
     with pytest.raises(StorageError, match=MESSAGE):
         await result
@@ -99,7 +99,7 @@ async def test_a_batch_that_is_tried_again_is_given_up(env: Environment) -> None
     try:
         sending = asyncio.ensure_future(env.app.send_event("go", "test"))
         await until(lambda: tries)
-        await env.app.engine._renew_round()
+        await env.app.engine.lease.round()
         with pytest.raises(StorageError, match=MESSAGE):
             await sending
         count = len(tries)
@@ -111,7 +111,7 @@ async def test_a_batch_that_is_tried_again_is_given_up(env: Environment) -> None
 
 async def test_it_does_not_register_anew_either(env: Environment) -> None:
     await migrate(env, 98)
-    env.app.engine._fenced(env.app.engine.worker_id)
+    env.app.engine.lease.fenced(env.app.engine.worker_id)
     await until(lambda: env.app.engine.outdated)
     with pytest.raises(StorageError, match=MESSAGE):
         await env.app.send_event("go", "test")
@@ -120,7 +120,7 @@ async def test_it_does_not_register_anew_either(env: Environment) -> None:
 async def test_a_migration_that_old_workers_can_live_with_stops_nobody(env: Environment) -> None:
     handle = await env.start(waits)
     await migrate(env, 1)
-    await env.app.engine._renew_round()
+    await env.app.engine.lease.round()
     await env.send_event("go", "test", 7)
     assert await handle.result() == 7
 

@@ -264,7 +264,7 @@ async def test_2_since_now_takes_what_came_while_down(env: Environment) -> None:
         return (await wait_event(ctx, "news", since="now")).data
 
     handle = await env.start(only_fresh)
-    env.app.engine.scheduler.drop(env.app.engine.scheduler.residents[handle.instance_id])
+    env.app.engine.exits.drop(env.app.engine.scheduler.residents[handle.instance_id])
     await env.app.send_event("news", "test", "meanwhile")
     await env.restart()
     assert await handle.result() == "meanwhile"
@@ -504,7 +504,7 @@ async def test_6_a_worker_that_was_taken_over_cannot_write(db: str) -> None:
         assert ran == ["run 1", "run 2"]
         go.set()
         await stale.settle()
-        await stale.app.engine._sweep_round()
+        await stale.app.engine.sweep.round()
         history = await fresh.app.get_history("one")
         assert [e.result for e in history if e.kind == "activity_completed"] == ["run 2"]
         await fresh.send_event("shipped", "test")

@@ -447,7 +447,7 @@ async def test_an_event_is_taken_once_though_the_result_of_a_suspect_comes_betwe
     await until(lambda: any(isinstance(input, ActivityDone) for input in resident.inbox))
     [offer] = [input for input in resident.inbox if isinstance(input, EventOffered)]
     resident.state = State.IDLE
-    env.app.engine.scheduler.post(resident, offer)
+    env.app.engine.inboxes.post(resident, offer)
     await env.settle()
     assert (await env.app.get_instance("one")).status == "waiting_for_event"
     await env.app.send_event("go", "test", id="e2")
@@ -546,8 +546,7 @@ async def test_a_worker_that_was_asked_to_stop_did_not_die(env: Environment, poi
     engine = env.app.engine
     engine._grace = 3600.0
     stopping = asyncio.ensure_future(engine._stop())
-    await until(lambda: engine._refreshing)
-    await until(lambda: not engine._refreshing)  # that it is leaving is stored
+    await until(lambda: engine.lease.leaving is not None and engine.lease.leaving.done())  # that it leaves is stored
     stopping.cancel()
     await asyncio.gather(stopping, return_exceptions=True)
     await die(env)

@@ -73,7 +73,7 @@ async def one_event(ctx: WorkflowContext) -> str:
 async def test_a_client_learns_of_an_end_without_waiting_for_the_sweep(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("romancy.engine.engine.SWEEP", 3600.0)
+    monkeypatch.setattr("romancy.engine.sweep.SWEEP", 3600.0)
     async with App(path, workflows=[one_event]) as worker, App(path, worker=False) as client:
         handle = await worker.start_workflow(one_event)
         waiting = asyncio.create_task(client.handle(handle.instance_id).result(10))

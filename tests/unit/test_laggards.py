@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from romancy.core.clock import SystemClock
 from romancy.core.model import Event
+from romancy.core.registry import Registry
 from romancy.engine.committer import Committer
 from romancy.engine.metrics import Metrics
+from romancy.engine.outage import Outage
 from romancy.storage.batch import Batch, BatchResult, Commit, Offer
 from romancy.storage.errors import TookTooLong
 from romancy.storage.protocol import Answered
@@ -53,11 +56,20 @@ def commit(instance: str) -> Commit:
 
 class Case:
     def __init__(self, storage: Any) -> None:
-        self.committer = Committer(storage, SystemClock(), lambda: (), Metrics())
-        self.committer.worker = "me"
         self.offers: list[str] = []
-        self.committer.on_answer = lambda answer: self.offers.extend(offer.instance for offer in answer.offers)
         self.looked: list[str] = []
+        lease: Any = Mock(worker="me")
+        self.committer = Committer(
+            storage,
+            SystemClock(),
+            Registry(),
+            lease,
+            Outage(),
+            Metrics(),
+            on_events=lambda batch, answer: None,
+            on_answer=lambda answer: self.offers.extend(offer.instance for offer in answer.offers),
+            on_settled=lambda: None,
+        )
 
     def look(self, instance: str) -> None:
         self.committer.look(instance, None, lambda: self.looked.append(instance))

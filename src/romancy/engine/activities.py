@@ -16,13 +16,17 @@ from romancy.api.context import ActivityContext
 from romancy.core import failure as failures
 from romancy.core.clock import Alarm, Clock, stopwatch
 from romancy.core.instance import current
-from romancy.core.model import MAX_RESULT, SECOND
+from romancy.core.model import MAX_RESULT, SECOND, from_us
 from romancy.core.operations import ActivityCall
 from romancy.core.retry import RetryPolicy
 from romancy.core.tasks import start_now
+from romancy.engine.hook_runner import HookRunner
+from romancy.engine.inbox import Inboxes
+from romancy.engine.inquest import Inquest
 from romancy.engine.metrics import Metrics
-from romancy.engine.resident import ActivityDone, ActivityFailed, AttemptChanged, Input, Resident
+from romancy.engine.resident import ActivityDone, ActivityFailed, AttemptChanged, Resident
 from romancy.errors import InvalidInput, NotStorable
+from romancy.hooks import ActivityStartedInfo
 from romancy.storage.batch import Attempt
 
 _logger = logging.getLogger("romancy")
@@ -90,15 +94,14 @@ class Activities:
         limit: int,
         retry: RetryPolicy,
         state: Any,
-        post: Callable[[Resident, Input], None],
-        started: Callable[[Attempting], None],
-        over: Callable[[Attempting], None],
-        rouse: Callable[[Resident], None],
+        inboxes: Inboxes,
+        inquest: Inquest,
+        hooks: HookRunner,
         metrics: Metrics,
     ) -> None:
         self._clock, self._limit, self._retry, self.state = clock, limit, retry, state
-        self._post, self._started, self._over_hook, self._metrics = post, started, over, metrics
-        self._rouse = rouse
+        self._post, self._rouse, self._leave = inboxes.post, inboxes.residents.rouse, inquest.quarantine.leave
+        self._hooks, self._metrics = hooks, metrics
         self._queue: deque[Attempting] = deque()
         self._open: dict[tuple[str, str], Attempting] = {}
         self._running = 0
@@ -178,7 +181,8 @@ class Activities:
         context = attempting.context = ActivityContext(attempting)
         self._running += 1
         attempting.since = stopwatch()
-        self._started(attempting)
+        if self._hooks.wanted:
+            self._tell(attempting)
         fn = self.replacements.get(call.activity.fn, call.activity.fn)
         run = self._run_async if call.activity.is_async else self._run_in_thread
         self._launching = True
@@ -191,6 +195,17 @@ class Activities:
         attempting.task = task
         if call.timeout is not None:
             attempting.alarm = self._clock.call_at(self._clock.now() + call.timeout, lambda: self._expire(attempting))
+
+    def _tell(self, attempting: Attempting) -> None:
+        self._hooks.tell(
+            ActivityStartedInfo,
+            instance_id=attempting.instance_id,
+            workflow=attempting.workflow_name,
+            at=from_us(self._clock.now()),
+            activity=attempting.call.activity.name,
+            activity_id=attempting.call.id,
+            attempt=attempting.attempt,
+        )
 
     async def _run_async(self, attempting: Attempting, fn: Callable[..., Any], context: ActivityContext) -> None:
         attempting.begun = True
@@ -257,7 +272,7 @@ class Activities:
                 )
         attempting.task = attempting.context = attempting.alarm = None  # they refer to it: leave no cycle behind
         self._ended.set()
-        self._over_hook(attempting)
+        self._leave(attempting.resident, attempting.call.id)
         if self._queue and not self._launching:  # else whoever launches goes on with the queue
             self._fill()
 

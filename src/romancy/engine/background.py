@@ -13,11 +13,13 @@ _logger = logging.getLogger("romancy")
 
 
 class Duty:
-    """Repeats `round` until stopped; `kick` ends its rest."""
+    """Repeats `round` until stopped; `kick` ends its rest. So does setting `kicked`, for parts that come before it."""
 
-    def __init__(self, name: str, round: Callable[[], Awaitable[float]], outage: Outage) -> None:
-        self._name, self._round, self._outage = name, round, outage
-        self._kicked = asyncio.Event()
+    def __init__(
+        self, name: str, round: Callable[[], Awaitable[float]], outage: Outage, kicked: asyncio.Event | None = None
+    ) -> None:
+        self._name, self.round, self._outage = name, round, outage
+        self._kicked = kicked or asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._working = False
         self._failing = False
@@ -53,7 +55,7 @@ class Duty:
             self._working = self._kicked.is_set()
             self._kicked.clear()
             try:
-                rest = await self._round()
+                rest = await self.round()
                 self._failing = False
                 self._outage.over(self._name)
             except TransientError as error:

@@ -9,12 +9,18 @@ and forth. Events and timers find an instance wherever it is: what gets mail, or
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from romancy.core.clock import Clock
 from romancy.core.model import SECOND
+from romancy.core.registry import Registry
+from romancy.engine.committer import Committer
+from romancy.engine.exits import Exits
+from romancy.engine.leases import Lease
+from romancy.engine.loader import Loader
 from romancy.engine.resident import COMMITTING, IDLE, Input, Resident
-from romancy.engine.scheduler import Scheduler
+from romancy.engine.residents import Residents
+from romancy.engine.timers import Timers
 from romancy.storage.batch import Commit
 from romancy.storage.errors import RefusedValue, TransientError
 from romancy.storage.protocol import Storage
@@ -41,12 +47,18 @@ class Balancing:
         self,
         storage: Storage,
         clock: Clock,
-        scheduler: Scheduler,
-        workflows: Callable[[], Collection[str]],
+        registry: Registry,
+        lease: Lease,
+        residents: Residents,
+        loader: Loader,
+        committer: Committer,
+        timers: Timers,
+        exits: Exits,
         adopted: Callable[[], None],
     ) -> None:
-        self._storage, self._clock, self._scheduler = storage, clock, scheduler
-        self._workflows, self._adopted = workflows, adopted
+        self._storage, self._clock, self._registry, self._lease = storage, clock, registry, lease
+        self._residents, self._loader, self._committer = residents, loader, committer
+        self._timers, self._exits, self._adopted = timers, exits, adopted
         self._giving_until = 0
         self._rest = BRISK
 
@@ -59,11 +71,11 @@ class Balancing:
 
     async def round(self) -> float:
         """Count, and give or take a little; returns how long to rest."""
-        worker = self._scheduler.committer.worker
+        worker = self._lease.worker
         if worker is None:
             return REST
         try:
-            shares = await self._storage.shares(self._workflows(), CHUNK)
+            shares = await self._storage.shares(self._registry.names, CHUNK)
             moved = await self._balance(worker, shares.owned, shares.free)
         except TransientError:
             return REST  # the sweep tells people; it reads far more often
@@ -86,7 +98,7 @@ class Balancing:
     async def _take(self, worker: str, limit: int) -> int:
         """They need not be read into memory: their timers do, and what came for them meanwhile."""
         try:
-            taken = await self._storage.claim_idle(worker, self._workflows(), limit)
+            taken = await self._storage.claim_idle(worker, self._registry.names, limit)
         except TransientError:
             self._adopted()  # the answer is lost: who knows
             raise
@@ -104,15 +116,14 @@ class Balancing:
 
     def _may_leave(self, row: Idle) -> bool:
         """Whether it only waits in memory too, if it is there."""
-        residents = self._scheduler.residents
-        resident = residents.get(row.id)
+        resident = self._residents.get(row.id)
         if resident is None:
-            return row.id not in residents.loading
+            return row.id not in self._residents.loading
         return resident.is_evictable and resident.version == row.version
 
     def _release(self, row: Idle) -> asyncio.Future[bool]:
         """By a commit like any other: refused if anything has happened to the instance since it was seen to be idle."""
-        residents = self._scheduler.residents
+        residents = self._residents
         resident, came = residents.get(row.id), list[Input]()
         if resident is not None:
             resident.state = COMMITTING  # what comes for it waits in its inbox
@@ -131,7 +142,7 @@ class Balancing:
             if not done.done():
                 done.set_result(applied)
 
-        self._scheduler.committer.commit(commit, released)
+        self._committer.commit(commit, released)
         return done
 
     def _leave(self, resident: Resident, applied: bool) -> None:
@@ -139,17 +150,17 @@ class Balancing:
             return
         resident.state = IDLE
         if not applied:
-            self._scheduler.reload(resident)
+            self._exits.reload(resident)
             return
         for op in resident.instance.ops:
-            self._scheduler.timers.discard(resident.instance.id, op)
-        self._scheduler.drop(resident)
+            self._timers.discard(resident.instance.id, op)
+        self._exits.drop(resident)
         self._pass_on(resident.instance.id, resident.inbox, applied)
 
     def _pass_on(self, instance: str, came: list[Input], applied: bool) -> None:
         """What came for one on its way out is stored, for whoever claims it: perhaps this worker again."""
-        self._scheduler.residents.acknowledge(instance)
+        self._residents.acknowledge(instance)
         if came and applied:
-            self._scheduler.residents.on_work()
+            self._residents.on_work()
         elif came:
-            self._scheduler.loader.load(instance, *came)
+            self._loader.load(instance, *came)

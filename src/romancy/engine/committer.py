@@ -11,10 +11,11 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from romancy.core.clock import Clock, stopwatch
+from romancy.core.registry import Registry
 from romancy.engine.changes import ChangeFeed
 from romancy.engine.halves import halves
 from romancy.engine.items import (
@@ -32,6 +33,7 @@ from romancy.engine.items import (
     fill,
 )
 from romancy.engine.laggards import Laggard, Laggards
+from romancy.engine.leases import Lease
 from romancy.engine.metrics import Metrics
 from romancy.engine.outage import Outage
 from romancy.errors import AppNotRunning, Outdated, StorageError
@@ -61,21 +63,28 @@ MAX_WAITING = 10_000
 
 
 class Committer:
-    """Takes what is to be stored, and says when it is."""
+    """Takes what is to be stored, and says when it is.
+
+    `on_events` hears of stored events, `on_answer` of what a batch brought, `on_settled` when that is followed up.
+    """
 
     def __init__(
-        self, storage: Storage, clock: Clock, workflows: Callable[[], Collection[str]], metrics: Metrics
+        self,
+        storage: Storage,
+        clock: Clock,
+        registry: Registry,
+        lease: Lease,
+        outage: Outage,
+        metrics: Metrics,
+        *,
+        on_events: Callable[[Batch, BatchResult], None],
+        on_answer: Callable[[BatchResult], None],
+        on_settled: Callable[[], None],
     ) -> None:
-        self.worker: str | None = None
-        self.on_started: Callable[[Start], None] = lambda start: None
-        self.on_answer: Callable[[BatchResult], None] = lambda answer: None
-        self.on_events: Callable[[Batch, BatchResult], None] = lambda batch, answer: None
-        self.on_fenced: Callable[[str | None], None] = lambda worker: None
-        self.on_outdated: Callable[[Outdated], None] = lambda error: None
-        self.on_settled: Callable[[], None] = lambda: None
+        self._storage, self._clock, self._registry, self._lease = storage, clock, registry, lease
+        self.outage, self._metrics = outage, metrics
+        self._on_events, self._on_answer, self._on_settled = on_events, on_answer, on_settled
         self.changes = ChangeFeed()
-        self.outage = Outage()
-        self._storage, self._clock, self._workflows, self._metrics = storage, clock, workflows, metrics
         self._submitted = 0.0
         self._queue: deque[Item] = deque()
         self._parts: deque[tuple[Batch, list[Item]]] = deque()
@@ -115,8 +124,9 @@ class Committer:
         """Look for events for a wait, or for all waits of an instance; what is found arrives as offers."""
         self._put(LookItem(instance, op, done))
 
-    async def start(self, start: Start) -> StartAnswer:
-        return await self._ask(lambda future: StartItem(start, self.on_started, future))
+    async def start(self, start: Start, begin: Callable[[Start], None]) -> StartAnswer:
+        """Store a new instance, and `begin` it if it is this worker's."""
+        return await self._ask(lambda future: StartItem(start, begin, future))
 
     async def accept(self, item: Accept) -> AcceptAnswer:
         return await self._ask(lambda future: EventsItem([item], True, future))
@@ -178,7 +188,7 @@ class Committer:
         if not commit.append_only or len(commit.entries) > 1:
             return False
         begin = stopwatch()
-        if not self._storage.append(commit, self.worker):
+        if not self._storage.append(commit, self._lease.worker):
             return False
         self._queue.popleft()
         self._metrics.commit_items.observe(1)
@@ -231,7 +241,7 @@ class Committer:
     def _batch(self, items: list[Item]) -> Batch:
         self._batches += 1
         token = self._salt + self._batches.to_bytes(8, "big")
-        return fill(Batch(self.worker, self._workflows(), token, self._clock.now()), items)
+        return fill(Batch(self._lease.worker, self._registry.names, token, self._clock.now()), items)
 
     def _submit(self, batch: Batch, items: list[Item]) -> None:
         self._laggards.watch(batch)
@@ -244,7 +254,7 @@ class Committer:
             self._fail(items, AppNotRunning("the app crashed"))
             return
         if isinstance(error, Outdated):
-            self.on_outdated(error)
+            self._lease.retire(error)
             self._fail(items, error)
             self._over()
             return
@@ -272,7 +282,7 @@ class Committer:
             if self.changes.watchers:
                 _safely(self.changes.stored, batch, answer)
             if answer.accepts or answer.sent:
-                _safely(self.on_events, batch, answer)
+                _safely(self._on_events, batch, answer)
             if self._storage.is_remote and self._queue:
                 self._followed_up = len(items)
                 self._over()  # the database works on the next while we follow up on this one
@@ -281,7 +291,7 @@ class Committer:
             else:
                 self._settle(items, answer, batch.worker)
                 self._over()
-            _safely(self.on_settled)
+            _safely(self._on_settled)
 
     def _retry(self, batch: Batch, items: list[Item], error: BaseException | None) -> None:
         """An outage. Whether the batch got through is unknown: it goes out again as it was; nothing overtakes it."""
@@ -324,7 +334,7 @@ class Committer:
             if self.changes.watchers:
                 _safely(self.changes.stored, late.batch, answer)
             self._settle(self._look_again(late, answer), answer, late.batch.worker)
-            _safely(self.on_settled)
+            _safely(self._on_settled)
         elif isinstance(error, StorageError) and not isinstance(error, RefusedValue):
             self._fail(late.items, error)
         else:
@@ -366,14 +376,14 @@ class Committer:
             for item in items:
                 _safely(item.settle, results)
         if answer.accepts or answer.sent or answer.offers:
-            _safely(self.on_answer, answer)
+            _safely(self._on_answer, answer)
         # One that is fenced finds nothing, because nothing belongs to it any more: that says nothing about events.
         if len(answer.commits) < len(items) and worker is not None and not answer.fenced:
             for item in items:
                 if isinstance(item, LookItem):
                     _safely(item.looked)
         if answer.fenced:
-            _safely(self.on_fenced, worker)
+            _safely(self._lease.fenced, worker)
 
     def abandon(self) -> None:
         """For tests: forget everything, as a crash does. Whoever waits for an answer hears that the app is gone."""

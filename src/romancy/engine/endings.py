@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from itertools import islice
 
 from romancy.core.activation import Outcome
 from romancy.core.failure import Failure
+from romancy.errors import InstanceNotFound
 from romancy.storage.batch import BLOCKED, STATUS_CODES
+from romancy.storage.protocol import Storage
 from romancy.storage.records import InstanceRow
+
+LOOKUPS = 500
+"""Instances looked for at a time, to see whether they ended."""
 
 
 def outcome_of(row: InstanceRow) -> Outcome | None:
@@ -20,27 +24,35 @@ def outcome_of(row: InstanceRow) -> Outcome | None:
 
 
 class Endings:
-    """Futures by instance id; told by the scheduler, or by a look into the database for other workers' instances."""
+    """Futures by instance id; told by those who end, or by a look into the database for other workers' instances.
 
-    def __init__(self) -> None:
+    The database is asked about many at a time: while some are read, the next gather.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._waiting: dict[str, list[asyncio.Future[Outcome]]] = {}
+        self._wanted: dict[str, asyncio.Future[None]] = {}
+        self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def some(self, limit: int) -> list[str]:
-        """So many of the instances that are waited for; the next call goes on with others."""
-        ids = list(islice(self._waiting, limit))
-        for id in ids:
-            self._waiting[id] = self._waiting.pop(id)
-        return ids
-
-    def wait(self, instance: str) -> asyncio.Future[Outcome]:
+    async def ending(self, instance: str, seconds: float | None, *, is_here: bool) -> Outcome:
+        """How an instance ends. One that is in memory need not be looked for."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(instance, []).append(future)
-        return future
+        try:
+            if not is_here:
+                await self._find(instance)
+            if seconds is None:
+                return await future
+            async with asyncio.timeout(seconds):
+                return await future
+        finally:
+            self._forget(instance, future)
 
-    def forget(self, instance: str, future: asyncio.Future[Outcome]) -> None:
+    def _forget(self, instance: str, future: asyncio.Future[Outcome]) -> None:
         futures = self._waiting.get(instance, [])
         if future in futures:
             futures.remove(future)
@@ -52,29 +64,34 @@ class Endings:
             if not future.done():
                 future.set_result(outcome)
 
-    def fail(self, instance: str, error: Exception) -> None:
+    def _fail(self, instance: str, error: Exception) -> None:
         for future in self._waiting.pop(instance, ()):
             if not future.done():
                 future.set_exception(error)
 
     def fail_all(self, error: Exception) -> None:
-        for futures in self._waiting.values():
-            for future in futures:
-                if not future.done():
-                    future.set_exception(error)
-        self._waiting.clear()
+        for instance in list(self._waiting):
+            self._fail(instance, error)
 
+    # --- in the database --------------------------------------------------------------------------------------------
+    def some(self, limit: int) -> list[str]:
+        """So many of the instances that are waited for; the next call goes on with others."""
+        ids = list(islice(self._waiting, limit))
+        for id in ids:
+            self._waiting[id] = self._waiting.pop(id)
+        return ids
 
-class Lookups:
-    """Reads how instances ended, many at a time: while some are read, the next gather."""
+    async def read(self, instances: list[str]) -> set[str]:
+        """Announces who ended, and says who did."""
+        rows = await self._storage.finished(instances)
+        for row in rows:
+            outcome = outcome_of(row)
+            if outcome is not None:
+                self.announce(row.id, outcome)
+        return {row.id for row in rows}
 
-    def __init__(self, read: Callable[[list[str]], Awaitable[None]], limit: int) -> None:
-        self._read, self._limit = read, limit
-        self._wanted: dict[str, asyncio.Future[None]] = {}
-        self._task: asyncio.Task[None] | None = None
-
-    async def read(self, instance: str) -> None:
-        """Returns after a read that began after the call."""
+    async def _find(self, instance: str) -> None:
+        """Announces how it ended, or that it is not there. Returns after a read that began after the call."""
         future = self._wanted.get(instance)
         if future is None:
             future = self._wanted[instance] = asyncio.get_running_loop().create_future()
@@ -84,9 +101,9 @@ class Lookups:
 
     async def _work_off(self) -> None:
         while self._wanted:
-            batch = {id: self._wanted.pop(id) for id in list(islice(self._wanted, self._limit))}
+            batch = {id: self._wanted.pop(id) for id in list(islice(self._wanted, LOOKUPS))}
             try:
-                await self._read(list(batch))
+                await self._find_all(list(batch))
             except Exception as error:
                 for future in batch.values():
                     future.set_exception(error)
@@ -94,3 +111,9 @@ class Lookups:
                 continue
             for future in batch.values():
                 future.set_result(None)
+
+    async def _find_all(self, instances: list[str]) -> None:
+        open_ones = set(instances) - await self.read(instances)
+        if open_ones:
+            for id in open_ones - await self._storage.existing(open_ones):
+                self._fail(id, InstanceNotFound(instance_id=id))

@@ -1,27 +1,26 @@
 """After the death of a worker: what was running there, what is known of it, and what becomes of it.
 
-Counts the death for each suspect (evidence.py), blocks the guilty, and has the others begin when the quarantine lets
+Counts the death for each suspect (evidence.py), says who is guilty, and has the others begin when the quarantine lets
 them, each only after that is recorded.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from romancy.core.clock import Clock
 from romancy.core.model import SECOND
 from romancy.core.operations import ActivityCall
+from romancy.engine.custody import Custody
 from romancy.engine.evidence import Finding, Fleet, Verdict, after_death, judge, rested
+from romancy.engine.inbox import Inboxes
 from romancy.engine.quarantine import Quarantine
 from romancy.engine.resident import Resident, SuspectAccompanied, SuspectBegins, SuspectRuns
+from romancy.engine.step import Step
 from romancy.errors import KillsWorkers
 from romancy.storage.batch import BODY, Attempt, Suspicion
 from romancy.storage.records import Mortality
 
-if TYPE_CHECKING:
-    from romancy.engine.scheduler import Scheduler
-    from romancy.engine.step import Step
-
+Guilty = tuple[KillsWorkers, Attempt]
+"""Why an instance is to be blocked, and the record of what is guilty."""
 WARY = 60 * SECOND
 """For so long after a death calls of activities that are known to kill begin apart from others, even new ones."""
 
@@ -29,8 +28,8 @@ WARY = 60 * SECOND
 class Inquest:
     """What this worker knows of deaths and suspects."""
 
-    def __init__(self, clock: Clock, limit: int, scheduler: Scheduler) -> None:
-        self._clock, self._scheduler = clock, scheduler
+    def __init__(self, clock: Clock, limit: int, inboxes: Inboxes, custody: Custody) -> None:
+        self._clock, self._inboxes, self._custody = clock, inboxes, custody
         self._fleet, self._wary_until = Fleet(), 0
         self.quarantine = Quarantine(clock, limit, self)
 
@@ -43,8 +42,8 @@ class Inquest:
         self._wary_until = self._clock.now() + WARY if mortality.tallies else 0
 
     # --- calls ------------------------------------------------------------------------------------------------------
-    def count_death(self, resident: Resident, step: Step) -> bool:
-        """A worker died over this instance: remember it for the calls that were open; true if one of them is guilty."""
+    def count_death(self, resident: Resident, step: Step) -> Guilty | None:
+        """A worker died over this instance: remember it for the calls that were open, unless one of them is guilty."""
         now = self._clock.now()
         for op in resident.instance.ops.values():
             if not isinstance(op, ActivityCall):
@@ -54,10 +53,9 @@ class Inquest:
                 record.culprit = op.activity.name
                 finding = self._judge(record)
                 if finding.verdict is Verdict.GUILTY:
-                    self._scheduler.block(resident, _reason(f"activity {op.id!r}", finding), record)
-                    return True
+                    return _reason(f"activity {op.id!r}", finding), record
                 step.record_attempt(rested(record, finding, self._died_at(now)))
-        return False
+        return None
 
     def admit(self, resident: Resident, op: ActivityCall) -> bool:
         """Whether a call is a suspect: then it begins when the quarantine lets it."""
@@ -83,19 +81,18 @@ class Inquest:
         return record
 
     # --- bodies -----------------------------------------------------------------------------------------------------
-    def admit_body(self, resident: Resident, created_at: int) -> bool:
-        """Have a body begin when the quarantine lets it; false: it is guilty, and its instance blocked."""
+    def admit_body(self, resident: Resident, created_at: int) -> Guilty | None:
+        """Have a body begin when the quarantine lets it, unless it is guilty."""
         now, old = self._clock.now(), resident.attempts.get(BODY)
         news = after_death(BODY, created_at, old, now) if resident.crashed else None
         record = news or old or Attempt(BODY, 0, created_at, crashes=1, suspicion=Suspicion(now))
         record.culprit = f"{resident.instance.definition.name} (code)"
         finding = self._judge(record)
         if finding.verdict is Verdict.GUILTY:
-            self._scheduler.block(resident, _reason("the code of the workflow", finding), record)
-            return False
+            return _reason("the code of the workflow", finding), record
         resident.attempts[BODY] = record = rested(record, finding, self._died_at(now)) if news else record
         self._let_in(resident, record)
-        return True
+        return None
 
     def _judge(self, record: Attempt) -> Finding:
         return judge(record, record.culprit, self._fleet)
@@ -111,25 +108,25 @@ class Inquest:
     # --- the desk of the quarantine ---------------------------------------------------------------------------------
     def begin(self, resident: Resident, op: str, is_alone: bool) -> None:
         if op == BODY:
-            self._scheduler.loader.begin_body(resident, is_alone)
+            self._custody.begin(resident, is_alone)
         else:
-            self._scheduler.post(resident, SuspectBegins(op, is_alone))
+            self._inboxes.post(resident, SuspectBegins(op, is_alone))
 
     def run_on(self, resident: Resident, op: str) -> None:
         if self._is_here(resident):
-            self._scheduler.post(resident, SuspectRuns(op))
+            self._inboxes.post(resident, SuspectRuns(op))
 
     def have_company(self, resident: Resident, op: str) -> bool:
         if self._is_here(resident):
-            self._scheduler.post(resident, SuspectAccompanied(op))
+            self._inboxes.post(resident, SuspectAccompanied(op))
             return True
         return False
 
     def is_open(self, resident: Resident, op: str) -> bool:
-        return self._scheduler.loader.holds(resident) if op == BODY else op in resident.instance.ops
+        return resident in self._custody if op == BODY else op in resident.instance.ops
 
     def _is_here(self, resident: Resident) -> bool:
-        return self._scheduler.residents.get(resident.instance.id) is resident
+        return self._inboxes.residents.get(resident.instance.id) is resident
 
 
 def _reason(what: str, finding: Finding) -> KillsWorkers:

@@ -10,17 +10,18 @@ from romancy.engine.resident import Input, Resident
 
 
 class Residents:
-    """A bounded set of instances. Those that only wait are idle, and the longest idle leave first."""
+    """A bounded set of instances. Those that only wait are idle, and the longest idle leave first.
 
-    def __init__(self, limit: int) -> None:
+    `on_work` is called when there may be something to claim, and room for it.
+    """
+
+    def __init__(self, limit: int, on_work: Callable[[], None]) -> None:
         self._all: dict[str, Resident] = {}
         self.loading: dict[str, list[Input]] = {}
         """Instances being read, with what happened to them meanwhile."""
         self._held: set[str] = set()
         """Of these, the ones that are read and wait for their turn to be replayed."""
-        self.on_work: Callable[[], None] = lambda: None
-        """There may be something to claim, and room for it."""
-        self._limit = limit
+        self._limit, self.on_work = limit, on_work
         self._idle: OrderedDict[str, Resident] = OrderedDict()
         self._reserved = 0
         self._backlog = False

@@ -11,8 +11,6 @@ from romancy.engine.metrics import Metrics
 
 WINDOW = 60 * SECOND
 """How far ahead timers are kept in memory."""
-LIMIT = 50_000
-"""How many at most are read at once; further ones come with the next refresh."""
 
 
 class Timers:

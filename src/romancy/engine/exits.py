@@ -1,0 +1,144 @@
+"""Exits: how instances leave memory. They end, are blocked, are read again, or make room."""
+
+from __future__ import annotations
+
+import logging
+
+from romancy import hooks as h
+from romancy.core import failure as failures
+from romancy.core.activation import Outcome
+from romancy.core.clock import Clock
+from romancy.core.model import SECOND, from_us
+from romancy.engine.activities import Activities
+from romancy.engine.committer import Committer
+from romancy.engine.endings import Endings
+from romancy.engine.hook_runner import HookRunner
+from romancy.engine.inquest import Inquest
+from romancy.engine.loader import Loader
+from romancy.engine.metrics import Metrics
+from romancy.engine.resident import (
+    GONE,
+    AttemptChanged,
+    Resident,
+    Stored,
+    SuspectAccompanied,
+    SuspectBegins,
+    SuspectRuns,
+)
+from romancy.engine.residents import Residents
+from romancy.engine.timers import Timers
+from romancy.errors import RomancyError
+from romancy.storage.batch import Attempt, Commit
+from romancy.storage.errors import RefusedValue
+
+_logger = logging.getLogger("romancy")
+OF_THIS_STAY = (AttemptChanged, Stored, SuspectBegins, SuspectRuns, SuspectAccompanied)
+"""Inputs that mean nothing to an instance that was read again."""
+ENDS = {
+    "completed": h.WorkflowCompletedInfo,
+    "failed": h.WorkflowFailedInfo,
+    "cancelled": h.WorkflowCancelledInfo,
+}
+
+
+class Exits:
+    """Forgets instances, and tells those concerned."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        residents: Residents,
+        loader: Loader,
+        committer: Committer,
+        inquest: Inquest,
+        activities: Activities,
+        timers: Timers,
+        endings: Endings,
+        hooks: HookRunner,
+        metrics: Metrics,
+    ) -> None:
+        self._clock, self._residents, self._loader, self._committer = clock, residents, loader, committer
+        self._quarantine, self._activities, self._timers = inquest.quarantine, activities, timers
+        self._endings, self._hooks, self._metrics = endings, hooks, metrics
+
+    def drop(self, resident: Resident) -> None:
+        """Forget an instance; its code is not to act any more."""
+        resident.state = GONE
+        self._residents.remove(resident)
+        self._activities.withdraw_all(resident)
+        self._quarantine.leave(resident)
+        resident.instance.evict()
+
+    def shrink(self) -> None:
+        """Make room. Waiting instances cost nothing in the database."""
+        while (resident := self._residents.surplus()) is not None:
+            for op in resident.resting:
+                self._timers.add(resident.attempts[op].next_due or 0, resident.instance.id, op)
+            self.drop(resident)
+
+    def reload(self, resident: Resident) -> None:
+        """Somebody else wrote to the instance: forget what we think of it, and read it again if it is still ours."""
+        inputs = [i for i in resident.inbox if not isinstance(i, OF_THIS_STAY)]
+        self.drop(resident)
+        self._loader.load(resident.instance.id, *inputs)
+
+    def finish(self, resident: Resident) -> None:
+        """It has ended, and that is stored."""
+        instance = resident.instance
+        outcome = instance.outcome
+        assert outcome is not None
+        self.drop(resident)
+        self._endings.announce(instance.id, outcome)
+        seconds = (self._clock.now() - instance.started_at) / SECOND
+        self._metrics.workflow_ended(instance.definition.name, outcome.status, seconds)
+        if outcome.status == "failed" and outcome.error is not None:
+            _logger.warning(
+                "workflow %s failed in instance %r: %s: %s",
+                instance.definition.name,
+                instance.id,
+                outcome.error.error_type,
+                outcome.error.message,
+                extra={"instance_id": instance.id, "workflow": instance.definition.name},
+            )
+        self._tell(resident, ENDS[outcome.status], outcome.error)
+
+    def block(self, resident: Resident, error: Exception, record: Attempt | None = None) -> None:
+        """Set an instance aside, with all it has, until somebody mends what is wrong. `record`: of what is guilty."""
+        instance = resident.instance
+        failure = failures.capture(error)
+        self.drop(resident)
+        _logger.error(
+            "instance %r (workflow %s) is blocked: %s",
+            instance.id,
+            instance.definition.name,
+            error,
+            extra={"instance_id": instance.id, "workflow": instance.definition.name},
+        )
+        commit = Commit(
+            instance.id, resident.version, "blocked", self._clock.now(), error=failure.encode(), release=True
+        )
+        if record is not None:
+            commit.attempts = [record]
+
+        def done(applied: bool, refusal: RefusedValue | None) -> None:
+            if applied:
+                self._metrics.workflows_ended[instance.definition.name, "blocked"] += 1
+                self._endings.announce(instance.id, Outcome("blocked", None, failure))
+                self._tell(resident, h.WorkflowBlockedInfo, failure)
+            elif refusal is None:
+                # The row is at another version: an earlier submission of the step was stored after all, say. Only the
+                # database knows where the instance stands now.
+                self._loader.load(instance.id)
+
+        self._committer.commit(commit, done)
+
+    def _tell(self, resident: Resident, info: type, error: failures.Failure | None) -> None:
+        if self._hooks.wanted:
+            problem = None if error is None else RomancyError(f"{error.error_type}: {error.message}")
+            self._hooks.tell(
+                info,
+                instance_id=resident.instance.id,
+                workflow=resident.instance.definition.name,
+                at=from_us(self._clock.now()),
+                error=problem,
+            )

@@ -1,0 +1,169 @@
+"""Following up: what happens once something is stored, and not before."""
+
+from __future__ import annotations
+
+from romancy.core.clock import Clock
+from romancy.core.history import Kind
+from romancy.core.model import SECOND
+from romancy.core.operations import ActivityCall, EventWait
+from romancy.engine.activities import Activities
+from romancy.engine.committer import Committer
+from romancy.engine.exits import Exits
+from romancy.engine.hook_runner import HookRunner
+from romancy.engine.inbox import Inboxes
+from romancy.engine.inquest import Inquest
+from romancy.engine.loader import Loader
+from romancy.engine.metrics import Metrics
+from romancy.engine.resident import IDLE, Due, EventOffered, Resident, TimedOut
+from romancy.engine.revival import Revival
+from romancy.engine.step import Step
+from romancy.engine.timers import Timers
+from romancy.storage.batch import BatchResult
+from romancy.storage.errors import RefusedValue
+
+WAIT_OUTCOMES: dict[int, str] = {Kind.EVENT_RECEIVED: "received", Kind.WAIT_TIMED_OUT: "timed_out"}
+
+
+class Followup:
+    """Follows up on the commits of instances, and on what else a batch brought."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        inboxes: Inboxes,
+        loader: Loader,
+        committer: Committer,
+        inquest: Inquest,
+        activities: Activities,
+        timers: Timers,
+        exits: Exits,
+        revival: Revival,
+        hooks: HookRunner,
+        metrics: Metrics,
+    ) -> None:
+        self._clock, self._hooks, self._metrics = clock, hooks, metrics
+        self._inboxes, self._residents, self._loader = inboxes, inboxes.residents, loader
+        self._committer, self._inquest, self._activities = committer, inquest, activities
+        self._timers, self._exits, self._revival = timers, exits, revival
+
+    def committed(self, step: Step, applied: bool, refusal: RefusedValue | None) -> None:
+        resident, commit = step.resident, step.commit
+        if resident.is_gone:
+            return
+        resident.state = IDLE
+        if refusal is not None:
+            self._exits.block(resident, refusal)
+        elif not applied:
+            self._exits.reload(resident)
+        else:
+            if not commit.append_only:
+                self._record(step)
+            self.follow(step)
+
+    def _record(self, step: Step) -> None:
+        """What is stored now, besides entries."""
+        resident, commit = step.resident, step.commit
+        resident.version += 1
+        resident.status = commit.status
+        if commit.requests_done:
+            self._residents.acknowledge(commit.instance)
+        for wait in commit.opened:
+            if wait.due is not None:
+                self._timers.add(wait.due, commit.instance, wait.op)
+        for op in commit.closed:
+            self._timers.discard(commit.instance, op)
+        if commit.closed:
+            self._count_waits(step)
+
+    def _count_waits(self, step: Step) -> None:
+        outcomes = {entry.op: WAIT_OUTCOMES.get(entry.kind, "withdrawn") for entry in step.commit.entries}
+        for op in step.activation.closed:
+            if isinstance(op, EventWait):
+                self._metrics.wait_ended(outcomes.get(op.id, "withdrawn"), (step.now - op.since) / SECOND)
+
+    def follow(self, step: Step) -> None:
+        """Now that it is stored: start activities, ring timers, tell hooks, hand out the result."""
+        resident, instance, activation = step.resident, step.instance, step.activation
+        for op in activation.closed:
+            if isinstance(op, ActivityCall):
+                self._activities.withdraw(instance.id, op.id)
+                self._inquest.quarantine.leave(resident, op.id)
+        for info in step.told:
+            self._hooks.run(info)
+        if activation.outcome is not None:
+            self._exits.finish(resident)
+            return
+        for op in activation.opened:
+            if isinstance(op, ActivityCall):
+                self._start_activity(resident, op)
+        for attempt in step.retries:
+            op = instance.ops.get(attempt.op)
+            if isinstance(op, ActivityCall) and attempt.next_due is not None:
+                self._activities.retry_at(resident, op, attempt.next_due)
+        self._follow_suspects(step)
+        for op in step.confirm:
+            self._confirm_timeout(resident, op)
+        if resident.unlooked is not None:
+            self._revival.look_for(resident, resident.unlooked)
+            resident.unlooked = None
+        if resident.inbox:
+            self._inboxes.schedule(resident)
+        elif resident.is_evictable:
+            self._residents.rest(resident)
+            self._exits.shrink()
+
+    def _follow_suspects(self, step: Step) -> None:
+        resident, quarantine = step.resident, self._inquest.quarantine
+        for id in step.begin:
+            op = step.instance.ops.get(id)
+            if isinstance(op, ActivityCall):
+                quarantine.recorded(resident, id)
+                self._activities.start(resident, op)
+        for id in step.recorded:
+            if id in resident.attempts:
+                quarantine.recorded(resident, id)
+            else:
+                quarantine.leave(resident, id)
+
+    def _start_activity(self, resident: Resident, op: ActivityCall) -> None:
+        if self._inquest.admit(resident, op):
+            return
+        attempt = resident.attempts.get(op.id)
+        if attempt is not None and attempt.next_due is not None and attempt.next_due > self._clock.now():
+            self._activities.retry_at(resident, op, attempt.next_due)
+        else:
+            self._activities.start(resident, op)
+
+    def _confirm_timeout(self, resident: Resident, op: str) -> None:
+        """A tie goes to the event: look once for one that was accepted before the time ran out."""
+        id = resident.instance.id
+        resident.confirming += 1  # it stays in memory: read again, it would only come here again, at once
+
+        def looked() -> None:
+            resident.confirming -= 1
+            if resident.is_gone:
+                return  # whoever has it now looks for itself: its timers come back with it
+            # Another wait may take what was offered; then the time is still over, and there may be a further event.
+            self._loader.wake(id, Due(op, again=True) if resident.offered else TimedOut(op))
+
+        self._committer.look(id, op, looked)
+
+    # --- what a batch brought ---------------------------------------------------------------------------------------
+    def answered(self, answer: BatchResult) -> None:
+        """Offers go to their instances; what events started begins."""
+        if answer.fenced:
+            return
+        elsewhere = False
+        for accepted in (*answer.accepts, *answer.sent):
+            elsewhere = elsewhere or any(wait.instance not in self._residents for wait in accepted.matched)
+            for started in accepted.started:
+                if started.owner is not None:
+                    self._revival.begin(started)
+                else:
+                    elsewhere = True
+        if elsewhere:
+            self._residents.on_work()  # perhaps nobody owns them: somebody has to claim them
+        now, lag = self._clock.now(), self._metrics.delivery_lag
+        for offer in answer.offers:
+            lag.observe((now - offer.event.accepted_at) / SECOND)
+            self._loader.wake(offer.instance, EventOffered(offer.op, offer.event, offer.group))

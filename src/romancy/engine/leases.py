@@ -1,0 +1,159 @@
+"""The lease: this process registers as a worker, renews that, and hears when it has lost it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+
+from romancy.core.model import SECOND
+from romancy.core.registry import Registry
+from romancy.engine.announcement import Announcement
+from romancy.engine.outage import Outage
+from romancy.errors import Outdated, StorageError
+from romancy.storage.errors import TransientError, Unusable
+from romancy.storage.protocol import Storage
+
+_logger = logging.getLogger("romancy")
+HAND_BACK = 5.0
+"""Seconds a worker that stops waits for the database to hear of it."""
+NEVER = 10.0**9
+"""Seconds to rest when there is nothing left to do."""
+
+
+class Lease:
+    """Who this process is to the others. `held`: it is registered; `lost`, `retired`: what was its is not any more."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        registry: Registry,
+        announcement: Announcement,
+        outage: Outage,
+        duration: int,
+        is_worker: bool,
+        held: Callable[[], None],
+        lost: Callable[[], None],
+        retired: Callable[[Outdated], None],
+    ) -> None:
+        self._storage, self._registry, self._outage = storage, registry, outage
+        self._announcement, self._duration = announcement, duration
+        self._held, self._lost, self._retired = held, lost, retired
+        self.is_worker = is_worker
+        self.worker: str | None = None
+        self.outdated: Outdated | None = None
+        """Why this process stopped writing by itself."""
+        self._is_open = False
+        self.leaving: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Lease {self.worker} open={self._is_open} outdated={self.outdated}>"
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether this worker has yet to be registered, perhaps anew."""
+        return self.is_worker and self._is_open and self.worker is None and self.outdated is None
+
+    def is_mine(self, owner: str | None) -> bool:
+        return owner is not None and owner == self.worker
+
+    # --- holding it -------------------------------------------------------------------------------------------------
+    async def begin(self) -> None:
+        """A database that can't be written just now is an outage like any other: a round registers, a little later.
+
+        Events may be stored before that, so the triggers are announced apart from it.
+        """
+        self._is_open = True
+        if not self.is_worker:
+            return
+        try:
+            await self._register()
+        except Unusable:
+            raise
+        except TransientError as error:
+            self._outage.noticed("lease", error)
+            self.announce()
+
+    async def _register(self) -> None:
+        """A fresh id every time: nothing an older registration left in flight can be taken for ours."""
+        worker, triggers = uuid.uuid4().hex, self._registry.triggers
+        await self._storage.register(worker, self._duration, triggers, self._registry.names)
+        self.worker = worker  # not before: nobody may know a name that has no row
+        if self._registry.triggers != triggers:
+            self.announce()
+
+    def announce(self) -> None:
+        """Workflows were registered while running: their triggers are to be known before the next event is stored."""
+        if self.is_worker and self._is_open and self.outdated is None:
+            self._announcement.begin()
+
+    async def round(self) -> float:
+        """Renew it, or register anew."""
+        try:
+            if not self.is_worker:
+                await self._storage.check()
+            elif self.worker is None:
+                await self._register()
+                self._held()
+            elif not await self._storage.renew(self.worker, self._duration):
+                self.fenced(self.worker)
+                return 0.0
+        except Outdated as error:
+            self.retire(error)
+            return NEVER
+        return self._duration / SECOND / 3
+
+    # --- losing it --------------------------------------------------------------------------------------------------
+    def fenced(self, worker: str | None) -> None:
+        """Another worker took over, thinking this one dead: what is in memory is not ours any more."""
+        if not self._is_open or worker is None or worker != self.worker:
+            return
+        _logger.warning("worker %s was taken over by another (was it paused?); it starts afresh", worker)
+        self.worker = None
+        self._storage.drop_lock(worker)
+        self._lost()
+
+    def retire(self, error: Outdated) -> None:
+        """The schema is not ours to write any more. Nothing is handed back: that would be written, too.
+
+        Other workers take over at once, because the migration fenced this one, or when the lease ends; what ran here
+        was running all right, and does not count as a death.
+        """
+        if self.outdated is not None:
+            return
+        _logger.error("this %s stops: %s", "worker" if self.is_worker else "app", error)
+        self.outdated, self.worker = error, None
+        self._retired(error)
+
+    # --- giving it back ---------------------------------------------------------------------------------------------
+    def close(self) -> None:
+        """Neither registered nor lost any more."""
+        self._is_open = False
+
+    def leave(self) -> None:
+        """First of all: to be killed because it takes long to stop is not a death."""
+        self.close()
+        if self.worker is not None:
+            self.leaving = asyncio.create_task(self._leave(self.worker), name="romancy-leave")
+
+    async def _leave(self, worker: str) -> None:
+        try:
+            await self._storage.leave(worker)
+        except StorageError as error:
+            _logger.info("that this worker stops can't be stored (%s)", error)
+
+    async def release(self) -> None:
+        """Hand back all instances, and the lease."""
+        if self.leaving is not None:
+            self.leaving.cancel()
+        if self.worker is None:
+            return
+        try:
+            async with asyncio.timeout(HAND_BACK):
+                await self._storage.release(self.worker)
+        except (StorageError, TimeoutError) as error:
+            said = error if isinstance(error, StorageError) else "the database does not answer"
+            _logger.warning("the instances can't be handed back (%s); others take them over when the lease ends", said)
+        finally:
+            self.worker = None

@@ -1,0 +1,173 @@
+"""Revival: from a row to code that stands where it stood, by replay; and new instances, which have no history yet."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from romancy.core.inputs import UNBOUND
+from romancy.core.instance import Instance
+from romancy.core.operations import EventWait
+from romancy.core.registry import Registry, WorkflowDefinition
+from romancy.engine.committer import Committer
+from romancy.engine.custody import Custody, Held
+from romancy.engine.exits import Exits
+from romancy.engine.inbox import Inboxes
+from romancy.engine.inquest import Inquest
+from romancy.engine.loader import Arrival, Loader
+from romancy.engine.metrics import Metrics
+from romancy.engine.replays import Replays
+from romancy.engine.resident import CancelAsked, EventOffered, Input, Looked, Resident, Stored
+from romancy.engine.timers import Timers
+from romancy.storage.batch import BODY, CANCEL, Start, Started
+from romancy.storage.records import InstanceRow, Snapshot
+
+_logger = logging.getLogger("romancy")
+
+
+class Revival:
+    """The way into memory."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        state: Any,
+        inboxes: Inboxes,
+        loader: Loader,
+        committer: Committer,
+        custody: Custody,
+        inquest: Inquest,
+        timers: Timers,
+        exits: Exits,
+        replays: Replays,
+        metrics: Metrics,
+    ) -> None:
+        self._registry, self._state, self._metrics = registry, state, metrics
+        self._inboxes, self._residents, self._loader = inboxes, inboxes.residents, loader
+        self._committer, self._custody, self._inquest = committer, custody, inquest
+        self._timers, self._exits, self._replays = timers, exits, replays
+
+    def begin(self, start: Start | Started) -> None:
+        """Run an instance that was just created and is this worker's."""
+        definition = self._registry.get(start.workflow)
+        if definition is not None and start.id not in self._residents:
+            self._enter(Resident(self._instance(definition, start), 0))
+            self._metrics.workflows_started[start.workflow] += 1
+
+    def _enter(self, resident: Resident) -> None:
+        self._inboxes.admit(resident)
+        self._exits.shrink()
+
+    def revive(self, arrival: Arrival) -> None:
+        """Bring an instance that was read to memory."""
+        row = arrival.snapshot.row
+        definition = self._registry.get(row.workflow)
+        if definition is None:
+            return
+        try:
+            self._revive(definition, *arrival)
+        except Exception as error:  # a damaged row: set it aside for people to look at
+            self._exits.block(Resident(self._instance(definition, row), row.version), error)
+
+    def _revive(self, definition: WorkflowDefinition, snapshot: Snapshot, inputs: list[Input], crashed: bool) -> None:
+        row, attempts = snapshot.row, {a.op: a for a in snapshot.attempts}
+        unheard = snapshot.unheard
+        if unheard is not None:
+            snapshot = replace(snapshot, history=snapshot.heard)
+        instance = self._instance(definition, row)
+        resident = Resident(instance, row.version, row.status, begun=bool(snapshot.history), crashed=crashed)
+        resident.attempts = attempts
+        if unheard is not None:
+            resident.inbox.append(Stored(unheard))
+        resident.announced = crashed
+        if crashed or BODY in resident.attempts:
+            self._hold(resident, snapshot, inputs)
+        else:
+            self._go_on(resident, snapshot, inputs)
+
+    # --- code that may have killed its worker -----------------------------------------------------------------------
+    def _hold(self, resident: Resident, snapshot: Snapshot, inputs: list[Input]) -> None:
+        self._custody.hold(resident, Held(snapshot, inputs, self._go_on, self._read_again))
+        old = resident.attempts.get(BODY)
+        guilty = self._inquest.admit_body(resident, snapshot.row.created_at)
+        if guilty is not None:
+            self._exits.block(resident, *guilty)
+            self._custody.let_go(resident)
+        elif old is not resident.attempts[BODY]:
+            self._custody.record(resident)
+
+    def _read_again(self, resident: Resident, snapshot: Snapshot, inputs: list[Input]) -> None:
+        self._inquest.quarantine.leave(resident)
+        self._loader.load(snapshot.row.id, *inputs, crashed=resident.crashed)
+
+    # --- going on ---------------------------------------------------------------------------------------------------
+    def _go_on(self, resident: Resident, snapshot: Snapshot, inputs: list[Input]) -> None:
+        """Replay it; what happens to it until it is through joins `inputs`."""
+        self._residents.loading[snapshot.row.id] = inputs
+        self._replays.begin(resident, snapshot, partial(self._replayed, resident, snapshot, inputs))
+
+    def _replayed(self, resident: Resident, snapshot: Snapshot, inputs: list[Input], error: Exception | None) -> None:
+        id = snapshot.row.id
+        self._residents.loading.pop(id, None)
+        try:
+            if error is None:
+                self._admit(resident, snapshot, inputs)
+        except Exception as damaged:
+            error = damaged
+        if error is not None:  # damaged or left behind: set aside for people to look at, never lost
+            self._exits.block(resident, error)
+        self._inquest.quarantine.recorded(resident, BODY)
+        if not self._residents.knows(id):
+            self._residents.acknowledge(id)
+
+    def _admit(self, resident: Resident, snapshot: Snapshot, inputs: list[Input]) -> None:
+        row, instance = snapshot.row, resident.instance
+        for op, due in snapshot.waits.items():
+            if due is not None and op in instance.ops:
+                self._timers.add(due, row.id, op)
+        resident.inbox += [
+            CancelAsked(id, raw.decode("utf-8", "replace")) for id, kind, raw in snapshot.requests if kind == CANCEL
+        ]
+        resident.inbox += inputs
+        resident.offered = any(isinstance(input, EventOffered) for input in inputs)
+        self._enter(resident)
+        if snapshot.deliveries or any(isinstance(op, EventWait) for op in instance.ops.values()):
+            if resident.offered:
+                resident.unlooked = snapshot.deliveries
+            else:
+                self.look_for(resident, snapshot.deliveries)
+
+    def look_for(self, resident: Resident, deliveries: list[int]) -> None:
+        """Look for events for all its waits. The hints that led here go only after what was found is in the inbox."""
+        id = resident.instance.id
+        # Without hints there is nothing to say afterwards; and to bring it back to memory for that, where it may have
+        # had to leave meanwhile, would lead to another look, and so on.
+        told = (lambda: self._loader.wake(id, Looked(deliveries))) if deliveries else None
+        self._committer.look(id, None, told)
+
+    def _instance(self, definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> Instance:
+        return Instance(
+            definition,
+            of.id,
+            of.input,
+            of.created_at,
+            input_kind=of.input_kind,
+            deadline=_deadline(definition, of),
+            state=self._state,
+            log=lambda message: _logger.warning("in instance %r: %s", of.id, message),
+        )
+
+    def stop(self) -> None:
+        """Nobody who is on the way arrives."""
+        self._loader.stop()
+        self._custody.clear()
+        self._replays.drop_all()
+
+
+def _deadline(definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> int | None:
+    """One started by name, by somebody who does not have the workflow, gets its time limit here."""
+    if of.input_kind == UNBOUND and of.deadline is None and definition.timeout is not None:
+        return of.created_at + definition.timeout
+    return of.deadline
