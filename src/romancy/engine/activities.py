@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 from romancy.api.context import ActivityContext
@@ -32,12 +33,29 @@ from romancy.storage.batch import Attempt
 _logger = logging.getLogger("romancy")
 
 
+class Stage(Enum):
+    """Where an attempt stands."""
+
+    WAITING = "waiting"
+    """For its time, or for a slot."""
+    STARTING = "starting"
+    """It has a slot; its code has yet to take its first step."""
+    RUNNING = "running"
+    EXPIRED = "expired"
+    """It ran out of time and was cancelled; it has yet to end."""
+    WITHDRAWN = "withdrawn"
+    """Nobody waits for it any more. It may still run, but whatever it does is not recorded."""
+    ENDED = "ended"
+
+
+WAITING, STARTING, RUNNING, EXPIRED, WITHDRAWN, ENDED = Stage  # as in resident.py, because it is faster
+
+
 class Attempting:
     """One attempt that is queued or runs."""
 
     __slots__ = (
-        "_runner", "alarm", "begun", "call", "context", "ended", "progress_at", "record", "resident", "since", "task",
-        "timed_out", "withdrawn",
+        "_runner", "alarm", "call", "context", "progress_at", "record", "resident", "since", "stage", "task",
     )  # fmt: skip
 
     def __init__(self, runner: Activities, resident: Resident, call: ActivityCall, record: Attempt | None) -> None:
@@ -45,12 +63,12 @@ class Attempting:
         self.context: ActivityContext | None = None
         self.task: asyncio.Future[Any] | None = None
         self.alarm: Alarm | None = None
-        self.begun = self.withdrawn = self.timed_out = self.ended = False
+        self.stage = WAITING
         self.progress_at = 0
         self.since = 0.0
 
     def __repr__(self) -> str:
-        return f"<Attempting {self.call.id} #{self.attempt} of {self.instance_id!r}>"
+        return f"<Attempting {self.call.id} #{self.attempt} of {self.instance_id!r} {self.stage.value}>"
 
     @property
     def instance_id(self) -> str:
@@ -137,7 +155,7 @@ class Activities:
 
         def begin() -> None:
             resident.resting.discard(call.id)
-            if not attempting.withdrawn and not self._stopping:
+            if attempting.stage is WAITING and not self._stopping:
                 self._rouse(resident)
                 self._queue.append(attempting)
                 self._fill()
@@ -149,38 +167,38 @@ class Activities:
         attempting = self._open.pop((instance, op), None)
         if attempting is None:
             return
-        attempting.withdrawn = True
         attempting.resident.resting.discard(op)
         if attempting.alarm is not None:
             attempting.alarm.cancel()
-        self._cancel(attempting)
+        self._cancel(attempting, WITHDRAWN)
 
     def withdraw_all(self, resident: Resident) -> None:
         for op in resident.instance.ops.values():
             if isinstance(op, ActivityCall):
                 self.withdraw(resident.instance.id, op.id)
 
-    def _cancel(self, attempting: Attempting) -> None:
+    def _cancel(self, attempting: Attempting, stage: Stage) -> None:
+        has_begun, attempting.stage = attempting.stage is not STARTING, stage
         if attempting.context is not None:
             attempting.context.is_cancelled = True
         if attempting.task is None or not attempting.call.activity.is_async:
             return
         attempting.task.cancel()
-        if not attempting.begun:  # a task that is cancelled before its first step never runs: nobody else would say so
+        if not has_begun:  # a task that is cancelled before its first step never runs: nobody else would say so
             self._over(attempting, None, asyncio.CancelledError())
 
     # --- running ----------------------------------------------------------------------------------------------------
     def _fill(self) -> None:
         while self._queue and self._running < self._limit and not self._stopping:
             attempting = self._queue.popleft()
-            if not attempting.withdrawn:
+            if attempting.stage is WAITING:
                 self._launch(attempting)
 
     def _launch(self, attempting: Attempting) -> None:
         call = attempting.call
         context = attempting.context = ActivityContext(attempting)
         self._running += 1
-        attempting.since = stopwatch()
+        attempting.stage, attempting.since = STARTING, stopwatch()
         if self._hooks.wanted:
             self._tell(attempting)
         fn = self.replacements.get(call.activity.fn, call.activity.fn)
@@ -190,7 +208,7 @@ class Activities:
             task = start_now(self._loop, run(attempting, fn, context))
         finally:
             self._launching = False
-        if attempting.ended:
+        if attempting.stage is ENDED:
             return
         attempting.task = task
         if call.timeout is not None:
@@ -208,7 +226,7 @@ class Activities:
         )
 
     async def _run_async(self, attempting: Attempting, fn: Callable[..., Any], context: ActivityContext) -> None:
-        attempting.begun = True
+        attempting.stage = RUNNING
         current.set(context)
         try:
             args, kwargs = attempting.call.activity.signature.decode(attempting.call.arguments)
@@ -221,10 +239,10 @@ class Activities:
 
     async def _run_in_thread(self, attempting: Attempting, fn: Callable[..., Any], context: ActivityContext) -> None:
         """The slot stays taken until the thread really ends, even if nobody waits for it any more."""
-        attempting.begun = True
-        if attempting.withdrawn:
+        if attempting.stage is WITHDRAWN:
             self._over(attempting, None, None)
             return
+        attempting.stage = RUNNING
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._limit, "romancy-activity")
 
@@ -241,27 +259,26 @@ class Activities:
         self._over(attempting, *outcome)
 
     def _expire(self, attempting: Attempting) -> None:
-        if attempting.ended or attempting.withdrawn:
+        if attempting.stage is WITHDRAWN or attempting.stage is ENDED:
             return
-        attempting.timed_out = True
-        self._cancel(attempting)
+        self._cancel(attempting, EXPIRED)
         if not attempting.call.activity.is_async:
             # A thread can't be stopped: the attempt counts as timed out now, its slot is free when it ends.
             self._failed(attempting, self._timeout_error(attempting))
-            attempting.withdrawn = True
+            attempting.stage = WITHDRAWN
 
     def _timeout_error(self, attempting: Attempting) -> TimeoutError:
         seconds = (attempting.call.timeout or 0) / SECOND
         return TimeoutError(f"the attempt ran longer than its timeout of {seconds:g} s")
 
     def _over(self, attempting: Attempting, result: Any, error: BaseException | None) -> None:
-        attempting.ended = True
+        is_wanted = attempting.stage is not WITHDRAWN
         self._running -= 1
         if attempting.alarm is not None:
             attempting.alarm.cancel()
-        outcome = "withdrawn" if attempting.withdrawn else "completed" if error is None else "failed"
+        outcome = "withdrawn" if not is_wanted else "completed" if error is None else "failed"
         self._metrics.attempt_ended(attempting.call.activity.name, outcome, stopwatch() - attempting.since)
-        if not attempting.withdrawn:
+        if is_wanted:
             try:
                 self._conclude(attempting, result, error)
             except Exception as surprise:
@@ -270,6 +287,7 @@ class Activities:
                     attempting.resident,
                     ActivityFailed(attempting.call.id, failures.capture(surprise).encode(), attempting.attempt),
                 )
+        attempting.stage = ENDED
         attempting.task = attempting.context = attempting.alarm = None  # they refer to it: leave no cycle behind
         self._ended.set()
         self._leave(attempting.resident, attempting.call.id)
@@ -277,7 +295,7 @@ class Activities:
             self._fill()
 
     def _conclude(self, attempting: Attempting, result: Any, error: BaseException | None) -> None:
-        if attempting.timed_out and isinstance(error, asyncio.CancelledError):
+        if attempting.stage is EXPIRED and isinstance(error, asyncio.CancelledError):
             self._failed(attempting, self._timeout_error(attempting))
         elif error is None:
             self._completed(attempting, result)
@@ -305,7 +323,8 @@ class Activities:
         call, resident, attempts = attempting.call, attempting.resident, attempting.attempt
         policy = call.retry or self._retry
         self._open.pop((resident.instance.id, call.id), None)
-        failure = failures.capture(error, attempts=attempts, timeout=attempting.timed_out, raises=call.activity.raises)
+        timeout = attempting.stage is EXPIRED
+        failure = failures.capture(error, attempts=attempts, timeout=timeout, raises=call.activity.raises)
         now = self._clock.now()
         retryable = (
             not final and failure.listed is None and policy.allows(error) and not isinstance(error, InvalidInput)
@@ -343,7 +362,8 @@ class Activities:
     def _keep_progress(self, attempting: Attempting, raw: bytes) -> None:
         """Stored at most once a second; the last value goes with a failed attempt anyway."""
         now = self._clock.now()
-        if attempting.ended or attempting.withdrawn or now - attempting.progress_at < SECOND:
+        is_over = attempting.stage is WITHDRAWN or attempting.stage is ENDED
+        if is_over or now - attempting.progress_at < SECOND:
             return
         attempting.progress_at = now
         latest = attempting.resident.attempts.get(attempting.call.id)
@@ -370,8 +390,7 @@ class Activities:
                 ", ".join(a.call.id for a in self._open.values() if a.task is not None) or self._running,
             )
             for attempting in list(self._open.values()):
-                attempting.withdrawn = True
-                self._cancel(attempting)
+                self._cancel(attempting, WITHDRAWN)
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
