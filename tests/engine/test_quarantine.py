@@ -108,6 +108,32 @@ async def test_an_activity_that_keeps_killing_its_worker_ends_blocked(env: Envir
         await handle.result()
 
 
+async def test_what_runs_for_all_of_a_crash_loop_is_not_to_blame(env: Environment, poison: Poison, victim: Any) -> None:
+    """Something else kills the only worker soon after it came up. That it was down in between is no time lived."""
+    await env.start(victim.options(instance_id="one"))
+    for _ in range(8):
+        for _ in range(4):
+            await env.advance(0.125)
+        await down_for(env, timedelta(seconds=15))
+    await env.advance(8)
+    assert (await env.app.get_instance("one")).status == "running"
+    assert poison.begun > 1, "it is not left out for good"
+
+
+async def test_what_kills_the_only_worker_after_each_start_is_blocked(
+    env: Environment, poison: Poison, victim: Any
+) -> None:
+    """It rests while a worker lives, so that there is something to compare with."""
+    await env.start(victim.options(instance_id="one"))
+    deaths = 0
+    while (await env.app.get_instance("one")).status != "blocked":
+        assert deaths < 15
+        if poison.begun > deaths:
+            deaths = poison.begun
+            await down_for(env, timedelta(seconds=15))
+        await env.advance(0.5)
+
+
 async def test_resuming_gives_a_fresh_start(env: Environment, poison: Poison, victim: Any) -> None:
     handle = await env.start(victim.options(instance_id="one"))
     first = await kill_whenever(env, lambda: poison.begun, "one")

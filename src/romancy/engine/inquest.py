@@ -30,7 +30,7 @@ class Inquest:
 
     def __init__(self, clock: Clock, limit: int, inboxes: Inboxes, custody: Custody) -> None:
         self._clock, self._inboxes, self._custody = clock, inboxes, custody
-        self._fleet, self._wary_until = Fleet(), 0
+        self._fleet, self._wary_until, self._since = Fleet(), 0, clock.now()
         self.quarantine = Quarantine(clock, limit, self)
 
     def __repr__(self) -> str:
@@ -98,8 +98,11 @@ class Inquest:
         return judge(record, record.culprit, self._fleet)
 
     def _died_at(self, now: int) -> int:
-        """Rests count from the last death: an instance may be loaded long after it, when its event comes."""
-        return min(self._fleet.last_death or now, now)
+        """Rests count from the last death: an instance may be loaded long after it, when its event comes.
+
+        But not from before we were there: only what we live through without it is something to compare with.
+        """
+        return min(max(self._fleet.last_death or now, self._since), now)
 
     def _let_in(self, resident: Resident, record: Attempt) -> None:
         is_doubtful = self._judge(record).verdict is not Verdict.CLEAR

@@ -99,7 +99,7 @@ class Owning:
 
     async def release(self, worker: str) -> None:
         """Hand everything back at once, however much it is: others claim what they need when they need it."""
-        await self._bury({worker: True}, [worker])
+        await self._bury({worker: True}, [worker], worker)
         self.drop_lock(worker)
 
     def drop_lock(self, worker: str) -> None:
@@ -110,7 +110,7 @@ class Owning:
         """The workers of this process are no more, on the server that this connection leads to."""
         mine = list(self._mine)
         bury = self._connections.statements.get("bury")
-        await connection.fetch(bury.sql, *bury.values(self._burial(dict.fromkeys(mine, True), mine)))
+        await connection.fetch(bury.sql, *bury.values(self._burial(dict.fromkeys(mine, True), mine, "")))
 
     # --- the dead ---------------------------------------------------------------------------------------------------
     async def take_over(self, worker: str, known_dead: Sequence[str]) -> list[str]:
@@ -125,7 +125,7 @@ class Owning:
         dead |= {o["id"]: True for o in others if o["cut_off"] and o["id"] in dead and o["id"] not in known_dead}
         if not dead:
             return []
-        gone = await self._bury(dead, lost)
+        gone = await self._bury(dead, lost, worker)
         for other in gone:
             [(n,)] = await self._connections.ask("count_of_worker", worker=other, most=MOST_COUNTED)
             instances = f"its {n} instance{'' if n == 1 else 's'}" if n else "it had no instances"
@@ -133,13 +133,13 @@ class Owning:
         await self._connections.do("delete_spent_orphans")
         return gone
 
-    async def _bury(self, dead: dict[str, bool], lost: Sequence[str]) -> list[str]:
-        rows = await self._connections.do("bury", **self._burial(dead, lost))
+    async def _bury(self, dead: dict[str, bool], lost: Sequence[str], by: str) -> list[str]:
+        rows = await self._connections.do("bury", **self._burial(dead, lost, by))
         return [id for (id,) in rows]
 
-    def _burial(self, dead: dict[str, bool], lost: Sequence[str]) -> dict[str, Any]:
+    def _burial(self, dead: dict[str, bool], lost: Sequence[str], by: str) -> dict[str, Any]:
         given = {"workers": list(dead), "clean": list(dead.values()), "lost": list(lost), "now": self._now()}
-        return given | {"lease": self._lease, "missed": int(_MISSING * SECOND)}
+        return given | {"by": by, "lease": self._lease, "missed": int(_MISSING * SECOND)}
 
     async def _read_locks(self) -> None:
         if stopwatch() - self._locks_read > _LOCKS_EVERY:

@@ -35,12 +35,15 @@ SELECT classid::bigint AS high, objid::bigint AS low FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND granted
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 -- Its instances are looked at in a later statement: this one waits for commits under way, and can't see them.
--- One whose session is gone died when that was first missed; one whose lease has ended perhaps just after it renewed it.
+-- One whose session is gone died when that was first missed, if we were there when it last renewed its lease. Else it may
+-- have died long ago: all we know is when it was last heard of. That a suspect begins, or runs on, is such a sign.
 -- name: bury
 WITH gone AS (DELETE FROM romancy.workers w USING unnest(:workers::text[], :clean::boolean[]) AS x(id, clean), {now}
   WHERE w.id = x.id AND (w.until < now OR w.id = ANY(:lost::text[]))
   RETURNING w.id, x.clean OR w.leaving AS clean, now, w.started_at AS since,
-    CASE WHEN w.id = ANY(:lost) THEN now - :missed::bigint ELSE w.until - :lease::bigint END AS seen),
+    CASE WHEN w.id = ANY(:lost) AND (SELECT started_at FROM romancy.workers m WHERE m.id = :by::text) <= w.until - :lease::bigint
+      THEN now - :missed::bigint ELSE greatest(w.until - :lease, (SELECT max(i.updated_at) FROM romancy.instances i
+        WHERE i.owner = w.id AND i.status < 9 AND i.status = 1)) END AS seen),
 dead AS (INSERT INTO romancy.deaths (worker, since, at)
   SELECT id, since, greatest(since, least(seen, now)) FROM gone WHERE NOT clean ON CONFLICT DO NOTHING)
 INSERT INTO romancy.orphans (id, at, clean) SELECT id, now, clean FROM gone ON CONFLICT DO NOTHING RETURNING id

@@ -203,6 +203,11 @@ UPDATE workers SET leaving = 1 WHERE id = ?
 SELECT id, until FROM workers
 -- name: leaving_worker
 SELECT leaving, started_at, until FROM workers WHERE id = ?
+-- When a dead worker was last heard of. Who was there when it last renewed its lease sees its death at once; who was not
+-- knows only what it wrote. That a suspect begins, or runs on, is such a sign.
+-- name: last_sign
+SELECT max(?1, coalesce((SELECT max(updated_at) FROM instances WHERE owner = ?2 AND status < 9 AND status = 1), 0),
+  coalesce((SELECT CASE WHEN started_at <= ?1 THEN ?4 END FROM workers WHERE id = ?3), 0))
 -- name: insert_death
 INSERT INTO deaths (worker, since, at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
 -- name: forget_deaths

@@ -225,7 +225,7 @@ class SQLiteStorage:
         dead |= dict.fromkeys(known_dead, False)
         if not dead:
             return []
-        gone = await self._write(lambda c: leases.take_over(c, dead, self._clock.now()))
+        gone = await self._write(lambda c: leases.take_over(c, worker, self._leases.length, dead, self._clock.now()))
         for id in gone:
             if not dead[id]:
                 self._locks.forget(id)  # a paused one still holds its own

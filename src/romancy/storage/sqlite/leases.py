@@ -63,20 +63,21 @@ def check_version(c: sqlite3.Connection) -> None:
 
 def release(c: sqlite3.Connection, worker: str, now: int) -> None:
     """Hand everything back at once, however much it is: others claim what they need when they need it."""
-    _bury(c, worker, now, clean=True)
+    _bury(c, worker, clean=True, now=now)
 
 
 def leave(c: sqlite3.Connection, worker: str) -> None:
     c.execute(SQL["leave_worker"], (worker,))
 
 
-def _bury(c: sqlite3.Connection, worker: str, now: int, *, clean: bool) -> bool:
+def _bury(c: sqlite3.Connection, worker: str, *, clean: bool, now: int, by: str = "", lease: int = 0) -> bool:
     row = None if clean else c.execute(SQL["leaving_worker"], (worker,)).fetchone()
     if row is not None:
         leaving, since, until = row
         clean = bool(leaving)
         if not clean:
-            c.execute(SQL["insert_death"], (worker, since, max(since, min(now, until))))
+            seen = c.execute(SQL["last_sign"], (until - lease, worker, by, now)).fetchone()[0]
+            c.execute(SQL["insert_death"], (worker, since, max(since, min(now, until, seen))))
     gone = c.execute(SQL["delete_worker"], (worker,)).rowcount == 1
     if gone:
         c.execute(SQL["insert_orphan"], (worker, now, clean, worker))
@@ -90,9 +91,9 @@ def dead_workers(c: sqlite3.Connection, me: str, now: int, locks: WorkerLocks, l
     return {id: locks.is_alive(id) for id, _ in rows if id != me and (id in ended or locks.is_dead(id))}
 
 
-def take_over(c: sqlite3.Connection, dead: Mapping[str, bool], now: int) -> list[str]:
+def take_over(c: sqlite3.Connection, by: str, lease: int, dead: Mapping[str, bool], now: int) -> list[str]:
     """Fence the dead workers: from here on nothing they submit is taken, and their instances are free."""
-    gone = [worker for worker, paused in dead.items() if _bury(c, worker, now, clean=paused)]
+    gone = [worker for worker, paused in dead.items() if _bury(c, worker, clean=paused, now=now, by=by, lease=lease)]
     c.execute(SQL["delete_spent_orphans"])
     return gone
 
