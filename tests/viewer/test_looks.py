@@ -8,8 +8,10 @@ from importlib.resources import files
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from romancy.core.durations import span
 from romancy.core.model import Status
-from romancy.viewer.words import STATUS_WORDS, span
+from romancy.viewer.html import version
+from romancy.viewer.words import STATUS_WORDS
 from tests.http.conftest import Live, eventually
 from tests.viewer.conftest import shot, visiting
 from tests.viewer.test_pages import stock
@@ -65,6 +67,17 @@ def test_every_status_has_words() -> None:
 )
 def test_spans_in_words(seconds: float, text: str) -> None:
     assert span(seconds) == text
+
+
+def test_the_browser_has_the_same_words(live: Live, browser: Browser) -> None:
+    lengths = [0, 0.85, 1, 59.9, 250, 3600, 100_000, 172_800, 300_000, 70_000_000]
+    for look in visiting(browser, live):
+        look.goto("/viewer/")
+        said = look.evaluate(
+            "async ([url, all]) => { const clock = await import(url); return all.map(clock.span); }",
+            [f"{live.url}/viewer/static/{version()}/clock.js", lengths],
+        )
+        assert said == [span(seconds) for seconds in lengths]
 
 
 PAGES = {

@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from romancy.core.durations import span
 from romancy.core.model import Status
 from romancy.core.visible import printable
 from romancy.records import CODE, Wait
 
-_UNITS = ((60, 1, "s"), (3600, 60, "min"), (172_800, 3600, "h"), (63_072_000, 86_400, "d"))
-_YEAR = 31_536_000
-_FINER = {"min": (1, "s"), "h": (60, "min"), "d": (3600, "h"), "y": (86_400, "d")}
 RESERVED: frozenset[Status] = frozenset({"compensating"})
 """Statuses no instance has yet: accepted everywhere, offered nowhere."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -23,23 +21,12 @@ _FRAME = re.compile(r'^ *File "(.+)", line \d+', re.MULTILINE)
 _OURS = re.compile(r"[/\\](?:romancy[/\\](?:api|core|engine|storage|app\.py)|asyncio[/\\])")
 
 
-def span(seconds: float, finer: bool = False) -> str:
-    """A length of time, roughly: `4 min`, or `4 min 10 s`."""
-    unit, name = next(((unit, name) for limit, unit, name in _UNITS if seconds < limit), (_YEAR, "y"))
-    words = f"{int(seconds // unit)} {name}"
-    if not finer or name not in _FINER:
-        return words
-    small, small_name = _FINER[name]
-    rest = int(seconds % unit // small)
-    return f"{words} {rest} {small_name}" if rest else words
-
-
 def relative(moment: datetime, now: datetime) -> str:
     """`in 4 min 10 s`, `3 min ago`, `now`: what is left to wait is told more exactly."""
     seconds = (moment - now).total_seconds()
     if abs(seconds) < 1:
         return "now"
-    return f"in {span(seconds, finer=True)}" if seconds > 0 else f"{span(-seconds)} ago"
+    return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds, finer=False)} ago"
 
 
 def when(moment: datetime | None, now: datetime) -> str:

@@ -29,6 +29,7 @@ before; if it does not, `divergence` reports it.
     retry.py       how often and how soon a failed activity is retried
     model.py       events, statuses, durations
     timestamps.py  RFC 3339 times
+    durations.py   formats durations for people
     ids.py         instance ids
     clock.py       the only module that reads the clock
     tasks.py       tasks that start immediately

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from pydantic import BaseModel
 
+from romancy.core.durations import lasting, span
 from romancy.core.visible import visible
 from romancy.http.responses import Header, HTTPError, Response
 from romancy.http.routes import Request
@@ -47,10 +48,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    tools = (
-        "span lasting stamp absolute pretty brief middle cut error_line narrowing waited_for attempt_words place count"
-    )
-    made.filters["exact"] = _exact
+    tools = "stamp absolute pretty brief middle cut error_line narrowing waited_for attempt_words place count"
+    made.filters.update(exact=_exact, span=span, lasting=lasting)
     made.filters.update({name: getattr(words, name) for name in (*tools.split(), "url_part")})
     cast("dict[str, Any]", made.globals).update(STATUS_WORDS=words.STATUS_WORDS, version=version())
     return made

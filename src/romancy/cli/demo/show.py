@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from rich.box import ROUNDED
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from romancy import HistoryEntry, Instance, Wait
 from romancy.core.clock import SystemClock
+from romancy.core.durations import lasting, span
 from romancy.core.model import from_us
 
 _STYLES = {
@@ -62,7 +63,7 @@ def waiting_table(instances: Sequence[Instance]) -> Table:
                 Text(instance.instance_id),
                 Text(instance.status, style=_STYLES.get(instance.status, "")),
                 Text("-" if wait is None else _what(wait)),
-                Text("-" if wait is None else f"{_span(now - wait.since)} ago"),
+                Text("-" if wait is None else f"{span((now - wait.since).total_seconds())} ago"),
                 Text("-" if wait is None else _until(wait, now)),
             )
     return table
@@ -114,7 +115,9 @@ def history_table(entries: Sequence[HistoryEntry]) -> Table:
 
 
 def took(instance: Instance) -> str:
-    return "-" if instance.finished_at is None else _span(instance.finished_at - instance.started_at)
+    return (
+        "-" if instance.finished_at is None else lasting((instance.finished_at - instance.started_at).total_seconds())
+    )
 
 
 def plain(value: Any) -> str:
@@ -129,13 +132,4 @@ def _what(wait: Wait) -> str:
 
 
 def _until(wait: Wait, now: datetime) -> str:
-    return "for ever" if wait.due_at is None else f"in {_span(wait.due_at - now)}"
-
-
-def _span(span: timedelta) -> str:
-    seconds = max(0.0, span.total_seconds())
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    if seconds < 3600:
-        return f"{int(seconds) // 60} min {int(seconds) % 60:02} s"
-    return f"{int(seconds) // 3600} h {int(seconds) // 60 % 60:02} min"
+    return "for ever" if wait.due_at is None else f"in {span((wait.due_at - now).total_seconds())}"

@@ -1,7 +1,8 @@
 // Times that tick. The server's clock counts: `offset` is how far it is ahead of this machine's.
 let offset = 0;
+// The words are those of core/durations.py.
 const units = [[60, 1, "s"], [3600, 60, "min"], [172800, 3600, "h"], [63072000, 86400, "d"], [Infinity, 31536000, "y"]];
-const finer = { min: [1, "s"], h: [60, "min"], d: [3600, "h"] };
+const finer = { min: [1, "s"], h: [60, "min"], d: [3600, "h"], y: [86400, "d"] };
 
 export function setNow(milliseconds) {
   offset = milliseconds - Date.now();
