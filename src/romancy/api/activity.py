@@ -47,7 +47,7 @@ class Activity(Generic[P, R_co]):
         if not isinstance(ctx, WorkflowContext):  # pyright: ignore[reportUnnecessaryIsInstance]
             if isinstance(ctx, ActivityContext):
                 raise TypeError(
-                    f"activity {self.name!r} can't be called from another activity; "
+                    f"activity {self.name!r} must be called from a workflow, not from another activity; "
                     f"call its plain function there: {self.name}.fn(ctx, ...)"
                 )
             raise TypeError(
