@@ -33,12 +33,12 @@ class Database:
     url: str
     """A path, `":memory:"` or a URL."""
     schema: str | None = None
-    """PostgreSQL: where its tables are. None: the environment's ROMANCY_SCHEMA, else romancy."""
+    """PostgreSQL: the schema of the tables. None: the environment's ROMANCY_SCHEMA, else romancy."""
     notify_url: str | None = None
-    """PostgreSQL: a direct URL of the server, where `url` leads through a pooler that cannot LISTEN."""
+    """PostgreSQL: a direct URL of the server, if `url` goes through a pooler that can't LISTEN."""
     durability: Literal["full", "normal"] = "full"
-    """With "normal", the last moments may be lost in a power failure (never in a crash of the process). It is faster on
-    slow disks."""
+    """With "normal", a power failure (but never a crash of the process) can lose the last moments. It is faster on slow
+    disks."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str | os.PathLike) or not os.fspath(self.url):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -56,7 +56,7 @@ class WorkerOptions:
     """
 
     max_resident: int = 10_000
-    """Instances kept in memory. The longest idle are evicted, and replayed when needed."""
+    """Maximum instances in memory. Those idle longest are evicted, and replayed when needed."""
     grace: Duration = timedelta(seconds=10)
     """How long activities can take to finish when the app stops. Another worker repeats the rest."""
 

@@ -40,7 +40,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 class _Short(reprlib.Repr):
     def repr_Decimal(self, x: Decimal, level: int) -> str:
-        """As JSON has it."""
+        """Return a number as in JSON."""
         return str(x)[: self.maxother]
 
 

@@ -84,7 +84,7 @@ class Registry:
         self.names: list[str] = []
 
     def check(self, definition: WorkflowDefinition) -> None:
-        """Refuse a workflow if another one has its name."""
+        """Raise `ValueError` if another workflow has the same name."""
         known = self._workflows.get(definition.name)
         if known is not None and known.fn is not definition.fn:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""A recorded history, run through today's code to see where it leads. Nothing is done, and nothing is stored."""
+"""Replays a recorded history with today's code to see where it leads, without executing or storing anything."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from romancy.core.operations import ActivityCall, EventWait, Operation
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """When an operation began, and when it was over or given up, as the code tells."""
+    """When the code opened an operation, and when it was settled or withdrawn."""
 
     kind: str
     began: int
@@ -23,21 +23,21 @@ class Opened:
 
 @dataclass(slots=True)
 class Replay:
-    """Where the code came to, as far as it follows the history, and on which way."""
+    """The result of a replay: how far the code follows the history, and what it does on the way."""
 
     error: Exception | None = None
-    """Why it follows no further: `NonDeterminismError`, or what is stored no longer fits the code's types."""
+    """Why the code stops following: `NonDeterminismError`, or stored data that no longer fits its types."""
     status: Status = "running"
     outcome: Outcome | None = None
     waiting: Sequence[Operation] = ()
-    """What it waits for in the end."""
+    """What the code waits for at the end."""
     opened: dict[str, Opened] = field(default_factory=dict[str, Opened])
-    """A history says when operations ended; the code also tells when they began."""
+    """A history only contains when operations ended; the replay also shows when they began."""
     event_waits: dict[str, EventWait] = field(default_factory=dict[str, EventWait])
 
 
 def replay(instance: Instance, entries: Sequence[Entry]) -> Replay:
-    """Run the code of a new instance over a history; it is evicted afterwards."""
+    """Run the code of a new instance over a history, then evict the instance."""
     found = Replay()
     instance.ops = _Observed(instance, found)
     try:
@@ -51,7 +51,7 @@ def replay(instance: Instance, entries: Sequence[Entry]) -> Replay:
 
 
 class _Observed(dict[str, Operation]):
-    """The open operations of an instance; notes when each came and went."""
+    """The open operations of an instance. Records when each is added and removed."""
 
     def __init__(self, instance: Instance, found: Replay) -> None:
         super().__init__()

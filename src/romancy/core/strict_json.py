@@ -1,7 +1,7 @@
-"""Strict JSON: the one reader of what comes from outside.
+"""Reads strict JSON. All JSON from outside is read here.
 
-It is UTF-8 without a byte order mark. Refused are NaN and infinities, objects that have a name twice, lone surrogates,
-numbers out of all range, and more levels than the limit.
+It must be UTF-8 without a byte order mark. NaN, infinities, objects with a repeated name, lone surrogates, numbers that
+are out of range, and values that are nested too deeply are rejected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from romancy.errors import InvalidEvent, InvalidInput
 
 MAX_DEPTH = 200
 MAX_INT_DIGITS = 300
-"""Longer ints are read as Decimal: turning them into text and back takes quadratic time."""
+"""Longer ints are read as Decimal, because converting them to text and back takes quadratic time."""
 EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, Inexact, Overflow])
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
@@ -39,7 +39,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class Reader:
-    """Reads JSON of one kind. `what` names it in messages; `exact`: numbers as int and Decimal, never as float."""
+    """Reads JSON of one kind. `what` names it in messages. `exact`: read numbers as int and Decimal, never as float."""
 
     def __init__(self, what: str, error: type[InvalidEvent | InvalidInput], *, exact: bool) -> None:
         self._what, self._error = what, error
@@ -51,9 +51,9 @@ class Reader:
         )
 
     def read(self, raw: bytes, max_depth: int = MAX_DEPTH) -> Any:
-        """The value a whole text holds."""
+        """Parse a whole text."""
         text = self.decode(raw)
-        self.check_depth(raw, max_depth)  # beforehand, since the decoder recurses
+        self.check_depth(raw, max_depth)  # before decoding, because the decoder recurses
         try:
             value = self._decoder.decode(text)
         except json.JSONDecodeError as error:
@@ -62,7 +62,7 @@ class Reader:
         return value
 
     def read_at(self, text: str, at: int) -> tuple[Any, int]:
-        """The value that begins there, and where it ends. Its depth and its surrogates are still to be checked."""
+        """Return the value that starts at `at`, and where it ends. Depth and surrogates are not checked yet."""
         try:
             return self._decoder.raw_decode(text, at)
         except json.JSONDecodeError as error:
@@ -74,11 +74,11 @@ class Reader:
         except UnicodeDecodeError as error:
             raise self._error(f"{self._what} is not UTF-8: {error.reason} at byte {error.start}") from None
         if text.startswith("\ufeff"):
-            raise self._error(f"{self._what} starts with a byte order mark, which JSON does not allow; send it without")
+            raise self._error(f"{self._what} starts with a byte order mark, which JSON does not allow; remove it")
         return text
 
     def check_depth(self, raw: bytes, most: int) -> None:
-        """Refuse brackets that nest deeper, outside strings. As many as that are seldom; only then is it looked at."""
+        """Reject brackets that nest too deeply outside strings. Without more brackets than `most`, none can."""
         if raw.count(b"[") + raw.count(b"{") <= most:
             return
         brackets = _STRING.sub(b"", raw).translate(None, _NOT_BRACKETS)
@@ -86,7 +86,7 @@ class Reader:
             raise self._error(f"{self._what} is nested deeper than {most} levels; make it flatter")
 
     def check_surrogates(self, raw: bytes, value: Any) -> None:
-        """Refuse half characters, which can only be written as escapes."""
+        """Reject lone surrogates, which can only be written as escapes."""
         if not _SURROGATE.search(raw):
             return
         pending: list[Any] = [value]
@@ -99,13 +99,13 @@ class Reader:
             elif isinstance(item, list):
                 pending += cast("list[Any]", item)
             elif isinstance(item, str) and not _is_encodable(item):
-                raise self._error(f"{self._what} holds a lone surrogate: {show(item)}")
+                raise self._error(f"{self._what} contains a lone surrogate: {show(item)}")
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(pairs)
         if len(members) != len(pairs):
-            [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
-            raise self._error(f"an object in {self._what} has the name {show(twice)} twice")
+            [(repeated, _)] = Counter(name for name, _ in pairs).most_common(1)
+            raise self._error(f"an object in {self._what} has the name {show(repeated)} twice")
         return members
 
     def _exact_int(self, text: str) -> int | Decimal:
@@ -120,7 +120,7 @@ class Reader:
     def _int(self, text: str) -> int:
         try:
             return int(text)
-        except ValueError:  # more digits than Python likes to read
+        except ValueError:  # too many digits for Python
             raise self._out_of_range(text) from None
 
     def _float(self, text: str) -> float:
@@ -130,10 +130,10 @@ class Reader:
         return number
 
     def _out_of_range(self, text: str) -> Exception:
-        return self._error(f"{self._what} holds a number out of all range: {text[:40]}")
+        return self._error(f"{self._what} contains a number that is out of range: {text[:40]}")
 
     def _no_constant(self, name: str) -> Any:
-        raise self._error(f"{self._what} holds {name}, which is not JSON; send null or text instead")
+        raise self._error(f"{self._what} contains {name}, which is not JSON; send null or a string instead")
 
 
 def _is_encodable(text: str) -> bool:
@@ -145,5 +145,5 @@ def _is_encodable(text: str) -> bool:
 
 
 DATA = Reader("the data", InvalidEvent, exact=True)
-"""Of events."""
+"""Reads the data of events."""
 parse_json = DATA.read
