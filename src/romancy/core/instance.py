@@ -17,14 +17,15 @@ from typing import Any
 
 from romancy.core import failure as failures
 from romancy.core.activation import Activation, Outcome
+from romancy.core.body import run_body
 from romancy.core.budget import Budget, endless
 from romancy.core.divergence import explain, left_history, name_of
 from romancy.core.eviction import Halted, Refusal, close_all
 from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, with_marks
-from romancy.core.inputs import BOUND, UNBOUND, is_from_input, read_input
+from romancy.core.inputs import BOUND, UNBOUND, is_from_input
 from romancy.core.loop import TimerHandle, WorkflowLoop
-from romancy.core.model import FOREVER_US, MAX_RESULT, SECOND, Event, ReceivedEvent, Status
+from romancy.core.model import FOREVER_US, SECOND, Event, ReceivedEvent, Status
 from romancy.core.operations import ActivityCall, EventWait, Group, Operation, OperationFuture, Timer, user_line
 from romancy.core.registry import WorkflowDefinition
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, WorkflowStuck
@@ -183,38 +184,12 @@ class Instance:
         return [op for op in rows if op not in self.ops]
 
     def _create(self) -> None:
-        self._context.run(current.set, self.definition.context(self))
-        self._root = self.loop.create_task(self._main(), context=self._context)
+        context = self.definition.context(self)
+        self._context.run(current.set, context)
+        body = run_body(self.definition, context, self._input_kind, self._input, self.loop)
+        self._root = self.loop.create_task(body, context=self._context)
         if self._deadline is not None:
             self._open(Timer(WORKFLOW_TIMEOUT, self.at, self._deadline, self.run_out_of_time))
-
-    async def _main(self) -> bytes:
-        definition = self.definition
-        args, kwargs = read_input(definition, self._input_kind, self._input)
-        try:
-            result = await definition.fn(self._context[current], *args, **kwargs)
-        except (SystemExit, KeyboardInterrupt) as error:
-            raise RuntimeError(f"the workflow raised {type(error).__name__}") from error
-        finally:
-            await self._close_generators()
-        output = definition.signature.result.encode(result)
-        if len(output) > MAX_RESULT:
-            raise NotStorable(
-                f"the result of workflow {definition.name!r} is {len(output):,} bytes, more than the "
-                f"{MAX_RESULT:,} allowed; store it elsewhere and return where it is"
-            )
-        return output
-
-    async def _close_generators(self) -> None:
-        """Generators left open are closed here, in order, and not whenever the collector finds them."""
-        generators = self.loop.generators
-        while generators:
-            generator = generators.pop(0)
-            try:
-                if not getattr(generator, "ag_running", False):  # else a task is inside it, and ends with the workflow
-                    await generator.aclose()
-            except Exception as error:
-                self.report({"message": "closing an async generator failed", "exception": error})
 
     def feed(self, entry: Entry, value: ReceivedEvent[Any] | None = None) -> None:
         """Let the code hear of a recorded fact, and run until nothing is ready."""

@@ -1,0 +1,41 @@
+"""The body: the user's function, called with its input, up to the result that is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from romancy.core.inputs import read_input
+from romancy.core.loop import WorkflowLoop
+from romancy.core.model import MAX_RESULT
+from romancy.core.registry import WorkflowDefinition
+from romancy.errors import NotStorable
+
+
+async def run_body(definition: WorkflowDefinition, context: Any, kind: int, input: bytes, loop: WorkflowLoop) -> bytes:
+    """Run a workflow's function, and encode its result."""
+    args, kwargs = read_input(definition, kind, input)
+    try:
+        result = await definition.fn(context, *args, **kwargs)
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"the workflow raised {type(error).__name__}") from error
+    finally:
+        await _close_generators(loop)
+    output = definition.signature.result.encode(result)
+    if len(output) > MAX_RESULT:
+        raise NotStorable(
+            f"the result of workflow {definition.name!r} is {len(output):,} bytes, more than the "
+            f"{MAX_RESULT:,} allowed; store it elsewhere and return where it is"
+        )
+    return output
+
+
+async def _close_generators(loop: WorkflowLoop) -> None:
+    """Generators left open are closed here, in order, and not whenever the collector finds them."""
+    generators = loop.generators
+    while generators:
+        generator = generators.pop(0)
+        try:
+            if not getattr(generator, "ag_running", False):  # else a task is inside it, and ends with the workflow
+                await generator.aclose()
+        except Exception as error:
+            loop.call_exception_handler({"message": "closing an async generator failed", "exception": error})
