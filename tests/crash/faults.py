@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,20 +41,12 @@ class MortalStorage:
         self._judged: tuple[Fault | None, ...] = ()
 
     @property
-    def on_foreign_change(self) -> Callable[[], None] | None:
-        return self.inner.on_foreign_change
-
-    @on_foreign_change.setter
-    def on_foreign_change(self, callback: Callable[[], None] | None) -> None:
-        self.inner.on_foreign_change = callback
-
-    @property
     def is_remote(self) -> bool:
         return self.inner.is_remote
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)
-        if name in ("stop_waiting", "drop_lock"):
+        if name in ("stop_waiting", "drop_lock", "watch"):
             return method
 
         async def call(*args: Any, **kwargs: Any) -> Any:

@@ -313,7 +313,7 @@ async def test_4_a_tie_at_the_deadline_goes_to_the_event(db: str) -> None:
     """The event was accepted in time by another process, but this one notices the time first."""
     async with environment(database=db, workflows=[race]) as env:
         handle = await env.start(race)
-        env.app.engine.storage.on_foreign_change = None
+        env.app.engine.storage.watch(lambda: None)
         async with outsider(env) as other:
             await other.send_event("news", "test", "in time")
         await env.advance(60)

@@ -532,7 +532,7 @@ async def test_a_look_of_a_worker_that_was_fenced_lets_no_wait_time_out(env: Env
     other.clock, other.storage = env.clock, engine.storage
     async with other:
         await other.send_event("news", "test", "in time")
-    engine.storage.on_foreign_change = engine._foreign_change
+    engine.storage.watch(engine._foreign_change)
     engine._renewal.kick()
     await until(lambda: engine.worker_id not in (None, old) and handle.instance_id in engine.scheduler.residents)
     for submit in held:

@@ -18,7 +18,7 @@ from tests.storage.conftest import Database
 
 def heard(db: Database) -> asyncio.Event:
     event = asyncio.Event()
-    db.storage.on_foreign_change = event.set
+    db.storage.watch(event.set)
     return event
 
 

@@ -84,7 +84,7 @@ class FaultyStorage:
     ) -> None:
         self.inner, self.journal, self.nature = inner, journal, nature
         self.catalog = inner.catalog
-        self.on_foreign_change: Callable[[], None] | None = None
+        self._changed: Callable[[], None] = lambda: None
         self.is_remote = is_remote
         self.dead = False
         self.cut_off_until = 0.0
@@ -115,6 +115,9 @@ class FaultyStorage:
         for answered in unanswered:
             answered(None, TransientError("the database was closed; the outcome is not known"))
 
+    def watch(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+
     def hear(self) -> None:
         """Another process wrote something."""
         if self.nature.strikes(self.nature.lost_notices):
@@ -125,8 +128,8 @@ class FaultyStorage:
 
     def _notice(self) -> None:
         self._noticed = False
-        if self.on_foreign_change is not None and not self.dead:
-            self.on_foreign_change()
+        if not self.dead:
+            self._changed()
 
     # --- commits -----------------------------------------------------------------------------------------------------
     def append(self, commit: Commit, worker: str | None) -> bool:

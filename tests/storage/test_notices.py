@@ -20,7 +20,7 @@ class Heard:
     def __init__(self, storage: SQLiteStorage) -> None:
         self.storage, self.count = storage, 0
         self._news = asyncio.Event()
-        storage.on_foreign_change = self._hear
+        storage.watch(self._hear)
 
     def _hear(self) -> None:
         self.count += 1

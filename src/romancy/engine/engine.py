@@ -133,7 +133,7 @@ class Engine:
 
     # --- life -------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
-        self.storage.on_foreign_change = self._foreign_change
+        self.storage.watch(self._foreign_change)
         await self.lease.begin()
         if self.lease.is_worker:
             self.scheduler.watchdog.start()

@@ -38,15 +38,16 @@ Answered = Callable[["BatchResult | None", "BaseException | None"], None]
 class Storage(Protocol):
     """One database, as the engine sees it."""
 
-    on_foreign_change: Callable[[], None] | None
-    """Called on the event loop when another process wrote something."""
-
     is_remote: bool
     """Whether another process stores the batches. It can then work on one batch while we follow up on the last.
 
     It must not answer before `commit` returns, because answers are followed up in the order of their batches. Otherwise
     an offer made before its wait took the event, and followed up after that was stored, would count as a second event.
     """
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call `changed` on the event loop whenever another process wrote something. The last one to ask is called."""
+        ...
 
     @property
     def catalog(self) -> Catalog:

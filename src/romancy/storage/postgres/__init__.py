@@ -85,13 +85,13 @@ class PostgresStorage:
             raise ValueError(f'durability is "full" or "normal", not {durability!r}')
         check_schema(schema)
         self.url, self.schema, self._create = url, schema, create
-        self.on_foreign_change: Callable[[], None] | None = None
+        self._changed: Callable[[], None] = lambda: None
         self._clock = clock or SystemClock()
         statements = Statements(schema, relaxed=durability == "normal", reader=migrations.LIBRARY_VERSION)
         self._connections = Connections(url, statements, self._clock, self._replaced)
         self._announcer = Announcer(self._connections)
         direct, home = notify_url or url if listen else None, self._connections if notify_url else None
-        self._listener = Listener(direct, schema, self._announcer.sender, self._changed, home)
+        self._listener = Listener(direct, schema, self._announcer.sender, lambda: self._changed(), home)
         self._writer = BatchWriter(self._connections, self._tell)
         self._owning = Owning(self._connections, self._listener, self._clock)
         self._reading = Reading(self._connections)
@@ -135,9 +135,8 @@ class PostgresStorage:
             await self._connections.close()
 
     # --- telling and hearing ----------------------------------------------------------------------------------------
-    def _changed(self) -> None:
-        if self.on_foreign_change is not None:
-            self.on_foreign_change()
+    def watch(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
 
     def _tell(self, owners: set[str | None], ended: bool) -> None:
         channels = [self._listener.free if owner is None else channel_of(owner) for owner in owners]

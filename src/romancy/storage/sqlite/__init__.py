@@ -69,7 +69,7 @@ class SQLiteStorage:
         if durability not in ("full", "normal"):
             raise ValueError(f'durability is "full" or "normal", not {durability!r}')
         self.path = path
-        self.on_foreign_change: Callable[[], None] | None = None
+        self._changed: Callable[[], None] = lambda: None
         self._durability = durability
         self._clock = clock or SystemClock()
         self._in_memory = path == ":memory:"
@@ -96,7 +96,7 @@ class SQLiteStorage:
             connection,
             self.path,
             poll_interval=None if self._in_memory else _POLL,
-            on_foreign_change=self._foreign_change,
+            on_foreign_change=lambda: self._changed(),
         )
         if self._in_memory:
             self._reader = self._writer
@@ -117,9 +117,8 @@ class SQLiteStorage:
             raise
         return connection
 
-    def _foreign_change(self) -> None:
-        if self.on_foreign_change is not None:
-            self.on_foreign_change()
+    def watch(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
 
     async def close(self) -> None:
         threads = {self._writer, self._reader, self._looker}
