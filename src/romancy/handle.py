@@ -8,7 +8,6 @@ from romancy.core.codec import Codec
 from romancy.core.ids import check_lookup
 from romancy.core.model import Duration, Status, duration_us
 from romancy.engine import Engine
-from romancy.errors import WorkflowBlocked, WorkflowCancelled, WorkflowFailed
 from romancy.records import Instance
 
 R_co = TypeVar("R_co", covariant=True)
@@ -46,26 +45,12 @@ class WorkflowHandle(Generic[R_co]):
         check_lookup(self.instance_id)
         seconds = None if timeout is None else duration_us(timeout, "timeout") / 1e6
         try:
-            ending = await engine.ending(self.instance_id, seconds)
+            outcome = await engine.ending(self.instance_id, seconds)
         except TimeoutError:
             raise TimeoutError(
                 f"instance {self.instance_id!r} did not end within {seconds:g} s; it keeps running"
             ) from None
-        if ending.status == "completed":
-            return self._codec.decode(ending.output or b"null")
-        failure = ending.error
-        message, kind = (failure.message, failure.error_type) if failure else ("", "")
-        if ending.status == "cancelled":
-            reason = None if message == "cancelled" else message
-            raise WorkflowCancelled(instance_id=self.instance_id, reason=reason)
-        if ending.status == "blocked":
-            raise WorkflowBlocked(instance_id=self.instance_id, reason=message)
-        raise WorkflowFailed(
-            message,
-            instance_id=self.instance_id,
-            error_type=kind,
-            traceback=failure.traceback if failure else "",
-        )
+        return outcome.result(self.instance_id, self._codec)
 
     async def status(self) -> Status:
         """Return the current status."""

@@ -8,10 +8,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
+from romancy.core.activation import Outcome
 from romancy.core.clock import stopwatch
 from romancy.core.codec import Codec
-from romancy.core.model import SECOND, Duration, Status, duration_us
-from romancy.errors import RomancyError, WorkflowBlocked, WorkflowCancelled, WorkflowFailed
+from romancy.core.failure import Failure
+from romancy.core.model import SECOND, STOPPED, Duration, Status, duration_us
 from romancy.records import Instance
 
 R_co = TypeVar("R_co", covariant=True)
@@ -56,17 +57,12 @@ class RemoteHandle(Generic[R_co]):
             asked = stopwatch() - begun
             left = None if seconds is None else max(0.0, seconds - asked)
             found = await self._client.ask_result(self.instance_id, _ONCE if left is None else min(_ONCE, left), left)
-            if found["status"] in _ENDS:
-                return self._ending(found)
+            if found["status"] in STOPPED:
+                return _outcome(found).result(self.instance_id, self._codec)
             passed = stopwatch() - begun
             if seconds is not None and passed >= seconds:
                 raise TimeoutError(f"instance {self.instance_id!r} has not ended within {seconds:g} s; it goes on")
             await asyncio.sleep(max(0.0, min(asked + _BREATH, seconds or math.inf) - passed))
-
-    def _ending(self, found: Mapping[str, Any]) -> R_co:
-        if found["status"] == "completed":
-            return self._codec.decode(json.dumps(found["output"]).encode())
-        raise _failure(self.instance_id, found["status"], found["error"] or {})
 
     async def status(self) -> Status:
         """How it stands now."""
@@ -77,14 +73,7 @@ class RemoteHandle(Generic[R_co]):
         return await self._client.cancel_workflow(self.instance_id, reason=reason)
 
 
-_ENDS = frozenset({"completed", "failed", "cancelled", "blocked"})
-
-
-def _failure(id: str, status: str, error: Mapping[str, Any]) -> RomancyError:
-    message = str(error.get("message", ""))
-    if status == "cancelled":
-        return WorkflowCancelled(instance_id=id, reason=None if message == "cancelled" else message)
-    if status == "blocked":
-        return WorkflowBlocked(instance_id=id, reason=message)
-    kind, traceback = str(error.get("type", "")), str(error.get("traceback", ""))
-    return WorkflowFailed(message, instance_id=id, error_type=kind, traceback=traceback)
+def _outcome(found: Mapping[str, Any]) -> Outcome:
+    error: Mapping[str, Any] = found["error"] or {}
+    kind, message, traceback = (str(error.get(name, "")) for name in ("type", "message", "traceback"))
+    return Outcome(found["status"], json.dumps(found["output"]).encode(), Failure(kind, message, traceback))

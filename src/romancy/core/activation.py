@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from romancy.core.codec import Codec
 from romancy.core.failure import Failure
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
 from romancy.core.operations import Operation
+from romancy.errors import WorkflowBlocked, WorkflowCancelled, WorkflowFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,19 @@ class Outcome:
     status: Status
     output: bytes | None = None
     error: Failure | None = None
+
+    def result(self, instance_id: str, codec: Codec) -> Any:
+        """What the workflow returned; raises `WorkflowFailed`, `WorkflowCancelled` or `WorkflowBlocked`."""
+        if self.status == "completed":
+            return codec.decode(self.output or b"null")
+        error = self.error or Failure("", "")
+        if self.status == "cancelled":
+            reason = None if error.message == "cancelled" else error.message
+            raise WorkflowCancelled(instance_id=instance_id, reason=reason)
+        if self.status == "blocked":
+            raise WorkflowBlocked(instance_id=instance_id, reason=error.message)
+        kind, traceback = error.error_type, error.traceback
+        raise WorkflowFailed(error.message, instance_id=instance_id, error_type=kind, traceback=traceback)
 
 
 @dataclass(slots=True)

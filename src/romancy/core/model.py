@@ -26,6 +26,8 @@ Status: TypeAlias = Literal[
     "blocked",
 ]
 FINAL: frozenset[Status] = frozenset({"completed", "failed", "cancelled"})
+STOPPED: frozenset[Status] = frozenset({*FINAL, "blocked"})
+"""Nothing happens any more unless somebody resumes a blocked one."""
 
 MICROSECOND = 1
 SECOND = 1_000_000 * MICROSECOND

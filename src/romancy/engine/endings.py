@@ -7,8 +7,8 @@ from itertools import islice
 
 from romancy.core.activation import Outcome
 from romancy.core.failure import Failure
+from romancy.core.model import STOPPED
 from romancy.errors import InstanceNotFound
-from romancy.storage.batch import BLOCKED, STATUS_CODES
 from romancy.storage.protocol import Storage
 from romancy.storage.records import InstanceRow
 
@@ -18,7 +18,7 @@ LOOKUPS = 500
 
 def outcome_of(row: InstanceRow) -> Outcome | None:
     """How an instance ended, or that it is blocked; None while it goes on."""
-    if STATUS_CODES[row.status] < BLOCKED:
+    if row.status not in STOPPED:
         return None
     return Outcome(row.status, row.output, Failure.decode(row.error) if row.error else None)
 

@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 from romancy.core.ids import new_id
-from romancy.core.model import FINAL
+from romancy.core.model import FINAL, STOPPED
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.signature import Signature
 from romancy.errors import InvalidInput
@@ -58,7 +58,7 @@ async def get_result(request: Request) -> Response:
     """
     id, query = request.path["instance_id"], request.query
     instance = await request.app.get_instance(id)
-    if query.timeout and instance.status not in FINAL and instance.status != "blocked":
+    if query.timeout and instance.status not in STOPPED:
         await _end_of(id, request, query.timeout)
         instance = await request.app.get_instance(id)
     standing = {"instance_id": id, "status": instance.status}

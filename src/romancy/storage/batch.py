@@ -20,7 +20,7 @@ STATUS_CODES: Mapping[Status, int] = {
     "cancelled": 12,
 }
 STATUS_NAMES: Mapping[int, Status] = {code: name for name, code in STATUS_CODES.items()}
-BLOCKED, FIRST_FINAL = 9, 10
+FIRST_FINAL = 10
 BODY = ""
 """Stands for the code of the workflow, where attempts have the id of a call."""
 CANCEL, RESUME = 1, 2

@@ -14,7 +14,7 @@ from romancy.api.context import ActivityContext
 from romancy.api.workflow import Workflow
 from romancy.app import App
 from romancy.core.clock import stopwatch
-from romancy.core.model import FOREVER_US, Attribute, Duration, duration_us, from_us
+from romancy.core.model import FOREVER_US, STOPPED, Attribute, Duration, duration_us, from_us
 from romancy.errors import RomancyError
 from romancy.handle import WorkflowHandle
 from romancy.options import WorkerOptions
@@ -58,7 +58,7 @@ class TestHandle(WorkflowHandle[R]):
 
     async def _has_ended(self) -> bool:
         await self._env.settle()
-        return await self.status() in ("completed", "failed", "cancelled", "blocked")
+        return await self.status() in STOPPED
 
 
 class Environment:
