@@ -92,9 +92,9 @@ class Meter:
     def __init__(self, app: App) -> None:
         self.seconds = 0.0
         asyncio.get_running_loop().set_task_factory(self._make_task)
-        feed: Any = app.engine.feed
+        feed: Any = app._runtime.engine.feed
         feed.stored = self._timed(feed.stored)
-        catalog: Any = app.engine.storage.catalog
+        catalog: Any = app._runtime.engine.storage.catalog
         if hasattr(catalog, "_read"):  # SQLite's: they run in a thread of their own
             read = catalog._read
 

@@ -101,9 +101,9 @@ def app_of(task: Task, **options: Any) -> App:
 
 async def all_waiting(app: App, count: int) -> None:
     """Until so many have come to their wait, with its commit."""
-    while not app.engine.is_idle:  # noqa: ASYNC110
+    while not app._runtime.engine.is_idle:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
-    waiting = (await app.engine.storage.catalog.counts(2_000_000)).get("waiting_for_event", 0)
+    waiting = (await app._runtime.engine.storage.catalog.counts(2_000_000)).get("waiting_for_event", 0)
     assert waiting == count, f"{waiting} of {count} wait"
 
 
@@ -187,7 +187,7 @@ async def latency_among(task: Task) -> Figures:
             begin = clock()
             await app.send_event("go", "bench", {"key": i})
             taken.append(await handles[i].result() - begin)
-        resident = len(app.engine.scheduler.residents)
+        resident = len(app._runtime.engine.scheduler.residents)
     return {**spread_ms(taken), "resident": float(resident)}
 
 

@@ -7,8 +7,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from romancy.core.codec import Codec
 from romancy.core.ids import check_lookup
 from romancy.core.model import Duration, Status, duration_us
-from romancy.engine import Engine
 from romancy.records import Instance
+from romancy.runtime import Runtime
 
 R_co = TypeVar("R_co", covariant=True)
 _PLAIN = Codec(Any, "the result")
@@ -17,8 +17,6 @@ _PLAIN = Codec(Any, "the result")
 class _Service(Protocol):
     """The part of the service that a handle uses."""
 
-    @property
-    def engine(self) -> Engine: ...
     async def get_instance(self, instance_id: str) -> Instance: ...
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool: ...
 
@@ -26,10 +24,17 @@ class _Service(Protocol):
 class WorkflowHandle(Generic[R_co]):
     """Returned by `app.start_workflow`. `created` is false if the instance already existed."""
 
-    def __init__(self, app: _Service, instance_id: str, result: Codec | None = None, created: bool = False) -> None:
+    def __init__(
+        self,
+        service: _Service,
+        runtime: Runtime,
+        instance_id: str,
+        result: Codec | None = None,
+        created: bool = False,
+    ) -> None:
         self.instance_id = instance_id
         self.created = created
-        self._app = app
+        self._service, self._runtime = service, runtime
         self._codec = result or _PLAIN
 
     def __repr__(self) -> str:
@@ -41,7 +46,7 @@ class WorkflowHandle(Generic[R_co]):
         Raise `WorkflowFailed`, `WorkflowCancelled` or `WorkflowBlocked` if there is none, and `TimeoutError` after
         `timeout`; the instance then keeps running.
         """
-        engine = self._app.engine
+        engine = self._runtime.engine
         check_lookup(self.instance_id)
         seconds = None if timeout is None else duration_us(timeout, "timeout") / 1e6
         try:
@@ -54,8 +59,8 @@ class WorkflowHandle(Generic[R_co]):
 
     async def status(self) -> Status:
         """Return the current status."""
-        return (await self._app.get_instance(self.instance_id)).status
+        return (await self._service.get_instance(self.instance_id)).status
 
     async def cancel(self, reason: str | None = None) -> bool:
         """Request cancellation; the code sees `asyncio.CancelledError` and can clean up. False if already ended."""
-        return await self._app.cancel_workflow(self.instance_id, reason=reason)
+        return await self._service.cancel_workflow(self.instance_id, reason=reason)

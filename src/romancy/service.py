@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import uuid
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import ModuleType, TracebackType
 from typing import Any, Never, ParamSpec, Self, TypeVar, TypeVarTuple, cast, overload
 
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
-from romancy.core.clock import Clock, SystemClock
 from romancy.core.events import make_event
-from romancy.core.history import is_json
 from romancy.core.ids import check_id, check_lookup, is_text, new_id
 from romancy.core.inputs import write_input
-from romancy.core.instance import current
-from romancy.core.model import Attribute, Duration, Event, Status, duration_us, from_us, to_us
+from romancy.core.model import Attribute, Duration, Status, duration_us, from_us, to_us
 from romancy.core.operations import ActivityCall
-from romancy.core.registry import Registry, WorkflowDefinition
 from romancy.core.retry import RetryPolicy, check_policy
-from romancy.core.strict_json import parse_json
-from romancy.engine import Engine
 from romancy.engine.delivery import Accepted
-from romancy.engine.timers import WINDOW
-from romancy.errors import AppNotRunning, InstanceExists, InstanceNotFound, InvalidInput, RomancyError
+from romancy.errors import InstanceExists, InstanceNotFound, InvalidInput
 from romancy.handle import WorkflowHandle
 from romancy.hooks import HooksBase
 from romancy.options import (
@@ -42,7 +35,6 @@ from romancy.options import (
     choose_tokens,
     choose_worker,
     refuse,
-    seconds,
 )
 from romancy.records import (
     EventRecord,
@@ -60,10 +52,9 @@ from romancy.records import (
     to_wait,
     write_cursor,
 )
-from romancy.storage import open_storage
+from romancy.runtime import Runtime
 from romancy.storage.batch import STATUS_CODES, Start
-from romancy.storage.protocol import Storage
-from romancy.storage.urls import shown, usual_schema
+from romancy.storage.urls import usual_schema
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,36 +84,38 @@ class Service:
     ) -> None:
         refuse(unknown)
         check_count("max_activities", max_activities)
-        chosen, options = choose_database(database), choose_worker(worker)
-        self.database, self._durability, self._notify_url = chosen.url, chosen.durability, chosen.notify_url
-        self.schema = chosen.schema if chosen.schema is not None else usual_schema(chosen.url)
-        self.tokens = choose_tokens(tokens)
-        self.http = http or HTTPOptions()
-        self.public_url = check_public_url(public_url)
-        self._registry = Registry()
-        self._hooks = (hooks,) if isinstance(hooks, HooksBase) else tuple(hooks)
-        self.works = worker is not False  # `romancy worker` and `romancy run` work whatever it says here
-        self._state = state
-        self._retry = RetryPolicy() if retry is None else check_policy(retry, "App") or RetryPolicy()
-        self._max_activities, self._max_resident = max_activities, options.max_resident
-        self.creates = True  # an empty database gets our tables; who only looks should not make any
-        self._retention = choose_retention(retention)
-        self._lease = duration_us(lease, "lease")
-        self.grace = seconds(options.grace)
-        if self._lease < 500_000:
+        if duration_us(lease, "lease") < 500_000:
             raise ValueError("lease must be at least half a second")
-        self.clock: Clock = SystemClock()
-        self.timer_window = WINDOW
-        self.storage: Storage | None = None
-        self._engine: Engine | None = None
-        self._owns_storage = True
-        self._starting = False
-        self._stopped = asyncio.Event()
-        self._stopped.set()
+        chosen = choose_database(database)
+        self._workflows: dict[str, Workflow[..., Any]] = {}
+        self._runtime = Runtime(
+            database=chosen if chosen.schema is not None else replace(chosen, schema=usual_schema(chosen.url)),
+            works=worker is not False,
+            worker=choose_worker(worker),
+            hooks=(hooks,) if isinstance(hooks, HooksBase) else tuple(hooks),
+            retry=RetryPolicy() if retry is None else check_policy(retry, "App") or RetryPolicy(),
+            state=state,
+            tokens=choose_tokens(tokens),
+            http=http or HTTPOptions(),
+            public_url=check_public_url(public_url),
+            max_activities=max_activities,
+            lease=duration_us(lease),
+            retention=choose_retention(retention),
+        )
         self.register(*((workflows,) if isinstance(workflows, Workflow | ModuleType) else workflows))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {shown(self.database, self.schema)!r} {self._engine or 'not running'}>"
+        return f"<{type(self).__name__} {self._runtime}>"
+
+    @property
+    def database(self) -> str:
+        """Where everything is kept."""
+        return self._runtime.database.url
+
+    @property
+    def workflows(self) -> Mapping[str, Workflow[..., Any]]:
+        """What is registered, by name."""
+        return {name: self._workflows[name] for name in self._runtime.registry.names}
 
     def register(self, *workflows: Workflow[..., Any] | ModuleType) -> None:
         """Make workflows known: workflows themselves, or modules with all the workflows in them."""
@@ -130,83 +123,25 @@ class Service:
             if isinstance(item, ModuleType):
                 for found in vars(item).values():
                     if isinstance(found, Workflow):
-                        self._registry.add(cast("Workflow[..., Any]", found).definition)
+                        self._register(cast("Workflow[..., Any]", found))
             elif isinstance(item, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
-                self._registry.add(item.definition)
+                self._register(item)
             else:
                 raise TypeError(f"register() takes workflows and modules, not {item!r}; is @workflow missing?")
-        if self._engine is not None and any(definition.on_event for definition in self.workflows.values()):
-            self._engine.announce()
+        self._runtime.announce()
 
-    @property
-    def workflows(self) -> Mapping[str, WorkflowDefinition]:
-        """What is registered, by name."""
-        return {name: self._registry.require(name) for name in self._registry.names}
+    def _register(self, wf: Workflow[..., Any]) -> None:
+        self._runtime.registry.add(wf.definition)
+        self._workflows.setdefault(wf.name, wf)
 
     # --- life -------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
         """Open the database and begin to work; `async with app:` does it for you."""
-        if self._engine is not None or self._starting:
-            raise RomancyError("the app is running already")
-        self._starting = True
-        try:
-            self._engine = await self._start()
-        finally:
-            self._starting = False
-
-    async def _start(self) -> Engine:
-        self._owns_storage = self.storage is None
-        options: dict[str, Any] = {"schema": self.schema, "notify_url": self._notify_url, "create": self.creates}
-        storage = self.storage or open_storage(self.database, durability=self._durability, clock=self.clock, **options)
-        if self._owns_storage:
-            await storage.open()
-        engine = Engine(
-            storage,
-            self.clock,
-            self._registry,
-            worker=self.works,
-            hooks=self._hooks,
-            retry=self._retry,
-            state=self._state,
-            max_activities=self._max_activities,
-            max_resident=self._max_resident,
-            retention=self._retention,
-            lease=self._lease,
-            grace=self.grace,
-            timer_window=self.timer_window,
-        )
-        try:
-            await engine.start()
-        except BaseException:
-            if self._owns_storage:
-                await storage.close()
-            raise
-        known = f"with {', '.join(self._registry.names) or 'no workflows'}" if self.works else "without a worker"
-        on = "works on" if self.works else "is open on"
-        _logger.info("romancy %s %s %s", on, shown(self.database, self.schema), known)
-        return engine
+        await self._runtime.start()
 
     async def stop(self) -> None:
         """Finish or hand back what runs, store everything, close the database."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            self._stopped.clear()
-            try:
-                await engine.stop()
-            finally:
-                if self._owns_storage:
-                    await engine.storage.close()
-                self._stopped.set()
-        else:
-            await self._stopped.wait()  # another task may be stopping it
-
-    async def crash(self) -> None:
-        """For tests: stop as if the process was killed. Nothing is finished, stored or handed back."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            await engine.crash()
-            if self._owns_storage:
-                await engine.storage.close()
+        await self._runtime.stop()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -219,24 +154,7 @@ class Service:
 
     @property
     def is_running(self) -> bool:
-        return self._engine is not None
-
-    @property
-    def engine(self) -> Engine:
-        """The machinery; not for everyday use."""
-        if isinstance(current.get(None), WorkflowContext):
-            raise RomancyError(
-                "app.* was called inside a workflow, where it would happen again on every replay; "
-                "use send_event(ctx, ...), or do it in an activity"
-            )
-        if self._engine is None:
-            raise AppNotRunning
-        if asyncio.get_running_loop() is not self._engine.loop:
-            raise RomancyError(
-                "this app runs on another event loop; use romancy.sync.App from threads, "
-                "or asyncio.run_coroutine_threadsafe(..., its_loop)"
-            )
-        return self._engine
+        return self._runtime.is_running
 
     # --- starting ---------------------------------------------------------------------------------------------------
     @overload
@@ -255,16 +173,16 @@ class Service:
     ) -> WorkflowHandle[Any]: ...
     async def start_workflow(self, wf: Any, /, *args: Any, instance_id: str | None = None, **kwargs: Any) -> Any:
         """Start an instance; returns when it is stored. The same id, workflow and input again: the existing one."""
-        engine = self.engine
+        engine = self._runtime.engine
         if isinstance(wf, Workflow):
             given = cast("Workflow[..., Any]", wf)
             instance_id = instance_id if instance_id is not None else given.instance_id
             definition, timeout = given.definition, given.timeout
-            self._registry.check(definition)
-            if self.works:  # else nobody would run it here anyway
-                self._registry.require(given.name)
+            self._runtime.registry.check(definition)
+            if self._runtime.works:  # else nobody would run it here anyway
+                self._runtime.registry.require(given.name)
         elif isinstance(wf, str):
-            definition = self._registry.get(wf)
+            definition = self._runtime.registry.get(wf)
             timeout = definition.timeout if definition else None
         else:
             raise TypeError(f"start_workflow takes a workflow or its name, not {wf!r}; is @workflow missing?")
@@ -283,7 +201,7 @@ class Service:
                 instance_id=id,
             )
         result = definition.signature.result if definition else None
-        handle: WorkflowHandle[Any] = WorkflowHandle(self, id, result, answer.created)
+        handle: WorkflowHandle[Any] = WorkflowHandle(self, self._runtime, id, result, answer.created)
         return handle
 
     @overload
@@ -292,7 +210,7 @@ class Service:
     def handle(self, instance_id: str, /) -> WorkflowHandle[Any]: ...
     def handle(self, instance_id: str, wf: Workflow[..., Any] | None = None, /) -> WorkflowHandle[Any]:
         """A handle on an instance started earlier, perhaps by another process."""
-        return WorkflowHandle(self, instance_id, wf.definition.signature.result if wf else None)
+        return WorkflowHandle(self, self._runtime, instance_id, wf.definition.signature.result if wf else None)
 
     # --- events, cancel, resume -------------------------------------------------------------------------------------
     async def send_event(
@@ -307,25 +225,11 @@ class Service:
         extensions: Mapping[str, Attribute] | None = None,
     ) -> Receipt:
         """Send an event; returns when it is stored for good. The same `(source, id)` again is a duplicate."""
-        self.engine  # noqa: B018 - refuses inside a workflow, and when not running
+        engine = self._runtime.engine  # first: it refuses inside a workflow, and when not running
         event = make_event(
             type, source, data, subject=subject, id=id if id is not None else uuid.uuid4().hex, to=to, ext=extensions
         )
-        return await self._accept(event)
-
-    async def accept(self, event: Event) -> Receipt:
-        """Store a ready-made event, as other ways in have it; JSON data is checked to be JSON."""
-        check_event(event)
-        return await self._accept(event)
-
-    async def accept_all(self, events: Sequence[Event]) -> list[Receipt]:
-        """Store ready-made events in one transaction: all of them, or none."""
-        for event in events:
-            check_event(event)
-        return [to_receipt(accepted) for accepted in await self.engine.accept_all(events)]
-
-    async def _accept(self, event: Event) -> Receipt:
-        return to_receipt(await self.engine.accept(event))
+        return to_receipt(await engine.accept(event))
 
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool:
         """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up.
@@ -335,7 +239,7 @@ class Service:
         check_lookup(instance_id)
         if not isinstance(reason, str | None) or not is_text(reason or ""):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"the reason for cancelling {instance_id!r} must be a text, got {reason!r}")
-        answer = await self.engine.cancel(instance_id, reason)
+        answer = await self._runtime.engine.cancel(instance_id, reason)
         if answer.status is None:
             raise InstanceNotFound(instance_id=instance_id)
         return answer.took
@@ -343,25 +247,25 @@ class Service:
     async def resume_workflow(self, instance_id: str) -> bool:
         """Try a blocked instance again, after you fixed its code. False if it is not blocked: nothing happens."""
         check_lookup(instance_id)
-        status = await self.engine.storage.resume(instance_id)
+        status = await self._runtime.engine.storage.resume(instance_id)
         if status is None:
             raise InstanceNotFound(instance_id=instance_id)
-        self.engine.kick()
+        self._runtime.engine.kick()
         return status == "blocked"
 
     # --- reading ----------------------------------------------------------------------------------------------------
     async def get_instance(self, instance_id: str) -> Instance:
         """One instance with what it waits for."""
         check_lookup(instance_id)
-        row = await self.engine.storage.instance(instance_id)
+        row = await self._runtime.engine.storage.instance(instance_id)
         if row is None:
             raise InstanceNotFound(instance_id=instance_id)
-        stored = await self.engine.storage.waits(instance=instance_id, limit=1000)
+        stored = await self._runtime.engine.storage.waits(instance=instance_id, limit=1000)
         return to_instance(row, [*(to_wait(w) for w in stored), *self._open_activities(instance_id, stored)])
 
     def _open_activities(self, instance_id: str, stored: Sequence[Any]) -> list[Wait]:
         """Activities under way are known to the worker that runs them; they have no row."""
-        resident = self.engine.scheduler.residents.get(instance_id)
+        resident = self._runtime.engine.scheduler.residents.get(instance_id)
         if resident is None:
             return []
         listed = {w.op for w in stored}
@@ -383,7 +287,7 @@ class Service:
         for name in wanted:
             if name not in STATUS_CODES:
                 raise ValueError(f"there is no status {name!r}; there are: {', '.join(STATUS_CODES)}")
-        rows = await self.engine.storage.instances(
+        rows = await self._runtime.engine.storage.instances(
             status=wanted,
             workflow=workflow,
             text=text,
@@ -405,7 +309,7 @@ class Service:
         """What instances wait for, by instance."""
         if instance_id is not None:
             check_lookup(instance_id)
-        rows = await self.engine.storage.waits(
+        rows = await self._runtime.engine.storage.waits(
             instance=instance_id, type=type, limit=check_limit(limit) + 1, cursor=read_cursor(cursor, str, str)
         )
         more = (rows[limit - 1].instance, rows[limit - 1].op) if len(rows) > limit else None
@@ -422,7 +326,7 @@ class Service:
     ) -> Page[EventRecord]:
         """The event log, newest first, with who received each."""
         before = read_cursor(cursor, int)
-        rows = await self.engine.storage.events(
+        rows = await self._runtime.engine.storage.events(
             type=type,
             instance=instance_id,
             unmatched=unmatched,
@@ -435,16 +339,15 @@ class Service:
     async def get_history(self, instance_id: str) -> list[HistoryEntry]:
         """Everything recorded of an instance, in order; the first entry is its start."""
         check_lookup(instance_id)
-        row = await self.engine.storage.instance(instance_id)
+        row = await self._runtime.engine.storage.instance(instance_id)
         if row is None:
             raise InstanceNotFound(instance_id=instance_id)
-        return [started_entry(row), *map(to_history, await self.engine.storage.history(instance_id))]
+        return [started_entry(row), *map(to_history, await self._runtime.engine.storage.history(instance_id))]
 
 
-def check_event(event: Event) -> None:
-    """JSON data must be valid JSON: a wait could not read it otherwise."""
-    if event.data is not None and is_json(event.datacontenttype):
-        parse_json(event.data)
+def runtime_of(service: Service) -> Runtime:
+    """The parts of an app, for its faces and for tests."""
+    return service._runtime  # pyright: ignore[reportPrivateUsage]
 
 
 def to_receipt(accepted: Accepted) -> Receipt:

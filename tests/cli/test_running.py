@@ -147,7 +147,7 @@ def test_an_api_without_a_worker_and_a_worker_beside_it(folder: Path) -> None:
 
     async def start() -> None:
         async with importlib.import_module("split").app as app:
-            assert not app.engine.is_worker
+            assert not app._runtime.engine.is_worker
             await app.start_workflow("wf", 4, instance_id="w1")
 
     asyncio.run(start())

@@ -73,7 +73,7 @@ def test_an_event_that_does_not_fit_the_model_with_the_reason(answered, romancy)
     async def look() -> None:
         async with App("romancy.db", workflows=[importlib.import_module("shop")]) as app:
             async with asyncio.timeout(30):
-                while not await app.engine.storage.misfits("order-1"):  # noqa: ASYNC110
+                while not await app._runtime.engine.storage.misfits("order-1"):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
 
     asyncio.run(look())
@@ -157,8 +157,8 @@ def test_who_runs_it(romancy, answered) -> None:
     async def claim(lease: int) -> None:
         async with App("romancy.db", worker=False) as app:
             await app.start_workflow("hello", "Bob", instance_id="new")
-            await app.engine.storage.register(worker, lease, [], ["hello"])
-            await app.engine.storage.claim(worker, ["hello"], 10, 0)
+            await app._runtime.engine.storage.register(worker, lease, [], ["hello"])
+            await app._runtime.engine.storage.claim(worker, ["hello"], 10, 0)
 
     asyncio.run(claim(60_000_000))
     said = answered("why", "new")

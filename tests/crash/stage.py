@@ -35,7 +35,7 @@ class PatientEnvironment(Environment):
         calm = 0
         while calm < 3:
             await asyncio.sleep(0 if calm else 0.0002)
-            engine = self.app.engine
+            engine = self.app._runtime.engine
             is_calm = engine.is_idle_but_for_activities and engine.activities.running == PatientEnvironment.hanging
             calm = calm + 1 if is_calm else 0
 
@@ -107,7 +107,7 @@ class Stage:
         while True:
             self.deaths += 1
             self.storage = MortalStorage(self.storage.inner, self.storage.faults)
-            self.env.app.storage = self.storage
+            self.env.app._runtime.storage = self.storage
             restarting = asyncio.ensure_future(self.restart())
             if await self._survived(restarting):
                 return restarting.result()
@@ -116,12 +116,12 @@ class Stage:
         """A new engine on the same database; every other worker there is known to be dead."""
         app = self.env.app
         dead = await self.read("SELECT id FROM workers")
-        await app.crash()
+        await app._runtime.crash()
         await app.start()
-        me = app.engine.worker_id or ""
-        await app.engine.storage.take_over(me, [id for (id,) in dead if id != me])
+        me = app._runtime.engine.worker_id or ""
+        await app._runtime.engine.storage.take_over(me, [id for (id,) in dead if id != me])
         await ground.dust_settled()  # what a dead process had sent off may still come in; a sweep finds it
-        app.engine.kick()
+        app._runtime.engine.kick()
         await self.env.settle()
 
     async def outcome(self) -> dict[str, Any]:
@@ -158,8 +158,8 @@ async def stage(workflows: Sequence[Workflow[..., Any]], *faults: Fault) -> Asyn
     clock = ManualClock(BEGINNING)
     inner = await ground.lay(clock)
     app = App(":memory:", workflows=workflows, worker=WorkerOptions(grace=0.1), retry=RETRY)
-    app.clock, app.timer_window = clock, FOREVER_US
-    storage = app.storage = MortalStorage(inner, faults)
+    app._runtime.clock, app._runtime.timer_window = clock, FOREVER_US
+    storage = app._runtime.storage = MortalStorage(inner, faults)
     play = Stage(PatientEnvironment(app, clock), storage)
     try:
         with no_rest():
@@ -167,7 +167,7 @@ async def stage(workflows: Sequence[Workflow[..., Any]], *faults: Fault) -> Asyn
                 await play._resurrect()
             yield play
     finally:
-        await app.crash()
+        await app._runtime.crash()
         await ground.clear()
 
 

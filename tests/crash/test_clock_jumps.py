@@ -46,7 +46,7 @@ async def test_workers_leave_each_other_in_peace(tmp_path: Path, by: int) -> Non
     clock, runs = Settable(), list[str]()
     apps = [App(tmp_path / "romancy.db", workflows=[job], state=runs) for _ in range(2)]
     for app in apps:
-        app.clock = clock
+        app._runtime.clock = clock
     async with apps[0], apps[1]:
         handles = [await apps[n % 2].start_workflow(job, n, instance_id=f"i{n}") for n in range(6)]
         async with asyncio.timeout(30):
@@ -55,9 +55,9 @@ async def test_workers_leave_each_other_in_peace(tmp_path: Path, by: int) -> Non
         clock.ahead = by
         for n in range(6):
             await apps[0].send_event("go", "test", {"n": n}, id=f"e{n}")
-        workers = [app.engine.worker_id for app in apps]
+        workers = [app._runtime.engine.worker_id for app in apps]
         assert [await handle.result(60) for handle in handles] == [[n] * 3 for n in range(6)]
-        assert [app.engine.worker_id for app in apps] == workers, "nobody was taken over"
+        assert [app._runtime.engine.worker_id for app in apps] == workers, "nobody was taken over"
         assert len(runs) == 12, "nothing ran twice"
         for app in apps:
             assert not (await app.list_instances(status="blocked")).items
@@ -130,7 +130,7 @@ async def test_a_clock_set_back_does_not_hide_a_death(tmp_path: Path) -> None:
 async def test_timers_go_by_the_clock_as_it_is_now(tmp_path: Path) -> None:
     clock = Settable()
     app = App(tmp_path / "romancy.db", workflows=[nap])
-    app.clock = clock
+    app._runtime.clock = clock
     async with app:
         handle = await app.start_workflow(nap)
         clock.ahead = -HOUR
@@ -142,7 +142,7 @@ async def test_timers_go_by_the_clock_as_it_is_now(tmp_path: Path) -> None:
 
 async def test_lost_instances_are_looked_for_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async with environment(workflows=[nap]) as env:
-        engine, looks = env.app.engine, list[int]()
+        engine, looks = env.app._runtime.engine, list[int]()
         unloaded = engine.storage.unloaded
 
         async def count(worker: str) -> list[str]:

@@ -39,9 +39,9 @@ def state() -> dict[str, Any]:
 
 async def bury(env: Environment) -> str:
     """Another worker finds this one dead, wrongly."""
-    worker = env.app.engine.worker_id
+    worker = env.app._runtime.engine.worker_id
     assert worker is not None
-    await env.app.engine.storage.take_over("somebody else", [worker])
+    await env.app._runtime.engine.storage.take_over("somebody else", [worker])
     return worker
 
 
@@ -52,7 +52,7 @@ async def test_a_late_result_is_not_written_and_the_instance_ends_once(state: di
         old = await bury(env)
         state["gate"].set()
         assert await handle.result() == 2, "the result of the buried worker was taken"
-        assert env.app.engine.worker_id not in (None, old)
+        assert env.app._runtime.engine.worker_id not in (None, old)
         assert [e.kind for e in await env.app.get_history(handle.instance_id)] == ["started", "activity_completed"]
         await env.advance(10)
         assert await sleeper.result() == "slept", "what it owned while buried is lost"
@@ -86,8 +86,8 @@ class SlowRegister(MortalStorage):
 async def test_the_new_name_is_used_only_when_it_is_registered(state: dict[str, Any]) -> None:
     state["gate"].set()
     async with environment(workflows=[waits_at_the_gate], state=state) as env:
-        inner = env.app.storage
-        env.app.storage = slow = SlowRegister(inner)  # type: ignore[assignment]
+        inner = env.app._runtime.storage
+        env.app._runtime.storage = slow = SlowRegister(inner)  # type: ignore[assignment]
         await env.restart()
         await bury(env)
         slow.go.clear()
@@ -99,4 +99,4 @@ async def test_the_new_name_is_used_only_when_it_is_registered(state: dict[str, 
         await env.settle()
         assert sorted([await first.result(1), await second.result(1)]) == [1, 2]
         assert len(slow.names) == 2, "it fenced itself"
-        env.app.storage = inner
+        env.app._runtime.storage = inner

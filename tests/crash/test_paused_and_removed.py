@@ -102,12 +102,12 @@ async def test_many_pauses_block_no_healthy_activity(db: str, state: dict[str, A
         for pauses in range(2, 7):  # one death too many would be the third
             async with environment(database=db) as other:
                 other.clock.turn_to(env.clock.now() + 11_000_000)  # past the lease of 10 s
-                buried = await other.app.engine.storage.take_over(other.app.engine.worker_id or "")
-                assert buried == [env.app.engine.worker_id]
-            old = env.app.engine.worker_id
-            env.app.engine._renewal.kick()
-            await until(lambda old=old: env.app.engine.worker_id not in (None, old))
-            env.app.engine.kick()
+                buried = await other.app._runtime.engine.storage.take_over(other.app._runtime.engine.worker_id or "")
+                assert buried == [env.app._runtime.engine.worker_id]
+            old = env.app._runtime.engine.worker_id
+            env.app._runtime.engine._renewal.kick()
+            await until(lambda old=old: env.app._runtime.engine.worker_id not in (None, old))
+            env.app._runtime.engine.kick()
             await until(lambda pauses=pauses: len(state["runs"]) == pauses)
         assert (await env.app.get_instance("one")).status == "running"
         state["gate"].set()

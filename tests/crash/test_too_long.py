@@ -71,8 +71,8 @@ async def test_nothing_is_lost_or_doubled(scenario: Scenario, how: str, ground: 
     expected, _ = await undisturbed(scenario, ground)
     async with stage(scenario.workflows) as it:
         app = it.env.app
-        await app.crash()
-        app.storage = overloaded = Overloaded(it.storage.inner, HOW[how])
+        await app._runtime.crash()
+        app._runtime.storage = overloaded = Overloaded(it.storage.inner, HOW[how])
         await it.restart()
         await scenario.script(it)
         outcome = await it.outcome()
@@ -83,11 +83,11 @@ async def test_nothing_is_lost_or_doubled(scenario: Scenario, how: str, ground: 
 @asynccontextmanager
 async def overloaded_environment(got_through: bool = True) -> AsyncGenerator[tuple[Environment, Overloaded], None]:
     async with environment(workflows=[one_event, placed, sleeps, talk]) as env:
-        inner = env.app.storage
-        env.app.storage = overloaded = Overloaded(inner, lambda n: got_through)  # type: ignore[assignment]
+        inner = env.app._runtime.storage
+        env.app._runtime.storage = overloaded = Overloaded(inner, lambda n: got_through)  # type: ignore[assignment]
         await env.restart()
         yield env, overloaded
-        env.app.storage = inner
+        env.app._runtime.storage = inner
 
 
 async def test_twins_of_a_batch_that_is_taken_apart_are_told_apart() -> None:
@@ -139,8 +139,8 @@ class Sticky(MortalStorage):
 
 async def test_what_takes_too_long_alone_stops_nobody_and_is_named(caplog: pytest.LogCaptureFixture) -> None:
     async with environment(workflows=[talk]) as env:
-        inner = env.app.storage
-        env.app.storage = sticky = Sticky(inner)  # type: ignore[assignment]
+        inner = env.app._runtime.storage
+        env.app._runtime.storage = sticky = Sticky(inner)  # type: ignore[assignment]
         await env.restart()
         with caplog.at_level(logging.WARNING, "romancy"):
             names = ["stuck" if n == 5 else f"t{n}" for n in range(12)]
@@ -157,4 +157,4 @@ async def test_what_takes_too_long_alone_stops_nobody_and_is_named(caplog: pytes
             assert await env.app.handle("stuck", talk).result(10) == "stuck!"
         assert "a step of instance 'stuck' can't be stored, though others can" in caplog.text
         assert "t1" not in caplog.text
-        env.app.storage = inner
+        env.app._runtime.storage = inner

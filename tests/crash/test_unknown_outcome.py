@@ -100,8 +100,8 @@ async def test_nothing_doubles(scenario: Scenario, how: str, ground: Ground) -> 
     expected, _ = await undisturbed(scenario, ground)
     async with stage(scenario.workflows) as it:
         app = it.env.app
-        await app.crash()
-        app.storage = unsure = Unsure(it.storage.inner, HOW[how], outages=2)
+        await app._runtime.crash()
+        app._runtime.storage = unsure = Unsure(it.storage.inner, HOW[how], outages=2)
         await it.restart()
         await scenario.script(it)
         outcome = await it.outcome()
@@ -129,11 +129,11 @@ async def sleeps(ctx: WorkflowContext) -> None:
 @asynccontextmanager
 async def unsure_environment() -> AsyncGenerator[Environment, None]:
     async with environment(workflows=[one_event, placed, sleeps]) as env:
-        inner = env.app.storage
-        env.app.storage = Unsure(inner, lambda n: True)  # type: ignore[assignment]
+        inner = env.app._runtime.storage
+        env.app._runtime.storage = Unsure(inner, lambda n: True)  # type: ignore[assignment]
         await env.restart()
         yield env
-        env.app.storage = inner
+        env.app._runtime.storage = inner
 
 
 async def test_the_callers_answers_are_those_of_the_first_time(ground: Ground) -> None:
@@ -211,11 +211,11 @@ async def talk(ctx: WorkflowContext, word: str) -> str:
 @asynccontextmanager
 async def picky_environment(word: bytes) -> AsyncGenerator[tuple[Environment, Picky], None]:
     async with environment(workflows=[talk, one_event]) as env:
-        inner = env.app.storage
-        env.app.storage = picky = Picky(inner, word)  # type: ignore[assignment]
+        inner = env.app._runtime.storage
+        env.app._runtime.storage = picky = Picky(inner, word)  # type: ignore[assignment]
         await env.restart()
         yield env, picky
-        env.app.storage = inner
+        env.app._runtime.storage = inner
 
 
 async def test_only_the_culprit_is_blocked() -> None:

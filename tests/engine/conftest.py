@@ -29,7 +29,7 @@ async def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
             schemas[database] = name
             return PostgresStorage(pg_server.url(), **options | {"schema": name, "create": True})  # made like a file
 
-        monkeypatch.setattr("romancy.service.open_storage", open_storage)
+        monkeypatch.setattr("romancy.runtime.open_storage", open_storage)
         monkeypatch.setattr(sys.modules["romancy.testing.environment"], "open_storage", open_storage)
         yield "postgres"
 

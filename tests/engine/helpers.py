@@ -14,11 +14,11 @@ from romancy.testing import Environment
 @asynccontextmanager
 async def down(env: Environment) -> AsyncIterator[None]:
     """The process dies; inside the block it is not there; afterwards another one comes up."""
-    dead = env.app.engine.worker_id
-    await env.app.crash()
+    dead = env.app._runtime.engine.worker_id
+    await env.app._runtime.crash()
     yield
     await env.app.start()
-    engine = env.app.engine
+    engine = env.app._runtime.engine
     await engine.storage.take_over(engine.worker_id or "", [dead or ""])
     engine.kick()
     await env.settle()
@@ -44,7 +44,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 def intercept(env: Environment, decide: Callable[[Batch, Callable[[], None]], None]) -> Callable[[], None]:
     """Every batch goes to `decide(batch, submit)`, which may submit it now, later or never; returns the way back."""
-    storage: Any = env.app.engine.storage
+    storage: Any = env.app._runtime.engine.storage
     append, commit = storage.append, storage.commit
     storage.append = lambda *_: False
     storage.commit = lambda batch, *answered: decide(batch, lambda: commit(batch, *answered))
@@ -58,5 +58,5 @@ def intercept(env: Environment, decide: Callable[[Batch, Callable[[], None]], No
 def outsider(env: Environment) -> App:
     """An app in another process, so to speak: on the same file and clock, it only starts, sends and reads."""
     app = App(env.app.database, worker=False)
-    app.clock = env.clock
+    app._runtime.clock = env.clock
     return app

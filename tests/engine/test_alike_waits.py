@@ -186,7 +186,7 @@ async def test_events_of_one_batch_are_told_apart(env: Environment) -> None:
 # --- the price --------------------------------------------------------------------------------------------------------
 async def statements(app: App, act: Callable[[], Awaitable[None]]) -> int:
     """How many statements the database ran while something happened."""
-    storage: Any = app.engine.storage
+    storage: Any = app._runtime.engine.storage
     seen: list[str] = []
     await storage._writer.call(lambda c: c.set_trace_callback(seen.append))
     try:
@@ -218,7 +218,7 @@ async def work(send: Approve, count: int) -> int:
     """Instructions of SQLite's machine, in thousands, while so many events come for so many waits."""
     async with environment(workflows=[collect]) as env:
         handle = await env.start(collect, count)
-        storage: Any = env.app.engine.storage
+        storage: Any = env.app._runtime.engine.storage
         done: list[None] = []
         await storage._writer.call(lambda c: c.set_progress_handler(lambda: done.append(None), 1_000))
         try:
@@ -248,7 +248,7 @@ class Watched(dict[str, Any]):
 
 async def test_the_status_is_known_without_going_through_what_is_open(env: Environment) -> None:
     handle = await env.start(collect, COUNT)
-    instance = env.app.engine.scheduler.residents[handle.instance_id].instance
+    instance = env.app._runtime.engine.scheduler.residents[handle.instance_id].instance
     instance.ops = watched = Watched(instance.ops)
     await approve_at_once(env, 0, COUNT - 1)
     assert await handle.status() == "waiting_for_event"

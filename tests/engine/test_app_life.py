@@ -254,12 +254,14 @@ async def test_a_registration_that_fails_leaves_no_lock(db: str, monkeypatch: py
 @pytest.mark.sqlite
 async def test_a_worker_that_was_taken_over_lets_go_of_its_old_lock(db: str) -> None:
     async with environment(database=db, workflows=[one]) as env:
-        engine: Any = env.app.engine
+        engine: Any = env.app._runtime.engine
         for _ in range(3):
             old = engine.worker_id
             async with environment(database=db) as other:
                 other.clock.turn_to(env.clock.now() + 11_000_000)  # past the lease of 10 s
-                assert await other.app.engine.storage.take_over(other.app.engine.worker_id or "") == [old]
+                assert await other.app._runtime.engine.storage.take_over(other.app._runtime.engine.worker_id or "") == [
+                    old
+                ]
             engine._renewal.kick()
             await until(lambda old=old: engine.worker_id not in (None, old))
             assert list(engine.storage._locks._mine) == locks(db) == [engine.worker_id]
@@ -301,7 +303,7 @@ async def test_who_stops_does_not_wait_for_a_database_that_says_nothing(
 ) -> None:
     app = App(db, workflows=[])
     await app.start()
-    storage: Any = app.engine.storage
+    storage: Any = app._runtime.engine.storage
 
     async def silent(worker: str) -> None:
         await asyncio.get_running_loop().create_future()

@@ -203,10 +203,10 @@ async def test_when_an_attempt_began_is_left_out_where_it_is_not_known(env: Envi
     env.app.register(unlucky)
     handle = await env.app.start_workflow(unlucky)
     await held.wait()
-    dead = env.app.engine.worker_id or ""
-    await env.app.crash()
+    dead = env.app._runtime.engine.worker_id or ""
+    await env.app._runtime.crash()
     await env.app.start()
-    engine = env.app.engine
+    engine = env.app._runtime.engine
     await engine.storage.take_over(engine.worker_id or "", [dead])
     engine.kick()
     await env.settle()
@@ -271,12 +271,12 @@ async def test_they_go_with_a_copy(db: str) -> None:
     async with pg_server.schema() as schema:
         await copy(str(Path(db)), pg_server.url(), schema=schema)
         app = App(worker=True, workflows=[patient])
-        app.storage = PostgresStorage(pg_server.url(), schema=schema)
-        await app.storage.open()
+        app._runtime.storage = PostgresStorage(pg_server.url(), schema=schema)
+        await app._runtime.storage.open()
         try:
             async with app:
                 assert [e.raw for e in (await app.get_history(handle.instance_id))[:2]] == [e.raw for e in before]
                 assert await app.handle(handle.instance_id, patient).result(timeout=20) == 3
         finally:
-            await app.storage.close()
+            await app._runtime.storage.close()
     assert before[-1].input["next"] > now

@@ -51,17 +51,17 @@ async def test_thirty_in_back_off_do_not_stop_a_worker_with_room_for_twenty(db: 
         await until(lambda: len(runs) == 30)
         handles = [await app.start_workflow(quick) for _ in range(30)]
         assert [await h.result(timeout=10) for h in handles] == ["done"] * 30
-        assert len(app.engine.scheduler.residents) <= 20
+        assert len(app._runtime.engine.scheduler.residents) <= 20
 
 
 @pytest.mark.parametrize("restart", [False, True])
 async def test_each_is_tried_again_in_time_once(restart: bool) -> None:
     async with environment(workflows=[calls], worker=WorkerOptions(max_resident=5, grace=0.1)) as env:
         handles = [await env.start(calls.options(instance_id=f"c{n}")) for n in range(12)]
-        assert len(env.app.engine.scheduler.residents) <= 5
+        assert len(env.app._runtime.engine.scheduler.residents) <= 5
         if restart:
             await env.restart()
-            assert len(env.app.engine.scheduler.residents) <= 5
+            assert len(env.app._runtime.engine.scheduler.residents) <= 5
         await env.advance(timedelta(minutes=9))
         assert set(runs.values()) == {1}, "not early"
         DOWN["is"] = False
@@ -76,7 +76,7 @@ async def test_events_reach_one_that_left(db: str) -> None:
         for _ in range(3):
             await env.start(quick)
         await env.start(both.options(instance_id="two"))
-        assert "one" not in env.app.engine.scheduler.residents
+        assert "one" not in env.app._runtime.engine.scheduler.residents
         await env.send_event("go", "test", 7, to="one")
         assert set(runs.values()) == {1}, "bringing it to memory does not try it early"
         DOWN["is"] = False
@@ -88,7 +88,7 @@ async def test_those_that_left_are_not_taken_for_lost(db: str) -> None:
     async with environment(workflows=[calls], worker=WorkerOptions(max_resident=2, grace=0.1)) as env:
         for n in range(6):
             await env.start(calls.options(instance_id=f"c{n}"))
-        engine = env.app.engine
+        engine = env.app._runtime.engine
         assert await engine.storage.unloaded(engine.worker_id or "") == []
         due = await engine.storage.due(engine.worker_id or "", engine.clock.now() + 3600 * 1_000_000, 100)
         assert sorted(each.instance for each in due) == [f"c{n}" for n in range(6)], "their time is found instead"

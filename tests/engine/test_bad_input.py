@@ -620,7 +620,7 @@ async def test_a_full_disk_pauses_the_work_and_loses_nothing(db: str, caplog: py
 
     async with environment(database=db, workflows=[waits]) as env:
         handle = await env.start(waits)
-        storage: Any = env.app.engine.storage
+        storage: Any = env.app._runtime.engine.storage
         (pages,) = await storage._write(lambda c: c.execute("PRAGMA page_count").fetchone())
         await storage._reader.call(lambda c: None)
         writer = storage._writer.connection

@@ -41,7 +41,7 @@ async def test_what_swallows_its_cancellation_is_ended_by_the_second(env: Enviro
 async def test_one_cancellation_counts_once_however_often_it_is_heard_of(env: Environment) -> None:
     """It is in the mail, it is read with an instance that is not in memory, and its sender says it."""
     await env.start(stubborn.options(instance_id="one"), 1_000)
-    engine = env.app.engine
+    engine = env.app._runtime.engine
     engine.exits.drop(engine.scheduler.residents["one"])
     asked = asyncio.create_task(env.app.cancel_workflow("one"))
     while not asked.done():

@@ -60,7 +60,7 @@ async def test_a_timeout_that_cannot_be_confirmed_yet_is_not_read_again_and_agai
         await wait_event(ctx, "go", timeout=0.3)
 
     async with App(db, workflows=[working, waiting], worker=WorkerOptions(max_resident=1)) as app:
-        storage, residents = app.engine.storage, app.engine.scheduler.residents
+        storage, residents = app._runtime.engine.storage, app._runtime.engine.scheduler.residents
         handle = await app.start_workflow(waiting.options(instance_id="waiting"))
         await until(lambda: "waiting" in residents and residents["waiting"].is_evictable)
         await app.start_workflow(working)
@@ -96,7 +96,7 @@ async def test_with_room_for_two_everything_still_works() -> None:
 
     async with environment(workflows=[mixed], worker=WorkerOptions(max_resident=2, grace=0.1)) as env:
         handles = [await env.start(mixed, n) for n in range(12)]
-        residents = env.app.engine.scheduler.residents
+        residents = env.app._runtime.engine.scheduler.residents
         assert len(residents) <= 2
         for n in reversed(range(12)):
             await env.send_event(f"go.{n}", "test", "x" * n)
@@ -153,7 +153,7 @@ async def test_more_starts_at_once_than_the_queue_takes_and_none_is_lost(db: str
         async def one(n: int) -> int:
             nonlocal most
             handle = await app.start_workflow(quick, n, instance_id=f"i{n}")
-            most = max(most, len(app.engine.committer._queue))
+            most = max(most, len(app._runtime.engine.committer._queue))
             return await handle.result()
 
         assert await asyncio.gather(*(one(n) for n in range(count))) == list(range(count))
@@ -271,7 +271,7 @@ async def test_an_app_can_be_started_again(db: str) -> None:
 
 # --- retention --------------------------------------------------------------------------------------------------------
 async def prune(env: Environment) -> None:
-    await env.app.engine._pruning.round()
+    await env.app._runtime.engine._pruning.round()
 
 
 async def test_finished_instances_and_old_events_are_forgotten(env: Environment) -> None:
@@ -450,7 +450,7 @@ async def test_a_backlog_is_taken_up_at_once_however_many_workflows_there_are() 
         await asyncio.gather(*starts)
         await small.settle()
         assert not (await small.app.list_instances(status="running", limit=1)).items
-        assert len(small.app.engine.scheduler.residents) <= 20
+        assert len(small.app._runtime.engine.scheduler.residents) <= 20
 
 
 # --- no room at all ---------------------------------------------------------------------------------------------------
@@ -475,12 +475,16 @@ async def test_a_look_for_one_that_had_to_leave_leads_to_no_other(db: str) -> No
     async with App(db, workflows=[stays, leaves], worker=WorkerOptions(max_resident=1, grace=0.01)) as app:
         waiting = await app.start_workflow(leaves, instance_id="waiting")
         await app.start_workflow(stays, instance_id="pinned")
-        await until(lambda: app.engine.is_idle_but_for_activities and "pinned" in app.engine.scheduler.residents)
+        await until(
+            lambda: (
+                app._runtime.engine.is_idle_but_for_activities and "pinned" in app._runtime.engine.scheduler.residents
+            )
+        )
         looks: list[Any] = []
-        look = app.engine.committer.look
-        app.engine.committer.look = lambda *asked: (looks.append(asked), look(*asked))[1]  # type: ignore[method-assign,assignment]
-        app.engine.loader.load("waiting")
-        await until(lambda: app.engine.is_idle_but_for_activities or len(looks) > 20)
+        look = app._runtime.engine.committer.look
+        app._runtime.engine.committer.look = lambda *asked: (looks.append(asked), look(*asked))[1]  # type: ignore[method-assign,assignment]
+        app._runtime.engine.loader.load("waiting")
+        await until(lambda: app._runtime.engine.is_idle_but_for_activities or len(looks) > 20)
         assert len(looks) <= 2, "it looks again and again"
         await app.send_event("go", "test", 1)
         async with asyncio.timeout(10):
@@ -506,11 +510,13 @@ async def test_what_an_event_ends_is_not_looked_for(db: str, monkeypatch: pytest
             while [await h.status() for h in (ended, goes_on)] != ["waiting_for_event"] * 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await app.start_workflow(stays, instance_id="pinned")  # now neither is in memory
-        await until(lambda: list(app.engine.scheduler.residents) == ["pinned"])
+        await until(lambda: list(app._runtime.engine.scheduler.residents) == ["pinned"])
         looks: list[str] = []
-        look = app.engine.committer.look
-        monkeypatch.setattr(app.engine, "_read_mail", AsyncMock())  # the sweep would find them, too
-        monkeypatch.setattr(app.engine.committer, "look", lambda id, *more: (looks.append(id), look(id, *more))[1])
+        look = app._runtime.engine.committer.look
+        monkeypatch.setattr(app._runtime.engine, "_read_mail", AsyncMock())  # the sweep would find them, too
+        monkeypatch.setattr(
+            app._runtime.engine.committer, "look", lambda id, *more: (looks.append(id), look(id, *more))[1]
+        )
         await app.send_event("go", "test", 1, to="leaves")
         assert await ended.result(10) == 1
         assert "leaves" not in looks

@@ -254,7 +254,7 @@ async def test_it_ends_the_same_when_it_is_never_kept_in_memory(
     async with environment(workflows=[wf]) as env:
         handle = await env.start(wf)
         for act in script:
-            engine = env.app.engine
+            engine = env.app._runtime.engine
             for resident in list(engine.residents.values()):
                 if resident.is_evictable:
                     engine.exits.drop(resident)

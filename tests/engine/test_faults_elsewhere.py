@@ -100,8 +100,8 @@ async def test_the_same_resume_does_not_run_twice(db: str) -> None:
         await env.start(resumes.options(instance_id="one"))
         await other.send_event("news", "test")
         for _ in range(5):
-            env.app.engine.kick()
-            other.engine.kick()
+            env.app._runtime.engine.kick()
+            other._runtime.engine.kick()
             await asyncio.sleep(0)
         await other.handle("one").result(timeout=5)
         await env.settle()
@@ -115,15 +115,15 @@ async def test_a_worker_paused_past_its_lease_writes_nothing(db: str) -> None:
         await paused.settle()
         async with environment(database=db, workflows=[take_one]) as other:
             other.clock.turn_to(paused.clock.now() + 11_000_000)  # past the lease of 10 s
-            dead = await other.app.engine.storage.take_over(other.app.engine.worker_id or "")
-            assert dead == [paused.app.engine.worker_id]
-            version = (await other.app.engine.storage.instance("one")).version  # type: ignore[union-attr]
-            resident = paused.app.engine.scheduler.residents["one"]
-            paused.app.engine.loader.wake(
+            dead = await other.app._runtime.engine.storage.take_over(other.app._runtime.engine.worker_id or "")
+            assert dead == [paused.app._runtime.engine.worker_id]
+            version = (await other.app._runtime.engine.storage.instance("one")).version  # type: ignore[union-attr]
+            resident = paused.app._runtime.engine.scheduler.residents["one"]
+            paused.app._runtime.engine.loader.wake(
                 "one", CancelAsked(0, "stale")
             )  # the paused one comes back and acts on old knowledge
             await until(lambda: resident.is_gone)
-            row = await other.app.engine.storage.instance("one")
+            row = await other.app._runtime.engine.storage.instance("one")
             assert row is not None
             assert row.status == "waiting_for_event"
             assert row.version >= version
@@ -146,7 +146,7 @@ async def test_every_worker_fires_the_timers_of_the_workflows_it_knows(db: str) 
     async with environment(database=db, workflows=[one]) as first, environment(database=db, workflows=[two]) as second:
         await first.app.start_workflow("one", instance_id="1")
         await first.app.start_workflow("two", instance_id="2")
-        second.app.engine.kick()
+        second.app._runtime.engine.kick()
         await second.settle()
         await second.advance(60)
         assert await second.app.handle("2").result(timeout=5) == "two"
@@ -323,7 +323,7 @@ async def test_nothing_polls_for_timers_and_events(env: Environment) -> None:
         raise AssertionError("a poll was needed")
 
     handle = await env.start(take_one)
-    env.app.engine._sweep.round = never
+    env.app._runtime.engine._sweep.round = never
     await env.advance(timedelta(days=30))
     await env.send_event("news", "test", 1)
     assert await handle.result() == 1

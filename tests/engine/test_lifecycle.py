@@ -429,7 +429,7 @@ async def test_code_that_left_its_history_is_blocked_and_resumes_when_mended(db:
             assert await env.app.resume_workflow("one") is True  # still broken: blocked again, nothing lost
             await env.settle()
             assert (await env.app.get_instance("one")).status == "blocked"
-            await env.app.engine.storage.resume("one")  # for the next version
+            await env.app._runtime.engine.storage.resume("one")  # for the next version
     async with environment(database=db, workflows=[version(first)]) as env:
         await env.app.resume_workflow("one")
         await env.settle()

@@ -72,9 +72,9 @@ def fresh() -> None:
 
 async def write(env: Environment, id: str, steps: int) -> None:
     """An instance with a long history that is this worker's, and that nobody has read: its workflow is unknown yet."""
-    committer, now = env.app.engine.committer, env.clock.now()
+    committer, now = env.app._runtime.engine.committer, env.clock.now()
     await committer.start(
-        Start(id, walk.name, b'{"steps": %d}' % steps, 0, now, mine=True), env.app.engine.revival.begin
+        Start(id, walk.name, b'{"steps": %d}' % steps, 0, now, mine=True), env.app._runtime.engine.revival.begin
     )
     entries = [Entry(n + 1, Kind.ACTIVITY_COMPLETED, f"step:{n + 1}", now, None, b"%d" % n) for n in range(steps)]
     stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -85,7 +85,7 @@ async def write(env: Environment, id: str, steps: int) -> None:
 def load(env: Environment, *ids: str, wf: Any = walk) -> None:
     env.app.register(wf)
     for id in ids:
-        env.app.engine.loader.load(id)
+        env.app._runtime.engine.loader.load(id)
 
 
 class Halt:
@@ -126,7 +126,7 @@ async def test_a_long_replay_leaves_the_loop_to_others(db: str) -> None:
     async with environment(database=db, workflows=[tick]) as env:
         await write(env, "long", 8_000)
         gaps: list[float] = []
-        residents = env.app.engine.scheduler.residents
+        residents = env.app._runtime.engine.scheduler.residents
 
         async def heartbeat() -> None:
             last = time.thread_time()
@@ -161,7 +161,7 @@ async def test_many_replays_take_turns(env: Environment, monkeypatch: pytest.Mon
     await write(env, "long", 300)
     for n in range(20):
         await write(env, f"short{n}", 3)
-    residents = env.app.engine.scheduler.residents
+    residents = env.app._runtime.engine.scheduler.residents
     load(env, "long", *(f"short{n}" for n in range(20)))
     await until(lambda: all(f"short{n}" in residents for n in range(20)))
     assert 3 <= passed["long"] < 150
@@ -175,7 +175,7 @@ async def test_short_replays_take_no_turn_until_they_are_many(
 ) -> None:
     monkeypatch.setattr(replays, "SLICE", 60.0)
     monkeypatch.setattr(replays, "MOMENT", moment)
-    engine, ids = env.app.engine, ["one", "two", "three"]
+    engine, ids = env.app._runtime.engine, ["one", "two", "three"]
     for id in ids:
         await write(env, id, 20)
     env.app.register(walk)
@@ -206,7 +206,7 @@ async def test_reading_a_long_history_leaves_the_loop_to_others(
         monkeypatch.setattr(f"{module}.to_entry", noting)
         for id, is_elsewhere in (("short", False), ("long", True)):
             threads.clear()
-            snapshot = await env.app.engine.storage.load(id)
+            snapshot = await env.app._runtime.engine.storage.load(id)
             assert snapshot is not None
             assert len(snapshot.history) == (10_000 if is_elsewhere else 100)
             assert (threading.get_ident() not in threads) == is_elsewhere, id
@@ -218,8 +218,8 @@ async def test_an_event_that_comes_meanwhile(env: Environment, halt: Halt) -> No
     load(env, "one")
     await halt.reached()
     await env.app.send_event("go", "test", "in between")
-    assert "one" not in env.app.engine.scheduler.residents
-    assert not env.app.engine.is_idle
+    assert "one" not in env.app._runtime.engine.scheduler.residents
+    assert not env.app._runtime.engine.is_idle
     halt.go_on()
     await env.settle()
     assert await env.app.handle("one").result() == "in between"
@@ -261,9 +261,9 @@ async def test_a_cancel_that_comes_meanwhile(env: Environment, halt: Halt) -> No
     load(env, "one")
     await halt.reached()
     asked = asyncio.create_task(env.app.cancel_workflow("one", reason="enough"))
-    await until(lambda: env.app.engine.scheduler.residents.loading["one"])
+    await until(lambda: env.app._runtime.engine.scheduler.residents.loading["one"])
     for _ in range(3):  # sweeps find the request in the mail, again and again
-        await env.app.engine.sweep.round()
+        await env.app._runtime.engine.sweep.round()
     assert not asked.done()
     assert not closed
     halt.go_on()
@@ -290,9 +290,9 @@ async def test_a_cancel_that_comes_meanwhile_counts_once(env: Environment, halt:
     load(env, "one", wf=stubborn)
     await halt.reached()
     asked = asyncio.create_task(env.app.cancel_workflow("one"))
-    await until(lambda: env.app.engine.scheduler.residents.loading["one"])
+    await until(lambda: env.app._runtime.engine.scheduler.residents.loading["one"])
     for _ in range(3):  # sweeps find the request in the mail, again and again
-        await env.app.engine.sweep.round()
+        await env.app._runtime.engine.sweep.round()
     halt.go_on()
     await asked
     await env.settle()
@@ -303,7 +303,7 @@ async def test_a_cancel_that_comes_meanwhile_counts_once(env: Environment, halt:
 async def test_it_neither_makes_room_nor_changes_hands(halt: Halt) -> None:
     async with environment(worker=WorkerOptions(max_resident=2, grace=0.1)) as env:
         await write(env, "one", STEPS)
-        engine = env.app.engine
+        engine = env.app._runtime.engine
         load(env, "one")
         await halt.reached()
         for n in range(4):
@@ -346,7 +346,7 @@ async def test_an_app_that_ends_meanwhile(
         load(env, "one")
         await halt.reached()
         began = time.monotonic()
-        await (env.app.stop() if how == "stop" else env.app.crash())
+        await (env.app.stop() if how == "stop" else env.app._runtime.crash())
         assert time.monotonic() - began < 20, "it waited for the replay"
         halt.go_on()
         for _ in range(10):
@@ -358,16 +358,16 @@ async def test_an_app_that_ends_meanwhile(
         assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
         await env.app.start()
         if how == "crash":
-            engine = env.app.engine
+            engine = env.app._runtime.engine
             await engine.storage.take_over(engine.worker_id or "", [])
         passed.clear()
 
 
 async def test_what_was_read_for_a_worker_that_stops_is_not_replayed(env: Environment) -> None:
     await write(env, "one", STEPS)
-    loader = env.app.engine.loader
+    loader = env.app._runtime.engine.loader
     load(env, "one")
-    snapshot = await env.app.engine.storage.load("one")
+    snapshot = await env.app._runtime.engine.storage.load("one")
     loader.stop()
     loader._arrived("one", snapshot, False)
     await env.settle()
@@ -377,7 +377,7 @@ async def test_what_was_read_for_a_worker_that_stops_is_not_replayed(env: Enviro
 async def test_a_worker_that_is_taken_over_meanwhile(db: str, halt: Halt, caplog: pytest.LogCaptureFixture) -> None:
     async with environment(database=db) as env:
         await write(env, "one", STEPS)
-        engine = env.app.engine
+        engine = env.app._runtime.engine
         load(env, "one")
         await halt.reached()
         old = engine.worker_id
@@ -409,14 +409,14 @@ async def test_code_that_left_its_history_is_found_in_a_late_slice(env: Environm
     load(env, "one", wf=changed)
     await halt.reached()
     cancelling = asyncio.create_task(env.app.cancel_workflow("one"))
-    await until(lambda: env.app.engine.scheduler.residents.loading["one"])
+    await until(lambda: env.app._runtime.engine.scheduler.residents.loading["one"])
     halt.go_on()
     await cancelling
     await env.settle()
     instance = await env.app.get_instance("one")
     assert (instance.status, instance.error["type"]) == ("blocked", NonDeterminismError.__name__)
     assert f"step:{STEPS - 49}" in instance.error["message"]
-    assert not env.app.engine.scheduler.residents.knows("one")
+    assert not env.app._runtime.engine.scheduler.residents.knows("one")
 
 
 @pytest.fixture
@@ -479,16 +479,16 @@ def until_told(condition: Callable[[], bool]) -> None:
 # --- suspects ---------------------------------------------------------------------------------------------------------
 async def die(env: Environment) -> None:
     """The worker dies, and another one takes over."""
-    dead = env.app.engine.worker_id
-    await env.app.crash()
+    dead = env.app._runtime.engine.worker_id
+    await env.app._runtime.crash()
     await env.app.start()
-    engine = env.app.engine
+    engine = env.app._runtime.engine
     await engine.storage.take_over(engine.worker_id or "", [dead or ""])
     engine.kick()
 
 
 async def body_record(env: Environment) -> Attempt:
-    snapshot = await env.app.engine.storage.load("one")
+    snapshot = await env.app._runtime.engine.storage.load("one")
     assert snapshot is not None
     (record,) = snapshot.attempts
     assert record.op == BODY
@@ -501,7 +501,7 @@ async def test_a_suspect_is_inside_while_it_is_replayed(env: Environment, halt: 
     env.app.register(walk)
     await die(env)
     await halt.reached()
-    engine, record = env.app.engine, await body_record(env)
+    engine, record = env.app._runtime.engine, await body_record(env)
     (suspect,) = engine.scheduler.inquest.quarantine._inside
     assert record.started
     assert record.suspicion is not None
@@ -554,4 +554,4 @@ async def test_a_suspect_that_left_its_history_leaves_the_quarantine(env: Enviro
     halt.go_on()
     await env.settle()
     assert (await env.app.get_instance("one")).status == "blocked"
-    assert not env.app.engine.scheduler.inquest.quarantine._inside
+    assert not env.app._runtime.engine.scheduler.inquest.quarantine._inside

@@ -21,21 +21,21 @@ async def patient(ctx: WorkflowContext, n: int) -> int:
 async def test_they_are_looked_for_together(db: str) -> None:
     async with App(db, workflows=[patient], worker=WorkerOptions(max_resident=50)) as app:
         handles = await asyncio.gather(*(app.start_workflow(patient, n) for n in range(MANY)))
-        while not app.engine.is_idle:  # noqa: ASYNC110
+        while not app._runtime.engine.is_idle:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         asked: list[int] = []
-        finished = app.engine.storage.finished
+        finished = app._runtime.engine.storage.finished
 
         async def counted(instances: Collection[str]) -> list[InstanceRow]:
             asked.append(len(instances))
             return await finished(instances)
 
-        storage: Any = app.engine.storage
+        storage: Any = app._runtime.engine.storage
         storage.finished = counted
         results = asyncio.gather(*(handle.result() for handle in handles))
         for _ in range(3):
             await asyncio.sleep(0)
-        while not app.engine.is_idle or len(asked) < MANY // LOOKUPS:  # noqa: ASYNC110
+        while not app._runtime.engine.is_idle or len(asked) < MANY // LOOKUPS:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert len(asked) < 20, "each looked for itself"
         assert max(asked) <= LOOKUPS
@@ -50,7 +50,7 @@ async def test_one_that_ended_elsewhere_is_heard_of_among_very_many(db: str) -> 
         starts = (app.start_workflow(patient, n, instance_id=f"p{n}") for n in range(2 * LOOKUPS + 1))
         handles = await asyncio.gather(*starts)
         waiting = [asyncio.ensure_future(client.handle(handle.instance_id).result()) for handle in handles]
-        while len(client.engine.endings) < len(handles):  # noqa: ASYNC110
+        while len(client._runtime.engine.endings) < len(handles):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         async with asyncio.timeout(20):
             for n in (0, LOOKUPS, 2 * LOOKUPS):

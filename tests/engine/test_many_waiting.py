@@ -19,7 +19,7 @@ async def waiter(ctx: WorkflowContext, n: int) -> str:
 
 async def statements(app: App, act: Any) -> int:
     """How many statements the database ran while something happened."""
-    storage: Any = app.engine.storage
+    storage: Any = app._runtime.engine.storage
     seen: list[str] = []
     for thread in (storage._writer, storage._reader):
         await thread.call(lambda c: c.set_trace_callback(seen.append))
@@ -36,7 +36,7 @@ async def test_thousands_wait_and_one_is_woken(db: str) -> None:
     async with App(
         Database(db, durability="normal"), workflows=[waiter], worker=WorkerOptions(max_resident=ROOM)
     ) as app:
-        residents = app.engine.scheduler.residents
+        residents = app._runtime.engine.scheduler.residents
         most = 0
         for first in range(0, COUNT, AT_ONCE):
             starts = (app.start_workflow(waiter, n, instance_id=f"w{n}") for n in range(first, first + AT_ONCE))
@@ -67,12 +67,12 @@ async def until_waiting(app: App) -> None:
     async with asyncio.timeout(60):
         while (await app.list_instances(status="running", limit=1)).items:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    await until(lambda: app.engine.committer.is_idle)
+    await until(lambda: app._runtime.engine.committer.is_idle)
 
 
 async def work_of(app: App, act: Any) -> int:
     """How much the database did meanwhile, in thousands of its virtual machine's instructions."""
-    storage: Any = app.engine.storage
+    storage: Any = app._runtime.engine.storage
     ticks = 0
 
     def tick() -> int:

@@ -39,7 +39,7 @@ async def waits(ctx: WorkflowContext) -> Any:
 
 async def migrate(env: Environment, min_reader: int) -> None:
     """As a newer version would."""
-    storage: Any = env.app.engine.storage
+    storage: Any = env.app._runtime.engine.storage
     change = f"UPDATE {{}}schema_info SET version = 99, min_reader = {min_reader}"
     if isinstance(storage, PostgresStorage):
         async with storage._connections.transaction() as connection:
@@ -52,7 +52,7 @@ class Request:
     """As much of a request as the health check looks at."""
 
     def __init__(self, env: Environment) -> None:
-        self.app, self.stopping = env.app, asyncio.Event()
+        self.runtime, self.stopping = env.app._runtime, asyncio.Event()
         self.backpressure = type("Backpressure", (), {"is_stalled": False})()
 
 
@@ -61,10 +61,10 @@ async def test_it_stops_on_renewal_and_nothing_more_is_written(
 ) -> None:
     await env.start(waits.options(instance_id="one"))
     result = asyncio.ensure_future(env.app.handle("one").result())
-    await until(lambda: len(env.app.engine.endings))
+    await until(lambda: len(env.app._runtime.engine.endings))
     await migrate(env, 98)
     batches: list[Any] = []
-    engine = env.app.engine
+    engine = env.app._runtime.engine
     intercept(env, lambda batch, submit: (batches.append(batch), submit())[1])
     caplog.set_level(logging.ERROR, "romancy")
     await engine.lease.round()
@@ -94,12 +94,12 @@ async def test_a_batch_that_is_tried_again_is_given_up(env: Environment) -> None
         tries.append(batch)
         asyncio.get_running_loop().call_soon(answered[0], None, TransientError("not now"))
 
-    storage: Any = env.app.engine.storage
+    storage: Any = env.app._runtime.engine.storage
     commit, storage.commit = storage.commit, fail
     try:
         sending = asyncio.ensure_future(env.app.send_event("go", "test"))
         await until(lambda: tries)
-        await env.app.engine.lease.round()
+        await env.app._runtime.engine.lease.round()
         with pytest.raises(StorageError, match=MESSAGE):
             await sending
         count = len(tries)
@@ -111,8 +111,8 @@ async def test_a_batch_that_is_tried_again_is_given_up(env: Environment) -> None
 
 async def test_it_does_not_register_anew_either(env: Environment) -> None:
     await migrate(env, 98)
-    env.app.engine.lease.fenced(env.app.engine.worker_id)
-    await until(lambda: env.app.engine.outdated)
+    env.app._runtime.engine.lease.fenced(env.app._runtime.engine.worker_id)
+    await until(lambda: env.app._runtime.engine.outdated)
     with pytest.raises(StorageError, match=MESSAGE):
         await env.app.send_event("go", "test")
 
@@ -120,7 +120,7 @@ async def test_it_does_not_register_anew_either(env: Environment) -> None:
 async def test_a_migration_that_old_workers_can_live_with_stops_nobody(env: Environment) -> None:
     handle = await env.start(waits)
     await migrate(env, 1)
-    await env.app.engine.lease.round()
+    await env.app._runtime.engine.lease.round()
     await env.send_event("go", "test", 7)
     assert await handle.result() == 7
 
@@ -167,7 +167,7 @@ async def test_an_event_sent_before_the_worker_is_registered_starts_what_it_shou
 ) -> None:
     Failing(monkeypatch, backend, "register", 2, TransientError("not now"))
     async with App(db, workflows=[ships]) as app:
-        assert app.engine.worker_id is None
+        assert app._runtime.engine.worker_id is None
         assert (await app.send_event("order", "test", 7)).started == 1
 
 

@@ -42,7 +42,7 @@ async def waits(ctx: WorkflowContext) -> Any:
 
 async def migrate(app: App, min_reader: int = NEWER) -> None:
     """As a process with the next version of the library does when it opens the database."""
-    old: Any = app.engine.storage
+    old: Any = app._runtime.engine.storage
     kind: Any = migrations if isinstance(old, PostgresStorage) else connection
     with pytest.MonkeyPatch.context() as patch:
         steps = [
@@ -57,7 +57,7 @@ async def migrate(app: App, min_reader: int = NEWER) -> None:
 
 
 async def rows(app: App, query: str) -> list[tuple[Any, ...]]:
-    storage: Any = app.engine.storage
+    storage: Any = app._runtime.engine.storage
     if isinstance(storage, PostgresStorage):
         async with storage._connections.transaction() as c:
             await c.execute(f'SET search_path TO "{storage.schema}"')
@@ -92,7 +92,7 @@ async def test_a_step_that_ends_after_the_migration_is_not_stored(db: str) -> No
         await migrate(app)
         before = await stored(app)
         gate.open.set()
-        await until(lambda: app.engine.outdated)
+        await until(lambda: app._runtime.engine.outdated)
         with pytest.raises(Outdated, match=MESSAGE):
             await handle.result(5)
         assert await stored(app) == before
@@ -109,7 +109,7 @@ async def test_the_next_worker_goes_on_where_the_old_one_was_cut_short(
         await gate.reached.wait()
         await migrate(app)
         gate.open.set()
-        await until(lambda: app.engine.outdated)
+        await until(lambda: app._runtime.engine.outdated)
         monkeypatch.setattr(migrations, "LIBRARY_VERSION", NEWER)
         monkeypatch.setattr(connection, "LIBRARY_VERSION", NEWER)
         async with App(db, workflows=[holds], state=gate) as new:
@@ -119,11 +119,11 @@ async def test_the_next_worker_goes_on_where_the_old_one_was_cut_short(
 
 async def test_workers_that_can_live_with_it_keep_their_registration(db: str) -> None:
     async with App(db, workflows=[waits]) as app:
-        worker, handle = app.engine.worker_id, await app.start_workflow(waits)
+        worker, handle = app._runtime.engine.worker_id, await app.start_workflow(waits)
         await migrate(app, min_reader=1)
         await app.send_event("go", "test", 7)
         assert await handle.result(5) == 7
-        assert app.engine.worker_id == worker
+        assert app._runtime.engine.worker_id == worker
 
 
 async def test_an_event_for_a_worker_that_is_outdated_is_refused(db: str) -> None:
@@ -132,7 +132,7 @@ async def test_an_event_for_a_worker_that_is_outdated_is_refused(db: str) -> Non
         with pytest.raises(Outdated, match=MESSAGE):
             await app.send_event("go", "test", 7)
         assert await rows(app, "SELECT * FROM events") == []
-        await until(lambda: app.engine.outdated)
+        await until(lambda: app._runtime.engine.outdated)
 
 
 # --- those who only start, send and read -----------------------------------------------------------------------------
@@ -150,7 +150,7 @@ async def test_a_sender_writes_nothing_after_the_migration(db: str, name: str) -
         await app.start_workflow(waits, instance_id="blocked")
     async with App(db, workflows=[waits], worker=False) as sender:
         change = "UPDATE {}instances SET status = 9"
-        storage: Any = sender.engine.storage
+        storage: Any = sender._runtime.engine.storage
         if isinstance(storage, PostgresStorage):
             async with storage._connections.transaction() as c:
                 await c.execute(change.format(f'"{storage.schema}".'))
@@ -167,7 +167,7 @@ class Request:
     """As much of a request as the health check looks at."""
 
     def __init__(self, app: App) -> None:
-        self.app, self.stopping = app, asyncio.Event()
+        self.runtime, self.stopping = app._runtime, asyncio.Event()
         self.backpressure = type("Backpressure", (), {"is_stalled": False})()
 
 
@@ -187,7 +187,7 @@ async def test_a_sender_that_does_nothing_notices_too(db: str) -> None:
         await ready(Request(sender))  # type: ignore[arg-type]
         await migrate(sender)
         async with asyncio.timeout(5):
-            while sender.engine.outdated is None:  # noqa: ASYNC110
+            while sender._runtime.engine.outdated is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         with pytest.raises(StorageError, match=MESSAGE):
             await ready(Request(sender))  # type: ignore[arg-type]
@@ -201,7 +201,7 @@ async def test_an_event_stored_just_before_the_migration_is_left_to_newer_proces
         pytest.skip("a file is accepted to and dispatched in one transaction")
     async with App(db, workflows=[waits]) as app, App(db, worker=False) as sender:
         handle = await app.start_workflow(waits)
-        storage: Any = sender.engine.storage
+        storage: Any = sender._runtime.engine.storage
         dispatch = storage._writer.dispatcher.dispatch
 
         async def late(*given: Any) -> Any:
@@ -222,7 +222,7 @@ async def test_an_event_that_waits_for_the_migration_is_refused(db: str, backend
     if backend == "sqlite":
         pytest.skip("there is one writer at a time")
     async with App(db, worker=False) as sender:
-        storage: Any = sender.engine.storage
+        storage: Any = sender._runtime.engine.storage
         await sender.send_event("go", "test", id="first")
         async with storage._connections.transaction() as c, asyncio.timeout(20):
             migration = c.transaction()

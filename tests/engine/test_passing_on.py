@@ -48,7 +48,7 @@ async def env(db: str) -> AsyncIterator[Environment]:
 @pytest.fixture
 async def elsewhere(env: Environment, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     """Another process that stores events. The owner never reads its mail, so it hears of them only by chance."""
-    monkeypatch.setattr(env.app.engine, "_read_mail", AsyncMock())
+    monkeypatch.setattr(env.app._runtime.engine, "_read_mail", AsyncMock())
     async with outsider(env) as app:
         yield app
 
@@ -76,7 +76,7 @@ async def test_an_event_offered_to_a_wait_that_is_gone(env: Environment, elsewhe
     await env.settle()
     await elsewhere.send_event("paid", "test", 1)
     (paid,) = (await env.app.list_events(type="paid")).items
-    env.app.engine.loader.wake(handle.instance_id, EventOffered("gone", paid.event))
+    env.app._runtime.engine.loader.wake(handle.instance_id, EventOffered("gone", paid.event))
     assert await handle.result(timeout=30) == ("ReceivedEvent", 1)
 
 
@@ -99,7 +99,7 @@ async def test_an_event_behind_one_that_another_wait_took_before_the_time_was_ov
         await elsewhere.send_event("paid", "test", n)
     one = next(record.event for record in (await env.app.list_events()).items if record.event.data == b"1")
     patient, hasty = sorted(await env.waits(handle), key=lambda wait: wait.due_at is not None)
-    wake = env.app.engine.loader.wake
+    wake = env.app._runtime.engine.loader.wake
     wake(handle.instance_id, EventOffered(patient.wait_id, one))
     await env.settle()
     wake(handle.instance_id, EventOffered(hasty.wait_id, one))
@@ -126,10 +126,10 @@ async def test_an_event_too_late_by_another_clock_is_not_handed_to_and_fro(env: 
     env.clock._now -= 11_000_000
     (paid,) = (await env.app.list_events()).items
     waits = await env.waits(handle)
-    version = (await env.app.engine.storage.instance(handle.instance_id)).version  # type: ignore[union-attr]
-    env.app.engine.loader.wake(handle.instance_id, EventOffered(waits[0].wait_id, paid.event))
+    version = (await env.app._runtime.engine.storage.instance(handle.instance_id)).version  # type: ignore[union-attr]
+    env.app._runtime.engine.loader.wake(handle.instance_id, EventOffered(waits[0].wait_id, paid.event))
     await env.settle()
-    row = await env.app.engine.storage.instance(handle.instance_id)
+    row = await env.app._runtime.engine.storage.instance(handle.instance_id)
     assert row is not None
     assert row.version - version <= 1, "it went to and fro"
     await env.advance(12)
@@ -147,7 +147,7 @@ async def test_a_timer_never_rings_before_its_time_by_the_history(env: Environme
     handle = await env.start(sleeper)
     (timer,) = await env.waits(handle)
     env.clock._now += 11_000_000
-    env.app.engine.loader.fire(handle.instance_id, timer.wait_id)
+    env.app._runtime.engine.loader.fire(handle.instance_id, timer.wait_id)
     env.clock._now -= 11_000_000
     await handle.result(timeout=30)
     fired = (await env.app.get_history(handle.instance_id))[1]

@@ -158,7 +158,7 @@ async def test_2_during_the_registration(env: Environment, moment: str) -> None:
         if any(c.opened for c in batch.commits) and not sends:
             if moment == "with it":
                 event = make_event("news", "test", "meanwhile", id="e1")
-                batch.accepts = [*batch.accepts, env.app.engine.delivery.prepare(event)]
+                batch.accepts = [*batch.accepts, env.app._runtime.engine.delivery.prepare(event)]
             sends.append(asyncio.ensure_future(env.app.send_event("news", "test", "meanwhile", id="e1")))
         submit()
 
@@ -264,7 +264,7 @@ async def test_2_since_now_takes_what_came_while_down(env: Environment) -> None:
         return (await wait_event(ctx, "news", since="now")).data
 
     handle = await env.start(only_fresh)
-    env.app.engine.exits.drop(env.app.engine.scheduler.residents[handle.instance_id])
+    env.app._runtime.engine.exits.drop(env.app._runtime.engine.scheduler.residents[handle.instance_id])
     await env.app.send_event("news", "test", "meanwhile")
     await env.restart()
     assert await handle.result() == "meanwhile"
@@ -313,7 +313,7 @@ async def test_4_a_tie_at_the_deadline_goes_to_the_event(db: str) -> None:
     """The event was accepted in time by another process, but this one notices the time first."""
     async with environment(database=db, workflows=[race]) as env:
         handle = await env.start(race)
-        env.app.engine.storage.watch(lambda: None)
+        env.app._runtime.engine.storage.watch(lambda: None)
         async with outsider(env) as other:
             await other.send_event("news", "test", "in time")
         await env.advance(60)
@@ -496,15 +496,15 @@ async def test_6_a_worker_that_was_taken_over_cannot_write(db: str) -> None:
 
     async with environment(database=db, workflows=[buy]) as stale, environment(database=db, workflows=[buy]) as fresh:
         await stale.app.start_workflow(buy, instance_id="one")
-        old = stale.app.engine.worker_id
+        old = stale.app._runtime.engine.worker_id
         await until(lambda: ran)
-        await fresh.app.engine.storage.take_over(fresh.app.engine.worker_id or "", [old or ""])
-        fresh.app.engine.kick()
+        await fresh.app._runtime.engine.storage.take_over(fresh.app._runtime.engine.worker_id or "", [old or ""])
+        fresh.app._runtime.engine.kick()
         await fresh.settle()
         assert ran == ["run 1", "run 2"]
         go.set()
         await stale.settle()
-        await stale.app.engine.sweep.round()
+        await stale.app._runtime.engine.sweep.round()
         history = await fresh.app.get_history("one")
         assert [e.result for e in history if e.kind == "activity_completed"] == ["run 2"]
         await fresh.send_event("shipped", "test")
@@ -527,9 +527,9 @@ async def test_6_a_worker_that_handed_an_instance_on_cannot_write_to_it(env: Env
 
     env.app.register(buy)
     await env.app.start_workflow(buy, instance_id="one")
-    resident = env.app.engine.scheduler.residents["one"]
-    await until(lambda: env.app.engine.activities.running)
-    storage: Any = env.app.engine.storage
+    resident = env.app._runtime.engine.scheduler.residents["one"]
+    await until(lambda: env.app._runtime.engine.activities.running)
+    storage: Any = env.app._runtime.engine.storage
     await storage._write(
         lambda c: c.execute("INSERT INTO workers (id, host, until, started_at) VALUES ('other', 'there', 9e18, 0)")
     )
@@ -658,11 +658,11 @@ async def test_8_sleep_until_knows_time_zones(env: Environment) -> None:
 async def test_8_a_far_timer_is_found_when_its_time_comes(db: str) -> None:
     """Timers beyond the look-ahead window are only in the database until the window reaches them."""
     async with environment(database=db, workflows=[nap]) as env:
-        await env.app.crash()
-        env.app.timer_window = 60_000_000
+        await env.app._runtime.crash()
+        env.app._runtime.timer_window = 60_000_000
         await env.app.start()
         handle = await env.start(nap, 3600)
-        assert "armed=0" in repr(env.app.engine.timers)
+        assert "armed=0" in repr(env.app._runtime.engine.timers)
         await env.advance(3599)
         assert await handle.status() == "waiting_for_timer"
         await env.advance(1)

@@ -41,11 +41,11 @@ def _impatient(impatient: None) -> None:
 
 async def die(env: Environment, boot: timedelta = BOOT) -> None:
     """The worker dies, and another one comes up that lives for a while before it takes over."""
-    dead = env.app.engine.worker_id
-    await env.app.crash()
+    dead = env.app._runtime.engine.worker_id
+    await env.app._runtime.crash()
     await env.app.start()
     env.clock._now += boot // timedelta(microseconds=1)
-    engine = env.app.engine
+    engine = env.app._runtime.engine
     await engine.storage.take_over(engine.worker_id or "", [dead or ""])
     engine.kick()
     await env.settle()
@@ -141,7 +141,7 @@ async def test_resuming_gives_a_fresh_start(env: Environment, poison: Poison, vi
     await env.app.resume_workflow("one")
     await env.settle()
     assert await handle.status() == "running"
-    snapshot = await env.app.engine.storage.load("one")
+    snapshot = await env.app._runtime.engine.storage.load("one")
     assert snapshot is not None
     assert [(a.crashes, a.suspicion) for a in snapshot.attempts] == [(0, None)]
     assert abs(await kill_whenever(env, lambda: poison.begun, "one") - first) <= 2, "as many deaths as the first time"
@@ -237,7 +237,7 @@ async def test_its_innocent_neighbours_are_not_blocked(env: Environment, poison:
 @pytest.fixture
 async def begun(env: Environment) -> Any:
     """(workflow code calls it to kill its worker, how often it did)."""
-    storage: Any = env.app.engine.storage
+    storage: Any = env.app._runtime.engine.storage
     append, commit = storage.append, storage.commit
     struck = [0]
 
@@ -271,12 +271,12 @@ async def strike_until_blocked(env: Environment, begun: Any, instance: str) -> i
 
 async def revive(env: Environment, bring_back: Callable[[], Awaitable[None]]) -> None:
     """The worker that was struck is dead, and another one takes over from it."""
-    dead = env.app.engine.worker_id
-    await env.app.crash()
+    dead = env.app._runtime.engine.worker_id
+    await env.app._runtime.crash()
     await bring_back()
     await env.app.start()
     env.clock._now += BOOT // timedelta(microseconds=1)
-    engine = env.app.engine
+    engine = env.app._runtime.engine
     await engine.storage.take_over(engine.worker_id or "", [dead or ""])
     engine.kick()
 
@@ -464,7 +464,7 @@ async def test_an_event_is_taken_once_though_the_result_of_a_suspect_comes_betwe
     handle = await env.start(both.options(instance_id="one"))
     await die(env)
     await env.advance(5)
-    resident = env.app.engine.scheduler.residents["one"]
+    resident = env.app._runtime.engine.scheduler.residents["one"]
     assert any(a.suspicion for a in resident.attempts.values())
     resident.state = State.COMMITTING  # so all that comes waits in its inbox
     await env.app.send_event("go", "test", id="e1")
@@ -473,7 +473,7 @@ async def test_an_event_is_taken_once_though_the_result_of_a_suspect_comes_betwe
     await until(lambda: any(isinstance(input, ActivityDone) for input in resident.inbox))
     [offer] = [input for input in resident.inbox if isinstance(input, EventOffered)]
     resident.state = State.IDLE
-    env.app.engine.inboxes.post(resident, offer)
+    env.app._runtime.engine.inboxes.post(resident, offer)
     await env.settle()
     assert (await env.app.get_instance("one")).status == "waiting_for_event"
     await env.app.send_event("go", "test", id="e2")
@@ -491,7 +491,7 @@ async def test_code_that_came_through_is_not_suspected_any_more(env: Environment
 
     handle = await env.start(quiet.options(instance_id="one"))
     await down_for(env, timedelta(seconds=6))
-    storage = env.app.engine.storage
+    storage = env.app._runtime.engine.storage
     snapshot = await storage.load("one")
     assert snapshot is not None
     assert [a.op for a in snapshot.attempts] == [BODY], "for a moment it may be what killed the worker"
@@ -534,7 +534,7 @@ async def test_code_whose_worker_was_stopped_met_no_second_death(env: Environmen
     await env.app.start()
     await env.app.send_event("wake", "test", {}, to="one")
     await env.settle()
-    snapshot = await env.app.engine.storage.load("one")
+    snapshot = await env.app._runtime.engine.storage.load("one")
     assert snapshot is not None
     assert [(a.op, a.crashes) for a in snapshot.attempts] == [(BODY, 1)]
 
@@ -552,7 +552,7 @@ async def test_code_that_rests_is_cancelled_without_waiting_for_it(env: Environm
     await die(env, boot=timedelta())
     await env.app.send_event("wake", "test", {}, to="one")
     await env.settle()
-    assert env.app.engine.scheduler.inquest.quarantine.waiting == 1
+    assert env.app._runtime.engine.scheduler.inquest.quarantine.waiting == 1
     async with asyncio.timeout(5):
         assert await env.app.cancel_workflow("one")
     await env.advance(5)
@@ -561,7 +561,7 @@ async def test_code_that_rests_is_cancelled_without_waiting_for_it(env: Environm
 
 # --- what is not a death ----------------------------------------------------------------------------------------------
 async def suspects(env: Environment, instance: str) -> list[str]:
-    snapshot = await env.app.engine.storage.load(instance)
+    snapshot = await env.app._runtime.engine.storage.load(instance)
     assert snapshot is not None
     return [a.op for a in snapshot.attempts if a.crashes]
 
@@ -569,7 +569,7 @@ async def suspects(env: Environment, instance: str) -> list[str]:
 async def test_a_worker_that_was_asked_to_stop_did_not_die(env: Environment, poison: Poison, victim: Any) -> None:
     """SIGTERM, and SIGKILL before it was through: nothing that it ran is to blame."""
     await env.start(victim.options(instance_id="one"))
-    engine = env.app.engine
+    engine = env.app._runtime.engine
     engine._grace = 3600.0
     stopping = asyncio.ensure_future(engine._stop())
     await until(lambda: engine.lease.leaving is not None and engine.lease.leaving.done())  # that it leaves is stored
@@ -578,7 +578,7 @@ async def test_a_worker_that_was_asked_to_stop_did_not_die(env: Environment, poi
     await die(env)
     assert poison.begun == 2
     assert await suspects(env, "one") == []
-    assert (await env.app.engine.storage.mortality()).deaths == []
+    assert (await env.app._runtime.engine.storage.mortality()).deaths == []
 
 
 async def test_a_worker_that_died_is_counted(env: Environment, poison: Poison, victim: Any) -> None:
@@ -587,13 +587,13 @@ async def test_a_worker_that_died_is_counted(env: Environment, poison: Poison, v
     await die(env)
     assert poison.begun == 2
     assert await suspects(env, "one") == ["", "swallow:1"]
-    assert len((await env.app.engine.storage.mortality()).deaths) == 1
+    assert len((await env.app._runtime.engine.storage.mortality()).deaths) == 1
 
 
 async def test_work_that_never_met_a_death_writes_nothing_about_it(env: Environment, poison: Poison, victim: Any):
     poison.is_harmless = True
     read: list[str] = []
-    storage: Any = env.app.engine.storage
+    storage: Any = env.app._runtime.engine.storage
     mortality = storage.mortality
     storage.mortality = lambda: read.append("read") or mortality()
     commits: list[Any] = []
@@ -644,7 +644,7 @@ async def test_the_results_of_suspects_in_company_share_commits(env: Environment
     handle = await env.start(fan)
     await die(env)
     await env.advance(1)
-    storage: Any = env.app.engine.storage
+    storage: Any = env.app._runtime.engine.storage
     commit, commits = storage.commit, list[Any]()
     storage.commit = lambda batch, answered: (commits.extend(batch.commits), commit(batch, answered))[1]
     gate.set()
@@ -682,7 +682,7 @@ async def test_code_that_kills_in_company_is_blamed_and_not_the_call_before_it(e
     await strike_until_blocked(env, begun, "bad")
     error = (await env.app.get_instance("bad")).error
     assert "the code of the workflow was running" in error["message"]
-    tallies = (await env.app.engine.storage.mortality()).tallies
+    tallies = (await env.app._runtime.engine.storage.mortality()).tallies
     assert all(tally.alone == 0 for name, tally in tallies.items() if name == "charge")
     for other in others:
         assert await other.result(60) == "done"
@@ -699,10 +699,10 @@ async def test_what_only_waits_is_woken_though_the_deaths_could_not_be_read(
         return "awake"
 
     handle = await env.start(sleeper)
-    dead = env.app.engine.worker_id or ""
-    await env.app.crash()
+    dead = env.app._runtime.engine.worker_id or ""
+    await env.app._runtime.crash()
     await env.app.start()
-    engine = env.app.engine
+    engine = env.app._runtime.engine
     mortality, lost = engine.storage.mortality, list[str]()
 
     async def cut_once() -> Any:

@@ -17,7 +17,6 @@ from romancy import (
     ActivityTimeout,
     App,
     HooksBase,
-    InvalidEvent,
     RetryPolicy,
     WaitTimeout,
     WorkerOptions,
@@ -137,21 +136,11 @@ def raw(data: bytes) -> Event:
 
 
 @pytest.mark.parametrize("data", UNREADABLE.values(), ids=UNREADABLE)
-async def test_data_that_is_not_what_it_says_is_refused(env: Environment, data: bytes) -> None:
-    handle = await env.start(take_one)
-    with pytest.raises(InvalidEvent):
-        await env.app.accept(raw(data))
-    assert (await env.app.list_events()).items == []
-    await env.send_event("news", "test", "good")
-    assert await handle.result() == "good"
-
-
-@pytest.mark.parametrize("data", UNREADABLE.values(), ids=UNREADABLE)
 async def test_an_unreadable_event_in_the_log_stops_nobody_who_waits_for_its_type(
     env: Environment, data: bytes
 ) -> None:
     before = await env.start(take_one)
-    await env.app.engine.accept(raw(data))  # as somebody less careful would have stored it
+    await env.app._runtime.engine.accept(raw(data))  # as somebody less careful would have stored it
     await env.settle()
     after = await env.start(take_one)
     await env.send_event("news", "test", "good")
@@ -211,7 +200,7 @@ async def test_an_instance_that_cannot_even_be_loaded_holds_up_nobody(
     async with environment(database=db, workflows=[long_story, fine]) as env, asyncio.timeout(HANGS):
         await env.send_event("end", "test")
         for _ in range(5):
-            env.app.engine.kick()
+            env.app._runtime.engine.kick()
             await env.settle()
         assert [i.instance_id for i in (await env.app.list_instances()).items] == ["one"]
         assert (await env.app.get_instance("one")).instance_id == "one"
@@ -336,14 +325,14 @@ async def test_a_resumed_instance_that_only_waits_says_so() -> None:
     async with environment(worker=WorkerOptions(max_resident=1, grace=0.1)) as env:
         handle = await env.start(mendable)
         other = await env.start(take_one)  # there is room for one only
-        assert handle.instance_id not in env.app.engine.scheduler.residents
+        assert handle.instance_id not in env.app._runtime.engine.scheduler.residents
         mended = False
-        env.app.engine.loader.load(handle.instance_id)
+        env.app._runtime.engine.loader.load(handle.instance_id)
         await env.settle()
         assert await handle.status() == "blocked"
         mended = True
         await env.app.resume_workflow(handle.instance_id)
-        env.app.engine.kick()
+        env.app._runtime.engine.kick()
         await env.settle()
         assert await handle.status() == await other.status() == "waiting_for_event"
         await env.send_event("news", "test")
@@ -396,7 +385,7 @@ async def test_evicting_and_blocking_code_that_catches_everything_in_a_loop() ->
     async with environment(worker=WorkerOptions(max_resident=1, grace=0.1)) as env:
         handle = await env.start(wf.workflow)
         await env.start(take_one)
-        assert handle.instance_id not in env.app.engine.scheduler.residents
+        assert handle.instance_id not in env.app._runtime.engine.scheduler.residents
         assert wf.caught < 1000
         wf.word = "wrong"
         await env.send_event("news", "test", "at last")
@@ -405,7 +394,7 @@ async def test_evicting_and_blocking_code_that_catches_everything_in_a_loop() ->
         await assert_others_go_on(env)
         wf.word = "right"
         await env.app.resume_workflow(handle.instance_id)
-        env.app.engine.kick()
+        env.app._runtime.engine.kick()
         assert await handle.result() == "at last"
 
 
@@ -490,7 +479,7 @@ async def test_what_people_broke_is_waited_for_and_blames_nobody(
     env: Environment, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A privilege revoked, a table renamed: it is mended by and by, and no value is at fault."""
-    storage: Any = env.app.engine.storage
+    storage: Any = env.app._runtime.engine.storage
     commit, left = storage.commit, [StorageError("permission denied for table history")] * 3
 
     def refuse(batch: Batch, answered: Answered) -> None:
@@ -519,7 +508,7 @@ async def test_a_look_of_a_worker_that_was_fenced_lets_no_wait_time_out(env: Env
             return "timed out"
 
     handle = await env.start(patient)
-    engine, held = env.app.engine, list[Callable[[], None]]()
+    engine, held = env.app._runtime.engine, list[Callable[[], None]]()
     undo = intercept(env, lambda batch, submit: held.append(submit))
     env.clock.turn_to(env.clock.now() + 60_000_000)
     await until(lambda: held)  # the last look before the wait times out is under way
@@ -553,7 +542,7 @@ async def test_a_step_that_was_stored_before_it_was_refused_is_read_again(
         return "done"
 
     handle = await env.start(steps)
-    storage, tries = env.app.engine.storage, list[Batch]()
+    storage, tries = env.app._runtime.engine.storage, list[Batch]()
     commit = storage.commit
 
     def flawed(batch: Batch, answered: Answered) -> None:

@@ -148,7 +148,7 @@ async def test_a_misfit_counts_also_for_an_instance_that_is_not_in_memory(env: E
         return (await wait_event(ctx, "news", model=int)).data
 
     handle = await env.start(strict)
-    engine = env.app.engine
+    engine = env.app._runtime.engine
     engine.exits.drop(engine.residents[handle.instance_id])
     receipt = await env.send_event("news", "test", "text")
     assert await handle.status() == "waiting_for_event"

@@ -124,8 +124,11 @@ def test_nothing_of_a_request_is_logged(guarded: Live, caplog: pytest.LogCapture
 
 def test_tokens_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROMANCY_TOKENS", " one  events:two ")
-    assert [sorted(token.scopes) for token in App(":memory:").tokens] == [["control", "events", "read"], ["events"]]
-    assert len(App(":memory:", tokens=["mine"]).tokens) == 1
+    assert [sorted(token.scopes) for token in App(":memory:")._runtime.tokens] == [
+        ["control", "events", "read"],
+        ["events"],
+    ]
+    assert len(App(":memory:", tokens=["mine"])._runtime.tokens) == 1
 
 
 @pytest.mark.parametrize("wrong", ["", "events:", "events,read:", "a b", "a\n", None, b"secret", 5])
@@ -161,13 +164,13 @@ def test_a_variable_that_is_not_set_is_no_token(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_empty_list_is_as_none_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert App(":memory:", tokens=[]).tokens == ()
+    assert App(":memory:", tokens=[])._runtime.tokens == ()
     monkeypatch.setenv("ROMANCY_TOKENS", "one two")
-    assert len(App(":memory:", tokens=[]).tokens) == 2
+    assert len(App(":memory:", tokens=[])._runtime.tokens) == 2
 
 
 def test_a_single_text_is_one_token() -> None:
-    assert len(App(":memory:", tokens="secret").tokens) == 1
+    assert len(App(":memory:", tokens="secret")._runtime.tokens) == 1
 
 
 # --- an app without tokens ------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_a_read_that_takes_too_long(serve: Any, monkeypatch: pytest.MonkeyPatch)
 
 def _storage(live: Live) -> Any:
     async def find() -> Any:
-        return live.app.engine.storage
+        return live.app._runtime.engine.storage
 
     return live.on_loop(find)
 

@@ -235,7 +235,7 @@ async def test_health_says_nothing_of_the_database_to_strangers(tmp_path: Path) 
         (("secret",), ("203.0.113.7", 1), {"authorization": "Bearer secret"}, True),
     ):
         async with App(tmp_path / "a.db", tokens=tokens) as app, asking(app, client) as there:
-            app.engine.storage.instance = broken  # type: ignore[method-assign]
+            app._runtime.engine.storage.instance = broken  # type: ignore[method-assign]
             found = assert_error(await there.get("/health/ready", headers=headers), 503)
             assert ("db.internal" in found["error"]) is knows, (tokens, client)
 
@@ -246,7 +246,7 @@ def test_a_variable_that_is_set_but_empty_is_an_error(monkeypatch: pytest.Monkey
     monkeypatch.setenv("ROMANCY_TOKENS", empty)
     with pytest.raises(ValueError, match=r"ROMANCY_TOKENS is set but contains no token.*unset it"):
         App(":memory:")
-    assert len(App(":memory:", tokens=["mine"]).tokens) == 1
+    assert len(App(":memory:", tokens=["mine"])._runtime.tokens) == 1
 
 
 def test_an_empty_text_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:

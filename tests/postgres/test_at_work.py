@@ -28,7 +28,7 @@ async def test_the_next_batch_leaves_before_the_last_is_followed_up(
     many = 500
     happened: list[str] = []
     async with App(Database(place.url, schema=place.schema), workflows=[doubling]) as app:
-        commit, begin = app.engine.storage.commit, app.engine.revival.begin
+        commit, begin = app._runtime.engine.storage.commit, app._runtime.engine.revival.begin
 
         def sent(batch: Any, answered: Callable[..., None]) -> None:
             happened.append(f"{len(batch.starts)} sent")
@@ -38,8 +38,8 @@ async def test_the_next_batch_leaves_before_the_last_is_followed_up(
             happened.append("begun")
             begin(start)
 
-        monkeypatch.setattr(app.engine.storage, "commit", sent)
-        monkeypatch.setattr(app.engine.revival, "begin", begun)
+        monkeypatch.setattr(app._runtime.engine.storage, "commit", sent)
+        monkeypatch.setattr(app._runtime.engine.revival, "begin", begun)
         handles = await asyncio.gather(*(app.start_workflow(doubling, n) for n in range(many)))
         assert await asyncio.gather(*(handle.result() for handle in handles)) == [2 * n for n in range(many)]
     assert happened.count("begun") == many

@@ -78,21 +78,21 @@ class Town:
         async with asyncio.timeout(10):
             while await self._raw.fetchval(query) < count:  # noqa: ASYNC110 - what is waited for belongs to others
                 await asyncio.sleep(0.01)
-            while not app.engine.is_idle_but_for_activities:  # noqa: ASYNC110
+            while not app._runtime.engine.is_idle_but_for_activities:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         return handles
 
     async def rounds(self, count: int) -> None:
         """Everybody looks so many times whether something is to be given or taken; nobody on their own any more."""
         for app in self.apps:
-            await app.engine._balance.stop()
+            await app._runtime.engine._balance.stop()
         for _ in range(count):
             for app in self.apps:
-                await app.engine.balancing.round()
+                await app._runtime.engine.balancing.round()
 
     async def owned(self) -> dict[App | None, int]:
         rows = await self._raw.fetch("SELECT owner, count(*) FROM instances WHERE status < 9 GROUP BY owner")
-        by_id = {app.engine.worker_id: app for app in self.apps}
+        by_id = {app._runtime.engine.worker_id: app for app in self.apps}
         return {by_id.get(owner): n for owner, n in rows}
 
     async def waiting_for(self, type: str, count: int) -> None:
@@ -188,7 +188,9 @@ async def test_timers_are_not_late_because_of_it(town: Town) -> None:
     late = [s - (4 + n * 0.05) for n, s in enumerate(slept)]
     assert min(late) >= 0
     assert max(late) < 0.9, f"they waited for a sweep: {sorted(late)[-10:]}"
-    ended = Counter(app for app in town.apps for _ in range(app.engine.metrics.workflows_ended["nap", "completed"]))
+    ended = Counter(
+        app for app in town.apps for _ in range(app._runtime.engine.metrics.workflows_ended["nap", "completed"])
+    )
     assert ended[second] >= 20
 
 
@@ -234,8 +236,8 @@ async def test_what_something_happens_to_at_the_last_moment_is_not_let_go_of(tow
     """Between being seen to be idle and the commit that lets go of it, an instance takes an event."""
     first = await town.join(two)
     handles = await town.fill(first, two, 60)
-    await first.engine._balance.stop()  # no rounds but the one below
-    storage: Any = first.engine.storage
+    await first._runtime.engine._balance.stop()  # no rounds but the one below
+    storage: Any = first._runtime.engine.storage
     idle = storage.idle
 
     async def slow_idle(*asked: Any) -> Any:
@@ -247,7 +249,7 @@ async def test_what_something_happens_to_at_the_last_moment_is_not_let_go_of(tow
 
     storage.idle = slow_idle
     second = await town.join(two)
-    await first.engine.balancing.round()
+    await first._runtime.engine.balancing.round()
     storage.idle = idle
     assert await town.owned() == {first: 60}, "none was let go of"
     for n in range(60):
@@ -259,11 +261,11 @@ class Held:
     """The commits of an app wait for a sign; remembers instances that are in one batch twice."""
 
     def __init__(self, app: App) -> None:
-        self._storage: Any = app.engine.storage
+        self._storage: Any = app._runtime.engine.storage
         self._commit = self._storage.commit
         self._storage.commit = self._hold
         self._sign = asyncio.Event()
-        self._engine = app.engine
+        self._engine = app._runtime.engine
         self.twice: list[str] = []
 
     def _hold(self, batch: Any, answered: Any) -> None:
@@ -325,7 +327,7 @@ async def test_timers_that_ring_on_the_way_out_are_not_lost(
 async def test_only_who_is_idle_in_memory_may_leave(town: Town) -> None:
     first = await town.join()
     await town.fill(first, order, 1)
-    engine = first.engine
+    engine = first._runtime.engine
     resident = engine.scheduler.residents["i0"]
     idle = Idle("i0", resident.version, "waiting_for_event")
     may_leave = engine.balancing._may_leave
@@ -343,12 +345,12 @@ async def test_only_who_is_idle_in_memory_may_leave(town: Town) -> None:
 
 async def test_who_lets_go_leaves_what_is_not_urgent_to_others(town: Town) -> None:
     first = await town.join()
-    assert first.engine.balancing.look_ahead(WINDOW) == WINDOW
+    assert first._runtime.engine.balancing.look_ahead(WINDOW) == WINDOW
     await town.fill(first, order, 100)
     second = await town.join()
     await town.balanced(50)
-    assert first.engine.balancing.look_ahead(WINDOW) == SOON < URGENT
-    assert second.engine.balancing.look_ahead(WINDOW) == WINDOW
+    assert first._runtime.engine.balancing.look_ahead(WINDOW) == SOON < URGENT
+    assert second._runtime.engine.balancing.look_ahead(WINDOW) == WINDOW
 
 
 async def test_what_falls_due_in_a_moment_stays_where_it_is(town: Town) -> None:

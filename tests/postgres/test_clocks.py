@@ -77,7 +77,7 @@ async def server(place: Place) -> AsyncIterator[Server]:
 
 def worker(place: Place, *workflows: Any, off: int = 0, **options: Any) -> App:
     app = App(Database(place.url, schema=place.schema), workflows=workflows, lease=LEASE / SECOND, **options)
-    app.clock = Off(off)
+    app._runtime.clock = Off(off)
     return app
 
 
@@ -114,10 +114,10 @@ async def test_workers_with_wrong_clocks_leave_each_other_in_peace(
     await server.set(TEN)
     with caplog.at_level(logging.WARNING, "romancy"):
         async with worker(place, nap, off=-TEN) as slow, worker(place, nap, off=TEN) as fast:
-            ids = slow.engine.worker_id, fast.engine.worker_id
+            ids = slow._runtime.engine.worker_id, fast._runtime.engine.worker_id
             handles = [await app.start_workflow(nap, 3 * LEASE / SECOND) for app in (slow, fast)]
             assert [await handle.result(20) for handle in handles] == ["rested"] * 2
-            assert (slow.engine.worker_id, fast.engine.worker_id) == ids, "nobody was taken over"
+            assert (slow._runtime.engine.worker_id, fast._runtime.engine.worker_id) == ids, "nobody was taken over"
     assert "taken over" not in caplog.text
 
 
@@ -179,7 +179,7 @@ async def test_what_is_recorded_bears_the_time_of_the_database(place: Place, ser
         await sender.send_event("go", "test", id="e")
         handle = await sender.start_workflow(nap, 0)
         await handle.result(20)
-        storage, now = sender.engine.storage, await server.now()
+        storage, now = sender._runtime.engine.storage, await server.now()
         [stored] = await storage.events()
         row = await storage.instance(handle.instance_id)
         assert row is not None
@@ -192,7 +192,7 @@ async def test_retention_is_not_in_a_hurry_where_the_clock_is(place: Place, serv
     async with worker(place, nap) as app:
         await (await app.start_workflow(nap, 0, instance_id="i")).result(20)
     async with worker(place, nap, off=2 * TEN, retention=timedelta(microseconds=TEN)) as fast:
-        pruned = fast.engine._pruning
+        pruned = fast._runtime.engine._pruning
         async with asyncio.timeout(5):
             while pruned._working or pruned._kicked.is_set():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -203,11 +203,11 @@ async def test_a_server_whose_clock_is_set_is_followed(place: Place, server: Ser
     async with worker(place, nap) as app:
         for by in (TEN, -TEN):
             await server.set(by)
-            before = app.clock.now()
+            before = app._runtime.clock.now()
             async with asyncio.timeout(5):  # noticed when the lease is renewed
-                while abs(await server.now() - app.clock.now()) > SECOND:  # noqa: ASYNC110
+                while abs(await server.now() - app._runtime.clock.now()) > SECOND:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
-            assert (app.clock.now() > before) == (by > 0)
+            assert (app._runtime.clock.now() > before) == (by > 0)
             begun = time.monotonic()
             await (await app.start_workflow(nap, 0.5)).result(20)
             assert 0.4 < time.monotonic() - begun < 10
@@ -217,7 +217,7 @@ async def test_who_only_sends_follows_it_too(place: Place, server: Server) -> No
     async with worker(place, worker=False) as sender:
         await server.set(TEN)
         await sender.send_event("go", "test")
-        assert abs(await server.now() - sender.clock.now()) < SECOND
+        assert abs(await server.now() - sender._runtime.clock.now()) < SECOND
 
 
 # --- the clock itself ------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class Journey(Stage):
                 playing = asyncio.ensure_future(step())
                 if await self._survived(playing):
                     return playing.result()
-                await self.env.app.crash()
+                await self.env.app._runtime.crash()
                 await self._move()
 
     async def _move(self) -> None:
@@ -72,9 +72,9 @@ class Journey(Stage):
         self.has_moved = True
         there = PostgresStorage(self._place.url, schema=self._place.schema, clock=self.env.clock, durability="normal")
         await there.open()
-        self.storage = self.env.app.storage = MortalStorage(there, ())
+        self.storage = self.env.app._runtime.storage = MortalStorage(there, ())
         await self.env.app.start()
-        self.env.app.engine.kick()
+        self.env.app._runtime.engine.kick()
         await self.env.settle()
 
 
@@ -86,8 +86,8 @@ async def journey(
     here = SQLiteStorage(str(file), durability="normal", clock=clock)
     await here.open()
     app = App(str(file), workflows=scenario.workflows, worker=WorkerOptions(grace=0.1), retry=RETRY)
-    app.clock, app.timer_window = clock, FOREVER_US
-    storage = app.storage = MortalStorage(here, faults)
+    app._runtime.clock, app._runtime.timer_window = clock, FOREVER_US
+    storage = app._runtime.storage = MortalStorage(here, faults)
     async with pg_server.schema() as schema:
         place = Place(schema, pg_server.url())
         play = Journey(PatientEnvironment(app, clock), storage, file, place, leave_at)
@@ -95,7 +95,7 @@ async def journey(
             await app.start()
             yield play
         finally:
-            await app.crash()
+            await app._runtime.crash()
             await play.storage.inner.close()
             await place.close()
 

@@ -194,18 +194,18 @@ async def test_leases_and_times_go_by_the_clock_of_the_standby(
             await asyncio.to_thread(primary.kill)
             await asyncio.to_thread(standby.promote)
             now = await is_followed(one, two, ahead)
-            workers = [app.engine.worker_id for app in (one, two)]
+            workers = [app._runtime.engine.worker_id for app in (one, two)]
             begun = time.monotonic()
             fresh = [await app.start_workflow(naps, 2.5) for app in (one, two)]
             assert [await handle.result(20) for handle in fresh] == ["rested"] * 2
             assert 2.4 < time.monotonic() - begun < 6
-            assert [app.engine.worker_id for app in (one, two)] == workers, "nobody was taken over"
+            assert [app._runtime.engine.worker_id for app in (one, two)] == workers, "nobody was taken over"
             for handle in (long, short):  # due at a time that the new clock has passed, or reaches in ten minutes
                 if ahead > 0:
                     assert await handle.result(20) == "rested"
                 else:
                     assert await handle.status() == "waiting_for_timer"
-            row = await one.engine.storage.instance(fresh[0].instance_id)
+            row = await one._runtime.engine.storage.instance(fresh[0].instance_id)
             assert row is not None
             assert abs(row.created_at - now) < 30_000_000, "recorded by the new clock"
             assert not (await one.list_instances(status="blocked")).items
@@ -218,11 +218,11 @@ async def is_followed(one: App, two: App, ahead: int) -> int:
 
     async def followed() -> bool:
         return all(
-            app.engine.worker_id is not None
-            and app.engine.committer.outage._noticed_by == set()
-            and abs(app.clock.now() - (time.time() + ahead * 60) * 1e6) < 1e6
+            app._runtime.engine.worker_id is not None
+            and app._runtime.engine.committer.outage._noticed_by == set()
+            and abs(app._runtime.clock.now() - (time.time() + ahead * 60) * 1e6) < 1e6
             for app in (one, two)
         )
 
     await until(followed)
-    return one.clock.now()
+    return one._runtime.clock.now()

@@ -104,7 +104,7 @@ async def test_no_death_is_counted_and_work_goes_on(server: Breakable, kind: str
 
 def hold(app: App) -> asyncio.Event:
     """From now on it renews nothing and listens to nothing new, until it may come back."""
-    comes_back, storage = asyncio.Event(), cast("Any", app.engine.storage)
+    comes_back, storage = asyncio.Event(), cast("Any", app._runtime.engine.storage)
 
     def late(part: Any, name: str) -> None:
         method = getattr(part, name)
@@ -124,7 +124,7 @@ async def is_back(apps: list[App]) -> None:
     """Everybody has registered, and had the time to take over from others."""
     until = time.monotonic() + 4 * LEASE
     async with asyncio.timeout(30):
-        while time.monotonic() < until or any(app.engine.worker_id is None for app in apps):  # noqa: ASYNC110
+        while time.monotonic() < until or any(app._runtime.engine.worker_id is None for app in apps):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 

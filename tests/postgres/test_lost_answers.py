@@ -31,7 +31,7 @@ def app(place: Place, **options: Any) -> App:
 
 def deaf_to_claims(app: App) -> None:
     """The first claim that took something is answered to nobody."""
-    storage: Any = app.engine.storage
+    storage: Any = app._runtime.engine.storage
     claim = storage.claim
 
     async def lost(*args: Any) -> Any:

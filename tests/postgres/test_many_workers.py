@@ -39,15 +39,15 @@ async def other(ctx: WorkflowContext) -> str:
 
 def app(schema: str, *workflows: Any, **options: Any) -> App:
     made = App(pg_server.url(), workflows=workflows, lease=30, **options)
-    made.storage = PostgresStorage(pg_server.url(), schema=schema)
+    made._runtime.storage = PostgresStorage(pg_server.url(), schema=schema)
     return made
 
 
 async def running(stack: AsyncExitStack, schema: str, *workflows: Any, **options: Any) -> App:
     made = app(schema, *workflows, **options)
-    assert made.storage is not None
-    await made.storage.open()
-    stack.push_async_callback(made.storage.close)
+    assert made._runtime.storage is not None
+    await made._runtime.storage.open()
+    stack.push_async_callback(made._runtime.storage.close)
     return await stack.enter_async_context(made)
 
 

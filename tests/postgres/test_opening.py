@@ -170,7 +170,7 @@ def test_options_are_for_databases_that_have_them() -> None:
 
 async def test_an_app_runs_on_it(place: Place) -> None:
     app = App("postgresql://", workflows=[nothing])
-    app.storage = await place.storage(clock=SystemClock())
+    app._runtime.storage = await place.storage(clock=SystemClock())
     async with app:
         assert await (await app.start_workflow(nothing)).result(10) == "done"
 
@@ -180,7 +180,7 @@ async def test_who_only_looks_creates_nothing(place: Place) -> None:
         rf"nothing of romancy in schema '{place.schema}' of .*; `romancy migrate -d .* --schema {place.schema}` creates"
     )
     looking = App(Database(place.url, schema=place.schema), worker=False)
-    looking.creates = False
+    looking._runtime.creates = False
     with pytest.raises(StorageError, match=said):
         await looking.start()
     raw = await place.raw()

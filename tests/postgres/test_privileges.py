@@ -75,13 +75,15 @@ async def test_workers_can_do_everything_but_migrate(roles: Roles) -> None:
             await second.send_event("paid", "test", {"order": n, "amount": n})
         assert await asyncio.gather(*(handle.result(10) for handle in handles[:38])) == list(range(38))
         await second.cancel_workflow(handles[38].instance_id)
-        await first.engine.storage.prune(first.clock.now() + 1, first.clock.now() + 1, 100)
-        for engine in (first.engine, second.engine):
+        await first._runtime.engine.storage.prune(first._runtime.clock.now() + 1, first._runtime.clock.now() + 1, 100)
+        for engine in (first._runtime.engine, second._runtime.engine):
             assert engine.worker_id is not None
             await engine.balancing.round()
             await engine.storage.claim_idle(engine.worker_id, ["order"], 10)
-        assert second.engine.worker_id is not None
-        await second.engine.storage.take_over(second.engine.worker_id, [first.engine.worker_id or ""])
+        assert second._runtime.engine.worker_id is not None
+        await second._runtime.engine.storage.take_over(
+            second._runtime.engine.worker_id, [first._runtime.engine.worker_id or ""]
+        )
 
 
 async def test_what_later_migrations_make_is_theirs_too(roles: Roles) -> None:
@@ -109,7 +111,7 @@ async def test_what_nobody_runs_is_found_whoever_owned_it_last(roles: Roles, pla
     async with app(roles, worker=False) as sender:
         for name in ("free", "orphan", "held"):
             await sender.start_workflow(name, instance_id=name)
-        await sender.engine.storage.register("living", 60 * 10**6, [], [])
+        await sender._runtime.engine.storage.register("living", 60 * 10**6, [], [])
     raw = await place.raw()
     await raw.execute("UPDATE instances SET created_at = 0; UPDATE instances SET owner = 'dead' WHERE id = 'orphan'")
     await raw.execute("UPDATE instances SET owner = 'living' WHERE id = 'held'")

@@ -107,7 +107,7 @@ class Machine(RuleBasedStateMachine):
             workflows=[program],
             worker=worker and WorkerOptions(max_resident, grace=0.2),
         )
-        app.clock, app.timer_window = self.clock, FOREVER_US
+        app._runtime.clock, app._runtime.timer_window = self.clock, FOREVER_US
         return app
 
     # --- rules -------------------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ class Machine(RuleBasedStateMachine):
     async def _crash(self, which: int) -> None:
         app, self.workers[which] = self.workers[which], None
         if app is not None:
-            await app.crash()
+            await app._runtime.crash()
 
     async def _start_worker(self, which: int) -> None:
         if self.workers[which] is None:
@@ -347,7 +347,7 @@ class Machine(RuleBasedStateMachine):
         self.stage = "coming to rest"
         calm, before = 0, None
         while calm < 2:
-            engines = [app.engine for app in (*self.workers, self.client) if app is not None]
+            engines = [app._runtime.engine for app in (*self.workers, self.client) if app is not None]
             for engine in engines:
                 engine.kick()
                 if engine.is_worker:
@@ -362,12 +362,12 @@ class Machine(RuleBasedStateMachine):
 
     async def _let_suspects_begin(self) -> None:
         """What ran when its worker died may have to rest first, or to wait for others; for that, time must pass."""
-        while any(w is not None and w.engine.scheduler.inquest.quarantine.waiting for w in self.workers):
+        while any(w is not None and w._runtime.engine.scheduler.inquest.quarantine.waiting for w in self.workers):
             await self._advance(1)
             await self._settle()
 
     async def _who_is_busy(self) -> str:
-        apps = [app.engine for app in (*self.workers, self.client) if app is not None]
+        apps = [app._runtime.engine for app in (*self.workers, self.client) if app is not None]
         engines = [
             f"{e!r} {e.scheduler!r} {e.committer!r} activities={e.activities.running} sweep={e._sweep.is_idle} "
             f"worker={e.worker_id} renewal={not e.is_worker or e._renewal.is_idle}"
@@ -379,7 +379,7 @@ class Machine(RuleBasedStateMachine):
     @property
     def is_worked(self) -> bool:
         """Somebody is there who has room: activities that rest between attempts keep their instance in memory."""
-        return any(w is not None and w.engine.scheduler.residents.has_room for w in self.workers)
+        return any(w is not None and w._runtime.engine.scheduler.residents.has_room for w in self.workers)
 
     async def _compare(self) -> None:
         assert not self.log.errors, self.log.errors

@@ -76,12 +76,12 @@ class Process:
                     max_activities=self.max_activities,
                     state=Attempts(world, self),
                 )
-                app.clock, app.storage = world.clock, storage
+                app._runtime.clock, app._runtime.storage = world.clock, storage
                 try:
                     await app.start()
                 except StorageError:
                     storage.die()
-                    await app.crash()
+                    await app._runtime.crash()
                     await asyncio.sleep(0.2)
                     continue
                 self.app, self.storage = app, storage
@@ -102,7 +102,7 @@ class Process:
             self.world.say(f"{self} dies")
             self.death.set()
             self.death = asyncio.Event()
-            await app.crash()
+            await app._runtime.crash()
             self.world.spawn(self.come_back())
 
     async def stop(self) -> None:
@@ -259,7 +259,7 @@ class SimulatedWorld(Callers):
             await asyncio.wait(self.tasks, timeout=PATIENCE)
             if self.tasks:
                 states = [
-                    (p, p.app and p.app.engine, p.storage and p.storage.dead, p.changing, p.stopping)
+                    (p, p.app and p.app._runtime.engine, p.storage and p.storage.dead, p.changing, p.stopping)
                     for p in self.processes
                 ]
                 raise Violation(f"nobody answers {self.tasks} {states}")
@@ -312,7 +312,7 @@ class SimulatedWorld(Callers):
         """Leave nothing behind that would come to light later, in somebody else's hands."""
         for app in [self._reader, *(process.app or process.stopping for process in self.processes)]:
             if app is not None:
-                await app.crash()
+                await app._runtime.crash()
         await self.storage.close()
 
     async def _close(self) -> None:
@@ -378,7 +378,7 @@ class SimulatedWorld(Callers):
     async def _fence(self) -> None:
         """Somebody is taken for dead who is not."""
         process = self._any_up()
-        victim = process.app.engine.worker_id if process is not None and process.app is not None else None
+        victim = process.app._runtime.engine.worker_id if process is not None and process.app is not None else None
         if victim is not None:
             self.nature.count("fenced")
             self.say(f"{process} is fenced")

@@ -251,7 +251,7 @@ async def test_a_worker_that_finds_no_room_to_register_waits_for_it(
         await app.start_workflow(job, 1, instance_id="i1")
     small.fill(9)  # enough to open it
     async with App(small.database, workflows=[job], state=Counter()) as app:
-        assert app.engine.worker_id is None
+        assert app._runtime.engine.worker_id is None
         assert caplog.text.count("is full; work goes on when there is room again") == 1
         small.clear()
         await app.send_event("paid", "test", {"n": 1})

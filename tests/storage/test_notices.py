@@ -78,6 +78,6 @@ async def test_a_client_learns_of_an_end_without_waiting_for_the_sweep(
         handle = await worker.start_workflow(one_event)
         waiting = asyncio.create_task(client.handle(handle.instance_id).result(10))
         await asyncio.sleep(0)  # it has asked whether the instance has ended
-        await client.engine.storage.finished([handle.instance_id])  # and was answered before this is
+        await client._runtime.engine.storage.finished([handle.instance_id])  # and was answered before this is
         await worker.send_event("go", "test", id="e")
         assert await waiting == "e"

@@ -259,14 +259,14 @@ async def test_a_full_disk_refuses_a_batch_whole_and_takes_it_again_later(path: 
 
 async def test_an_app_waits_for_room_and_goes_on(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with App(path, workflows=[one_event]) as app:
-        storage = app.engine.storage
+        storage = app._runtime.engine.storage
         assert isinstance(storage, SQLiteStorage)
         handle = await app.start_workflow(one_event)
         await limit(storage, 2)
         with caplog.at_level(logging.WARNING, "romancy"):
             sending = [asyncio.create_task(app.send_event("fill", "test", "x" * 9000, id=f"f{n}")) for n in range(5)]
             sending.append(asyncio.create_task(app.send_event("go", "test", id="e")))
-            await until(lambda: app.engine.committer._pause >= 0.2)  # it has been tried three times
+            await until(lambda: app._runtime.engine.committer._pause >= 0.2)  # it has been tried three times
             assert not any(send.done() for send in sending), "acknowledged, and not stored"
         assert "is full; work goes on when there is room again" in caplog.text
         assert caplog.text.count("can't be written") == 1, "an outage is told once, not at every attempt"
@@ -301,16 +301,16 @@ async def test_a_file_that_is_locked_when_a_worker_registers_is_waited_for(
     with closing(sqlite3.connect(path, isolation_level=None)) as outsider:
         outsider.execute("BEGIN IMMEDIATE")
         async with App(path, workflows=[one_event]) as app:
-            assert app.engine.worker_id is None
+            assert app._runtime.engine.worker_id is None
             sending = asyncio.create_task(app.send_event("go", "test", id="e"))
             starting = asyncio.create_task(app.start_workflow(one_event))
-            await until(lambda: app.engine.committer._pause >= 0.2)
+            await until(lambda: app._runtime.engine.committer._pause >= 0.2)
             assert caplog.text.count("locked by another program") == 1, "an outage is told once"
             outsider.execute("ROLLBACK")
             await sending
             await app.send_event("go", "test", id="f")
             assert await (await starting).result(5) in ("e", "f")
-            assert app.engine.worker_id is not None
+            assert app._runtime.engine.worker_id is not None
 
 
 @pytest.mark.parametrize("spoil", ["PRAGMA query_only = 1", "DROP TABLE workers"], ids=["read-only", "no table"])
@@ -334,13 +334,13 @@ async def test_a_worker_that_was_locked_out_past_its_lease_is_not_harmed(path: P
     """Nobody could write, so nobody could take over."""
     async with App(path, workflows=[one_event], lease=0.5) as app:
         handle = await app.start_workflow(one_event)
-        before = app.engine.worker_id
+        before = app._runtime.engine.worker_id
         with closing(sqlite3.connect(path, isolation_level=None)) as outsider:
             outsider.execute("BEGIN IMMEDIATE")
             await asyncio.wait([asyncio.create_task(app.send_event("go", "test", id="e"))], timeout=0.7)
             outsider.execute("ROLLBACK")
         assert await handle.result(5) == "e"
-        assert app.engine.worker_id == before
+        assert app._runtime.engine.worker_id == before
 
 
 def test_waits_of_a_former_version_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -278,7 +278,7 @@ class Meter:
 
     def __init__(self, app: App) -> None:
         self.steps = 0
-        app.engine.storage._writer.connection.set_progress_handler(self.count, self.EVERY)  # type: ignore[attr-defined]
+        app._runtime.engine.storage._writer.connection.set_progress_handler(self.count, self.EVERY)  # type: ignore[attr-defined]
 
     def count(self) -> int:
         self.steps += self.EVERY

@@ -30,25 +30,25 @@ async def app(request: Any, tmp_path: Path) -> AsyncIterator[App]:
         made = App("unused", workflows=WORKFLOWS, worker=WorkerOptions(grace=1))
         await storage.open()
         stack.push_async_callback(storage.close)
-        made.storage = storage
+        made._runtime.storage = storage
         yield await stack.enter_async_context(made)
 
 
 async def until(app: App, id: str, status: str) -> None:
     """The feed says when to look again."""
-    watcher = app.engine.changes.watch()
+    watcher = app._runtime.engine.changes.watch()
     try:
         async with asyncio.timeout(10):
             while (await app.get_instance(id)).status != status:
                 await watcher.changed.wait()
                 watcher.take()
     finally:
-        app.engine.changes.leave(watcher)
+        app._runtime.engine.changes.leave(watcher)
 
 
 async def ids(app: App, search: Search, **more: Any) -> list[str]:
     given = {"limit": 10, "cursor": None, "scan": 1000, **more}
-    found = await app.engine.storage.catalog.search(search, **given)
+    found = await app._runtime.engine.storage.catalog.search(search, **given)
     return [row.id for row in found.rows]
 
 
@@ -66,7 +66,7 @@ async def some(app: App) -> None:
 
 async def test_counts_stop_at_the_cap(app: App) -> None:
     await some(app)
-    counts = await app.engine.storage.catalog.counts(4)
+    counts = await app._runtime.engine.storage.catalog.counts(4)
     assert counts == {
         "running": 0,
         "waiting_for_event": 1,
@@ -90,7 +90,7 @@ async def test_search_by_status_workflow_text_and_time(app: App) -> None:
     assert await ids(app, Search(text='"w3"')) == ["echo-3"]
     assert await ids(app, Search(text="it broke")) == ["bad"]
     assert await ids(app, Search(text="echo-2")) == ["echo-2"]
-    [row] = await app.engine.storage.catalog.summaries(["echo-3"])
+    [row] = await app._runtime.engine.storage.catalog.summaries(["echo-3"])
     assert await ids(app, Search(started_after=row.created_at)) == newest[:5]
     assert await ids(app, Search(started_before=row.created_at)) == newest[5:]
     assert await ids(app, Search(above=(row.created_at, row.id))) == newest[:5]
@@ -100,7 +100,7 @@ async def test_search_by_status_workflow_text_and_time(app: App) -> None:
 @pytest.mark.parametrize("status", [(), ("completed",), ("completed", "failed")])
 async def test_a_search_stops_and_goes_on_where_it_was(app: App, status: Any) -> None:
     await some(app)
-    catalog, cursor, found, rounds = app.engine.storage.catalog, None, [], 0
+    catalog, cursor, found, rounds = app._runtime.engine.storage.catalog, None, [], 0
     while rounds < 20:
         rounds += 1
         page = await catalog.search(Search(status=status, text='"w0"'), 10, cursor, 2)
@@ -131,7 +131,7 @@ async def test_waits_by_type_with_their_rows(app: App) -> None:
         await until(app, f"a{n}", "waiting_for_event")
     await app.start_workflow("payment", "ORD", instance_id="pay")
     await until(app, "pay", "waiting_for_event")
-    stored = app.engine.storage.catalog
+    stored = app._runtime.engine.storage.catalog
     assert await stored.wait_types("", 10, 3) == [("approved", 3), ("payment.completed", 1)]
     assert await stored.wait_types("approved", 10, 3) == [("payment.completed", 1)]
     assert await stored.wait_types("", 1, 2) == [("approved", 2)]
@@ -176,7 +176,7 @@ async def test_an_event_search_stops_and_goes_on(app: App) -> None:
     await app.send_event("rare", "s", 1, id="first")
     for n in range(6):
         await app.send_event("common", "s", n)
-    catalog, before, found, rounds = app.engine.storage.catalog, None, [], 0
+    catalog, before, found, rounds = app._runtime.engine.storage.catalog, None, [], 0
     while rounds < 20:
         rounds += 1
         lines, before = await catalog.events(
@@ -194,7 +194,7 @@ async def test_long_values_are_cut_short_in_the_database(app: App) -> None:
     await app.start_workflow("echo", long, instance_id="long")
     await until(app, "long", "completed")
     await app.send_event("long", "s", long, id="e")
-    catalog = app.engine.storage.catalog
+    catalog = app._runtime.engine.storage.catalog
     whole = await catalog.whole("long")
     assert whole is not None
     assert len(whole.row.input) == len(whole.row.output or b"") == 4096
@@ -215,7 +215,7 @@ async def test_one_instance_with_its_history_and_when_things_began(app: App) -> 
 
 
 async def test_what_the_database_never_holds_is_not_found(app: App) -> None:
-    catalog = app.engine.storage.catalog
+    catalog = app._runtime.engine.storage.catalog
     assert await catalog.whole("no\0") is None
     assert await catalog.summaries(["no\0"]) == []
     assert await catalog.waits_for("no\0", 5, None) == []

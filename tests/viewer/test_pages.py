@@ -265,7 +265,7 @@ def test_without_its_database_a_page_is_not_live(live: Live, look: Page, monkeyp
     async def away(*_: Any) -> Any:
         raise StorageError("the database is away")
 
-    monkeypatch.setattr(type(live.app._engine.storage.catalog), "counts", away)
+    monkeypatch.setattr(type(live.app._runtime._engine.storage.catalog), "counts", away)
     expect(look.locator("#live")).to_have_text("not live")
     expect(look.locator("#live")).to_have_attribute("title", "the database can't be read")
     look.goto("/viewer/waiting")
@@ -282,7 +282,7 @@ def test_a_worker_that_dies_is_noticed_though_nobody_says_so(
     live.start("echo", id="e")
 
     async def hold() -> None:
-        storage = live.app.engine.storage
+        storage = live.app._runtime.engine.storage
         await storage.register("w1", 6 * SECOND, (), ["echo"])  # the stream's first counts have come by then
         assert len(await storage.claim("w1", ["echo"], 10, 0)) == 1
 

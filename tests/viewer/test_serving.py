@@ -74,7 +74,7 @@ class Listening:
 async def listening(live: Live) -> AsyncIterator[Listening]:
     made = Listening(live)
     task = asyncio.create_task(made.run())
-    await _until(lambda: bool(live.app._engine.changes.watchers))
+    await _until(lambda: bool(live.app._runtime._engine.changes.watchers))
     yield made
     task.cancel()
 
@@ -114,14 +114,14 @@ async def test_a_quiet_stream_tells_that_it_lives_and_whether_the_database_can_b
     made = Listening(live)
     task = asyncio.create_task(made.run())
     await _until(lambda: made.beats[-2:] == [True, True])
-    count = type(live.app._engine.storage.catalog).counts
+    count = type(live.app._runtime._engine.storage.catalog).counts
 
     async def away(*_: Any) -> Any:
         raise StorageError("the database is away")
 
-    monkeypatch.setattr(type(live.app._engine.storage.catalog), "counts", away)
+    monkeypatch.setattr(type(live.app._runtime._engine.storage.catalog), "counts", away)
     await _until(lambda: made.beats[-1] is False)
-    monkeypatch.setattr(type(live.app._engine.storage.catalog), "counts", count)
+    monkeypatch.setattr(type(live.app._runtime._engine.storage.catalog), "counts", count)
     await _until(lambda: made.beats[-1] is True)
     hangs = asyncio.Event()
 
@@ -129,7 +129,7 @@ async def test_a_quiet_stream_tells_that_it_lives_and_whether_the_database_can_b
         await hangs.wait()
 
     monkeypatch.setattr(stream, "_PATIENCE", 0.2)
-    monkeypatch.setattr(type(live.app._engine.storage.catalog), "counts", hanging)
+    monkeypatch.setattr(type(live.app._runtime._engine.storage.catalog), "counts", hanging)
     await _until(lambda: made.beats[-1] is False)
     task.cancel()
 
@@ -142,7 +142,7 @@ async def test_many_messages_leave_no_room_for_silence_about_the_database(
     async def away(*_: Any) -> Any:
         raise StorageError("the database is away")
 
-    monkeypatch.setattr(type(live.app._engine.storage.catalog), "counts", away)
+    monkeypatch.setattr(type(live.app._runtime._engine.storage.catalog), "counts", away)
     await asyncio.to_thread(live.start, "approval", "ada", id="a")
     await _until(lambda: listening.messages and listening.messages[-1]["database"] is False)
 
@@ -150,7 +150,7 @@ async def test_many_messages_leave_no_room_for_silence_about_the_database(
 async def test_nobody_listening_costs_nothing(live: Live) -> None:
     made = Listening(live)
     task = asyncio.create_task(made.run())
-    feed = live.app._engine.changes
+    feed = live.app._runtime._engine.changes
     await _until(lambda: bool(feed.watchers))
     task.cancel()
     await _until(lambda: not feed.watchers)

@@ -45,7 +45,7 @@ class Browser:
 @asynccontextmanager
 async def running(path: Path, clock: ManualClock | None = None, **options: Any) -> AsyncIterator[App]:
     app = App(path / "viewer.db", **{"tokens": [TOKEN, "read:looks"], "worker": False, **options})
-    app.clock = clock or app.clock
+    app._runtime.clock = clock or app._runtime.clock
     async with app:
         yield app
 

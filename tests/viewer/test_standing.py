@@ -36,7 +36,7 @@ async def page(app: App, path: str) -> str:
 
 async def held(app: App, worker: str, lease: int) -> None:
     await app.start_workflow("echo", 1, instance_id="e")
-    storage = app.engine.storage
+    storage = app._runtime.engine.storage
     await storage.register(worker, lease, (), ["echo"])
     assert [claimed.id for claimed in await storage.claim(worker, ["echo"], 10, 0)] == ["e"]
 
@@ -67,7 +67,7 @@ async def test_a_worker_whose_lease_is_over_is_gone_or_hangs(app: App) -> None:
 
 async def test_a_worker_that_left_is_gone(app: App) -> None:
     await held(app, "w1", 60 * SECOND)
-    await app.engine.storage.release("w1")
+    await app._runtime.engine.storage.release("w1")
     text = await page(app, "/viewer/instances/e")
     assert "worker w1, which ran it, is gone; start one that has workflow &#39;echo&#39;: romancy worker MODULE" in text
 
@@ -103,11 +103,11 @@ async def test_before_a_worker_looks_no_misfit_is_claimed(tmp_path: Path) -> Non
 
 
 async def until_it_waits(app: App) -> None:
-    watcher = app.engine.changes.watch()
+    watcher = app._runtime.engine.changes.watch()
     while (await app.get_instance("i")).status != "waiting_for_event":
         await watcher.changed.wait()
         watcher.take()
-    app.engine.changes.leave(watcher)
+    app._runtime.engine.changes.leave(watcher)
 
 
 def test_a_recorded_misfit_is_told_with_its_reason(live: Live) -> None:

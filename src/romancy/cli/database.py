@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from click.core import ParameterSource
 from romancy.app import App
 from romancy.cli.errors import Refused
 from romancy.options import WITHOUT_HTTP, Database
+from romancy.service import runtime_of
 from romancy.storage.urls import check_schema, is_postgres
 
 T = TypeVar("T")
@@ -61,18 +63,18 @@ def settle(own: App | None, database: str, schema: str | None, *, serves: bool =
     """The user's app, on another database or schema if one was given, else a plain one."""
     if own is None:
         return _app(database, schema_of(database, schema), serves)
-    source = click.get_current_context().get_parameter_source
+    source, runtime = click.get_current_context().get_parameter_source, runtime_of(own)
     if source("database") is not ParameterSource.DEFAULT:
-        own.database = database
+        runtime.database = replace(runtime.database, url=database)
     if source("schema") is not ParameterSource.DEFAULT or not is_postgres(own.database):
-        own.schema = schema_of(own.database, schema)
+        runtime.database = replace(runtime.database, schema=schema_of(own.database, schema))
     return own
 
 
 def app_to_look(database: str, schema: str | None, *, serves: bool = False) -> App:
     """To look, send and ask: where there is nothing yet, nothing is made."""
     app = _app(database, schema, serves, worker=False)
-    app.creates = False
+    runtime_of(app).creates = False
     return app
 
 

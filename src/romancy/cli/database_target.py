@@ -16,7 +16,7 @@ from romancy.errors import InstanceNotFound
 from romancy.explain.near_misses import Case, filter_of, reasons
 from romancy.handle import WorkflowHandle
 from romancy.records import to_history, to_instance, to_wait
-from romancy.service import to_receipt
+from romancy.service import runtime_of, to_receipt
 from romancy.storage.batch import CANCEL, Matched
 from romancy.storage.records import InstanceRow, Snapshot
 
@@ -26,6 +26,7 @@ class DatabaseTarget:
 
     def __init__(self, app: App) -> None:
         self.verbs = self._app = app
+        self._runtime = runtime_of(app)
 
     async def start(
         self, wf: Workflow[..., Any] | str, instance_id: str | None, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -36,19 +37,19 @@ class DatabaseTarget:
 
     async def has_run(self, name: str) -> bool:
         """Whether any of the newest instances of this name was ever taken up by a worker."""
-        rows = await self._app.engine.storage.instances(workflow=name, limit=50)
+        rows = await self._runtime.engine.storage.instances(workflow=name, limit=50)
         return any(row.owner is not None or row.status != "running" for row in rows)
 
     async def is_taken_up(self, id: str) -> bool:
-        row = await self._app.engine.storage.instance(id)
+        row = await self._runtime.engine.storage.instance(id)
         return row is not None and (row.owner is not None or row.status != "running")
 
     async def send(self, event: Event) -> Sent:
-        accepted = await self._app.engine.accept(event)
+        accepted = await self._runtime.engine.accept(event)
         return Sent(to_receipt(accepted), _unjudged(accepted.answer.matched, event.type))
 
     async def standing(self, id: str) -> Standing:
-        storage = self._app.engine.storage
+        storage = self._runtime.engine.storage
         snapshot = await storage.load(id)
         if snapshot is None:
             raise InstanceNotFound(instance_id=id)
@@ -56,7 +57,7 @@ class DatabaseTarget:
         waits = await storage.waits(instance=id, limit=1000)
         misfits = {(event, op): error for event, op, error in await storage.misfits(id)}
         is_blocked = row.status == "blocked"
-        case = Case(row.id, row.created_at, self._app.clock.now(), misfits, snapshot.deliveries, is_blocked)
+        case = Case(row.id, row.created_at, self._runtime.clock.now(), misfits, snapshot.deliveries, is_blocked)
         return Standing(
             to_instance(row, [to_wait(wait) for wait in waits]),
             to_history(snapshot.history[-1]) if snapshot.history else None,
@@ -66,12 +67,12 @@ class DatabaseTarget:
 
     async def _inside(self, snapshot: Snapshot) -> Inside:
         owner = snapshot.row.owner
-        worker = await self._app.engine.storage.worker(owner) if owner else None
+        worker = await self._runtime.engine.storage.worker(owner) if owner else None
         is_cancelling = any(kind == CANCEL for _, kind, _ in snapshot.requests)
         return Inside(owner, worker, snapshot.attempts, is_cancelling, len(snapshot.deliveries))
 
     async def stored(self, id: str) -> tuple[InstanceRow, list[Entry]]:
-        snapshot = await self._app.engine.storage.load(id)
+        snapshot = await self._runtime.engine.storage.load(id)
         if snapshot is None:
             raise InstanceNotFound(instance_id=id)
         return snapshot.row, snapshot.heard

@@ -18,7 +18,7 @@ from romancy.cli.logs import log_to_stderr
 from romancy.cli.modules import app_of, load, register
 from romancy.cli.reloader import reload_on_change
 from romancy.options import SCOPES
-from romancy.storage.urls import shown
+from romancy.service import runtime_of
 
 
 @click.command()
@@ -59,7 +59,8 @@ def serve(
     if insecure:
         open_to_all(app)
     if grace is not None:
-        app.grace = grace
+        runtime = runtime_of(app)
+        runtime.worker = replace(runtime.worker, grace=grace)
     run_server(app, host, port)
 
 
@@ -79,7 +80,8 @@ def _load(target: str, database: str, schema: str | None) -> App:
 
 def check_guarded(app: App, host: str, insecure: bool, *, shows: bool = False) -> None:
     """Beyond this machine an app without tokens is open to everybody: that has to be said."""
-    if not app.tokens and not (insecure or app.http.open) and not _is_loopback(host):
+    runtime = runtime_of(app)
+    if not runtime.tokens and not (insecure or runtime.http.open) and not _is_loopback(host):
         could = "look at" if shows else "act on"
         raise Refused(
             f"without tokens anybody who reaches {host} could {could} the workflows; give the App tokens=[...] or set "
@@ -89,7 +91,8 @@ def check_guarded(app: App, host: str, insecure: bool, *, shows: bool = False) -
 
 def open_to_all(app: App) -> None:
     """Without tokens an app answers this machine only, whatever it listens on."""
-    app.http = replace(app.http, open=True)
+    runtime = runtime_of(app)
+    runtime.http = replace(runtime.http, open=True)
 
 
 _SERVES = "serves {url} ({who}) on {place} {known}"
@@ -111,10 +114,11 @@ def run_server(app: App, host: str, port: int, allows: Collection[str] = SCOPES,
 def _announce(app: App, bound: socket.socket, said: str) -> None:
     host, port = bound.getsockname()[:2]
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    is_open = app.http.open and not _is_loopback(host)
-    who = "with a token" if app.tokens else "without tokens" if is_open else "from this machine only"
-    database = shown(app.database, app.schema) if "://" in app.database else Path(app.database).name
-    known = f"with {', '.join(app.workflows) or 'no workflows'}" if app.works else "without a worker"
+    runtime = runtime_of(app)
+    is_open = runtime.http.open and not _is_loopback(host)
+    who = "with a token" if runtime.tokens else "without tokens" if is_open else "from this machine only"
+    database = runtime.shown_database if "://" in app.database else Path(app.database).name
+    known = f"with {', '.join(app.workflows) or 'no workflows'}" if runtime.works else "without a worker"
     logging.getLogger("romancy").info("romancy %s", said.format(url=where, who=who, place=database, known=known))
 
 

@@ -18,8 +18,8 @@ from romancy.cli.modules import app_of, load, load_workflow, register
 from romancy.cli.screen import note
 from romancy.cli.words import value
 from romancy.core.ids import check_id, new_id
+from romancy.service import runtime_of
 from romancy.signals import on_first_signal
-from romancy.storage.urls import shown
 
 
 @click.command(cls=TakesWords)
@@ -41,9 +41,9 @@ def run(target: str, words: tuple[str, ...], instance_id: str | None, database: 
     args, kwargs = by_annotation(wf, words)
     log_to_stderr(logging.WARNING)
     app = settle(app_of(module), database, schema)
-    app.works = True
+    runtime_of(app).works = True
     register(app, module)
-    id = check_id(instance_id) if instance_id is not None else new_id(app.clock.now())
+    id = check_id(instance_id) if instance_id is not None else new_id(runtime_of(app).clock.now())
     try:
         click.echo(on(app, lambda app: _run(app, wf.options(instance_id=id), args, kwargs)))
     except KeyboardInterrupt:
@@ -54,7 +54,7 @@ def run(target: str, words: tuple[str, ...], instance_id: str | None, database: 
 async def _run(app: App, wf: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     handle = await app.start_workflow(wf, *args, **kwargs)
     there = "" if handle.created else " (it was there already)"
-    note(f"instance {handle.instance_id} on {shown(app.database, app.schema)}{there}")
+    note(f"instance {handle.instance_id} on {runtime_of(app).shown_database}{there}")
     await handle.result()
     output = (await app.get_instance(handle.instance_id)).output  # as it is stored, whatever the annotation makes of it
     return output if isinstance(output, str) else value(output)
@@ -80,7 +80,7 @@ def worker(targets: tuple[str, ...], database: str, schema: str | None) -> None:
     if len(given) > 1:
         raise Failed("the modules define several Apps; start a worker for each, or name one as MODULE:APP")
     app = settle(given[0] if given else None, database, schema)
-    app.works = True
+    runtime_of(app).works = True
     register(app, *modules)
     if not app.workflows:
         raise Failed(f"there is no workflow in {', '.join(targets)}; is @workflow missing?")

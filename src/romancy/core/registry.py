@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -100,6 +100,10 @@ class Registry:
             self.names = sorted(self._workflows)
             for event_type in definition.on_event:
                 self._on_event.setdefault(event_type, []).append(definition)
+
+    @property
+    def definitions(self) -> Mapping[str, WorkflowDefinition]:
+        return {name: self._workflows[name] for name in self.names}
 
     def get(self, name: str) -> WorkflowDefinition | None:
         return self._workflows.get(name)

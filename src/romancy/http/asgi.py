@@ -39,7 +39,7 @@ from romancy.http.stream import Hub
 from romancy.http.traffic import Traffic
 from romancy.http.wrong_tokens import WrongTokens
 from romancy.options import SCOPES, SHORT, Token, seconds
-from romancy.service import Service
+from romancy.service import Service, runtime_of
 
 _logger = logging.getLogger("romancy")
 _TOLD = (400, 408, 413, 415, 422, 429, 431)
@@ -54,23 +54,25 @@ class HttpApp:
     """
 
     def __init__(self, app: Service, pages: Sequence[Route] = (), allows: Collection[str] = SCOPES) -> None:
-        self._app, self._options = app, app.http
-        self._backpressure = Backpressure(app.http)
-        self._access = Access(app.tokens, app.http, allows, app.public_url)
-        self._sessions = Sessions(app)
+        self._app, self._runtime = app, runtime_of(app)
+        options, tokens = self._runtime.http, self._runtime.tokens
+        self._options = options
+        self._backpressure = Backpressure(options)
+        self._access = Access(tokens, options, allows, self._runtime.public_url)
+        self._sessions = Sessions(self._runtime)
         self._stopping = asyncio.Event()
         self.traffic = Traffic()
-        self._quotas = Quotas(app.http, self.traffic)
+        self._quotas = Quotas(options, self.traffic)
         self._wrong_tokens = WrongTokens(self.traffic, self._stopping)
-        _warn_of_short(app.tokens)
+        _warn_of_short(tokens)
         self.active = 0
         """Requests under way."""
         self.waiting = 0
         """Requests that only wait for somebody's result."""
-        self._database_timeout = seconds(app.http.database_timeout)
-        self._body_timeout = seconds(app.http.body_timeout)
+        self._database_timeout = seconds(options.database_timeout)
+        self._body_timeout = seconds(options.body_timeout)
         own = Route("GET", "/openapi.json", self.describe_api, {200: Described})
-        self.routes = (Events(app.http).route, webhook.ROUTE, *control.ROUTES, *health.ROUTES, metrics.ROUTE, own)
+        self.routes = (Events(options).route, webhook.ROUTE, *control.ROUTES, *health.ROUTES, metrics.ROUTE, own)
         # Neither pages nor streams are anything OpenAPI could describe.
         self._router = Router((*self.routes, Hub().route, *pages))
         self._described: Response | None = None
@@ -228,7 +230,7 @@ class HttpApp:
     async def describe_api(self, request: Request) -> Response:
         """This description, as OpenAPI."""
         if self._described is None:
-            self._described = json_answer(200, describe(self.routes, _version(), has_tokens=bool(self._app.tokens)))
+            self._described = json_answer(200, describe(self.routes, _version(), has_tokens=bool(self._runtime.tokens)))
         return Response(200, self._described.body, self._described.headers)
 
     # --- life -------------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ async def get_result(request: Request) -> Response:
 
 async def _end_of(id: str, request: Request, timeout: float) -> None:
     """Wait for an instance's end, for so long; or until the server stops, or the client has hung up."""
-    ending = asyncio.ensure_future(request.app.engine.ending(id))
+    ending = asyncio.ensure_future(request.runtime.engine.ending(id))
     others = [asyncio.ensure_future(request.stopping.wait()), asyncio.ensure_future(request.gone())]
     try:
         with request.resting():
@@ -83,7 +83,7 @@ async def _end_of(id: str, request: Request, timeout: float) -> None:
 
 async def list_workflows(request: Request) -> Response:
     """The workflows this process has registered."""
-    return json_answer(200, {"items": [_workflow(known) for known in request.app.workflows.values()]})
+    return json_answer(200, {"items": [_workflow(known) for known in request.runtime.registry.definitions.values()]})
 
 
 def _workflow(definition: WorkflowDefinition) -> schemas.WorkflowItem:
@@ -99,8 +99,8 @@ def _workflow(definition: WorkflowDefinition) -> schemas.WorkflowItem:
 async def start_workflow(request: Request) -> Response:
     """Start a workflow by name; one that is not registered here is checked by the worker that has it."""
     app, name, body = request.app, request.path["name"], request.body
-    args, kwargs = _arguments(app.workflows.get(name), body)
-    id = new_id(app.clock.now()) if body.instance_id is None else body.instance_id
+    args, kwargs = _arguments(request.runtime.registry.get(name), body)
+    id = new_id(request.runtime.clock.now()) if body.instance_id is None else body.instance_id
     unknown = f"; whether it was started is not known: ask again with the instance_id {id!r}"
     starting = app.start_workflow(name, *args, instance_id=id, **kwargs)
     handle = await request.backpressure.store(starting, request.size, unknown)

@@ -53,7 +53,7 @@ class Events:
         In binary mode the body is the data, of any content type; the attributes are headers: `ce-specversion`, `ce-id`,
         `ce-source` and `ce-type` are required.
         """
-        engine = request.app.engine  # first: an app that is not running reads no bodies
+        engine = request.runtime.engine  # first: an app that is not running reads no bodies
         backpressure = request.backpressure
         request.quotas.check(request.head.token)
         with backpressure.receiving() as hold:

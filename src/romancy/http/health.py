@@ -21,9 +21,9 @@ async def ready(request: Request) -> Response:
     """Whether the app runs and its database can be read and is not known to refuse writes."""
     if request.stopping.is_set():
         raise AppNotRunning("the server is stopping")
-    if request.app.engine.outdated is not None:
-        raise request.app.engine.outdated
-    await request.app.engine.storage.instance("")
+    if request.runtime.engine.outdated is not None:
+        raise request.runtime.engine.outdated
+    await request.runtime.engine.storage.instance("")
     if request.backpressure.is_stalled:
         raise HTTPError(503, "the database does not take what is to be stored", kind="DatabaseUnavailable")
     return json_answer(200, {"status": "ready"})

@@ -19,7 +19,7 @@ from romancy.http.traffic import Traffic
 async def metrics(request: Request) -> Response:
     """What this process has done, in Prometheus text."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(request.app.engine, request.traffic))
+    registry.register(_Collector(request.runtime.engine, request.traffic))
     return Response(200, generate_latest(registry), [(b"content-type", CONTENT_TYPE_LATEST.encode())])
 
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel
@@ -27,9 +27,8 @@ from romancy.http.responses import HTTPError, Receive, Response, Scope
 from romancy.http.sessions import Sessions
 from romancy.http.traffic import Traffic
 from romancy.options import Token
-
-if TYPE_CHECKING:
-    from romancy.service import Service
+from romancy.runtime import Runtime
+from romancy.service import Service, runtime_of
 
 
 class Nothing(BaseModel, extra="forbid"):
@@ -62,6 +61,11 @@ class Request:
     quotas: Quotas
     access: Access
     sessions: Sessions
+
+    @property
+    def runtime(self) -> Runtime:
+        """The parts of the app."""
+        return runtime_of(self.app)
 
     async def gone(self) -> None:
         """Returns when the client has hung up."""

@@ -15,7 +15,7 @@ import uvicorn.server
 from romancy.http.asgi import HttpApp
 from romancy.http.traffic import Room, most_connections
 from romancy.http.uvicorn_limits import absent_in, patient, plain_of
-from romancy.service import Service
+from romancy.service import Service, runtime_of
 from romancy.signals import on_first_signal
 
 _logger = logging.getLogger("romancy")
@@ -70,17 +70,19 @@ class Server(uvicorn.Server):
 
     def __init__(self, face: HttpApp, app: Service, on_started: Callable[[], None]) -> None:
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a warning for each garbled request is an invitation
+        runtime = runtime_of(app)
+        limits = runtime.http
         options = uvicorn.Config(
             face,
-            http=patient(app.http, Room(app.http.max_connections or most_connections(), face.traffic)),
+            http=patient(limits, Room(limits.max_connections or most_connections(), face.traffic)),
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=max(1, round(app.grace)),
-            h11_max_incomplete_event_size=app.http.max_headers,
+            timeout_graceful_shutdown=max(1, round(runtime.grace)),
+            h11_max_incomplete_event_size=limits.max_headers,
             backlog=_AT_ONCE,
         )
         super().__init__(options)

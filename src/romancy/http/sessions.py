@@ -14,17 +14,15 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 from romancy.core.model import SECOND
 from romancy.http.body import Head
 from romancy.http.responses import Header, Scope
 from romancy.options import Token
+from romancy.runtime import Runtime
 from romancy.storage.sessions import StoredSession
-
-if TYPE_CHECKING:
-    from romancy.service import Service
 
 HOURS = 12
 """After which a visitor logs in again."""
@@ -35,13 +33,13 @@ _LENGTH = 43
 class Sessions:
     """Opens, finds and ends the sessions of an app's visitors."""
 
-    def __init__(self, app: Service) -> None:
-        self._app = app
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
 
     async def open(self, token: Token, head: Head, scope: Scope) -> Header:
         """A new session; the one the visitor had before ends. Returns the header that hands it over."""
         await self._end(head, scope)
-        secret, engine = secrets.token_urlsafe(32), self._app.engine
+        secret, engine = secrets.token_urlsafe(32), self._runtime.engine
         now = engine.clock.now()
         session = StoredSession(_proof(secret.encode(), token), now + HOURS * 3600 * SECOND)
         await engine.storage.sessions.add(_key(secret.encode()), session, now)
@@ -54,11 +52,11 @@ class Sessions:
 
     async def find(self, head: Head, scope: Scope) -> Sequence[Token]:
         """The token a visitor logged in with (several may have one secret); none if there is no session any more."""
-        tokens = cast("Sequence[Token]", self._app.tokens)
+        tokens = self._runtime.tokens
         secret = self.secret(head, scope) if tokens else None
         if secret is None:
             return ()
-        engine = self._app.engine
+        engine = self._runtime.engine
         session = await engine.storage.sessions.get(_key(secret))
         if session is None or session.until <= engine.clock.now():
             return ()
@@ -76,7 +74,7 @@ class Sessions:
     async def _end(self, head: Head, scope: Scope) -> None:
         secret = self.secret(head, scope)
         if secret is not None:
-            await self._app.engine.storage.sessions.remove(_key(secret))
+            await self._runtime.engine.storage.sessions.remove(_key(secret))
 
     # --- the cookie -------------------------------------------------------------------------------------------------
     def _cookie(self, value: str, head: Head, scope: Scope, more: str = "") -> Header:
@@ -88,14 +86,14 @@ class Sessions:
     def _name(self, head: Head, scope: Scope) -> str:
         """One for each address: browsers keep cookies by host, whatever the port, and apps may share a host."""
         host = (head.get(b"host") or b"").decode("latin-1")
-        netloc = urlsplit(self._app.public_url).netloc if self._app.public_url else host
+        netloc = urlsplit(self._runtime.public_url).netloc if self._runtime.public_url else host
         port = netloc.rpartition(":")[2] if not netloc.endswith("]") and ":" in netloc else ""
         place = f"{port}{_root(scope)}"
         mark = f"-{hashlib.sha256(place.encode()).hexdigest()[:8]}" if place else ""
         return f"{'__Host-' if self._is_secure(scope) else ''}romancy{mark}"
 
     def _is_secure(self, scope: Scope) -> bool:
-        return (self._app.public_url or "").startswith("https:") or scope.get("scheme") == "https"
+        return (self._runtime.public_url or "").startswith("https:") or scope.get("scheme") == "https"
 
 
 def _root(scope: Scope) -> str:

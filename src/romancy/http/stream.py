@@ -91,7 +91,7 @@ class Hub:
         """What changes, as it changes: server-sent events."""
         if len(self._streams) >= MOST:
             raise HTTPError(503, f"{MOST} others listen already; close some of the viewer's pages", kind="Overloaded")
-        request.app.engine  # noqa: B018 - not running is said at once, not in the stream
+        request.runtime.engine  # noqa: B018 - not running is said at once, not in the stream
         return Response(200, None, _HEADERS, self._parts(request))
 
     async def _parts(self, request: Request) -> AsyncGenerator[bytes]:
@@ -119,11 +119,11 @@ class Hub:
 
     async def _run(self, request: Request) -> None:
         """One after the other: something changed, count, tell everybody, rest."""
-        engine = request.app.engine
+        engine = request.runtime.engine
         watcher = engine.changes.watch()
         counts: Counts = {}
         try:
-            while self._streams and request.app.is_running and request.app.engine is engine:
+            while self._streams and request.app.is_running and request.runtime.engine is engine:
                 await _changed(watcher)
                 changes, before, begun = watcher.take(), counts, stopwatch()
                 counts = await self._counted(engine.storage.catalog.counts, before)

@@ -12,7 +12,7 @@ from romancy.http.routes import Request, Route
 
 async def handshake(request: Request) -> Response:
     """The webhook handshake: whether events of the asking origin are welcome here."""
-    options = request.app.http
+    options = request.runtime.http
     headers = [(b"allow", b"POST, OPTIONS")]
     origin = (request.head.get(b"webhook-request-origin") or b"").decode("latin-1").strip().lower()
     allowed = [known.lower() for known in options.allowed_origins]

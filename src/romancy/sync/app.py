@@ -11,7 +11,6 @@ from typing import Any, Never, ParamSpec, Self, TypeVar
 
 from romancy.api.workflow import Workflow
 from romancy.core.model import Duration
-from romancy.core.registry import WorkflowDefinition
 from romancy.core.retry import RetryPolicy
 from romancy.errors import AppNotRunning, RomancyError
 from romancy.hooks import HooksBase
@@ -71,7 +70,11 @@ class App(Blocking):
         return self._app.database
 
     @property
-    def workflows(self) -> Mapping[str, WorkflowDefinition]:
+    def is_running(self) -> bool:
+        return self._app.is_running
+
+    @property
+    def workflows(self) -> Mapping[str, Workflow[..., Any]]:
         """What is registered, by name."""
         return self._app.workflows
 

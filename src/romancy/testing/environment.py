@@ -19,6 +19,7 @@ from romancy.errors import RomancyError
 from romancy.handle import WorkflowHandle
 from romancy.options import WorkerOptions
 from romancy.records import Receipt, Wait
+from romancy.service import runtime_of
 from romancy.storage import open_storage
 from romancy.testing.clock import ManualClock
 from romancy.testing.fakes import check_fake, stand_in_for
@@ -41,7 +42,7 @@ class TestHandle(WorkflowHandle[R]):
         limit = None if timeout is None else env.clock.now() + duration_us(timeout, "timeout")
         while not await self._has_ended():
             due = env.clock.next_alarm()
-            if due is None and env.app.engine.activities.running:
+            if due is None and self._runtime.engine.activities.running:
                 continue  # settling again: an activity takes its (real) time
             if due is None:
                 waits = await env.waits(self)
@@ -66,6 +67,7 @@ class Environment:
 
     def __init__(self, app: App, clock: ManualClock) -> None:
         self.app = app
+        self._runtime = runtime_of(app)
         self.clock = clock
         self._fakes: dict[Callable[..., Any], Callable[..., Any]] = {}
 
@@ -79,7 +81,8 @@ class Environment:
         self.app.register(wf)
         handle: WorkflowHandle[Any] = await self.app.start_workflow(wf, *args, **kwargs)
         await self.settle()
-        mine: TestHandle[R] = TestHandle(self.app, handle.instance_id, wf.definition.signature.result, handle.created)
+        result = wf.definition.signature.result
+        mine: TestHandle[R] = TestHandle(self.app, self._runtime, handle.instance_id, result, handle.created)
         mine._env = self  # pyright: ignore[reportPrivateUsage]
         return mine
 
@@ -125,13 +128,13 @@ class Environment:
 
     async def restart(self) -> None:
         """Crash and come back: everything in memory is lost, everything stored is replayed."""
-        engine = self.app.engine
+        engine = self._runtime.engine
         dead = [engine.worker_id] if engine.worker_id else []
         for worker in dead:
             await engine.storage.leave(worker)  # nothing is to be blamed for this crash
-        await self.app.crash()
+        await self._runtime.crash()
         await self.app.start()
-        engine = self.app.engine
+        engine = self._runtime.engine
         engine.activities.replacements = self._fakes
         await engine.storage.take_over(engine.worker_id or "", dead)
         engine.kick()
@@ -141,11 +144,11 @@ class Environment:
         """Call `fake(*args)`, without ctx, instead of an activity."""
         check_fake(act, fake)
         self._fakes[act.fn] = stand_in_for(act.definition, fake)
-        self.app.engine.activities.replacements = self._fakes
+        self._runtime.engine.activities.replacements = self._fakes
 
     async def settle(self) -> None:
         """Wait until everything is idle: nothing to run, nothing to store, no activity under way."""
-        engine, calm, since = self.app.engine, 0, stopwatch()
+        engine, calm, since = self._runtime.engine, 0, stopwatch()
         while calm < 3:
             await asyncio.sleep(0 if calm else 0.0002)
             only_activities = engine.activities.running and engine.is_idle_but_for_activities
@@ -166,8 +169,9 @@ async def environment(
     if options.get("worker", True) is True:
         options["worker"] = WorkerOptions(grace=0.1)
     app = App(database, workflows=workflows, **options)
-    app.clock, app.timer_window = clock, FOREVER_US
-    storage = app.storage = open_storage(database, durability="normal", clock=clock)
+    runtime = runtime_of(app)
+    runtime.clock, runtime.timer_window = clock, FOREVER_US
+    storage = runtime.storage = open_storage(database, durability="normal", clock=clock)
     await storage.open()
     try:
         await app.start()

@@ -26,7 +26,7 @@ from romancy.records import (
     to_wait,
     write_cursor,
 )
-from romancy.service import Service
+from romancy.service import Service, runtime_of
 from romancy.storage.catalog import WHOLE, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
 from romancy.storage.rows import triggered_id
 from romancy.viewer.spans import Timeline, bars_of, draw
@@ -122,24 +122,24 @@ class Catalog:
     """Reads for people. Nothing in here changes anything."""
 
     def __init__(self, app: Service) -> None:
-        self._app = app
-        self._storage = app.engine.storage
+        self._app, self._runtime = app, runtime_of(app)
+        self._storage = self._runtime.engine.storage
         self._stored = self._storage.catalog
 
     @property
     def now(self) -> datetime:
-        return from_us(self._app.clock.now())
+        return from_us(self._runtime.clock.now())
 
     @property
     def workflows(self) -> Mapping[str, WorkflowDefinition]:
         """Those this process has."""
-        return self._app.workflows
+        return self._runtime.registry.definitions
 
     async def counts(self) -> dict[Status, int]:
         return await self._stored.counts(CAP)
 
     async def rates(self, seconds: float) -> Rates:
-        return await self._stored.rates(self._app.clock.now() - int(seconds * SECOND), CAP)
+        return await self._stored.rates(self._runtime.clock.now() - int(seconds * SECOND), CAP)
 
     # --- instances --------------------------------------------------------------------------------------------------
     async def instances(self, search: Search, cursor: str | None) -> Rows:
@@ -190,7 +190,7 @@ class Catalog:
         if row.finished_at is not None or row.status == "blocked":
             return None
         worker = await self._storage.worker(row.owner) if row.owner else None
-        return runner_of(row.workflow, row.status, row.owner, worker, self._app.clock.now(), is_wanted=False)
+        return runner_of(row.workflow, row.status, row.owner, worker, self._runtime.clock.now(), is_wanted=False)
 
     async def _reasons(self, whole: Whole) -> list[Reason]:
         row = whole.row
@@ -198,7 +198,7 @@ class Catalog:
             return []
         stored = await self._storage.waits(instance=row.id, limit=WAITS)
         misfits = {(event, op): error for event, op, error in await self._storage.misfits(row.id)}
-        case = Case(row.id, row.created_at, self._app.clock.now(), misfits, is_blocked=row.status == "blocked")
+        case = Case(row.id, row.created_at, self._runtime.clock.now(), misfits, is_blocked=row.status == "blocked")
         found = await reasons(self, case, [(to_wait(wait), filter_of(wait)) for wait in stored])
         if row.status != "running" or whole.input_size > 1_000_000:
             return found
@@ -245,7 +245,7 @@ class Catalog:
 
     async def coming(self, seconds: float, limit: int) -> Sequence[Wait]:
         """What falls due within so many seconds, soonest first."""
-        now = self._app.clock.now()
+        now = self._runtime.clock.now()
         found = await self._stored.coming(now - 3600 * SECOND, now + int(seconds * SECOND), limit)
         return [to_wait(stored) for stored in found]
 
@@ -270,7 +270,7 @@ class Catalog:
         more = found[PAGE - 1].event.seq if len(found) > PAGE else reached
         lines = await self._lines(found[:PAGE])
         if unmatched:
-            nearest = Nearest(self._storage, self._app.clock.now())
+            nearest = Nearest(self._storage, self._runtime.clock.now())
             lines = [EventLine(e.shown, (), await nearest.waits(e.shown)) for e in lines if not e.started]
         return Events(lines, None if more is None else write_cursor((more,)), len(found) <= PAGE and more is not None)
 
@@ -281,7 +281,7 @@ class Catalog:
         [line] = await self._lines([shown])
         if shown.receivers or line.started:
             return line
-        return EventLine(shown, (), await Nearest(self._storage, self._app.clock.now()).waits(shown))
+        return EventLine(shown, (), await Nearest(self._storage, self._runtime.clock.now()).waits(shown))
 
     async def _lines(self, found: Sequence[ShownEvent]) -> list[EventLine]:
         """Whom an event started follows from its source and id."""

@@ -73,7 +73,7 @@ def root_of(request: Request) -> str:
 def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
     """A page. The templates know what the visitor may do, never with what token."""
     about: dict[str, Any] = {"root": root_of(request), "scopes": request.scopes, "ignored": _ignored(request)}
-    about["has_tokens"] = bool(request.app.tokens)
+    about["has_tokens"] = bool(request.runtime.tokens)
     text = environment().get_template(template).render(**about, **values)
     return Response(status, text.encode("utf-8", "replace"), _PAGE)
 

@@ -24,7 +24,7 @@ async def login_form(request: Request) -> Response:
 async def log_in(request: Request) -> Response:
     """Takes a token, and goes where the visitor wanted to go."""
     _check_own_page(request, "log you in")
-    body = await read_body(request.head, request.receive, _LIMIT, seconds(request.app.http.body_timeout))
+    body = await read_body(request.head, request.receive, _LIMIT, seconds(request.runtime.http.body_timeout))
     fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
     secret, wanted = fields.get("token", [""])[0].strip(), own_path(fields.get("next", [""])[0])
     token = request.access.token(secret.encode())
@@ -58,7 +58,7 @@ def _has_cookie(request: Request) -> bool:
 
 def _elsewhere(request: Request) -> str | None:
     """The public address, where this is another one at which a browser would not keep the cookie."""
-    public, host = request.app.public_url, (request.head.get(b"host") or b"").decode("latin-1")
+    public, host = request.runtime.public_url, (request.head.get(b"host") or b"").decode("latin-1")
     if public is None or urlsplit(public).netloc.lower() == host.lower() or request.scope.get("scheme") == "https":
         return None
     return f"{public}/viewer/" if public.startswith("https:") else None

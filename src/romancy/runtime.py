@@ -1,0 +1,165 @@
+"""What an app is made of: its options, its workflows, its storage and its engine, and how they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from romancy.api.context import WorkflowContext
+from romancy.core.clock import Clock, SystemClock
+from romancy.core.instance import current
+from romancy.core.registry import Registry
+from romancy.core.retry import RetryPolicy
+from romancy.engine import Engine
+from romancy.engine.timers import WINDOW
+from romancy.errors import AppNotRunning, RomancyError
+from romancy.hooks import HooksBase
+from romancy.options import Database, HTTPOptions, Retention, Token, WorkerOptions, seconds
+from romancy.storage import open_storage
+from romancy.storage.protocol import Storage
+from romancy.storage.urls import shown
+
+_logger = logging.getLogger("romancy")
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Runtime:
+    """The parts of one app. Its users see the verbs only; the faces see this."""
+
+    database: Database
+    works: bool
+    """`romancy worker` and `romancy run` work whatever the app says."""
+    worker: WorkerOptions
+    hooks: Sequence[HooksBase]
+    retry: RetryPolicy
+    state: Any
+    tokens: Sequence[Token]
+    http: HTTPOptions
+    public_url: str | None
+    max_activities: int
+    lease: int
+    retention: Retention
+    registry: Registry = field(default_factory=Registry)
+    clock: Clock = field(default_factory=SystemClock)
+    timer_window: int = WINDOW
+    storage: Storage | None = None
+    """One that is open already, and stays so; None: one is opened and closed with the app."""
+    creates: bool = True
+    """An empty database gets our tables; who only looks should not make any."""
+    _engine: Engine | None = None
+    _owns_storage: bool = True
+    _is_starting: bool = False
+    _stopped: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._stopped.set()
+
+    def __repr__(self) -> str:
+        return f"<Runtime {self}>"
+
+    def __str__(self) -> str:
+        return f"{self.shown_database!r} {self._engine or 'not running'}"
+
+    @property
+    def shown_database(self) -> str:
+        """The database as people may see it."""
+        return shown(self.database.url, self.database.schema)
+
+    @property
+    def grace(self) -> float:
+        return seconds(self.worker.grace)
+
+    @property
+    def is_running(self) -> bool:
+        return self._engine is not None
+
+    @property
+    def engine(self) -> Engine:
+        """The running engine; refused where it can't be used."""
+        if isinstance(current.get(None), WorkflowContext):
+            raise RomancyError(
+                "app.* was called inside a workflow, where it would happen again on every replay; "
+                "use send_event(ctx, ...), or do it in an activity"
+            )
+        if self._engine is None:
+            raise AppNotRunning
+        if asyncio.get_running_loop() is not self._engine.loop:
+            raise RomancyError(
+                "this app runs on another event loop; use romancy.sync.App from threads, "
+                "or asyncio.run_coroutine_threadsafe(..., its_loop)"
+            )
+        return self._engine
+
+    def announce(self) -> None:
+        """Workflows were registered."""
+        if self._engine is not None and self.registry.triggers:
+            self._engine.announce()
+
+    async def start(self) -> None:
+        if self._engine is not None or self._is_starting:
+            raise RomancyError("the app is running already")
+        self._is_starting = True
+        try:
+            self._engine = await self._start()
+        finally:
+            self._is_starting = False
+
+    async def _start(self) -> Engine:
+        self._owns_storage = self.storage is None
+        storage = self.storage or self._make_storage()
+        if self._owns_storage:
+            await storage.open()
+        engine = Engine(
+            storage,
+            self.clock,
+            self.registry,
+            worker=self.works,
+            hooks=self.hooks,
+            retry=self.retry,
+            state=self.state,
+            max_activities=self.max_activities,
+            max_resident=self.worker.max_resident,
+            retention=self.retention,
+            lease=self.lease,
+            grace=self.grace,
+            timer_window=self.timer_window,
+        )
+        try:
+            await engine.start()
+        except BaseException:
+            await self._close(storage)
+            raise
+        known = f"with {', '.join(self.registry.names) or 'no workflows'}" if self.works else "without a worker"
+        _logger.info("romancy %s %s %s", "works on" if self.works else "is open on", self.shown_database, known)
+        return engine
+
+    def _make_storage(self) -> Storage:
+        of = self.database
+        options: dict[str, Any] = {"schema": of.schema, "notify_url": of.notify_url, "create": self.creates}
+        return open_storage(of.url, durability=of.durability, clock=self.clock, **options)
+
+    async def _close(self, storage: Storage) -> None:
+        if self._owns_storage:
+            await storage.close()
+
+    async def stop(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            self._stopped.clear()
+            try:
+                await engine.stop()
+            finally:
+                await self._close(engine.storage)
+                self._stopped.set()
+        else:
+            await self._stopped.wait()  # another task may be stopping it
+
+    async def crash(self) -> None:
+        """For tests: stop as if the process was killed. Nothing is finished, stored or handed back."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.crash()
+            await self._close(engine.storage)
