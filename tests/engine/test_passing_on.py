@@ -166,7 +166,7 @@ async def test_a_wait_never_times_out_before_its_time_by_the_history(env: Enviro
     env.app.register(waiter)
     handle = await env.start(waiter)
     (wait,) = await env.waits(handle)
-    env.app.engine.loader.wake(handle.instance_id, TimedOut(wait.wait_id))
+    env.app._runtime.engine.loader.wake(handle.instance_id, TimedOut(wait.wait_id))
     await handle.result(timeout=30)
     timed_out = (await env.app.get_history(handle.instance_id))[1]
     assert timed_out.kind == "wait_timed_out"
