@@ -1,9 +1,9 @@
-"""Clocks, randomness and I/O in workflow code, found by reading it; nothing is imported or run.
+"""Find clocks, randomness and I/O in workflow code by static analysis; nothing is imported or run.
 
-A workflow is run again from its history, so its code must do the same each time. `find_problems` reads one file: it
-binds names to what they stand for (`names`), then reads every workflow and the plain functions of the file it reaches
-(`reader`), by the `rules`. Names it can't follow (attributes of objects, other files) are taken to be harmless: better
-to miss a problem, which replay will show, than to cry wolf. `# romancy: allow` silences its line.
+A workflow is replayed from its history, so its code must do the same each time. `find_problems` reads one file: it
+resolves names (`names`), then applies the `rules` to every workflow and the plain functions that it reaches in the
+file (`reader`). Names that it can't resolve (attributes of objects, other files) count as harmless: a false alarm is
+worse than a missed problem, which replay shows later. `# romancy: allow` suppresses problems on its line.
 """
 
 from romancy.cli.checker.reader import find_problems, problems_of

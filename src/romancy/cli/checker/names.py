@@ -1,4 +1,4 @@
-"""What the names in a file stand for."""
+"""Resolve the names in a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Kind: TypeAlias = Literal["workflow", "activity", "plain"]
 
 @dataclass(eq=False)
 class Scope:
-    """Names and what they stand for: a dotted name (`httpx.Client()` for its result), a function here, or unknown."""
+    """Names and their bindings: a dotted name (`httpx.Client()` for its result), a function here, or unknown."""
 
     parent: Scope | None = None
     names: dict[str, Binding] = field(default_factory=dict[str, "Binding"])
@@ -37,7 +37,7 @@ class Scope:
         return None
 
     def value_of(self, name: str) -> ast.expr | None:
-        """What was assigned to a name, if that is sure."""
+        """Return the expression assigned to a name, if there is exactly one."""
         if name not in self.names:
             return self.parent.value_of(name) if self.parent else None
         values = self.values.get(name, [])
@@ -46,7 +46,7 @@ class Scope:
     def bind(self, name: str, binding: Binding) -> None:
         if name in self.outside:
             return
-        if self.parent is None:  # of several at the top, as in try/except ImportError, the first known one counts
+        if self.parent is None:  # at the top, as in try/except ImportError, the first known binding counts
             self.names[name] = self.names.get(name) or binding
         else:
             self.names[name] = None if name in self.names else binding
@@ -60,7 +60,7 @@ class Function:
 
     @property
     def contexts(self) -> set[str]:
-        """The parameters that hold a context."""
+        """The names of parameters that hold a context."""
         arguments = [*self.node.args.posonlyargs, *self.node.args.args]
         found = {
             a.arg for a in arguments if a.arg == "ctx" or is_ours(self.scope.resolve(a.annotation), "WorkflowContext")
@@ -72,7 +72,7 @@ Binding: TypeAlias = str | Function | None
 
 
 class Binder(ast.NodeVisitor):
-    """Fills one scope from its statements; functions in it are left for later, when all around them is known."""
+    """Fills one scope from its statements. Functions in it are read later, when the names around them are known."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -119,7 +119,7 @@ class Binder(ast.NodeVisitor):
             self.visit(target)
             return
         binding = self.scope.resolve(value)
-        # Inside a function the call itself is reported, if it is anything to report; its result is not, again.
+        # Inside a function, a problem is reported at the call itself; don't report its result again.
         reported = self.scope.parent and isinstance(value, ast.Call) and isinstance(binding, str) and rule_of(binding)
         self.scope.values.setdefault(target.id, []).append(value)
         self.scope.bind(target.id, None if reported else binding)

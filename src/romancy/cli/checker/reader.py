@@ -1,4 +1,4 @@
-"""Reading workflow code."""
+"""Find problems in workflow code."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from romancy.cli.checker.source import Module, Problem
 
 
 def find_problems(source: str, filename: str) -> list[Problem]:
-    """The problems in the workflows of one file, by line; SyntaxError if it can't be parsed."""
+    """Return the problems in the workflows of one file, by line. Raise SyntaxError if it can't be parsed."""
     return problems_of(Module(source, filename))
 
 
 def problems_of(module: Module) -> list[Problem]:
-    """The problems in the workflows of a file, by line."""
+    """Return the problems in the workflows of a module, by line."""
     found: dict[tuple[int, int, str], Problem] = {}
     seen: set[Function] = set()
     for workflow in module.workflows:
@@ -54,7 +54,7 @@ class Reader(ast.NodeVisitor):
         self.seen = seen
         self.found: list[Problem] = []
         self.settled: set[ast.AST] = set()
-        """Judged already; what is called on their results is not judged again."""
+        """Nodes already judged; calls on their results are not judged again."""
 
     def read(self) -> list[Problem]:
         self.seen.add(self.function)
@@ -116,20 +116,20 @@ class Reader(ast.NodeVisitor):
             self.report(
                 node,
                 "order",
-                "asyncio.as_completed() over bare coroutines comes in another order on replay",
+                "asyncio.as_completed() over bare coroutines has a different order on replay",
                 "give it tasks: asyncio.create_task(...)",
             )
 
     def _read_method(self, node: ast.Call, func: ast.Attribute, target: Binding) -> None:
         name, held = func.attr, self.scope.resolve(func.value)
         if name in LOOP_METHODS:
-            self.report(node, "thread", f"{name}() leaves the workflow's own loop", ACTIVITY)
+            self.report(node, "thread", f"{name}() leaves the workflow's event loop", ACTIVITY)
         elif isinstance(held, Function) and held.kind == "activity" and name == "fn":
             plain = held.node.name
-            self.report(node, "context", f"{plain}.fn() runs unrecorded", f"use await {plain}(ctx, ...)")
+            self.report(node, "context", f"{plain}.fn() is not recorded", f"use await {plain}(ctx, ...)")
         elif self._is_app(func.value, held, name):
             instead = f"use await {name}(ctx, ...)" if name in ("start_workflow", "send_event") else ACTIVITY
-            self.report(node, "app", f"{ast.unparse(func)}() is refused", instead)
+            self.report(node, "app", f"{ast.unparse(func)}() is not allowed", instead)
 
     def _is_app(self, node: ast.expr, held: Binding, method: str) -> bool:
         if isinstance(held, str) and is_ours(held.removesuffix("()"), "App", "Client"):
@@ -143,12 +143,12 @@ class Reader(ast.NodeVisitor):
         durable = self._durable(node.func)
         name = durable.node.name if durable else self._primitive(node.func)
         if name and self._is_lost(node):
-            self.report(node, "await", f"{name}() is never awaited, so it never runs", f"write await {name}(ctx, ...)")
+            self.report(node, "await", f"{name}() is never awaited, so it never runs", f"use await {name}(ctx, ...)")
         elif name and not self._has_context(node, durable):
             self.report(node, "context", f"{name}() is called without the context", f"pass ctx first: {name}(ctx, ...)")
 
     def _durable(self, func: ast.expr) -> Function | None:
-        """The activity or workflow that a call runs, also by way of `.options(...)`."""
+        """Return the activity or workflow that a call runs, also through `.options(...)`."""
         if isinstance(func, ast.Call) and isinstance(func.func, ast.Attribute) and func.func.attr == "options":
             return self._durable(func.func.value)
         target = self.scope.resolve(func)
@@ -161,7 +161,7 @@ class Reader(ast.NodeVisitor):
         return target.rpartition(".")[2] if known and isinstance(target, str) else ""
 
     def _is_lost(self, node: ast.expr) -> bool:
-        """Whether a coroutine surely goes nowhere: dropped, used like its result, or kept and never awaited."""
+        """Whether a coroutine is certainly never awaited: dropped, used like its result, or only stored."""
         parent = self.module.parents[node]
         if isinstance(parent, ast.IfExp) and node is not parent.test:
             return self._is_lost(parent)
@@ -177,12 +177,12 @@ class Reader(ast.NodeVisitor):
             runs = self._durable(parent.func) or self._primitive(parent.func)
             return bool(runs) or self.scope.resolve(parent.func) in NEVER_AWAITS
         if isinstance(parent, ast.Return):
-            return self.function.kind == "workflow"  # a helper may return what its caller awaits
+            return self.function.kind == "workflow"  # the caller of a helper can await its result
         wasted = (ast.Expr, ast.Attribute, ast.Subscript, ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.If)
         return isinstance(parent, (*wasted, ast.While, ast.FormattedValue, ast.IfExp, ast.Assert))
 
     def _is_read(self, use: ast.expr) -> bool:
-        """Whether something is asked of it that no coroutine has, such as `.data`."""
+        """Whether an attribute is used that coroutines do not have, such as `.data`."""
         parent = self.module.parents[use]
         return isinstance(parent, ast.Attribute) and not hasattr(Coroutine, parent.attr)
 
@@ -203,7 +203,7 @@ class Reader(ast.NodeVisitor):
         return isinstance(given, (ast.Starred, ast.Call, ast.Attribute, ast.Await, ast.Subscript))
 
     def _contexts(self) -> set[str]:
-        """The names of contexts here: of this function and those it is written in."""
+        """Return the names of contexts in this function and the functions around it."""
         found: set[str] = set()
         scope: Scope | None = self.scope
         while scope:
@@ -230,7 +230,7 @@ class Reader(ast.NodeVisitor):
     # order
 
     def _is_set(self, node: ast.expr | None, follow: bool = True) -> bool:
-        """Whether it is surely a set with elements in no fixed order: neither of numbers nor of tasks."""
+        """Whether a node is certainly a set without a fixed order: neither of numbers nor of tasks."""
         if isinstance(node, ast.Name):
             return follow and self._is_set(self.scope.value_of(node.id), follow=False)
         if isinstance(node, ast.Set):
@@ -251,7 +251,7 @@ class Reader(ast.NodeVisitor):
             return
         for node in iterables:
             if self._is_set(node):
-                self.report(node, "order", "a set comes in another order on replay", "iterate over sorted(...)")
+                self.report(node, "order", "a set has a different order on replay", "iterate over sorted(...)")
 
     def _read_order(self, node: ast.Call, target: Binding) -> None:
         joins = isinstance(node.func, ast.Attribute) and node.func.attr == "join"
@@ -278,15 +278,15 @@ class Reader(ast.NodeVisitor):
     def visit_Global(self, node: ast.Global) -> None:
         names = [n for n in ast.walk(self.function.node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)]
         for name in sorted({n.id for n in names}.intersection(node.names)):
-            what = f"writing the global {name} is lost in a crash and repeated on replay"
-            self.report(node, "global", what, "keep it in a local name and return it, or store it in an activity")
+            what = f"a write to global {name} is lost in a crash and repeated on replay"
+            self.report(node, "global", what, "use a local variable and return it, or store it in an activity")
 
     def visit_Try(self, node: ast.Try | ast.TryStar) -> None:
         if any(_awaits(statement) for statement in node.body):
             for handler in node.handlers:
                 if self._swallows(handler):
                     caught = "except BaseException" if handler.type else "a bare except"
-                    instead = "write except Exception, or end with a bare raise"
+                    instead = "use except Exception, or end with a bare raise"
                     self.report(handler, "except", f"{caught} around an await swallows cancellation", instead)
         self.generic_visit(node)
 
@@ -305,16 +305,16 @@ class Reader(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: Def) -> None:
         for part in [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]:
-            self.visit(part)  # its body is read when something refers to it
+            self.visit(part)  # its body is read when something uses it
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        """Its methods can't be followed."""
+        """Skip classes: calls of methods can't be resolved."""
 
 
 def _chain(node: ast.expr) -> Iterator[ast.expr]:
-    """`a`, `a.b`, `a.b()` and so on, from a dotted expression."""
+    """Yield a dotted expression and its prefixes: `a.b()`, `a.b`, `a`."""
     while True:
         yield node
         if isinstance(node, ast.Call):

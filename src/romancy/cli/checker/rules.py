@@ -1,4 +1,4 @@
-"""What is not for workflows, and what to do instead."""
+"""What workflow code must not do, and what to do instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Rule:
     does: str
     instead: str
     names: str
-    """Dotted names; `x.*` is all of x, and what its calls return."""
+    """Dotted names; `x.*` means everything in x, and what its calls return."""
 
 
 ACTIVITY = "move it into an activity"
@@ -25,7 +25,7 @@ RULES = (
         " datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today datetime.date.today"
         " django.utils.timezone.now pendulum.now arrow.now arrow.utcnow",
     ),
-    Rule("sleep", "blocks the worker and is forgotten in a crash", "use await sleep(ctx, ...)", "time.sleep"),
+    Rule("sleep", "blocks the worker and is lost in a crash", "use await sleep(ctx, ...)", "time.sleep"),
     Rule(
         "random",
         "is different on replay",
@@ -57,7 +57,7 @@ RULES = (
     ),
     Rule(
         "thread",
-        "leaves the workflow's own loop",
+        "leaves the workflow's event loop",
         ACTIVITY,
         "asyncio.to_thread asyncio.run asyncio.run_coroutine_threadsafe threading.* multiprocessing.*"
         " concurrent.futures.*",
@@ -75,10 +75,10 @@ HARMLESS_WITH = {
 """Calls that are harmless with this many arguments: a given time to format, a given seed."""
 
 HARMLESS = ("Error", "Exception", "Timeout", "Warning", "URL", "Request", "Response")
-"""Classes of I/O libraries that only hold data end like this."""
+"""Name endings of classes in I/O libraries that only hold data."""
 
 ENVIRONMENT = {"os.environ", "os.environb", "sys.argv"}
-"""Refused where they are named, not where they are called."""
+"""Reported wherever they are used, not only where they are called."""
 
 LOOP_METHODS = {"run_in_executor", "run_until_complete", "call_soon_threadsafe"}
 APP_METHODS = {"start_workflow", "send_event", "cancel_workflow", "resume_workflow"}
@@ -101,7 +101,7 @@ def rule_of(dotted: str) -> Rule | None:
 
 
 def is_ours(dotted: object, *names: str) -> bool:
-    """Whether it is this name of romancy's; an unknown or re-exported one is believed."""
+    """Whether a name is one of these names of romancy. Unknown and re-exported names count too."""
     if not isinstance(dotted, str):
         return False
     root, _, name = dotted.partition(".")

@@ -1,4 +1,4 @@
-"""One source file, and what can be wrong in it."""
+"""A source file, and the problems in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from romancy.cli.checker.names import Binder, Function, Scope, kind_of
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that may go differently when the workflow is replayed. `message` ends with `suggestion`."""
+    """Code that can behave differently on replay. `message` ends with `suggestion`."""
 
     file: str
     line: int
@@ -28,12 +28,12 @@ class Problem:
 
 
 class Module:
-    """One file: its functions with their names bound, ready to be read."""
+    """A parsed file: its functions with their names bound."""
 
     def __init__(self, source: str, filename: str) -> None:
         tree = ast.parse(source, filename)
         self.filename = filename
-        self.lines = re.split("\r\n?|\n", source)  # as the parser does; splitlines knows more
+        self.lines = re.split("\r\n?|\n", source)  # like the parser; splitlines splits at more characters
         self.allowed = set(_allowed_lines(source))
         self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         self.functions = self._bind(tree)
@@ -43,7 +43,7 @@ class Module:
         binder = Binder(Scope())
         binder.visit(tree)
         functions = binder.functions
-        for function in functions:  # grows as functions in functions are found
+        for function in functions:  # grows as nested functions are found
             inner = Binder(function.scope)
             inner.visit(function.node.args)
             for statement in function.node.body:
