@@ -1,4 +1,4 @@
-"""What a worker's log looks like on the command line."""
+"""The log format of the command line."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from romancy.core.visible import visible
 
 
 class LogFormatter(logging.Formatter):
-    """One line a record; those that concern an instance name it: `[order order-1] attempt 1 failed`.
+    """Formats a record as one line, with its instance if it has one: `[order order-1] attempt 1 failed`.
 
-    Further lines of a message are indented: only what begins with a time is a record.
+    Further lines of a message are indented, so that every record starts with a time.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class LogFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: int) -> None:
-    """Unless the user's own code has set up logging already."""
+    """Log to stderr, unless the user's code has already set up logging."""
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter())
     logging.basicConfig(level=level, handlers=[handler])

@@ -1,4 +1,4 @@
-"""What comes out: tables and facts with colours on a terminal, aligned plain text when piped, or JSON."""
+"""Output: colored tables and facts on a terminal, aligned plain text when piped, or JSON."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ _COLUMNS = {"instance": "bold", "line": "dim", "n": "dim"}
 _TIMES = {"started", "since", "until", "at"}
 _FIRST = ("for", "about", "detail")
 _ELASTIC = (*_FIRST, "workflow", "operation", "wait", "line")
-"""Columns that need not be shown whole, those that get room first first."""
+"""Columns that can be cut, in the order in which they get spare room."""
 _LEAST, _GAP = 16, 2
 _WIDE = 100
 _WHEN = re.compile(r"(.*\d)[+-]\d\d:\d\d(?:\.\d+)? \((.+)\)$")
 
 _UNPRINTABLE = re.compile(r"[^\x00-\x7e\u00a1-\U0010ffff]|[\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-"""What JSON may hold as it is and a terminal should not get."""
+"""Characters that JSON allows unescaped but that must not reach a terminal."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 class Screen:
-    """Where the answers of a command go. Text is never read as markup: an id may well be `[red]x`."""
+    """Prints the output of a command. Text is never treated as markup: an id can be `[red]x`."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=False)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], drop: Sequence[str] = ()) -> None:
-        """Rows below their headings. A terminal that is too narrow for them goes without the columns in `drop`."""
+        """Print rows with headings. On a narrow terminal, omit the columns in `drop`, first one first."""
         lines = list(map(tuple, rows))
         if self._console.is_terminal:
             self._rich_table(columns, lines, drop)
@@ -76,7 +76,7 @@ class Screen:
         self._console.print(table)
 
     def facts(self, facts: Mapping[str, str]) -> None:
-        """Names and values, one pair a line; values may have several lines."""
+        """Print names and values, one pair per line; a value can have several lines."""
         if self._console.is_terminal:
             grid = Table.grid(padding=(0, 2, 0, 0))
             grid.add_column(style="dim", no_wrap=True)
@@ -91,11 +91,11 @@ class Screen:
                 click.echo(f"{(name if i == 0 else '').ljust(width)}  {line}".rstrip())
 
     def say(self, text: str = "", style: str = "") -> None:
-        """A line of text."""
+        """Print a line of text."""
         self._print(Text(text, style))
 
     def heading(self, text: str) -> None:
-        """Opens a part of the answer."""
+        """Print a heading after an empty line."""
         self.say()
         self.say(text, "bold")
 
@@ -111,12 +111,12 @@ def _cell(name: str, text: str) -> Text:
 
 
 def _moment(text: str, wide: bool) -> str:
-    """A time in two short lines, or only how far off it is; whoever sits at the terminal knows the zone."""
+    """Shorten a time to two lines, or to the relative part. The zone is the local one and left out."""
     return _WHEN.sub(r"\1\n\2" if wide else r"\2", text)
 
 
 def _fit(held: Mapping[str, list[str]], drop: Sequence[str], room: int) -> dict[str, int]:
-    """The columns to show with their widths. If not even those that are left fit, the first one is folded."""
+    """Return the columns to show and their widths. If they still do not fit, the first one is folded."""
     whole = {name: max(cell_len(line) for text in texts for line in text.split("\n")) for name, texts in held.items()}
     widths = {name: min(width, _LEAST) if name in _ELASTIC else width for name, width in whole.items()}
 
@@ -137,12 +137,12 @@ def _fit(held: Mapping[str, list[str]], drop: Sequence[str], room: int) -> dict[
 
 
 def note(text: str) -> None:
-    """Something beside the answer: on stderr, so that what is piped stays clean."""
+    """Print a note on stderr, so that piped output stays clean."""
     click.echo(text, err=True)
 
 
 def print_json(answer: Any) -> None:
-    """One JSON document, times as ISO 8601 in UTC."""
+    """Print one JSON document, with times as ISO 8601 in UTC."""
     text = json.dumps(answer, indent=2, ensure_ascii=False, default=_plain)
     click.echo(_UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
