@@ -1,4 +1,4 @@
-"""After the story: a worker stays, new instances wait, and one plays with them from another terminal."""
+"""After the story: a worker keeps running, and the user tries commands in another terminal."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _REDRAW = 0.25
 
 
 async def play(story: Story) -> None:
-    """Serve until Ctrl-C or SIGTERM."""
+    """Run until Ctrl-C or SIGTERM."""
     console = story.console
     start = story.app.start_workflow
     await start(approval_workflow.options(instance_id="approval-REQ-2"), "REQ-2")
     await start(payment_with_timeout.options(instance_id="payment-ORD-3"), "ORD-3")
-    show.heading(console, "Now you. The worker goes on; try this in another terminal:")
+    show.heading(console, "Your turn. The worker keeps running; try this in another terminal:")
     for line in _commands(story):
         console.print(f"  {line}", style="bold cyan", soft_wrap=True)
     console.print()
-    with _told() as enough:
+    with _signals() as stopped:
         if console.is_terminal:
-            await _redraw(story, enough)
+            await _redraw(story, stopped)
         else:
-            await _report(story, enough)
-    console.print("\nThe worker hands back what it holds, and the demo's files are removed.")
+            await _report(story, stopped)
+    console.print("\nStopping the worker and removing the demo's files.")
 
 
 def _commands(story: Story) -> list[str]:
@@ -51,7 +51,7 @@ def _commands(story: Story) -> list[str]:
 
 
 def _program() -> str:
-    """How to call romancy from a shell: by name, or as the one that belongs to this Python."""
+    """Return how to call romancy from a shell: by name, or by the path beside this Python."""
     beside = Path(sys.executable).with_name("romancy")
     if shutil.which("romancy") or not beside.exists():
         return "romancy"
@@ -61,42 +61,42 @@ def _program() -> str:
 
 
 @contextlib.contextmanager
-def _told() -> Generator[asyncio.Event, None, None]:
-    """An event that is set when somebody says that it is enough; here that is an orderly end, not an error."""
-    enough, loop, numbers = asyncio.Event(), asyncio.get_running_loop(), [signal.SIGINT, signal.SIGTERM]
+def _signals() -> Generator[asyncio.Event, None, None]:
+    """Return an event that is set on Ctrl-C or SIGTERM, which end the demo in an orderly way."""
+    stopped, loop, numbers = asyncio.Event(), asyncio.get_running_loop(), [signal.SIGINT, signal.SIGTERM]
     numbers += [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
     try:
         for number in numbers:
-            loop.add_signal_handler(number, enough.set)
+            loop.add_signal_handler(number, stopped.set)
     except NotImplementedError:  # Windows: Ctrl-C arrives as KeyboardInterrupt
-        yield enough
+        yield stopped
         return
     try:
-        yield enough
+        yield stopped
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
 
 
-async def _redraw(story: Story, enough: asyncio.Event) -> None:
+async def _redraw(story: Story, stopped: asyncio.Event) -> None:
     with Live(console=story.console, auto_refresh=False, transient=True) as live:
-        while not enough.is_set():
+        while not stopped.is_set():
             await _keep_a_worker(story)
             live.update(show.live_table(await _newest(story), _worker_line(story)), refresh=True)
-            await _pause(enough)
+            await _pause(stopped)
     story.console.print(show.live_table(await _newest(story), _worker_line(story)))
 
 
-async def _report(story: Story, enough: asyncio.Event) -> None:
-    """For a pipe: what changes, a line each."""
+async def _report(story: Story, stopped: asyncio.Event) -> None:
+    """Print each change of status as a line, for a pipe."""
     known: dict[str, str] = {}
-    while not enough.is_set():
+    while not stopped.is_set():
         await _keep_a_worker(story)
         for instance in reversed(await _newest(story)):
             if known.get(instance.instance_id) != instance.status:
                 known[instance.instance_id] = instance.status
                 story.console.print(f"  {instance.instance_id}: {instance.status}")
-        await _pause(enough)
+        await _pause(stopped)
 
 
 async def _newest(story: Story) -> list[Instance]:
@@ -116,6 +116,6 @@ def _worker_line(story: Story) -> str:
     return f"worker {worker.number} is process {worker.process.pid}"
 
 
-async def _pause(enough: asyncio.Event) -> None:
+async def _pause(stopped: asyncio.Event) -> None:
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(enough.wait(), _REDRAW)
+        await asyncio.wait_for(stopped.wait(), _REDRAW)

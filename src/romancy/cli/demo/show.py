@@ -1,4 +1,4 @@
-"""How the demo looks: tables and lines, rich on a terminal, plain when piped."""
+"""The demo's output: tables and lines, formatted on a terminal, plain when piped."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _WORKERS = ("bright_blue", "bright_magenta", "bright_cyan", "bright_yellow")
 
 
 def make_console() -> Console:
-    """As wide as the terminal; a pipe gets room enough for the tables."""
+    """Return a console as wide as the terminal, or wide enough for the tables in a pipe."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
-        reconfigure(errors="replace")  # for terminals that know no box characters
+        reconfigure(errors="replace")  # for terminals without box characters
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     return Console(highlight=False, soft_wrap=False, width=120 if piped else None)
 
@@ -45,14 +45,14 @@ def heading(console: Console, text: str) -> None:
     console.print(Text(text, style="bold"))
 
 
-def said(console: Console, number: int, line: str) -> None:
-    """A line a worker said."""
+def worker_line(console: Console, number: int, line: str) -> None:
+    """Print a line that a worker printed."""
     style = _WORKERS[(number - 1) % len(_WORKERS)]
     console.print(Text.assemble((f"  worker {number} | ", style), line))
 
 
 def waiting_table(instances: Sequence[Instance]) -> Table:
-    """What each instance waits for, since when, until when."""
+    """Return a table of what each instance waits for, since when and until when."""
     status, what = Column("status", no_wrap=True), Column("waits for", overflow="fold")
     table = Table("instance", status, what, "since", "until", box=ROUNDED)
     now = from_us(SystemClock().now())
@@ -70,22 +70,22 @@ def waiting_table(instances: Sequence[Instance]) -> Table:
 
 
 def live_table(instances: Sequence[Instance], worker: str) -> Table:
-    """The table that is redrawn while one plays."""
+    """Return the table that is redrawn while the user tries commands."""
     table = waiting_table([i for i in instances if i.finished_at is None])
     for instance in (i for i in instances if i.finished_at is not None):
         table.add_row(
             Text(instance.instance_id),
             Text(instance.status, style=_STYLES.get(instance.status, "")),
-            Text(f"nothing: {plain(instance.output)}", overflow="ellipsis", no_wrap=True),
+            Text(f"done: {plain(instance.output)}", overflow="ellipsis", no_wrap=True),
             "",
             Text(f"took {took(instance)}"),
         )
-    table.caption = f"{worker}; Ctrl-C ends"
+    table.caption = f"{worker}; press Ctrl-C to quit"
     return table
 
 
 def results_table(instances: Sequence[Instance], judged: Mapping[str, bool]) -> Table:
-    """How each ended, how long it took, and whether that is what it should be."""
+    """Return a table of how each instance ended, how long it took, and whether that was expected."""
     table = Table("instance", "status", "result", "took", "as expected", box=ROUNDED)
     for instance in instances:
         good = judged[instance.instance_id]
@@ -100,7 +100,7 @@ def results_table(instances: Sequence[Instance], judged: Mapping[str, bool]) -> 
 
 
 def history_table(entries: Sequence[HistoryEntry]) -> Table:
-    """Everything recorded of one instance."""
+    """Return a table of the history of an instance."""
     table = Table("n", "after", "what happened", Column("operation", overflow="fold"), "data", box=ROUNDED)
     for entry in entries:
         data = next((x for x in (entry.error, entry.result, entry.event and entry.event["data"]) if x is not None), "")
@@ -126,10 +126,10 @@ def plain(value: Any) -> str:
 
 def _what(wait: Wait) -> str:
     if wait.kind == "timer":
-        return "time to pass"
+        return "a timer"
     where = "".join(f", {name} = {value!r}" for name, value in wait.where.items())
     return f"{' or '.join(wait.types)}{where}" if wait.types else f"{wait.kind} {wait.wait_id}"
 
 
 def _until(wait: Wait, now: datetime) -> str:
-    return "for ever" if wait.due_at is None else f"in {span((wait.due_at - now).total_seconds())}"
+    return "forever" if wait.due_at is None else f"in {span((wait.due_at - now).total_seconds())}"

@@ -1,4 +1,4 @@
-"""The story the demo tells: start, wait, deliver, kill, take over, finish. Nothing in it is pretended."""
+"""The story of the demo: start, wait, deliver, kill, take over, finish. Nothing is simulated."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ PACKING = 2.5
 PATIENCE = timedelta(seconds=5)
 REST = timedelta(seconds=1.2)
 _BREATH = 0.5
-"""Seconds for the eye to follow."""
+"""Seconds of pause, so that the user can follow."""
 
 
 class Story:
-    """Holds the demo's own app, which starts, sends and reads but runs nothing, and the workers that do the running."""
+    """Holds the worker processes, and an app without a worker that starts workflows, sends events and reads."""
 
     def __init__(self, console: Console, database: str) -> None:
         self.console, self.database = console, database
@@ -53,19 +53,21 @@ class Story:
     async def hire(self) -> Worker:
         """Start one more worker process."""
         number = len(self.workers) + 1
-        worker = await Worker.spawn(number, self.database, lambda w, line: show.said(self.console, w.number, line))
+        worker = await Worker.spawn(
+            number, self.database, lambda w, line: show.worker_line(self.console, w.number, line)
+        )
         self.workers.append(worker)
-        await worker.said(READY)
+        await worker.printed(READY)
         return worker
 
     async def instances(self, ids: Sequence[str]) -> list[Instance]:
         return [await self.app.get_instance(id) for id in ids]
 
     async def tell(self) -> bool:
-        """The whole story; whether everything ended as it should."""
+        """Tell the whole story. Return whether everything ended as expected."""
         began = stopwatch()
         self.console.print("[bold]Romancy[/]: workflows that wait for events and timers, and survive crashes.")
-        self.console.print(f"The database is one SQLite file, {self.database}")
+        self.console.print(f"The database is a single SQLite file, {self.database}")
         first = await self._start()
         await self._wait_and_deliver(first)
         await self._kill(first)
@@ -75,7 +77,7 @@ class Story:
         count = len(EXPECTED)
         self.console.print()
         if good:
-            self.console.print(f"[bold green]All {count} finished as expected[/], one killed worker later, in {took}.")
+            self.console.print(f"[bold green]All {count} finished as expected[/] despite a killed worker, in {took}.")
         else:
             self.console.print(f"[bold red]Not everything ended as expected[/] (after {took}): see above.")
         return good
@@ -97,36 +99,36 @@ class Story:
     async def _wait_and_deliver(self, worker: Worker) -> None:
         await self._until(self._all_wait)
         await asyncio.sleep(_BREATH / 2)
-        show.heading(self.console, "2. Now they wait. That costs no worker anything: each is a row.")
+        show.heading(self.console, "2. Now they wait. A waiting workflow is a row in the database and uses no worker.")
         self.console.print(show.waiting_table(await self.instances(list(EXPECTED))))
         await asyncio.sleep(_BREATH)
-        show.heading(self.console, "3. The bank says that ORD-1 is paid.")
+        show.heading(self.console, "3. The bank reports that ORD-1 is paid.")
         payment = {"payment_id": "PAY-ORD-1", "amount": 99.99, "status": "success"}
         self._sent("payment.completed.ORD-1", await self.app.send_event("payment.completed.ORD-1", "bank", payment))
-        await worker.said("packing ORD-1")
+        await worker.printed("packing ORD-1")
         await self._until(self._two_batches_done)
         await asyncio.sleep(_BREATH)
 
     async def _kill(self, worker: Worker) -> None:
         pid = worker.process.pid
-        show.heading(self.console, "4. In the middle of packing, with two of three batches done:")
+        show.heading(self.console, "4. While ORD-1 is being packed, with two of three batches done:")
         self.console.print(
             f"  [bold red]worker 1 is killed: SIGKILL to process {pid}.[/] It had no time to save anything."
         )
         await worker.kill()
-        self.console.print("  While nobody works, Ada decides on REQ-1. The event is stored and waits.")
+        self.console.print("  With no worker running, Ada decides on REQ-1. The event is stored and waits.")
         decision = {"request_id": "REQ-1", "approver": "Ada", "approved": True}
         self._sent("approval.decision", await self.app.send_event("approval.decision", "intranet", decision))
         await asyncio.sleep(_BREATH)
 
     async def _take_over(self) -> Worker:
-        show.heading(self.console, "5. Worker 2 starts, and takes over at once.")
+        show.heading(self.console, "5. Worker 2 starts and takes over at once.")
         worker = await self.hire()
-        again = await worker.said("packing ORD-1")
-        up = await worker.said(READY)
+        again = await worker.printed("packing ORD-1")
+        up = await worker.printed(READY)
         self.console.print(
-            f"  [dim]It went on {1000 * (again - up):.0f} ms after it was up. Packing was cut off: it is done\n"
-            "  again, under the same key. Two batches and a payment were recorded: they are not.[/]"
+            f"  [dim]It continued {1000 * (again - up):.0f} ms after it was ready. Packing was interrupted, so it\n"
+            "  runs again with the same key. Two batches and a payment were recorded, so they do not.[/]"
         )
         return worker
 
@@ -134,9 +136,9 @@ class Story:
         await asyncio.gather(*(self.app.handle(id).result() for id in EXPECTED), return_exceptions=True)
         instances = await self.instances(list(EXPECTED))
         judged = {i.instance_id: i.status == "completed" and i.output == EXPECTED[i.instance_id] for i in instances}
-        show.heading(self.console, "6. Everything has come to its end.")
+        show.heading(self.console, "6. All workflows have finished.")
         self.console.print(show.results_table(instances, judged))
-        show.heading(self.console, f"7. The history of {PAID}, which two processes wrote:")
+        show.heading(self.console, f"7. The history of {PAID}, written by two processes:")
         self.console.print(show.history_table(await self.app.get_history(PAID)))
         wrong = list(_what_went_wrong(first, second))
         for line in wrong:
@@ -159,9 +161,9 @@ class Story:
 
 
 def _what_went_wrong(first: Worker, second: Worker) -> Iterator[str]:
-    """The outcomes are judged elsewhere; this is about who did what."""
+    """Yield what the workers did wrong. The results of the workflows are checked elsewhere."""
     if first.process.returncode in (0, None):
-        yield f"worker 1 was to be killed, but ended with {first.process.returncode}"
+        yield f"worker 1 should have been killed, but its exit code is {first.process.returncode}"
     heard = [line for worker in (first, second) for _, line in worker.lines]
     for batch in (1, 2, 3):
         times = sum(line.startswith(f"processed batch {batch},") for line in heard)
@@ -169,4 +171,4 @@ def _what_went_wrong(first: Worker, second: Worker) -> Iterator[str]:
             yield f"batch {batch} was processed {times} times instead of once"
     packed = [sum(line.startswith("packed ORD-1") for _, line in worker.lines) for worker in (first, second)]
     if packed != [0, 1]:
-        yield f"ORD-1 was to be packed to the end by worker 2 alone, but was packed {packed} times"
+        yield f"only worker 2 should have packed ORD-1, once; workers 1 and 2 packed it {packed} times"

@@ -1,4 +1,4 @@
-"""The demo's worker, a process of its own: `python -m romancy.cli.demo.worker DATABASE`. Ends when its stdin does."""
+"""The demo's worker process: `python -m romancy.cli.demo.worker DATABASE`. Ends when its stdin is closed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from romancy.cli.demo.workflows import WORKFLOWS, tell
 
 
 async def serve(database: str) -> None:
-    """Work until whoever started this process is gone, or says that it is enough."""
-    enough = asyncio.Event()
+    """Run until the parent process closes stdin or is gone."""
+    closed = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def watch() -> None:
         sys.stdin.buffer.read()
-        loop.call_soon_threadsafe(enough.set)
+        loop.call_soon_threadsafe(closed.set)
 
     threading.Thread(target=watch, name="stdin", daemon=True).start()
     async with App(database, workflows=WORKFLOWS, worker=WorkerOptions(grace=1)):
         tell(READY)
-        await enough.wait()
+        await closed.wait()
 
 
 if __name__ == "__main__":

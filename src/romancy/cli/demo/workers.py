@@ -1,4 +1,4 @@
-"""Worker processes as the demo holds them: started, listened to, killed."""
+"""Start, watch and kill the demo's worker processes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Callable
 from romancy.core.clock import stopwatch
 
 READY = "ready"
-"""What a worker says first."""
-_LOOK_EVERY = 0.01
+"""The first line a worker prints."""
+_POLL_INTERVAL = 0.01
 
 
 class WorkerGone(Exception):
-    """A worker ended that was still needed."""
+    """A worker ended although it was still needed."""
 
 
 class Worker:
-    """One worker process. What it says is kept, with the moment it was heard, and passed on."""
+    """One worker process. Keeps each line it prints, with the time, and passes it on."""
 
     def __init__(self, number: int, process: asyncio.subprocess.Process, hear: Callable[[Worker, str], None]) -> None:
         self.number, self.process = number, process
@@ -32,7 +32,7 @@ class Worker:
 
     @classmethod
     async def spawn(cls, number: int, database: str, hear: Callable[[Worker, str], None]) -> Worker:
-        """Start a worker process; it is up when it says `READY`."""
+        """Start a worker process; it is ready when it prints `READY`."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "romancy.cli.demo.worker", database),
@@ -40,7 +40,7 @@ class Worker:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-            start_new_session=True,  # Ctrl-C is for the demo, which then ends its workers in order
+            start_new_session=True,  # Ctrl-C only reaches the demo, which then stops its workers
         )
         return cls(number, process, hear)
 
@@ -57,24 +57,24 @@ class Worker:
                 self._hear(self, line)
         await self.process.wait()
 
-    async def said(self, beginning: str) -> float:
-        """When it said a line that begins so; waits until it does."""
+    async def printed(self, prefix: str) -> float:
+        """Wait until it has printed a line with this prefix, and return the time of that."""
         while True:
             for at, line in self.lines:
-                if line.startswith(beginning):
+                if line.startswith(prefix):
                     return at
             if not self.is_alive:
-                raise WorkerGone(f"worker {self.number} ended with code {self.process.returncode}, too early")
-            await asyncio.sleep(_LOOK_EVERY)
+                raise WorkerGone(f"worker {self.number} ended too early, with exit code {self.process.returncode}")
+            await asyncio.sleep(_POLL_INTERVAL)
 
     async def kill(self) -> None:
-        """Without warning: SIGKILL."""
+        """Kill it with SIGKILL."""
         if self.is_alive:
             self.process.kill()
         await self._listening
 
     async def stop(self) -> None:
-        """Let it hand back what it has and end; if it does not, kill it."""
+        """Let it hand back its instances and end; kill it if it does not."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:

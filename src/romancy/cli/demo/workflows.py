@@ -1,6 +1,6 @@
-"""What the demo runs: an order that waits for its payment, a request that waits for a decision, a batch that rests.
+"""The demo's workflows: an order waits for its payment, a request for a decision, a batch sleeps between parts.
 
-The workflows know nothing of the demo but that their activities say aloud what they do.
+They are ordinary workflows, except that their activities print what they do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BATCH_SIZE = 10
 
 @dataclass
 class PaymentCompleted:
-    """The bank's word."""
+    """The bank's report of a payment."""
 
     payment_id: str
     amount: float
@@ -26,7 +26,7 @@ class PaymentCompleted:
 
 @dataclass
 class Decision:
-    """Somebody's word on a request."""
+    """A decision on a request."""
 
     request_id: str
     approver: str
@@ -35,7 +35,7 @@ class Decision:
 
 @dataclass
 class Approval:
-    """How a request ended."""
+    """The result of a request."""
 
     approved: bool
     approver: str | None = None
@@ -43,14 +43,14 @@ class Approval:
 
 
 def tell(text: str) -> None:
-    """One line for the person who watches."""
-    sys.stdout.write(f"{text}\n")  # one call, so that threads don't mix their lines
+    """Print one line for the user."""
+    sys.stdout.write(f"{text}\n")  # one call, so that lines of threads don't mix
     sys.stdout.flush()
 
 
 @activity
 async def initiate_payment(ctx: ActivityContext, order_id: str) -> str:
-    tell(f"asking for the payment of {order_id}")
+    tell(f"requesting payment for {order_id}")
     return f"PAY-{order_id}"
 
 
@@ -64,12 +64,12 @@ async def pack_order(ctx: ActivityContext, order_id: str, seconds: float) -> str
 
 @activity
 async def cancel_order(ctx: ActivityContext, order_id: str) -> None:
-    tell(f"nobody paid for {order_id}: back on the shelf")
+    tell(f"{order_id} was not paid: cancelling it")
 
 
 @activity
 async def ask_for_approval(ctx: ActivityContext, request_id: str, role: str) -> None:
-    tell(f"dear {role}, please decide on {request_id}")
+    tell(f"asking the {role} to decide on {request_id}")
 
 
 @activity
