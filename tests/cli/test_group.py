@@ -20,7 +20,7 @@ COMMANDS = (
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
 def test_help_lists_every_command_by_what_it_is_for(romancy, words: list[str]) -> None:
     text = romancy(*words).stdout
-    titles = ["Run:", "Look:", "Act:", "Move:"]
+    titles = ["Run:", "Inspect:", "Control:", "Manage databases:"]
     assert [title for title in titles if f"\n{title}\n" in text] == titles
     for name in COMMANDS:
         assert f"\n  {name} " in text
@@ -72,8 +72,8 @@ def test_version(romancy) -> None:
 
 
 def test_a_slip_of_the_pen_is_one_line(refused) -> None:
-    assert "No such command" in refused("lst")
-    assert "see romancy show --help" in refused("show")
+    assert "no such command" in refused("lst")
+    assert "see `romancy show --help`" in refused("show")
     assert "--nope" in refused("list", "--nope")
 
 
@@ -83,4 +83,4 @@ def test_a_fault_of_ours_is_one_line_too(refused, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("romancy.cli.target_options.check_exists", fault)
     monkeypatch.delenv("ROMANCY_DEBUG", raising=False)
-    assert "something unexpected went wrong: KeyError: 'oops' (ROMANCY_DEBUG=1" in refused("list", code=1)
+    assert "unexpected error: KeyError: 'oops' (set ROMANCY_DEBUG=1" in refused("list", code=1)

@@ -33,9 +33,9 @@ def fetch(schema: str, query: str) -> list[tuple[Any, ...]]:
 
 # --- migrate ---------------------------------------------------------------------------------------------------------
 def test_a_file_is_made_and_then_up_to_date(romancy, folder: Path) -> None:
-    assert romancy("migrate", "--check", "-d", "new.db", code=1).stdout == "nothing there yet, at 'new.db'\n"
+    assert romancy("migrate", "--check", "-d", "new.db", code=1).stdout == "no schema yet at 'new.db'\n"
     assert not (folder / "new.db").exists()
-    assert romancy("migrate", "-d", "new.db").stdout == f"made at version {NEWEST}\n"
+    assert romancy("migrate", "-d", "new.db").stdout == f"created at version {NEWEST}\n"
     assert romancy("migrate", "-d", "new.db").stdout == f"up to date at version {NEWEST}\n"
     assert romancy("migrate", "--check", "-d", "new.db").stdout == f"up to date at version {NEWEST}\n"
 
@@ -43,9 +43,9 @@ def test_a_file_is_made_and_then_up_to_date(romancy, folder: Path) -> None:
 def test_a_schema_is_made_and_then_up_to_date(romancy, schema: str) -> None:
     where = ("-d", pg_server.url(), "--schema", schema)
     nothing = romancy("migrate", "--check", *where, code=1).stdout
-    assert nothing == f"nothing there yet, in schema {schema!r} of {pg_server.url()}\n"
+    assert nothing == f"no schema yet in schema {schema!r} of {pg_server.url()}\n"
     assert fetch(schema, f"SELECT 1 FROM pg_namespace WHERE nspname = '{schema}'") == []
-    assert romancy("migrate", *where).stdout == f"made at version {NEWEST} (schema {schema})\n"
+    assert romancy("migrate", *where).stdout == f"created at version {NEWEST} (schema {schema})\n"
     assert romancy("migrate", *where).stdout == f"up to date at version {NEWEST} (schema {schema})\n"
 
 
@@ -63,8 +63,8 @@ def test_one_that_is_behind_is_brought_forward(
     monkeypatch.setattr(postgres, "migrations", two)
     for place, named in (("-d", "romancy.db"), ""), (where, f" (schema {schema})"):
         behind = romancy("migrate", "--check", *place, code=1).stdout
-        assert behind == f"behind: version {NEWEST}, and this romancy brings {NEWEST + 1}{named}\n"
-        assert romancy("migrate", *place).stdout == f"brought from version {NEWEST} to {NEWEST + 1}{named}\n"
+        assert behind == f"out of date: version {NEWEST}, this romancy has {NEWEST + 1}{named}\n"
+        assert romancy("migrate", *place).stdout == f"upgraded from version {NEWEST} to {NEWEST + 1}{named}\n"
         assert romancy("migrate", "--check", *place).stdout == f"up to date at version {NEWEST + 1}{named}\n"
 
 
@@ -77,15 +77,15 @@ def test_a_newer_one_is_left_alone_or_refused(romancy, refused, database: Path, 
         connection.commit()
     for place in ((), where):
         assert (
-            f"up to date at version 9, newer than the {NEWEST} this romancy brings" in romancy("migrate", *place).stdout
+            f"up to date at version 9, newer than this romancy's version {NEWEST}" in romancy("migrate", *place).stdout
         )
     fetch(schema, "UPDATE schema_info SET min_reader = 9")
     assert "needs a newer romancy" in refused("migrate", "--check", *where, code=1)
 
 
 def test_what_can_not_be_migrated(refused, folder: Path) -> None:
-    assert "belongs to this process alone" in refused("migrate", "-d", ":memory:")
-    assert "--schema is for databases with a postgresql:// URL" in refused("migrate", "--schema", "x", "-d", "new.db")
+    assert "only lasts as long as this command" in refused("migrate", "-d", ":memory:")
+    assert "--schema only applies to PostgreSQL" in refused("migrate", "--schema", "x", "-d", "new.db")
     (folder / "text.db").write_text("not a database, but long enough to be one" * 100)
     for check in ((), ("--check",)):
         assert "not a SQLite database" in refused("migrate", "-d", "text.db", *check, code=1)

@@ -109,20 +109,20 @@ def test_the_nearest_events(romancy: Any, answered: Any, url: str) -> None:
 def test_what_a_server_does_not_tell_is_said_to_be_unknown(romancy: Any, url: str) -> None:
     romancy("start", "hello", "Ada", "--id", "fresh", "--url", url)
     text = romancy("why", "fresh", "--url", url).stdout
-    assert "a server does not tell which worker runs it; with -d on its database there is more to say" in text
+    assert "a server does not show which worker runs it; use -d with its database to see more" in text
     assert "nothing is recorded yet; it was started" in text
     assert "no worker" not in text
 
 
 def test_a_blocked_instance_says_what_to_do(romancy: Any, url: str) -> None:
     text = romancy("why", "blocked", "--url", url).stdout
-    assert "it is blocked: it does nothing until you fix what is wrong and resume it" in text
+    assert "it is blocked: it does nothing until you fix the problem and resume it" in text
     assert "then `romancy resume blocked` (or `romancy cancel blocked`)" in text
 
 
 def test_replay_is_refused(refused: Any, url: str) -> None:
     said = refused("replay", "done", "-m", "shop", "--url", url)
-    assert "a server does not give out histories as they are stored; replay where the database is, with -d" in said
+    assert "replay needs the stored history, which a server does not expose; give the database with -d" in said
 
 
 # --- acting -----------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_a_session(served: Any, romancy: Any, answered: Any, monkeypatch: pytest
     live = served()
     monkeypatch.setenv("ROMANCY_URL", live.url)
     assert romancy("start", "hello", "Ada", "times=2", "--id", "first").stdout == "first\n"
-    assert romancy("start", "hello", "Ada", "times=2", "--id", "first").stdout == "first (it was there already)\n"
+    assert romancy("start", "hello", "Ada", "times=2", "--id", "first").stdout == "first (already exists)\n"
     by_annotation = answered("start", "hello", "7", "--id", "seven", "-m", "shop")
     assert by_annotation == {"instance_id": "seven", "created": True}
     live.until("seven", "completed")
@@ -141,10 +141,10 @@ def test_a_session(served: Any, romancy: Any, answered: Any, monkeypatch: pytest
     sent = romancy(*payment)
     assert sent.stdout == "accepted: delivered to 1 instance (id e7)\n"
     live.until("order-7", "completed")
-    assert "accepted before: a duplicate" in romancy(*payment).stdout
+    assert "duplicate: this event was accepted before" in romancy(*payment).stdout
     other = romancy("send", "payment.completed", "{}", "--id", "e7", code=1)
-    assert "dropped: another event with this source and id is stored" in other.stderr
-    assert "there is no instance 'nosuch' yet" in romancy("send", "unheard", "--to", "nosuch").stdout
+    assert "dropped: a different event with this source and id exists" in other.stderr
+    assert "instance 'nosuch' does not exist yet" in romancy("send", "unheard", "--to", "nosuch").stdout
     receipt = answered("send", "unheard", "--id", "u")
     assert receipt == {
         "id": "u",
@@ -158,13 +158,13 @@ def test_a_session(served: Any, romancy: Any, answered: Any, monkeypatch: pytest
     assert "instance 'order-1' " in romancy("cancel", "order-1", "--reason", "changed").stdout
     live.until("order-1", "cancelled")
     assert answered("show", "order-1")["error"]["message"] == "changed"
-    assert "'done' is completed already; there is nothing to cancel" in romancy("cancel", "done", code=1).stderr
-    assert "not blocked; there is nothing to resume" in romancy("resume", "asleep", code=1).stderr
-    assert "will be tried again by a worker that has workflow 'turns'" in romancy("resume", "blocked").stdout
+    assert "'done' is already completed; nothing to cancel" in romancy("cancel", "done", code=1).stderr
+    assert "not blocked; nothing to resume" in romancy("resume", "asleep", code=1).stderr
+    assert "a worker that has workflow 'turns' will retry instance 'blocked'" in romancy("resume", "blocked").stdout
 
 
 def test_start_warns_of_a_name_nobody_has(romancy: Any, url: str) -> None:
-    warning = "no worker has run a workflow named 'helo' here yet; is it spelled right, and does one have it?\n"
+    warning = "no worker has run a workflow named 'helo' yet; check the name, and that a worker with it is running\n"
     assert romancy("start", "helo", "--url", url).stderr == warning
     assert romancy("start", "helo", "--url", url).stderr == warning
     assert romancy("start", "shout", "x", "--url", url).stderr == "", "the server has it"
@@ -192,13 +192,13 @@ def test_what_is_typed_counts_more_than_the_environment(
     assert "can't reach a server" in refused("list", code=1), "a server counts more than a database"
     monkeypatch.setenv("ROMANCY_URL", "")
     assert "done" in romancy("list").stdout
-    assert "Give --url or --database, not both" in refused("list", "--url", url, "-d", "romancy.db")
-    assert "--token-file goes with --url" in refused("list", "--token-file", "x")
+    assert "give --url or --database, not both" in refused("list", "--url", url, "-d", "romancy.db")
+    assert "--token-file requires --url" in refused("list", "--token-file", "x")
 
 
 def test_replay_follows_the_environment_too(refused: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROMANCY_URL", url)
-    assert "a server does not give out histories" in refused("replay", "done", "-m", "shop")
+    assert "which a server does not expose" in refused("replay", "done", "-m", "shop")
 
 
 def test_a_server_needs_no_database_here(romancy: Any, url: str, database: Path, tmp_path_factory: Any) -> None:
@@ -218,7 +218,7 @@ def test_tokens_come_from_the_environment_or_a_file(
     (folder / "token").write_text("SECRET\n")
     (folder / "empty").write_text("\n")
     at = ("--url", live.url)
-    hint = "; set ROMANCY_TOKEN, or name the file that holds it with --token-file"
+    hint = "; set ROMANCY_TOKEN, or give a token file with --token-file"
     assert refused("list", *at, code=1) == f"romancy: the server at {live.url} wants a token{hint}"
     assert "done" in romancy("list", *at, "--token-file", "token").stdout
     monkeypatch.setenv("ROMANCY_TOKEN", "WRONG")
@@ -229,13 +229,13 @@ def test_tokens_come_from_the_environment_or_a_file(
     assert "does not have the scope 'control'" in refused("cancel", "order-1", *at, code=1)
     monkeypatch.setenv("ROMANCY_TOKEN", "SEND")
     assert "no instance waits for it now" in romancy("send", "unheard", "--to", "nosuch", *at).stdout, "it may not look"
-    assert "can't be read from 'missing': No such file" in refused("list", *at, "--token-file", "missing")
-    assert "there is no token in 'empty'" in refused("list", *at, "--token-file", "empty")
+    assert "can't read the token from 'missing': No such file" in refused("list", *at, "--token-file", "missing")
+    assert "no token in 'empty'" in refused("list", *at, "--token-file", "empty")
     assert "LOOK" not in refused("list", *at, "--token-file", "shop.py"), "a token is not shown"
 
 
 def test_a_token_is_no_word_of_the_command_line(refused: Any, url: str) -> None:
-    assert "No such option" in refused("list", "--url", url, "--token", "SECRET"), "others could read it there"
+    assert "no such option" in refused("list", "--url", url, "--token", "SECRET"), "others could read it there"
 
 
 # --- what can go wrong ------------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def test_errors_read_as_on_a_database(refused: Any, url: str) -> None:
     assert "'done' exists already" in refused("start", "hello", "Bob", "--id", "done", *at, code=1)
     assert "missing a required argument: 'name'" in refused("start", "hello", *at)
     assert "is not a cursor" in refused("list", "--cursor", "zz", *at)
-    assert "text needs quotes" in refused("send", "paid", "hello", *at)
+    assert "quote text as JSON" in refused("send", "paid", "hello", *at)
 
 
 def test_a_server_that_stops_meanwhile(refused: Any, served: Any) -> None:

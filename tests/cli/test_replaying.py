@@ -79,5 +79,5 @@ def test_help_does_not_offer_what_is_refused(romancy) -> None:
 
 
 def test_where_the_code_is_must_be_said(refused) -> None:
-    assert "Missing option '--module'" in refused("replay", "done")
-    assert "no workflow in json is named 'hello'; there are: none" in refused("replay", "done", "-m", "json")
+    assert "missing option '--module'" in refused("replay", "done")
+    assert "no workflow in json is named 'hello'; available: none" in refused("replay", "done", "-m", "json")

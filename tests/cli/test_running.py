@@ -26,7 +26,7 @@ def test_run_prints_the_result(romancy) -> None:
     assert result.stderr == "instance h1 on romancy.db\n"
     again = romancy("run", "shop:hello", "Ada", "2", "--id", "h1")
     assert again.stdout == result.stdout
-    assert "it was there already" in again.stderr
+    assert "already exists" in again.stderr
 
 
 def test_run_takes_negative_numbers_and_prints_text_as_it_is(romancy) -> None:
@@ -38,7 +38,7 @@ def test_run_takes_negative_numbers_and_prints_text_as_it_is(romancy) -> None:
 def test_run_a_workflow_that_fails(romancy) -> None:
     result = romancy("run", "shop:fails", "--id", "f", code=1)
     assert result.stdout == ""
-    last = "romancy: instance 'f' failed: RuntimeError: no way; `romancy show f` has the traceback\n"
+    last = "romancy: instance 'f' failed: RuntimeError: no way; `romancy show f` shows the traceback\n"
     assert result.stderr.endswith(last)
 
 
@@ -54,21 +54,21 @@ def test_modules_that_can_not_be_used(refused, folder: Path) -> None:
     (folder / "wrong.py").write_text("def f(:\n")
     (folder / "needs.py").write_text("import missing_one\n")
     (folder / "quits.py").write_text("import sys\nsys.exit(3)\n")
-    assert "can't find module 'unheard'; is it spelled right" in refused("run", "unheard:x")
+    assert "can't find module 'unheard'; check the name" in refused("run", "unheard:x")
     assert "can't find module 'shop.unheard'" in refused("run", "shop.unheard:x")
     assert "can't find module '../x'" in refused("run", "../x:y")
-    assert "there is no file 'unheard.py'" in refused("run", "unheard.py:x")
+    assert "no such file: 'unheard.py'" in refused("run", "unheard.py:x")
     text = refused("run", "broken:x", code=1)
-    assert "can't be imported: NameError: name 'undefined' is not defined" in text
+    assert "can't import module 'broken': NameError: name 'undefined' is not defined" in text
     assert "broken.py:2)" in text
     assert "wrong.py:1)" in refused("run", "wrong:x", code=1)
     assert "No module named 'missing_one'" in refused("run", "needs:x", code=1)
     assert "SystemExit: 3" in refused("run", "quits:x", code=1)
-    assert "'shop' has no workflow 'unheard'; there are: shop:delivers, " in refused("run", "shop:unheard")
+    assert "'shop' has no workflow 'unheard'; available: shop:delivers, " in refused("run", "shop:unheard")
     assert "'shop' has no workflow 'charge'" in refused("run", "shop:charge")
-    assert "say which workflow of 'shop'" in refused("run", "shop")
+    assert "choose a workflow of 'shop'" in refused("run", "shop")
     assert "use `romancy send order.placed" in refused("run", "shop:placed", "1")
-    assert "there is no workflow in json" in refused("worker", "json", code=1)
+    assert "no workflow in json" in refused("worker", "json", code=1)
     assert "'shop' has no App named 'nope'" in refused("worker", "shop:nope")
 
 
@@ -164,7 +164,7 @@ def test_an_interrupted_run_can_be_taken_up_again(romancy, folder: Path) -> None
         running.send_signal(signal.SIGINT)
         assert running.wait(30) == 130
         text = running.stderr.read()
-        assert text == "romancy: interrupted; `romancy run shop:pay ... --id p1` or a worker goes on with it\n"
+        assert text == "romancy: interrupted; continue with `romancy run shop:pay ... --id p1` or a worker\n"
     romancy("send", "payment.completed", '{"order": {"id": "ORD-1"}, "amount": 2.5}')
     assert romancy("run", "shop:pay", "ORD-1", "--id", "p1").stdout == "paid 2.5\n"
 
@@ -174,7 +174,7 @@ def test_a_real_process_ends_with_one_line(folder: Path) -> None:
     shown = subprocess.run([*ROMANCY, "show", "nope"], capture_output=True, text=True, check=False)
     assert shown.returncode == 1
     assert shown.stdout == ""
-    assert shown.stderr == "romancy: no instance has the id 'nope'; `romancy list` shows those there are\n"
+    assert shown.stderr == "romancy: no instance with id 'nope'; `romancy list` shows all instances\n"
 
 
 @pytest.mark.usefixtures("database")

@@ -71,7 +71,7 @@ def test_every_command_finds_the_schema(romancy, answered, schema: str) -> None:
 def test_the_environment_names_it_too(romancy, answered, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROMANCY_DATABASE", pg_server.url())
     monkeypatch.setenv("ROMANCY_SCHEMA", schema)
-    assert romancy("migrate").stdout == f"made at version {newest(':memory:')} (schema {schema})\n"
+    assert romancy("migrate").stdout == f"created at version {newest(':memory:')} (schema {schema})\n"
     assert answered("list")["items"] == []
     romancy("run", "shop:shout", "hello", "-d", "file.db")  # files have no schemas, and nobody typed one
     assert len(answered("list", "-d", "file.db")["items"]) == 1
@@ -88,7 +88,7 @@ def test_an_app_keeps_its_own_unless_another_is_given(romancy, answered, folder,
 
 def test_where_there_is_none(refused, database, schema: str) -> None:
     for words in (*LOOKS, ("run", "shop:shout", "x"), ("serve", "shop"), ("worker", "shop")):
-        assert "--schema is for databases with a postgresql:// URL" in refused(*words, "--schema", "x")
-    assert "--schema goes with --database" in refused("list", "--url", "http://127.0.0.1:1", "--schema", "x")
+        assert "--schema only applies to PostgreSQL; give a postgresql:// URL" in refused(*words, "--schema", "x")
+    assert "--schema requires --database" in refused("list", "--url", "http://127.0.0.1:1", "--schema", "x")
     for name in ("", "x" * 64):
         assert "1 to 63 bytes" in refused("list", "-d", pg_server.url(), "--schema", name)

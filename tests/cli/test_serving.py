@@ -142,7 +142,7 @@ def test_what_can_not_be_served(refused, folder: Path) -> None:
     (folder / "tiny.py").write_text(APP.replace("own.db", "missing/own.db"))
     assert "can't find module 'unheard'" in refused("serve", "unheard")
     assert "'shop' has no App named 'nope'" in refused("serve", "shop:nope")
-    assert "there is no App and no workflow in 'empty'" in refused("serve", "empty", code=1)
+    assert "no App and no workflow in 'empty'" in refused("serve", "empty", code=1)
     assert "several Apps" in refused("serve", "two")
     assert "a token is a secret" in refused("serve", "badly", code=1)
     assert "missing" in refused("serve", "tiny:app", "--port", "0")
@@ -278,7 +278,8 @@ def test_the_viewer_alone_says_where_it_is_and_that_it_shows(folder: Path, datab
             assert process.stderr is not None
             opened, shows = process.stderr.readline(), process.stderr.readline()
             assert opened.endswith("romancy is open on romancy.db without a worker\n")
-            found = re.search(r"romancy shows romancy\.db at (http://\S+/viewer/) \(from this machine only\)", shows)
+            pattern = r"romancy serves the viewer of romancy\.db at (http://\S+/viewer/) \(from this machine only\)"
+            found = re.search(pattern, shows)
             assert found, shows
             assert httpx.get(found[1]).status_code == 200
         finally:
@@ -288,6 +289,6 @@ def test_the_viewer_alone_says_where_it_is_and_that_it_shows(folder: Path, datab
 
 @pytest.mark.usefixtures("database")
 def test_what_anybody_could_do_is_said_as_it_is(refused) -> None:
-    assert "could look at the workflows" in refused("viewer", "--host", "0.0.0.0")
-    assert "could act on the workflows" in refused("viewer", "--host", "0.0.0.0", "--allow-actions")
-    assert "could act on the workflows" in refused("serve", "shop", "--host", "0.0.0.0")
+    assert "could see the workflows" in refused("viewer", "--host", "0.0.0.0")
+    assert "could control the workflows" in refused("viewer", "--host", "0.0.0.0", "--allow-actions")
+    assert "could control the workflows" in refused("serve", "shop", "--host", "0.0.0.0")

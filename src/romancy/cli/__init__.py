@@ -1,9 +1,9 @@
-"""The command line: `romancy --help`. A command works on a target: a database, or a server that has one.
+"""The command line: `romancy --help`. A command works on a target: a database or a server.
 
-group.py            all commands: their order in `--help`, and errors as one clear line
+group.py            all commands: their order in `--help`, and errors as one line
 workers.py          `run` and `worker`
 server.py           `serve`
-check.py            `check`; checker/ reads the code
+check.py            `check`; checker/ analyzes the code
 lists.py            `list`, `show`, `waits`
 why.py              `why`
 replays.py          `replay`
@@ -11,18 +11,18 @@ live.py             `viewer` and `top`
 actions.py          `start`, `send`, `cancel`, `resume`
 databases.py        `migrate` and `copy`
 demo/               `demo`
-target.py           what a command can ask of a target
-target_options.py   `--database`, `--url` and the like: which target it is
+target.py           the interface of a target
+target_options.py   `--database`, `--url` and related options: choose the target
 database_target.py  a database as a target
 server_target.py    a server as a target
-database.py         `--database` and `--schema` alone
-modules.py          the user's modules: found and imported
-arguments.py        words on the command line as a workflow's arguments
+database.py         `--database` and `--schema`
+modules.py          find and import the user's modules
+arguments.py        convert command-line words to workflow arguments
 reloader.py         `--reload`
-errors.py           errors as people read them, and exit codes
-screen.py           tables, facts and JSON
-words.py            times and values in words
-logs.py             what a worker's log looks like
+errors.py           error messages and exit codes
+screen.py           output: tables, facts and JSON
+words.py            format times and values as text
+logs.py             log format
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["main"]
 
 
 def main(prog_name: str | None = None) -> None:
-    """The entry point. It imports late, so that Ctrl-C is one line from the first moment on."""
+    """Run the command line. Imports happen inside the `try`, so that Ctrl-C during import prints one line."""
     try:
         from romancy.cli.group import main as group
 

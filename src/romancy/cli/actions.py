@@ -1,4 +1,4 @@
-"""`start`, `send`, `cancel`, `resume`: what acts on instances from outside."""
+"""`start`, `send`, `cancel`, `resume`: the commands that control instances."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ from romancy.errors import AccessDenied, InstanceNotFound, InvalidEvent
 from romancy.records import Instance, Receipt
 from romancy.verbs import Handle
 
-_SOON, _LOOK = 1.0, 0.05
-"""Seconds a worker is given to take up what was started, and between looks at that."""
+_PICKUP_TIMEOUT, _POLL_INTERVAL = 1.0, 0.05
+"""Seconds to wait for a worker to begin a started instance, and between checks."""
 
 
 @click.command(cls=TakesWords)
 @click.argument("name")
 @click.argument("words", nargs=-1, metavar="[ARG]...")
-@click.option("--id", "instance_id", help="The instance's id; the same id and input again start nothing new.")
+@click.option(
+    "--id", "instance_id", metavar="ID", help="Id of the instance. The same id and input again has no effect."
+)
 @module_option
 @target_options
 @json_option
@@ -46,10 +48,12 @@ def start(
     options: TargetOptions,
     as_json: bool,
 ) -> None:
-    """Start a workflow by name; a worker that has it runs it.
+    """Start a workflow by name.
 
-    With --module each ARG is read by the annotation of its parameter, at once. Without, it is JSON, else plain text,
-    and checked by the worker. `name=ARG` names the parameter.
+    A worker that has the workflow runs it. Use `name=ARG` to pass an argument by name.
+
+    With --module, each ARG is converted according to the annotation of its parameter and checked at once. Without it,
+    an ARG that is valid JSON is read as JSON and any other as text, and the worker checks it.
     """
     wf: Workflow[..., Any] | str = find_workflow(modules, name) if modules else name
     args, kwargs = by_annotation(wf, words) if isinstance(wf, Workflow) else read_json(words)
@@ -57,23 +61,23 @@ def start(
     async def work(target: Target) -> tuple[Handle[Any], bool]:
         known = not isinstance(wf, str) or await target.has_run(wf)
         handle = await target.start(wf, instance_id, args, kwargs)
-        return handle, known or await _is_taken_up(target, handle.instance_id)
+        return handle, known or await _begins_soon(target, handle.instance_id)
 
-    handle, known = options.do(work, make=True)
+    handle, known = options.do(work, create=True)
     if not known:
-        note(f"no worker has run a workflow named {name!r} here yet; is it spelled right, and does one have it?")
+        note(f"no worker has run a workflow named {name!r} yet; check the name, and that a worker with it is running")
     if as_json:
         print_json({"instance_id": handle.instance_id, "created": handle.created})
     else:
-        click.echo(f"{handle.instance_id}{'' if handle.created else ' (it was there already)'}")
+        click.echo(f"{handle.instance_id}{'' if handle.created else ' (already exists)'}")
 
 
-async def _is_taken_up(target: Target, id: str) -> bool:
-    """Whether a worker begins with it soon: which workflows each of them has is not stored anywhere."""
+async def _begins_soon(target: Target, id: str) -> bool:
+    """Whether a worker begins the instance soon. The workflows of a worker are not stored, so this waits and sees."""
     try:
-        async with asyncio.timeout(_SOON):
-            while not await target.is_taken_up(id):  # noqa: ASYNC110 - another process
-                await asyncio.sleep(_LOOK)
+        async with asyncio.timeout(_PICKUP_TIMEOUT):
+            while not await target.has_begun(id):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(_POLL_INTERVAL)
         return True
     except TimeoutError:
         return False
@@ -82,10 +86,10 @@ async def _is_taken_up(target: Target, id: str) -> bool:
 @click.command()
 @click.argument("type")
 @click.argument("data", required=False, metavar="[JSON]")
-@click.option("--source", default="romancy.cli", show_default=True, help="Who sends it.")
-@click.option("--id", "event_id", help="The event's id; the same source and id again is a duplicate.")
-@click.option("--subject", help="What it is about.")
-@click.option("--to", metavar="INSTANCE", help="Only this instance may receive it.")
+@click.option("--source", default="romancy.cli", show_default=True, help="Source of the event.")
+@click.option("--id", "event_id", metavar="ID", help="Id of the event. The same source and id again is a duplicate.")
+@click.option("--subject", help="Subject of the event.")
+@click.option("--to", metavar="INSTANCE", help="Deliver the event only to this instance.")
 @target_options
 @json_option
 def send(
@@ -98,9 +102,10 @@ def send(
     options: TargetOptions,
     as_json: bool,
 ) -> None:
-    """Send an event. JSON is its data; `-` reads it from standard input.
+    """Send an event.
 
-    Exits with 1 if another event has this source and id already: it is dropped then.
+    JSON is the data of the event; `-` reads it from standard input. Exits with 1 and drops the event if a different
+    event with this source and id exists.
 
     \b
       romancy send payment.completed '{"order_id": "ORD-1", "amount": 12.5}'
@@ -113,8 +118,8 @@ def send(
 
     async def work(target: Target) -> tuple[Sent, str]:
         sent = await target.send(event)
-        is_asked = to is not None and not as_json and _is_unclaimed(sent.receipt)
-        return sent, await _meant_for(target, to or "") if is_asked else _UNCLAIMED
+        needs_reason = to is not None and not as_json and _is_unclaimed(sent.receipt)
+        return sent, await _why_unclaimed(target, to or "") if needs_reason else _UNCLAIMED
 
     sent, unclaimed = options.do(work)
     line = f"{receipt_line(sent.receipt, sent.unjudged, unclaimed)} (id {id})"
@@ -132,26 +137,26 @@ def _is_unclaimed(receipt: Receipt) -> bool:
     return not (receipt.duplicate or receipt.delivered or receipt.started or receipt.mismatched)
 
 
-async def _meant_for(target: Target, id: str) -> str:
-    """What is to be said of an event for one instance that does not wait for it."""
+async def _why_unclaimed(target: Target, id: str) -> str:
+    """Explain why an instance did not receive an event that was sent to it alone."""
     try:
         instance = await target.verbs.get_instance(id)
     except InstanceNotFound:
-        return f"there is no instance {id!r} yet; it is kept for when there is"
-    except AccessDenied:  # a token for sending alone
+        return f"instance {id!r} does not exist yet; the event is kept for it"
+    except AccessDenied:  # the token only allows sending
         return _UNCLAIMED
     if instance.status in FINAL:
-        return f"instance {id!r} is {instance.status} and will not take it"
-    return f"{id!r} does not wait for it now; it is kept for when it does"
+        return f"instance {id!r} is {instance.status} and will not receive it"
+    return f"instance {id!r} does not wait for it now; it is kept for later waits"
 
 
 def _json(text: str) -> bytes:
-    """The data as it was written, numbers and all; only checked."""
+    """Check the data and return it unchanged, so that numbers keep their exact form."""
     raw = text.strip().encode("utf-8", "surrogateescape")
     try:
         parse_json(raw)
     except InvalidEvent as error:
-        hint = f"; text needs quotes: '{json.dumps(text)}'" if text.replace(" ", "").isalnum() else ""
+        hint = f"; quote text as JSON: '{json.dumps(text)}'" if text.replace(" ", "").isalnum() else ""
         raise Refused(f"{error}{hint}") from None
     return raw
 
@@ -160,66 +165,65 @@ _UNCLAIMED = "no instance waits for it now; it is kept for later waits"
 
 
 def receipt_line(receipt: Receipt, unjudged: int = 0, unclaimed: str = _UNCLAIMED) -> str:
-    """What became of an event, in words. `unjudged`: instances that are counted as reached, but may not want it."""
+    """Describe what became of an event. `unjudged`: instances counted as reached whose model is not known here."""
     delivered = receipt.delivered - unjudged
     if receipt.differs:
-        return "dropped: another event with this source and id is stored; send it with an id of its own"
+        return "dropped: a different event with this source and id exists; send it with another id"
     if receipt.duplicate:
-        return "accepted before: a duplicate, nothing happens"
-    said = [
+        return "duplicate: this event was accepted before"
+    parts = [
         f"delivered to {plural(delivered, 'instance')}" if delivered > 0 else "",
-        f"{plural(unjudged, 'instance')} {'waits' if unjudged == 1 else 'wait'} for such an event" if unjudged else "",
+        f"matches {plural(unjudged, 'waiting instance')} (data not checked yet)" if unjudged else "",
         f"started {plural(receipt.started, 'instance')}" if receipt.started else "",
         f"its data does not fit {plural(receipt.mismatched, 'instance')}" if receipt.mismatched else "",
     ]
-    told = ", ".join(filter(None, said)) or unclaimed
-    return f"accepted: {told}"
+    return f"accepted: {', '.join(filter(None, parts)) or unclaimed}"
 
 
 @click.command()
 @click.argument("id")
-@click.option("--reason", help="Why; it is recorded and shown.")
+@click.option("--reason", help="Reason to record with the cancellation.")
 @target_options
 def cancel(id: str, reason: str | None, options: TargetOptions) -> None:
-    """Cancel an instance; its code may clean up first.
+    """Cancel an instance.
 
-    Exits with 1 if it has ended already.
+    Its code can clean up first. Exits with 1 if the instance has already ended.
     """
 
     async def work(target: Target) -> tuple[bool, Instance]:
-        took = await target.verbs.cancel_workflow(id, reason=reason)
-        return took, await target.verbs.get_instance(id)
+        is_accepted = await target.verbs.cancel_workflow(id, reason=reason)
+        return is_accepted, await target.verbs.get_instance(id)
 
-    took, after = options.do(work)
-    if not took:
-        raise Failed(f"instance {id!r} is {after.status} already; there is nothing to cancel{_instead(after, id)}")
+    is_accepted, after = options.do(work)
+    if not is_accepted:
+        raise Failed(f"instance {id!r} is already {after.status}; nothing to cancel{_hint(after, id)}")
     if after.status == "cancelled":
         click.echo(f"instance {id!r} is cancelled")
     else:
-        click.echo(f"instance {id!r} was asked to stop; the worker that runs it will see to it")
+        click.echo(f"asked instance {id!r} to stop; its worker will cancel it")
 
 
 @click.command()
 @click.argument("id")
 @target_options
 def resume(id: str, options: TargetOptions) -> None:
-    """Try a blocked instance again, after you fixed its code.
+    """Retry a blocked instance after fixing its code.
 
-    Exits with 1 if it is not blocked.
+    Exits with 1 if the instance is not blocked.
     """
 
     async def work(target: Target) -> tuple[bool, Instance]:
-        took = await target.verbs.resume_workflow(id)
-        return took, await target.verbs.get_instance(id)
+        is_accepted = await target.verbs.resume_workflow(id)
+        return is_accepted, await target.verbs.get_instance(id)
 
-    took, after = options.do(work)
-    if not took:
-        raise Failed(f"instance {id!r} is {after.status}, not blocked; there is nothing to resume{_instead(after, id)}")
-    click.echo(f"instance {id!r} will be tried again by a worker that has workflow {after.workflow!r}")
+    is_accepted, after = options.do(work)
+    if not is_accepted:
+        raise Failed(f"instance {id!r} is {after.status}, not blocked; nothing to resume{_hint(after, id)}")
+    click.echo(f"a worker that has workflow {after.workflow!r} will retry instance {id!r}")
 
 
-def _instead(instance: Instance, id: str) -> str:
-    """What may help with one that is not blocked."""
+def _hint(instance: Instance, id: str) -> str:
+    """Name the command that shows more about an instance that is not blocked."""
     if instance.status in FINAL:
-        return f" (`romancy show {id}` has how it ended)"
-    return f" (`romancy why {id}` says what it waits for)"
+        return f" (`romancy show {id}` shows how it ended)"
+    return f" (`romancy why {id}` shows what it waits for)"

@@ -1,4 +1,4 @@
-"""Words on the command line as a workflow's arguments."""
+"""Convert command-line words to workflow arguments."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from romancy.api.workflow import Workflow
 from romancy.cli.errors import Refused
 
 _NEGATIVE = re.compile(r"-\.?\d")
-_MARK = "\0"  # no word of a command line can hold it
+_MARK = "\0"  # a command-line word can't contain it
 
 
 class TakesWords(click.Command):
-    """A command whose arguments may be negative numbers: `-5` is no option."""
+    """A command whose arguments can be negative numbers: `-5` is not an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, [f"{_MARK}{word}" if _NEGATIVE.match(word) else word for word in args])
@@ -32,7 +32,7 @@ def _unmarked(value: Any) -> Any:
 
 
 def by_annotation(wf: Workflow[..., Any], words: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Words read by the annotations of the workflow, ready for the call."""
+    """Convert words according to the annotations of the workflow."""
     if wf.definition.on_event:
         types = " or ".join(wf.definition.on_event)
         raise Refused(f"workflow {wf.name!r} is started by events; use `romancy send {types} '{{...}}'`")
@@ -41,7 +41,7 @@ def by_annotation(wf: Workflow[..., Any], words: Sequence[str]) -> tuple[tuple[A
 
 
 def as_json(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
-    """Words of a workflow that is not known here: JSON, else plain text; `name=...` names a parameter."""
+    """Convert words for a workflow whose code is not available: valid JSON as JSON, others as text."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for word in words:

@@ -1,4 +1,4 @@
-"""`romancy check`: which files to read, and how to show what was found."""
+"""`romancy check`: find the files to check, and show the problems."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ __all__ = ["Problem", "check", "find_problems", "show_table"]
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(modules: tuple[str, ...], as_json: bool) -> None:
-    """Find clocks, randomness and I/O in workflow code.
+    """Check workflow code for clocks, randomness and I/O.
 
-    MODULE is a dotted name, a .py file or a folder. The code is read, not run. A comment `# romancy: allow` silences
-    its line. Ends with 1 if there are problems, with 2 if something can't be read.
+    MODULE is a dotted name, a .py file or a folder. The code is read, not run. It also finds a missing `await` or
+    `ctx`. The comment `# romancy: allow` suppresses problems on its line.
+
+    Exits with 1 if there are problems, and with 2 if a file can't be found or parsed.
     """
     try:
         files = dict.fromkeys(file.resolve() for module in modules for file in _files(module))
@@ -50,8 +52,8 @@ def check(modules: tuple[str, ...], as_json: bool) -> None:
 
 
 def show_table(problems: list[Problem], console: Console) -> None:
-    """For a terminal: where, what kind, what and what instead."""
-    table = Table("where", "kind", "problem", box=None, pad_edge=False)
+    """Show problems on a terminal: location, kind and message."""
+    table = Table("location", "kind", "problem", box=None, pad_edge=False)
     for problem in problems:
         where = Text(f"{problem.file}:{problem.line}:{problem.column}", style="cyan")
         table.add_row(where, Text(problem.code, style="yellow"), Text(problem.message))
@@ -81,12 +83,12 @@ def _files(module: str) -> list[Path]:
         return [path]
     name = module.partition(":")[0]  # as in `romancy serve shop:app`
     if module.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
-        raise _Unreadable(f"can't find {module}; give a dotted module name, a .py file or a folder")
+        raise _Unreadable(f"can't find {module!r}; give a dotted module name, a .py file or a folder")
     return _find(name)
 
 
 def _sources(folder: Path) -> list[Path]:
-    """The Python files below a folder, without hidden ones and environments."""
+    """Return the Python files below a folder, without hidden ones and virtual environments."""
     found: list[Path] = []
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith(".") or entry.name in ("__pycache__", "node_modules"):
@@ -99,7 +101,7 @@ def _sources(folder: Path) -> list[Path]:
 
 
 def _find(module: str) -> list[Path]:
-    """A module's files by its dotted name. Steps down by path, as find_spec("a.b") would import a."""
+    """Return the files of a module by its dotted name. Walks by path, because find_spec("a.b") would import a."""
     top, *below = module.split(".")
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -114,5 +116,5 @@ def _find(module: str) -> list[Path]:
     if spec and spec.submodule_search_locations:
         return [file for folder in spec.submodule_search_locations for file in _sources(Path(folder))]
     if not spec or not spec.origin or not spec.origin.endswith(".py"):
-        raise _Unreadable(f"can't find the source of module {module}; is it spelled right, and are you in its folder?")
+        raise _Unreadable(f"can't find the source of module {module!r}; check the name and the current folder")
     return [Path(spec.origin)]

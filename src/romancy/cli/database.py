@@ -26,32 +26,32 @@ _database_option = click.option(
     envvar="ROMANCY_DATABASE",
     default=DEFAULT,
     metavar="PATH|URL",
-    help="The database; else $ROMANCY_DATABASE, else ./romancy.db.",
+    help="Database to use.  [env: ROMANCY_DATABASE; default: ./romancy.db]",
 )
 schema_option = click.option(
     "--schema",
     envvar="ROMANCY_SCHEMA",
     metavar="NAME",
-    help="Where in a PostgreSQL database; else $ROMANCY_SCHEMA, else the schema named romancy.",
+    help="Schema in a PostgreSQL database.  [env: ROMANCY_SCHEMA; default: romancy]",
 )
 
 
 def database_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say which database; the command gets `database` and `schema`."""
+    """Add `--database` and `--schema`; the command receives `database` and `schema`."""
     return _database_option(schema_option(command))
 
 
 def is_typed(name: str) -> bool:
-    """Whether an option is on the command line, not only in the environment."""
+    """Whether an option was given on the command line, not only in the environment."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def schema_of(database: str, schema: str | None) -> str | None:
-    """The schema that was asked for, if the database can have one; the environment's is not meant for files."""
+    """Return the requested schema. One from the environment is ignored for SQLite files."""
     if schema is None or (not is_postgres(database) and not is_typed("schema")):
         return None
     if not is_postgres(database):
-        raise Refused("--schema is for databases with a postgresql:// URL")
+        raise Refused("--schema only applies to PostgreSQL; give a postgresql:// URL with -d")
     try:
         check_schema(schema)
     except ValueError as error:
@@ -60,7 +60,7 @@ def schema_of(database: str, schema: str | None) -> str | None:
 
 
 def settle(own: App | None, database: str, schema: str | None, *, serves: bool = False) -> App:
-    """The user's app, on another database or schema if one was given, else a plain one."""
+    """Return the user's app, with the given database and schema, or a new app if there is none."""
     if own is None:
         return _app(database, schema_of(database, schema), serves)
     source, runtime = click.get_current_context().get_parameter_source, runtime_of(own)
@@ -71,8 +71,8 @@ def settle(own: App | None, database: str, schema: str | None, *, serves: bool =
     return own
 
 
-def app_to_look(database: str, schema: str | None, *, serves: bool = False) -> App:
-    """To look, send and ask: where there is nothing yet, nothing is made."""
+def app_without_worker(database: str, schema: str | None, *, serves: bool = False) -> App:
+    """Return an app that reads, starts and sends. It runs nothing and creates no schema in PostgreSQL."""
     app = _app(database, schema, serves, worker=False)
     runtime_of(app).creates = False
     return app
@@ -81,12 +81,12 @@ def app_to_look(database: str, schema: str | None, *, serves: bool = False) -> A
 def _app(database: str, schema: str | None, serves: bool, *, worker: bool = True) -> App:
     try:
         return App(Database(database, schema), tokens=() if serves else WITHOUT_HTTP, worker=worker)
-    except ValueError as error:  # what the environment says of tokens
+    except ValueError as error:  # invalid tokens in the environment
         raise Refused(str(error)) from None
 
 
 def on(app: App, work: Callable[[App], Awaitable[T]]) -> T:
-    """Start the app, do something, stop it."""
+    """Start the app, do the work, and stop the app."""
 
     async def main() -> T:
         async with app:
@@ -96,7 +96,7 @@ def on(app: App, work: Callable[[App], Awaitable[T]]) -> T:
 
 
 def file_of(database: str) -> Path | None:
-    """The file behind a path or URL; None where there is none on this machine."""
+    """Return the file of a path or URL, or None if it is not a file on this machine."""
     scheme, separator, rest = database.partition("://")
     if separator and scheme not in ("sqlite", "file"):
         return None
@@ -104,28 +104,28 @@ def file_of(database: str) -> Path | None:
 
 
 def refuse_memory(database: str) -> None:
-    """A database in memory ends with the command."""
+    """Refuse a database in memory, which would end with the command."""
     if str(file_of(database)) in (":memory:", "/:memory:"):
-        raise Refused(f"{database!r} is empty and belongs to this process alone; give a file or URL with -d")
+        raise Refused(f"{database!r} only lasts as long as this command; give a file or URL with -d")
 
 
 def check_exists(database: str) -> None:
-    """Refuse what opening would create, or fill with our tables."""
+    """Refuse a database that opening would create, or fill with our tables."""
     refuse_memory(database)
     file = file_of(database)
     if file is None:
         return
     if not file.exists() or (file.is_file() and file.stat().st_size == 0):
         raise Refused(
-            f"there is no database at {database!r}; give another with -d or ROMANCY_DATABASE, "
-            "or make one with `romancy run` or `romancy worker`"
+            f"no database at {database!r}; give another with -d or ROMANCY_DATABASE, "
+            "or create one with `romancy run` or `romancy worker`"
         )
     if file.is_file() and not _is_ours(file):
-        raise Refused(f"{database!r} is a database of another program; give Romancy's with -d or ROMANCY_DATABASE")
+        raise Refused(f"{database!r} is not a Romancy database; give another with -d or ROMANCY_DATABASE")
 
 
 def _is_ours(file: Path) -> bool:
-    """False only if it is certain; whatever is wrong with the file is told when it is opened."""
+    """False only if that is certain; other problems with the file are reported when it is opened."""
     try:
         connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
         try:

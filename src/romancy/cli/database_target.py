@@ -1,4 +1,4 @@
-"""A database as the target of a command. No worker runs."""
+"""A database as the target of a command, used without a worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from romancy.storage.records import InstanceRow, Snapshot
 
 
 class DatabaseTarget:
-    """Reads and writes the rows itself."""
+    """Reads and writes the database directly."""
 
     def __init__(self, app: App) -> None:
         self.verbs = self._app = app
@@ -36,11 +36,11 @@ class DatabaseTarget:
         return await self._app.start_workflow(wf.options(instance_id=instance_id), *args, **kwargs)
 
     async def has_run(self, name: str) -> bool:
-        """Whether any of the newest instances of this name was ever taken up by a worker."""
+        """Whether a worker ever claimed one of the newest instances of this workflow."""
         rows = await self._runtime.engine.storage.instances(workflow=name, limit=50)
         return any(row.owner is not None or row.status != "running" for row in rows)
 
-    async def is_taken_up(self, id: str) -> bool:
+    async def has_begun(self, id: str) -> bool:
         row = await self._runtime.engine.storage.instance(id)
         return row is not None and (row.owner is not None or row.status != "running")
 
@@ -79,7 +79,7 @@ class DatabaseTarget:
 
 
 def _unjudged(matched: Sequence[Matched], type: str) -> int:
-    """How many instances wait with a model that is not known here, so that only their worker can judge the data."""
+    """Count instances whose wait has a model not known here, so that only their worker can check the data."""
     known: set[str] = set()
     for wait in matched:
         keys = wait.model.split(",")

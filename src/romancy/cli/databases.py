@@ -1,4 +1,4 @@
-"""`romancy migrate` and `romancy copy`: databases brought up to date, and from one place to another."""
+"""`romancy migrate` and `romancy copy`: upgrade a database, and copy it to PostgreSQL."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from romancy.storage.urls import DEFAULT_SCHEMA, is_postgres, without_password
 
 @click.command()
 @database_options
-@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if it is behind.")
+@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if the schema is out of date.")
 def migrate(database: str, schema: str | None, check: bool) -> None:
-    """Bring the schema of a database up to date.
+    """Upgrade the schema of a database.
 
-    Workers do it themselves when they open a database, if they may. Where they run as a user who may not, run this
-    before them, as one who may. Older workers that still run go on working unless it says otherwise.
+    Workers upgrade the schema themselves when they open a database, if their user has the privileges. If not, run this
+    command first, as a user who has them. Workers of older versions keep working unless this command says otherwise.
     """
     refuse_memory(database)
     schema = schema_of(database, schema)
     before, newest = asyncio.run(migration.version(database, schema)), migration.newest(database)
     screen, where = Screen(), "" if schema in (None, DEFAULT_SCHEMA) else f" (schema {schema})"
     if before >= newest:
-        newer = f", newer than the {newest} this romancy brings" if before > newest else ""
+        newer = f", newer than this romancy's version {newest}" if before > newest else ""
         screen.say(f"up to date at version {before}{newer}{where}")
     elif not check:
         asyncio.run(migration.migrate(database, schema))
-        screen.say((f"brought from version {before} to {newest}" if before else f"made at version {newest}") + where)
+        done = f"upgraded from version {before} to" if before else "created at version"
+        screen.say(f"{done} {newest}{where}")
     else:
-        behind = f"behind: version {before}, and this romancy brings {newest}{where}"
-        screen.say(behind if before else f"nothing there yet, {_place(database, schema)}")
+        outdated = f"out of date: version {before}, this romancy has {newest}{where}"
+        screen.say(outdated if before else f"no schema yet {_place(database, schema)}")
         raise click.exceptions.Exit(1)
 
 
@@ -54,11 +55,11 @@ def _place(database: str, schema: str | None) -> str:
 @click.argument("url", metavar="POSTGRES_URL")
 @schema_option
 def copy(file: str, url: str, schema: str | None) -> None:
-    """Move a SQLite database to PostgreSQL, with all that waits in it.
+    """Copy a SQLite database to PostgreSQL.
 
-    Stop every process that works on the file first. The schema there must be empty or not exist yet. All of it arrives
-    or nothing; workflows then go on there as they would have here. The file is left as it is: put it away, so that
-    nobody goes on working on it too.
+    First stop every process that uses the file. The schema in PostgreSQL must be empty or not exist yet. Either
+    everything is copied or nothing, and workflows then continue in PostgreSQL. The file is not changed. Put it away
+    afterwards, so that no worker continues to use it.
 
     \b
       romancy copy workflow.db postgresql://romancy@db.example/shop
@@ -73,8 +74,8 @@ def copy(file: str, url: str, schema: str | None) -> None:
     waiting = {name: plural(counts[table], name) for name, table in _NAMED.items()}
     Screen().say(f"copied {waiting['instance']}, {waiting['event']} and {waiting['wait']}, and verified the counts")
     if schema != DEFAULT_SCHEMA:
-        Screen().say(f"they are in schema {schema!r}: give it to the workers, and to romancy's commands with --schema")
-    Screen().say(f"start the workers on the new database, and put {file} away: nobody may go on working on it")
+        Screen().say(f"they are in schema {schema!r}: set it for the workers, and use --schema with the commands")
+    Screen().say(f"start the workers on the new database, and put {file} away: no worker must use it any more")
 
 
 _NAMED = {"instance": "instances", "event": "events", "wait": "waits"}
@@ -82,20 +83,20 @@ _NAMED = {"instance": "instances", "event": "events", "wait": "waits"}
 
 async def _copy(path: str, url: str, schema: str) -> dict[str, int]:
     try:
-        from romancy.storage.tools.copy import copy  # here, because the driver is optional
+        from romancy.storage.tools.copy import copy  # imported lazily: the driver is optional
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":
             raise
-        raise StorageError("PostgreSQL needs its driver; install it with: pip install 'romancy[postgres]'") from None
+        raise StorageError("PostgreSQL needs a driver; install it with: pip install 'romancy[postgres]'") from None
 
     columns = TextColumn("{task.description:12}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True)) as bars:
         known: dict[str, Any] = {}
 
-        def told(table: str, copied: int, total: int) -> None:
+        def report(table: str, copied: int, total: int) -> None:
             if total and table not in known:
                 known[table] = bars.add_task(table, total=total)
             if total:
                 bars.update(known[table], completed=copied)
 
-        return await copy(path, url, schema=schema, told=told)
+        return await copy(path, url, schema=schema, told=report)

@@ -1,6 +1,6 @@
-"""The group of all commands: their order in `--help`, and errors as one clear line.
+"""The group of all commands: their order in `--help`, and errors as one line.
 
-A command is imported when it is called: `--help`, `--version` and slips of the pen need none of them.
+A command is imported only when it is called, so `--help`, `--version` and usage errors stay fast.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ import click
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Run": {
-        "demo": ("demo:demo", "See Romancy at work: workflows wait, a worker is killed, nothing is lost."),
-        "run": ("workers:run", "Run a workflow to its end and print the result."),
-        "worker": ("workers:worker", "Work on the workflows of modules until Ctrl-C or SIGTERM."),
-        "serve": ("server:serve", "Take events and serve the control API; work on the workflows too."),
-        "check": ("check:check", "Find clocks, randomness and I/O in workflow code."),
+        "demo": ("demo:demo", "Watch a demo: workflows wait, a worker is killed, nothing is lost."),
+        "run": ("workers:run", "Run a workflow to completion and print its result."),
+        "worker": ("workers:worker", "Run a worker for the workflows of one or more modules."),
+        "serve": ("server:serve", "Accept events, serve the control API, and run the workflows."),
+        "check": ("check:check", "Check workflow code for clocks, randomness and I/O."),
     },
-    "Look": {
+    "Inspect": {
         "list": ("lists:list_", "List instances, newest first."),
-        "show": ("lists:show", "Show one instance with its waits and history."),
-        "why": ("why:why", "Say what an instance waits for, and which events came near."),
-        "waits": ("lists:waits", "List everything that is waited for."),
+        "show": ("lists:show", "Show an instance with its waits and history."),
+        "why": ("why:why", "Explain what an instance waits for and which events came close."),
+        "waits": ("lists:waits", "List open waits."),
         "replay": ("replays:replay", "Run an instance's history through today's code."),
-        "viewer": ("live:viewer", "Serve the viewer alone: a web page on a database, without a worker."),
-        "top": ("live:top", "Watch what runs, what is waited for and what falls due next."),
+        "viewer": ("live:viewer", "Serve the viewer, a web page for a database, without a worker."),
+        "top": ("live:top", "Watch instances, open waits and upcoming timers."),
     },
-    "Act": {
-        "start": ("actions:start", "Start a workflow by name; a worker that has it runs it."),
+    "Control": {
+        "start": ("actions:start", "Start a workflow by name."),
         "send": ("actions:send", "Send an event."),
-        "cancel": ("actions:cancel", "Cancel an instance; its code may clean up first."),
-        "resume": ("actions:resume", "Try a blocked instance again, after you fixed its code."),
+        "cancel": ("actions:cancel", "Cancel an instance."),
+        "resume": ("actions:resume", "Retry a blocked instance after fixing its code."),
     },
-    "Move": {
-        "migrate": ("databases:migrate", "Bring the schema of a database up to date."),
-        "copy": ("databases:copy", "Move a SQLite database to PostgreSQL, with all that waits in it."),
+    "Manage databases": {
+        "migrate": ("databases:migrate", "Upgrade the schema of a database."),
+        "copy": ("databases:copy", "Copy a SQLite database to PostgreSQL."),
     },
 }
-"""By what they are for: each command with where it is (below this package), and the first line of its help."""
+"""Commands by section: each with its location below this package and the first line of its help."""
 _WHERE = {name: where for commands in SECTIONS.values() for name, (where, _) in commands.items()}
 
 
 class Romancy(click.Group):
-    """Lists its commands by what they are for; whatever goes wrong is one line on stderr."""
+    """Lists its commands by section and prints any error as one line on stderr."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_WHERE)
@@ -67,7 +67,7 @@ class Romancy(click.Group):
             return super().main(*args, standalone_mode=False, **kwargs)
         try:
             code = super().main(*args, standalone_mode=False, **kwargs)
-        except BrokenPipeError:  # as in `romancy list | head -1`; what is left in the buffer has nowhere to go
+        except BrokenPipeError:  # as in `romancy list | head -1`: discard the rest of the buffer
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115
             sys.exit(1)
         except Exception as error:
@@ -81,8 +81,8 @@ class Romancy(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _show_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
+def _show_version(ctx: click.Context, option: click.Parameter, is_set: bool) -> None:
+    if is_set and not ctx.resilient_parsing:
         from romancy import __version__
 
         click.echo(f"romancy, version {__version__}")
@@ -99,10 +99,10 @@ def _show_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> 
 )
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    """Durable workflows: run them, look at them, act on them.
+    """Run, inspect and control durable workflows.
 
-    Most commands work on a database: --database/-d, else $ROMANCY_DATABASE, else ./romancy.db. Those that look or act
-    can ask a server instead: --url, or $ROMANCY_URL.
+    Most commands work on a database: the one given with -d/--database or $ROMANCY_DATABASE, by default ./romancy.db.
+    Many can use a server instead, given with --url or $ROMANCY_URL.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

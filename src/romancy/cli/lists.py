@@ -1,4 +1,4 @@
-"""`list`, `show`, `waits`: what a database holds."""
+"""`list`, `show`, `waits`: show what a database contains."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from romancy.storage.batch import STATUS_CODES
 
 T = TypeVar("T")
 _DETAIL = 200
-"""Characters of a detail in the history's table; `--json` has all of it."""
+"""Maximum length of a detail in the history table; `--json` has all of it."""
 _ERROR = 60
-"""Characters of the error a retry follows, in a table; `why` has all of it."""
+"""Maximum length of the error before a retry, in a table; `why` shows all of it."""
 
 limit_option = click.option(
-    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many."
+    "--limit", type=click.IntRange(1, 1000), default=50, metavar="N", show_default=True, help="Maximum number to list."
 )
-cursor_option = click.option("--cursor", help="Go on where the page before ended.")
+cursor_option = click.option("--cursor", metavar="CURSOR", help="Continue after the previous page.")
 
 
 @click.command(name="list")
@@ -37,11 +37,11 @@ cursor_option = click.option("--cursor", help="Go on where the page before ended
     "-s",
     multiple=True,
     type=click.Choice(list(STATUS_CODES)),
-    metavar=f"[{'|'.join(status for status in STATUS_CODES if status not in RESERVED)}]",
-    help="Only these; repeatable.",
+    metavar="STATUS",
+    help=f"Only instances with this status (repeatable): {', '.join(s for s in STATUS_CODES if s not in RESERVED)}.",
 )
-@click.option("--workflow", "-w", help="Only of this workflow.")
-@click.option("--text", "-t", help="Only those with this text in their id, input or error.")
+@click.option("--workflow", "-w", metavar="NAME", help="Only instances of this workflow.")
+@click.option("--text", "-t", help="Only instances with this text in their id, input or error.")
 @limit_option
 @cursor_option
 @target_options
@@ -81,13 +81,13 @@ def list_(
 
 
 @click.command()
-@click.option("--type", "-t", help="Only waits for this event type.")
+@click.option("--type", "-t", metavar="TYPE", help="Only waits for this event type.")
 @limit_option
 @cursor_option
 @target_options
 @json_option
 def waits(type: str | None, limit: int, cursor: str | None, options: TargetOptions, as_json: bool) -> None:
-    """List everything that is waited for."""
+    """List open waits."""
     page = options.do(lambda target: _paged(target.verbs.list_waits(type=type, limit=limit, cursor=cursor)))
     if as_json:
         print_json({"items": page.items, "cursor": page.cursor})
@@ -102,7 +102,7 @@ def waits(type: str | None, limit: int, cursor: str | None, options: TargetOptio
 @target_options
 @json_option
 def show(id: str, options: TargetOptions, as_json: bool) -> None:
-    """Show one instance with its waits and history."""
+    """Show an instance with its waits and history."""
 
     async def work(target: Target) -> tuple[Instance, list[HistoryEntry]]:
         return await target.verbs.get_instance(id), await target.verbs.get_history(id)
@@ -115,17 +115,17 @@ def show(id: str, options: TargetOptions, as_json: bool) -> None:
     screen, now = Screen(), present()
     screen.facts(header(instance, now))
     if instance.waits:
-        screen.heading("waits for")
+        screen.heading("waits")
         screen.table(
             WAIT_COLUMNS, [wait_row(wait, now) for wait in instance.waits], drop=("line", *_DROPPED_WAIT_COLUMNS)
         )
     screen.heading("history")
     rows = [_entry_row(entry, now) for entry in history]
-    screen.table(("n", "at", "what", "operation", "detail"), rows, drop=("n", "at", "detail"))
+    screen.table(("n", "at", "kind", "operation", "detail"), rows, drop=("n", "at", "detail"))
 
 
 def _about(instance: Instance) -> str:
-    """What came of an instance that has ended or is blocked; what its code says of it while it goes on."""
+    """Return the error or the output of an instance, or else its description."""
     if instance.error is not None:
         return one_line(error_line(instance.error), _DETAIL)
     if instance.status == "completed":
@@ -134,12 +134,12 @@ def _about(instance: Instance) -> str:
 
 
 def header(instance: Instance, now: datetime) -> dict[str, str]:
-    """What there is to say about an instance, by name."""
+    """Return the facts about an instance, by name."""
     facts = {
         "instance": clean(instance.instance_id),
         "workflow": clean(instance.workflow),
         "status": instance.status,
-        "last said" if instance.finished_at else "about": clean(instance.description or ""),
+        "last description" if instance.finished_at else "about": clean(instance.description or ""),
         "started": when(instance.started_at, now),
         "finished": when(instance.finished_at, now),
         "input": value(instance.input),
@@ -150,7 +150,7 @@ def header(instance: Instance, now: datetime) -> dict[str, str]:
 
 
 def _whole_error(error: dict[str, Any] | None) -> str:
-    """The user's own traceback is worth its lines; one through nothing but Romancy is not."""
+    """Return the traceback if it leads through the user's code, else one line."""
     if error is None:
         return ""
     traceback: str = error["traceback"] or ""
@@ -164,7 +164,7 @@ _DROPPED_WAIT_COLUMNS = ("since", "wait", "kind")
 
 
 def wait_row(wait: Wait, now: datetime) -> tuple[str, ...]:
-    """A wait below `WAIT_COLUMNS`."""
+    """Return the cells of a wait for `WAIT_COLUMNS`."""
     return (
         wait.kind,
         clean(wait.wait_id),
@@ -192,7 +192,7 @@ def _detail(entry: HistoryEntry) -> str:
 
 
 def _entry(entry: HistoryEntry) -> dict[str, Any]:
-    """An entry for `--json`; what was waited for as people write it, not as it is stored."""
+    """Return an entry for `--json`, with its filter as users write it, not as it is stored."""
     shown = {name: found for name, found in vars(entry).items() if name != "raw"}
     if entry.kind not in ("event_received", "wait_timed_out"):
         return shown
@@ -211,13 +211,13 @@ def _instance(instance: Instance) -> dict[str, Any]:
 async def _paged(page: Awaitable[Page[T]]) -> Page[T]:
     try:
         return await page
-    except ValueError as error:  # a cursor that is none
+    except ValueError as error:  # an invalid cursor
         raise Refused(str(error)) from None
 
 
 def _note_rest(page: Page[Any], what: str) -> None:
     if page.cursor is not None:
-        note(f"there are more {what}: add --cursor {page.cursor}")
+        note(f"more {what} follow; add --cursor {page.cursor} to see them")
     elif not page.items:
         note(f"no {what}")
 

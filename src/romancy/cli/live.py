@@ -1,4 +1,4 @@
-"""`viewer` and `top`: what a database holds, live."""
+"""`viewer` and `top`: live views of a database."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rich.table import Table
 from rich.text import Text
 
 from romancy.app import App
-from romancy.cli.database import app_to_look, check_exists, database_options, on, schema_of
+from romancy.cli.database import app_without_worker, check_exists, database_options, on, schema_of
 from romancy.cli.logs import log_to_stderr
 from romancy.cli.modules import load, module_option, register
 from romancy.cli.screen import json_option, print_json
-from romancy.cli.server import check_guarded, open_to_all, run_server
+from romancy.cli.server import check_guarded, host_option, open_to_all, port_option, run_server
 from romancy.cli.words import RESERVED, clean, one_line, relative, wanted
 from romancy.core.model import Status
 from romancy.options import SCOPES
@@ -37,14 +37,14 @@ from romancy.viewer.words import STATUS_WORDS, count
 try:
     import termios
     import tty
-except ImportError:  # not on Windows: Ctrl-C ends it there
+except ImportError:  # Windows: only Ctrl-C ends it
     termios = tty = None
 
 _WINDOW = 10.0
-"""Seconds over which what happens is counted."""
+"""Seconds over which rates are measured."""
 _TYPES, _TIMERS, _AHEAD = 12, 12, 7 * 86_400
 _LEAST = 16
-"""Characters left of a column that is cut."""
+"""Minimum width of a column that is cut."""
 _COLOURS = {
     "running": "bold blue",
     "waiting_for_event": "cyan",
@@ -56,10 +56,10 @@ _COLOURS = {
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8002, show_default=True, help="0: any that is free.")
-@click.option("--allow-actions", is_flag=True, help="Let visitors start, send, cancel and resume too.")
-@click.option("--insecure", is_flag=True, help="Listen beyond this machine although there are no tokens.")
+@host_option
+@port_option(default=8002)
+@click.option("--allow-actions", is_flag=True, help="Allow start, send, cancel and resume.")
+@click.option("--insecure", is_flag=True, help="Accept other machines although there are no tokens.")
 @module_option
 @database_options
 def viewer(
@@ -71,26 +71,29 @@ def viewer(
     database: str,
     schema: str | None,
 ) -> None:
-    """Serve the viewer alone: a web page on a database, without a worker.
+    """Serve the viewer, a web page for a database, without a worker.
 
-    It is at /viewer/. It only shows, unless --allow-actions is given. With --module it knows the workflows' source and
-    signatures. Who may look is said by $ROMANCY_TOKENS; without tokens it listens on this machine only.
+    The page is at /viewer/. It is read-only unless --allow-actions is given. With --module, it also shows the source
+    and signatures of the workflows.
+
+    Access is controlled by $ROMANCY_TOKENS (separated by spaces). Without tokens, only this machine has access.
     """
     check_exists(database)
     log_to_stderr(logging.INFO)
-    app = app_to_look(database, schema_of(database, schema), serves=True)
+    app = app_without_worker(database, schema_of(database, schema), serves=True)
     for name in modules:
         register(app, load(name))
     check_guarded(app, host, insecure, shows=not allow_actions)
     if insecure:
         open_to_all(app)
-    run_server(app, host, port, SCOPES if allow_actions else ("read",), "shows {place} at {url}/viewer/ ({who})")
+    allows = SCOPES if allow_actions else ("read",)
+    run_server(app, host, port, allows, "serves the viewer of {place} at {url}/viewer/ ({who})")
 
 
 # --- top ------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Glance:
-    """All that is shown at a time."""
+    """The data of one screen."""
 
     now: datetime
     counts: Mapping[Status, int]
@@ -100,20 +103,20 @@ class Glance:
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Print it once, and end.")
+@click.option("--once", is_flag=True, help="Print once and exit.")
 @click.option(
-    "--every", type=click.FloatRange(0.2, 3600), default=1.0, show_default=True, help="Seconds between looks."
+    "--every", type=click.FloatRange(0.2, 3600), default=1.0, show_default=True, help="Seconds between updates."
 )
 @database_options
 @json_option
 def top(once: bool, every: float, database: str, schema: str | None, as_json: bool) -> None:
-    """Watch what runs, what is waited for and what falls due next.
+    """Watch instances, open waits and upcoming timers.
 
-    q or Ctrl-C ends it. Where there is no terminal it is printed once.
+    Press q or Ctrl-C to quit. Prints once if the output is not a terminal.
     """
     console = Console(highlight=False)
     check_exists(database)
-    app = app_to_look(database, schema_of(database, schema))
+    app = app_without_worker(database, schema_of(database, schema))
     if as_json:
         print_json(_as_json(on(app, _glance)))
     elif once or not console.is_terminal:
@@ -135,7 +138,7 @@ async def _glance(app: App) -> Glance:
 
 
 async def _watch(app: App, console: Console, every: float) -> None:
-    """Until a key or a signal ends it, whatever it is doing then."""
+    """Redraw until a key or a signal ends it, even in the middle of a query."""
     stopped = asyncio.Event()
     on_first_signal(stopped.set)
     with _keys(stopped.set), Live(console=console, screen=True, auto_refresh=False) as screen:
@@ -157,7 +160,7 @@ async def _repeat(app: App, console: Console, screen: Live, every: float) -> Non
 
 @contextmanager
 def _keys(stop: Callable[[], None]) -> Generator[None]:
-    """Keys arrive as they are pressed, and are not shown. No thread waits for them: it would outlive the command."""
+    """Read keys as they are pressed, without echo. A reading thread would outlive the command."""
     if termios is None or tty is None or not sys.stdin.isatty():
         yield
         return
@@ -166,13 +169,13 @@ def _keys(stop: Callable[[], None]) -> Generator[None]:
 
     def pressed() -> None:
         keys = os.read(terminal, 1024)
-        if not keys or set(keys.lower()) & set(b"q\x03\x04"):  # nothing at all: the terminal is gone
+        if not keys or set(keys.lower()) & set(b"q\x03\x04"):  # no bytes: the terminal is gone
             stop()
 
     try:
         tty.setcbreak(terminal)
         mode = termios.tcgetattr(terminal)
-        mode[6][termios.VMIN] = 0  # never wait: a signal may have thrown away what was pressed
+        mode[6][termios.VMIN] = 0  # never block: a signal can discard the pressed key
         termios.tcsetattr(terminal, termios.TCSADRAIN, mode)
         loop.add_reader(terminal, pressed)
         yield
@@ -188,23 +191,23 @@ def _drawn(glance: Glance, room: int) -> Group:
         if n or status not in RESERVED
     ]
     rates = "  ".join(f"{rate:.1f} {name}" for name, rate in glance.rates.items())
-    parts = [Columns(numbers, padding=(0, 3)), Text(f"a second, over {_WINDOW:g} s: {rates}", "dim"), Text()]
+    parts = [Columns(numbers, padding=(0, 3)), Text(f"per second, over {_WINDOW:g} s: {rates}", "dim"), Text()]
     return Group(*parts, _groups(glance, room), Text(), _due(glance, room))
 
 
 def _groups(glance: Glance, room: int) -> Table | Text:
     if not glance.groups:
-        return Text("nobody waits for an event", "dim")
+        return Text("no open waits for events", "dim")
     rows = [
         (clean(group.type), count(group.count, CAP), clean(group.waits[0].instance_id) if group.waits else "")
         for group in glance.groups
     ]
-    return _table(("waited for", "how many", "one of them"), rows, "waited for", room)
+    return _table(("event type", "waits", "one instance"), rows, "event type", room)
 
 
 def _due(glance: Glance, room: int) -> Table | Text:
     if not glance.due:
-        return Text("nothing falls due within a week", "dim")
+        return Text("nothing is due within a week", "dim")
     rows = [
         (
             "" if wait.due_at is None else relative(wait.due_at, glance.now),
@@ -214,11 +217,11 @@ def _due(glance: Glance, room: int) -> Table | Text:
         )
         for wait in glance.due
     ]
-    return _table(("falls due", "kind", "what", "instance"), rows, "what", room)
+    return _table(("due", "kind", "for", "instance"), rows, "for", room)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], cut: str, room: int) -> Table:
-    """Where there is not room enough one column is cut, and then the last one folded: ids can be told as a whole."""
+    """If the table is too wide, cut one column, then fold the last one, so that ids stay complete."""
     widths = {name: max(map(cell_len, (name, *(row[i] for row in rows)))) for i, name in enumerate(columns)}
     left = room - sum(widths.values()) + widths[cut] - 2 * (len(columns) - 1)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -228,8 +231,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], cut: str, room
             name,
             no_wrap=not is_last,
             overflow="fold" if is_last else "ellipsis",
-            justify="right" if name == "how many" else "left",
-            style="dim" if name == "one of them" else "",
+            justify="right" if name == "waits" else "left",
+            style="dim" if name == "one instance" else "",
             max_width=max(_LEAST, left) if name == cut else None,
         )
     for row in rows:

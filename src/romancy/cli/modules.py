@@ -1,4 +1,4 @@
-"""The user's modules: found, imported, and asked for their workflows and apps."""
+"""Find and import the user's modules, and get their workflows and apps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from romancy.app import App
 from romancy.cli.errors import Failed, Refused
 
 _OURS = str(Path(romancy.__file__).parent) + os.sep
-"""What begins so is Romancy's own: the line to look at is the user's that called it."""
+"""Prefix of Romancy's own files. Errors name the user's line that called them instead."""
 
 module_option = click.option(
     "--module",
@@ -28,31 +28,31 @@ module_option = click.option(
     "modules",
     multiple=True,
     metavar="MODULE",
-    help="Where the workflow is: a dotted name or a .py file.",
+    help="Module that defines the workflow: a dotted name or a .py file (repeatable).",
 )
 
 
 def load(name: str) -> ModuleType:
-    """Import a module by its dotted name or file, as if from the current folder."""
+    """Import a module by its dotted name or file. Dotted names start at the current folder."""
     folder, module = Path.cwd(), name
     if name.endswith(".py"):
         folder, module = Path(name).resolve().parent, Path(name).stem
         if not Path(name).is_file():
-            raise Refused(f"there is no file {name!r}")
+            raise Refused(f"no such file: {name!r}")
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
-    if not _is_there(module):
-        raise Refused(f"can't find module {name!r}; is it spelled right, and are you in its folder?")
+    if not _exists(module):
+        raise Refused(f"can't find module {name!r}; check the name and the current folder")
     try:
         return importlib.import_module(module)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise Failed(f"module {name!r} can't be imported: {_said(error)}") from error
+        raise Failed(f"can't import module {name!r}: {_describe(error)}") from error
 
 
-def _is_there(module: str) -> bool:
+def _exists(module: str) -> bool:
     top = module.partition(".")[0]
     if module in sys.modules:
         return True
@@ -60,13 +60,13 @@ def _is_there(module: str) -> bool:
         return False
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError as error:  # a package on the way is missing; what the package itself misses is its fault
+    except ModuleNotFoundError as error:  # a parent package is missing, or (True) a module that it imports
         return not (error.name and f"{module}.".startswith(f"{error.name}."))
-    except BaseException:  # a package on the way can't be imported: importing it again tells why
+    except BaseException:  # a parent package can't be imported: importing it again shows why
         return True
 
 
-def _said(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.msg} ({error.filename}:{error.lineno})"
     frames = [f for f in traceback.extract_tb(error.__traceback__)[1:] if not f.filename.startswith("<frozen")]
@@ -76,12 +76,12 @@ def _said(error: BaseException) -> str:
 
 
 def workflows_of(module: ModuleType) -> dict[str, Workflow[..., Any]]:
-    """The workflows in a module, by the names they are stored under."""
+    """Return the workflows in a module, by the names they are stored under."""
     return {found.name: found for found in vars(module).values() if isinstance(found, Workflow)}
 
 
 def load_workflow(target: str) -> tuple[ModuleType, Workflow[..., Any]]:
-    """`MODULE:WORKFLOW`, the function's name or the one it is stored under."""
+    """Load `MODULE:WORKFLOW`: the name of the function, or the name it is stored under."""
     name, colon, wanted = target.rpartition(":")
     module = load(name if colon else target)
     there = workflows_of(module)
@@ -90,21 +90,21 @@ def load_workflow(target: str) -> tuple[ModuleType, Workflow[..., Any]]:
     if colon and found is not None:
         return module, found
     known = ", ".join(f"{module.__name__}:{name}" for name in sorted(there)) or "none"
-    what = f"{name!r} has no workflow {wanted!r}" if colon else f"say which workflow of {target!r}"
-    raise Refused(f"{what}; there are: {known}")
+    what = f"{name!r} has no workflow {wanted!r}" if colon else f"choose a workflow of {target!r}"
+    raise Refused(f"{what}; available: {known}")
 
 
 def find_workflow(modules: Sequence[str], name: str) -> Workflow[..., Any]:
-    """The workflow stored under a name, in one of these modules."""
+    """Find the workflow stored under a name in these modules."""
     there = {key: found for module in modules for key, found in workflows_of(load(module)).items()}
     if name not in there:
         known = ", ".join(sorted(there)) or "none"
-        raise Refused(f"no workflow in {', '.join(modules)} is named {name!r}; there are: {known}")
+        raise Refused(f"no workflow in {', '.join(modules)} is named {name!r}; available: {known}")
     return there[name]
 
 
 def app_of(module: ModuleType, name: str | None = None) -> App | None:
-    """The app a module defines: the one of this name, or the only one."""
+    """Return the app of this name in a module, or its only app."""
     if name is not None:
         found = getattr(module, name, None)
         if not isinstance(found, App):
@@ -115,7 +115,7 @@ def app_of(module: ModuleType, name: str | None = None) -> App | None:
 
 
 def register(app: App, *found: ModuleType | Workflow[..., Any]) -> None:
-    """Make workflows known to an app; what can't be is the user's to mend."""
+    """Register workflows with an app. Report invalid ones as one line, because the user must fix them."""
     try:
         app.register(*found)
     except (TypeError, ValueError) as error:

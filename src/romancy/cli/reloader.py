@@ -1,4 +1,4 @@
-"""`--reload`: the same command in a child process, started anew when a source file changes."""
+"""`--reload`: run the command in a child process, and restart it when a source file changes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 
 from romancy.cli.screen import note
 
-_LOOK = 0.5
-"""Seconds between looks at the files."""
-_PATIENCE = 30.0
-"""Seconds a child may take to stop."""
+_POLL_INTERVAL = 0.5
+"""Seconds between checks of the files."""
+_STOP_TIMEOUT = 30.0
+"""Seconds that a child has to stop."""
 _SKIPPED = ("venv", "node_modules", "__pycache__", "site-packages")
 
 
 def reload_on_change() -> int:
-    """Run this very command line, without --reload, until a signal comes."""
+    """Run this command line without --reload until a signal arrives."""
     stopped: list[int] = []
 
     def stop(number: int, frame: object) -> None:
@@ -32,12 +32,12 @@ def reload_on_change() -> int:
     child = _start(words)
     try:
         while not stopped:
-            time.sleep(_LOOK)
+            time.sleep(_POLL_INTERVAL)
             now = _files()
             if now == seen:
                 continue
             changed = sorted({path for path, _ in now ^ seen})
-            note(f"romancy: {changed[0]} changed; starting anew")
+            note(f"romancy: {changed[0]} changed; restarting")
             seen = now
             _stop(child)
             child = _start(words)
@@ -47,21 +47,21 @@ def reload_on_change() -> int:
 
 
 def _start(words: list[str]) -> subprocess.Popen[bytes]:
-    # In a session of its own, so that a Ctrl-C at the terminal does not reach it besides our SIGTERM.
+    # In its own session, so that Ctrl-C at the terminal does not reach it in addition to our SIGTERM.
     return subprocess.Popen([sys.executable, "-m", "romancy", *words], start_new_session=True)
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
     child.terminate()
     try:
-        child.wait(_PATIENCE)
+        child.wait(_STOP_TIMEOUT)
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
 
 
 def _files() -> set[tuple[str, int]]:
-    """The .py files below the current folder, each with the time of its last change."""
+    """Return the .py files below the current folder, each with its modification time."""
     found: set[tuple[str, int]] = set()
     for folder, folders, names in os.walk("."):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED]
@@ -70,6 +70,6 @@ def _files() -> set[tuple[str, int]]:
                 path = Path(folder, name)
                 try:
                     found.add((str(path), path.stat().st_mtime_ns))
-                except OSError:  # it was removed meanwhile, which the next look sees
+                except OSError:  # removed in the meantime; the next check sees it
                     continue
     return found

@@ -1,4 +1,4 @@
-"""`romancy serve`: an app's HTTP face, and its worker, in one process."""
+"""`romancy serve`: an app's HTTP server and its worker in one process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import socket
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -20,18 +21,29 @@ from romancy.cli.reloader import reload_on_change
 from romancy.options import SCOPES
 from romancy.service import runtime_of
 
+host_option = click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+port_option = partial(
+    click.option,
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    show_default=True,
+    help="Port to listen on; 0 picks a free one.",
+)
+
 
 @click.command()
 @click.argument("target", metavar="MODULE[:APP]")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8001, show_default=True, help="0: any that is free.")
-@click.option("--insecure", is_flag=True, help="Listen beyond this machine although the app has no tokens.")
+@host_option
+@port_option(default=8001)
+@click.option("--insecure", is_flag=True, help="Accept other machines although the App has no tokens.")
 @click.option(
     "--grace",
     type=click.FloatRange(0, 3600),
-    help="Seconds requests, and then activities, may take to end when it is stopped; else the App's.",
+    metavar="SECONDS",
+    help="Time for requests, and then activities, to finish on shutdown; by default the App's.",
 )
-@click.option("--reload", is_flag=True, help="Start anew when a .py file below this folder changes; for development.")
+@click.option("--reload", is_flag=True, help="Restart when a .py file below this folder changes; for development.")
 @database_options
 def serve(
     target: str,
@@ -43,13 +55,14 @@ def serve(
     database: str,
     schema: str | None,
 ) -> None:
-    """Take events and serve the control API; work on the workflows too.
+    """Accept events, serve the control API, and run the workflows.
 
-    An App(worker=False) is served without working on anything: `romancy worker` beside it does that.
+    If MODULE defines one App, or MODULE:APP names one, its settings apply, and its database unless another is given.
+    Otherwise, the server runs every workflow in the module. An App(worker=False) is served without running workflows;
+    run `romancy worker` beside it.
 
-    A MODULE that defines one App, or MODULE:APP, gives its settings and its database unless another is given; else
-    every workflow in the module is worked on. Who may use it is said by the App's tokens, or by $ROMANCY_TOKENS
-    (separated by spaces); without any it listens on this machine only.
+    Access is controlled by the App's tokens or by $ROMANCY_TOKENS (separated by spaces). Without tokens, only this
+    machine has access.
     """
     if reload:
         raise click.exceptions.Exit(reload_on_change())
@@ -70,27 +83,27 @@ def _load(target: str, database: str, schema: str | None) -> App:
     own = app_of(module, wanted or None)
     apps = {id(found) for found in vars(module).values() if isinstance(found, App)}
     if own is None and len(apps) > 1:
-        raise Refused(f"{name!r} defines several Apps; say which one: {name}:APP")
+        raise Refused(f"{name!r} defines several Apps; choose one with {name}:APP")
     app = settle(own, database, schema, serves=True)
     register(app, module)
     if own is None and not app.workflows:
-        raise Failed(f"there is no App and no workflow in {name!r}; is @workflow missing?")
+        raise Failed(f"no App and no workflow in {name!r}; is @workflow missing?")
     return app
 
 
 def check_guarded(app: App, host: str, insecure: bool, *, shows: bool = False) -> None:
-    """Beyond this machine an app without tokens is open to everybody: that has to be said."""
+    """Refuse to serve other machines without tokens, unless the user asked for it."""
     runtime = runtime_of(app)
     if not runtime.tokens and not (insecure or runtime.http.open) and not _is_loopback(host):
-        could = "look at" if shows else "act on"
+        access = "see" if shows else "control"
         raise Refused(
-            f"without tokens anybody who reaches {host} could {could} the workflows; give the App tokens=[...] or set "
-            "ROMANCY_TOKENS, or say --insecure"
+            f"without tokens, anyone who can reach {host} could {access} the workflows; give the App tokens=[...], set "
+            "ROMANCY_TOKENS, or add --insecure"
         )
 
 
 def open_to_all(app: App) -> None:
-    """Without tokens an app answers this machine only, whatever it listens on."""
+    """Let an app without tokens answer other machines; by default it refuses them."""
     runtime = runtime_of(app)
     runtime.http = replace(runtime.http, open=True)
 
@@ -98,9 +111,9 @@ def open_to_all(app: App) -> None:
 _SERVES = "serves {url} ({who}) on {place} {known}"
 
 
-def run_server(app: App, host: str, port: int, allows: Collection[str] = SCOPES, said: str = _SERVES) -> None:
-    """Serve until a signal comes, and say so. `allows`: the scopes that are of any use, whatever a token says."""
-    from romancy.http import server  # only here: uvicorn takes its time to import
+def run_server(app: App, host: str, port: int, allows: Collection[str] = SCOPES, message: str = _SERVES) -> None:
+    """Serve until a signal, and log `message` when ready. `allows`: the scopes that tokens can grant at most."""
+    from romancy.http import server  # imported lazily: uvicorn is slow to import
 
     try:
         bound = server.listen(host, port)
@@ -108,10 +121,10 @@ def run_server(app: App, host: str, port: int, allows: Collection[str] = SCOPES,
         why = error.strerror or error
         raise Failed(f"can't listen on {host}:{port}: {why}; choose another --port or --host") from None
     with bound:
-        server.run(server.serve(app, http_app(app, allows), bound, lambda: _announce(app, bound, said)))
+        server.run(server.serve(app, http_app(app, allows), bound, lambda: _announce(app, bound, message)))
 
 
-def _announce(app: App, bound: socket.socket, said: str) -> None:
+def _announce(app: App, bound: socket.socket, message: str) -> None:
     host, port = bound.getsockname()[:2]
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     runtime = runtime_of(app)
@@ -119,7 +132,7 @@ def _announce(app: App, bound: socket.socket, said: str) -> None:
     who = "with a token" if runtime.tokens else "without tokens" if is_open else "from this machine only"
     database = runtime.shown_database if "://" in app.database else Path(app.database).name
     known = f"with {', '.join(app.workflows) or 'no workflows'}" if runtime.works else "without a worker"
-    logging.getLogger("romancy").info("romancy %s", said.format(url=where, who=who, place=database, known=known))
+    logging.getLogger("romancy").info("romancy %s", message.format(url=where, who=who, place=database, known=known))
 
 
 def _is_loopback(host: str) -> bool:

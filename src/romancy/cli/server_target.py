@@ -19,7 +19,7 @@ from romancy.storage.records import InstanceRow
 
 
 class ServerTarget:
-    """Asks over HTTP; what a server does not tell is left out."""
+    """Uses the HTTP API. Details that a server does not expose are left out."""
 
     def __init__(self, client: Client) -> None:
         self.verbs = self._client = client
@@ -32,13 +32,13 @@ class ServerTarget:
         return await self._client.start_workflow(wf.options(instance_id=instance_id), *args, **kwargs)
 
     async def has_run(self, name: str) -> bool:
-        """Whether the server has it, or any of the newest instances of this name has got somewhere."""
+        """Whether the server has the workflow, or one of its newest instances is past `running`."""
         if name in await self._client.list_workflows():
             return True
         newest = await self._client.list_instances(workflow=name)
         return any(instance.status != "running" for instance in newest.items)
 
-    async def is_taken_up(self, id: str) -> bool:
+    async def has_begun(self, id: str) -> bool:
         return (await self._client.get_instance(id)).status != "running"
 
     async def send(self, event: Event) -> Sent:
@@ -53,7 +53,7 @@ class ServerTarget:
         return Standing(instance, facts[-1] if facts else None, found, None)
 
     async def stored(self, id: str) -> tuple[InstanceRow, list[Entry]]:
-        raise Refused("a server does not give out histories as they are stored; replay where the database is, with -d")
+        raise Refused("replay needs the stored history, which a server does not expose; give the database with -d")
 
 
 def _filter(wait: Wait) -> Filter:
@@ -61,5 +61,5 @@ def _filter(wait: Wait) -> Filter:
 
 
 def _path(written: str) -> tuple[str | int, ...]:
-    """A path as a server writes it, with dots; a number in it is most likely a place in an array."""
+    """Split a dotted path from a server. A number in it is most likely an array index."""
     return tuple(int(step) if step.isdecimal() else step for step in written.split("."))

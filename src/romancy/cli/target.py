@@ -1,4 +1,4 @@
-"""Where a command looks and acts: a database, or a server that has one. Commands know this interface and no more."""
+"""The interface of a target, which is a database or a server. Commands use nothing else of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from romancy.verbs import Handle, Verbs
 
 @dataclass(frozen=True)
 class Sent:
-    """What became of an event. `unjudged`: instances whose model is not known here, counted as reached."""
+    """What became of an event. `unjudged`: instances counted as reached whose model is not known here."""
 
     receipt: Receipt
     unjudged: int = 0
@@ -26,7 +26,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Inside:
-    """What only the database tells of an instance: who runs it, and what was left for it."""
+    """What only the database knows about an instance: its worker, attempts and pending deliveries."""
 
     owner: str | None
     worker: WorkerRow | None
@@ -37,17 +37,17 @@ class Inside:
 
 @dataclass(frozen=True)
 class Standing:
-    """How an instance stands, and why; `inside` is None where it can't be known."""
+    """The state of an instance and the reasons for it. `inside` is None on a server."""
 
     instance: Instance
     last: HistoryEntry | None
-    """The newest thing recorded after its start."""
+    """The newest history entry after its start."""
     reasons: Sequence[Reason]
     inside: Inside | None
 
 
 class Target(Protocol):
-    """The verbs, and what commands need beyond them."""
+    """The verbs, and the other operations that commands need."""
 
     @property
     def verbs(self) -> Verbs: ...
@@ -56,15 +56,15 @@ class Target(Protocol):
         self, wf: Workflow[..., Any] | str, instance_id: str | None, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Handle[Any]: ...
     async def has_run(self, name: str) -> bool:
-        """Whether a worker is known that has the workflow of this name."""
+        """Whether a worker is known to have the workflow of this name."""
         ...
 
-    async def is_taken_up(self, id: str) -> bool:
-        """Whether a worker has begun with an instance, as far as can be seen."""
+    async def has_begun(self, id: str) -> bool:
+        """Whether a worker has begun an instance, as far as the target can tell."""
         ...
 
     async def send(self, event: Event) -> Sent: ...
     async def standing(self, id: str) -> Standing: ...
     async def stored(self, id: str) -> tuple[InstanceRow, list[Entry]]:
-        """An instance and its history as far as its code has heard of it, byte by byte."""
+        """Return an instance as stored, and the history that its code has received."""
         ...

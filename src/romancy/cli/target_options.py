@@ -1,4 +1,4 @@
-"""`--database`, `--schema`, `--url`, `--token-file`: what a command works on."""
+"""`--database`, `--schema`, `--url`, `--token-file`: the target of a command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from romancy.cli.database import (
-    app_to_look,
+    app_without_worker,
     check_exists,
     database_options,
     file_of,
@@ -31,31 +31,31 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TargetOptions:
-    """A database or, if there is a URL, a server."""
+    """The chosen target: a server if `url` is set, else a database."""
 
     database: str
     schema: str | None = None
     url: str | None = None
     token: str | None = field(default=None, repr=False)
 
-    def do(self, work: Callable[[Target], Awaitable[T]], *, make: bool = False) -> T:
-        """Do something there. A database must be there already, unless it may be made."""
+    def do(self, work: Callable[[Target], Awaitable[T]], *, create: bool = False) -> T:
+        """Do work on the target. A database must exist, unless `create` is set."""
         if self.url is not None:
             return asyncio.run(self._on_server(self.url, work))
-        (refuse_memory if make else check_exists)(self.database)
+        (refuse_memory if create else check_exists)(self.database)
         file = file_of(self.database)
         is_new = file is not None and not file.exists()
-        answer = on(app_to_look(self.database, self.schema), lambda app: work(DatabaseTarget(app)))
+        answer = on(app_without_worker(self.database, self.schema), lambda app: work(DatabaseTarget(app)))
         if is_new:
-            note(f"made the database {self.database!r}")
+            note(f"created the database {self.database!r}")
         return answer
 
     async def _on_server(self, url: str, work: Callable[[Target], Awaitable[T]]) -> T:
-        from romancy.cli.server_target import ServerTarget  # only here: httpx takes its time to import
+        from romancy.cli.server_target import ServerTarget  # imported lazily: httpx is slow to import
         from romancy.client import Client
 
         try:
-            client = Client(url, token=self.token, retry_for=0)  # who sits there can try again, and is told why
+            client = Client(url, token=self.token, retry_for=0)  # the user sees the error and can run the command again
         except ValueError as error:
             raise Refused(str(error)) from None
         async with client:
@@ -63,9 +63,9 @@ class TargetOptions:
 
 
 def target_options(command: Callable[..., None], *, offers_server: bool = True) -> Callable[..., None]:
-    """The options that say where; the command gets them as `options`.
+    """Add the options that choose a target; the command receives them as `options`.
 
-    `offers_server=False`: for a command that tells why it can't ask a server; its help does not mention them.
+    `offers_server=False` hides the server options from the help of a command that needs a database.
     """
     hidden = not offers_server
 
@@ -79,29 +79,29 @@ def target_options(command: Callable[..., None], *, offers_server: bool = True) 
         "--token-file",
         metavar="FILE",
         hidden=hidden,
-        help="Where the server's token is written; else $ROMANCY_TOKEN.",
+        help="File that contains the server's token, if it is not in $ROMANCY_TOKEN.",
     )
     url_option = click.option(
         "--url",
         envvar="ROMANCY_URL",
         metavar="URL",
         hidden=hidden,
-        help="A server instead of a database; else $ROMANCY_URL.",
+        help="Server to use instead of a database.  [env: ROMANCY_URL]",
     )
     return database_options(url_option(token_option(with_options)))
 
 
 def _options(database: str, schema: str | None, url: str | None, token_file: str | None) -> TargetOptions:
-    """What is typed counts more than the environment, and there a server more than a database."""
+    """Command line options override the environment; in the environment, a server overrides a database."""
     ctx = click.get_current_context()
     if is_typed("database") and is_typed("url"):
-        raise click.UsageError("Give --url or --database, not both", ctx)
+        raise click.UsageError("give --url or --database, not both", ctx)
     if not url or is_typed("database"):
         if token_file is not None:
-            raise click.UsageError("--token-file goes with --url", ctx)
+            raise click.UsageError("--token-file requires --url", ctx)
         return TargetOptions(database, schema_of(database, schema))
     if is_typed("schema"):
-        raise click.UsageError("--schema goes with --database; a server has its own", ctx)
+        raise click.UsageError("--schema requires --database; a server has its own schema", ctx)
     return TargetOptions(database, None, url, _read_token(token_file))
 
 
@@ -111,8 +111,8 @@ def _read_token(file: str | None) -> str | None:
     try:
         token = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise Refused(f"the token can't be read from {file!r}: {why}") from None
+        why = error.strerror if isinstance(error, OSError) else "not a text file"
+        raise Refused(f"can't read the token from {file!r}: {why}") from None
     if not token:
-        raise Refused(f"there is no token in {file!r}; it is empty")
+        raise Refused(f"no token in {file!r}: the file is empty")
     return token

@@ -1,4 +1,4 @@
-"""`romancy run` and `romancy worker`: the commands that do a worker's work."""
+"""`romancy run` and `romancy worker`: the commands that run workflows."""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ from romancy.signals import on_first_signal
 @click.command(cls=TakesWords)
 @click.argument("target", metavar="MODULE:WORKFLOW")
 @click.argument("words", nargs=-1, metavar="[ARG]...")
-@click.option("--id", "instance_id", help="The instance's id; the same one again goes on where it was.")
+@click.option(
+    "--id", "instance_id", metavar="ID", help="Id of the instance. The same id again continues where it stopped."
+)
 @database_options
 def run(target: str, words: tuple[str, ...], instance_id: str | None, database: str, schema: str | None) -> None:
-    """Run a workflow to its end and print the result.
+    """Run a workflow to completion and print its result.
 
-    Each ARG is read by the annotation of its parameter: text, a number, a date, or JSON for models; `name=ARG` names
-    the parameter. If MODULE defines one App, its settings are used (state, hooks), and its database unless another is
-    given; it works even if that App says worker=False.
+    Each ARG is converted according to the annotation of its parameter: text, a number, a date, or JSON for models. Use
+    `name=ARG` to pass an argument by name.
+
+    If MODULE defines one App, its settings apply (state, hooks, and the database unless another is given). The
+    workflow runs here even if that App has worker=False.
 
     \b
       romancy run shop:payment ORD-1 amount=12.50
@@ -47,16 +51,16 @@ def run(target: str, words: tuple[str, ...], instance_id: str | None, database: 
     try:
         click.echo(on(app, lambda app: _run(app, wf.options(instance_id=id), args, kwargs)))
     except KeyboardInterrupt:
-        note(f"romancy: interrupted; `romancy run {target} ... --id {id}` or a worker goes on with it")
+        note(f"romancy: interrupted; continue with `romancy run {target} ... --id {id}` or a worker")
         raise click.exceptions.Exit(130) from None
 
 
 async def _run(app: App, wf: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     handle = await app.start_workflow(wf, *args, **kwargs)
-    there = "" if handle.created else " (it was there already)"
-    note(f"instance {handle.instance_id} on {runtime_of(app).shown_database}{there}")
+    exists = "" if handle.created else " (already exists)"
+    note(f"instance {handle.instance_id} on {runtime_of(app).shown_database}{exists}")
     await handle.result()
-    output = (await app.get_instance(handle.instance_id)).output  # as it is stored, whatever the annotation makes of it
+    output = (await app.get_instance(handle.instance_id)).output  # as stored, not converted by the annotation
     return output if isinstance(output, str) else value(output)
 
 
@@ -64,13 +68,15 @@ async def _run(app: App, wf: Workflow[..., Any], args: tuple[Any, ...], kwargs: 
 @click.argument("targets", nargs=-1, required=True, metavar="MODULE[:APP]...")
 @database_options
 def worker(targets: tuple[str, ...], database: str, schema: str | None) -> None:
-    """Work on the workflows of modules until Ctrl-C or SIGTERM.
+    """Run a worker for the workflows of one or more modules.
 
-    A MODULE that defines one App, or MODULE:APP, gives its settings and its database unless another is given; else
-    every workflow in the modules is worked on. What is running when it stops is finished or handed back.
+    The worker runs until Ctrl-C or SIGTERM. It then finishes or hands back the running instances.
 
-    It works for an App(worker=False), too: an API process that only starts and sends, and workers beside it, can share
-    one module.
+    If a MODULE defines one App, or MODULE:APP names one, its settings apply, and its database unless another is given.
+    Otherwise, the worker runs every workflow in the modules.
+
+    The worker also runs the workflows of an App(worker=False), so an API process that only starts workflows and sends
+    events can share a module with its workers.
     """
     log_to_stderr(logging.INFO)
     split = [target.partition(":") for target in targets]
@@ -78,17 +84,17 @@ def worker(targets: tuple[str, ...], database: str, schema: str | None) -> None:
     apps = [app_of(module, name or None) for module, (_, _, name) in zip(modules, split, strict=True)]
     given = list({id(app): app for app in apps if app is not None}.values())
     if len(given) > 1:
-        raise Failed("the modules define several Apps; start a worker for each, or name one as MODULE:APP")
+        raise Failed("the modules define several Apps; start a worker for each, or choose one with MODULE:APP")
     app = settle(given[0] if given else None, database, schema)
     runtime_of(app).works = True
     register(app, *modules)
     if not app.workflows:
-        raise Failed(f"there is no workflow in {', '.join(targets)}; is @workflow missing?")
+        raise Failed(f"no workflow in {', '.join(targets)}; is @workflow missing?")
     on(app, _work)
 
 
 async def _work(app: App) -> None:
-    """Until a signal comes; a second one is not waited for."""
+    """Run until the first signal; a second one ends the process at once."""
     stopped = asyncio.Event()
     on_first_signal(stopped.set)
     await stopped.wait()

@@ -1,4 +1,4 @@
-"""`romancy demo`: the product in a minute, with a worker killed in the middle."""
+"""`romancy demo`: Romancy in half a minute, with a worker killed in the middle."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from romancy.cli.demo.story import Story
 from romancy.cli.demo.workers import WorkerGone
 
 LIMIT = 27.0
-"""Seconds after which the story has failed."""
+"""Seconds after which the demo has failed."""
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Run through and exit: 0 if everything ended as it should.")
+@click.option("--once", is_flag=True, help="Exit after the demo, with 0 if everything ended as expected.")
 def demo(once: bool) -> None:
-    """See Romancy at work: workflows wait, a worker is killed, nothing is lost."""
+    """Watch a demo: workflows wait, a worker is killed, nothing is lost.
+
+    Afterwards, a worker keeps running, and you can try commands in another terminal until you press Ctrl-C.
+    """
     console = make_console()
 
     async def run() -> int:
@@ -38,12 +41,12 @@ def demo(once: bool) -> None:
                 return 0 if good else 1
 
     try:
-        code = asyncio.run(_until_told(run()))
+        code = asyncio.run(_until_signal(run()))
     except WorkerGone as error:
         console.print(f"[bold red]{error}[/]")
         code = 1
     except TimeoutError:
-        console.print(f"[bold red]The demo has not come to its end within {LIMIT:g} seconds.[/]")
+        console.print(f"[bold red]The demo did not finish within {LIMIT:g} seconds.[/]")
         code = 1
     except (KeyboardInterrupt, asyncio.CancelledError):
         console.print("\nStopped before the end.")
@@ -51,8 +54,8 @@ def demo(once: bool) -> None:
     sys.exit(code)
 
 
-async def _until_told(work: Coroutine[Any, Any, int]) -> int:
-    """Do the work; SIGTERM and a closed terminal end it as Ctrl-C does."""
+async def _until_signal(work: Coroutine[Any, Any, int]) -> int:
+    """Do the work. SIGTERM and a closed terminal end it like Ctrl-C."""
     task = asyncio.ensure_future(work)
     for name in ("SIGTERM", "SIGHUP"):
         with contextlib.suppress(NotImplementedError, AttributeError):  # Windows
