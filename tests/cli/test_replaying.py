@@ -60,7 +60,7 @@ def test_another_ending_is_a_difference(romancy, folder: Path) -> None:
 
 def test_going_on_after_the_end_is_a_difference(romancy, folder: Path) -> None:
     change(folder, '    return {"greeting"', '    await sleep(ctx, 1)\n    return {"greeting"')
-    assert "the code  goes on: timer sleep:1" in romancy("replay", "done", "-m", "shop", code=1).stdout
+    assert "the code  continues with timer sleep:1" in romancy("replay", "done", "-m", "shop", code=1).stdout
 
 
 def test_input_that_no_longer_fits_is_a_difference(romancy, folder: Path) -> None:

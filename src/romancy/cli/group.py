@@ -25,7 +25,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "show": ("lists:show", "Show an instance with its waits and history."),
         "why": ("why:why", "Explain what an instance waits for and which events came close."),
         "waits": ("lists:waits", "List open waits."),
-        "replay": ("replays:replay", "Run an instance's history through today's code."),
+        "replay": ("replays:replay", "Replay the history of an instance with the current code."),
         "viewer": ("live:viewer", "Serve the viewer, a web page for a database, without a worker."),
         "top": ("live:top", "Watch instances, open waits and upcoming timers."),
     },

@@ -1,4 +1,4 @@
-"""`romancy replay`: a stored history against today's code."""
+"""`romancy replay`: replay a stored history with the current code."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from romancy.storage.records import InstanceRow, StoredWait
 @module_option
 @partial(target_options, offers_server=False)
 def replay(id: str, modules: tuple[str, ...], options: TargetOptions) -> None:
-    """Run an instance's history through today's code.
+    """Replay the history of an instance with the current code.
 
-    Nothing is done and nothing is stored. Ends with 1, showing both sides, if the code no longer follows the history.
+    Nothing is executed or stored. Exits with 1 and shows the difference if the code no longer follows the history.
     """
     if not modules:
-        raise click.UsageError("Missing option '--module': where today's code is", click.get_current_context())
+        raise click.UsageError("missing option '--module' (the current code)", click.get_current_context())
 
     row, history = options.do(lambda target: target.stored(id))
     definition = find_workflow(modules, row.workflow).definition
@@ -50,7 +50,7 @@ def replay(id: str, modules: tuple[str, ...], options: TargetOptions) -> None:
 
 
 def _difference(found: Replay, row: InstanceRow) -> tuple[str, str] | None:
-    """What is recorded and what the code does instead; None where it follows."""
+    """Return what is recorded and what the code does instead, or None if the code follows the history."""
     error, outcome = found.error, found.outcome
     if isinstance(error, NonDeterminismError):
         return error.recorded, error.asked
@@ -60,7 +60,7 @@ def _difference(found: Replay, row: InstanceRow) -> tuple[str, str] | None:
         raise error
     if outcome is None:
         ended = row.status == "completed"
-        return (_ending(row.status, row.output), f"goes on: {_waits(found)}") if ended else None
+        return (_ending(row.status, row.output), f"continues with {_waits(found)}") if ended else None
     if row.status in FINAL and (row.status, row.output) != (outcome.status, outcome.output):
         return _ending(row.status, row.output), _ending(outcome.status, outcome.output)
     return None
@@ -77,7 +77,7 @@ def _waits(found: Replay) -> str:
 
 
 def _waited(op: Operation) -> str:
-    """What the code waits for, as `why` says it."""
+    """Describe what the code waits for, like `why`."""
     due = op.due if isinstance(op, (EventWait, Timer)) else None
     until = "" if due is None else f", until {when(from_us(due), present())}"
     if not isinstance(op, EventWait):
