@@ -129,7 +129,7 @@ def test_what_is_no_event_is_refused(refused) -> None:
     assert "the data is not JSON" in refused("send", "t", "{oops")
     assert """quote text as JSON: '"hello"'""" in refused("send", "t", "hello")
     assert "NaN" in refused("send", "t", "NaN")
-    assert "type must be a text that is not empty" in refused("send", "")
+    assert "type must be a non-empty string" in refused("send", "")
     assert "missing argument 'TYPE'; see `romancy send --help`" in refused("send")
 
 

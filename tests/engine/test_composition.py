@@ -373,7 +373,7 @@ async def test_as_completed_of_bare_coroutines_is_refused(env: Environment) -> N
                 coroutine.close()  # Python warns of coroutines nobody awaited
 
     handle = await env.start(bare)
-    with pytest.raises(WorkflowFailed, match="make tasks of them first") as failed:
+    with pytest.raises(WorkflowFailed, match="create tasks first") as failed:
         await handle.result()
     assert failed.value.error_type == IOInWorkflow.__name__
 

@@ -367,7 +367,7 @@ def test_as_completed_refuses_bare_coroutines(owner: Owner) -> None:
             for coroutine in coroutines:
                 coroutine.close()
 
-    with pytest.raises(IOInWorkflow, match=r"make tasks of them first"):
+    with pytest.raises(IOInWorkflow, match=r"create tasks first"):
         owner.finish(main())
 
 

@@ -1,7 +1,7 @@
-"""Values as bytes and back, exactly: what is stored comes back equal and of the same types, or is refused.
+"""Values to bytes and back, exactly: a stored value comes back equal and with the same types, or is rejected.
 
-pydantic writes JSON by the annotation, its schema adjusted in the few places where JSON would lose something. Then all
-that is written is read back and compared: what would come back changed, for whatever reason, raises instead.
+pydantic writes JSON according to the annotation. Its schema is adjusted in the few places where JSON would lose
+something. Then the written JSON is read back and compared; a value that would come back changed raises an error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pydantic_core import SchemaSerializer, SchemaValidator, TzInfo, core_schema
 from romancy.core.round_trip import Schema, Unfit, compare, culprit, describe, describe_given, found_at, marshalled_same
 from romancy.errors import NotStorable
 
-# Models and dataclasses carry their own settings; these are laid over them, or bytes and NaN inside would be lost.
+# Models and dataclasses have their own settings. These override them, or else bytes and NaN inside would be lost.
 _EXACT: Schema = {
     "ser_json_bytes": "base64",
     "val_json_bytes": "base64",
@@ -42,19 +42,19 @@ _CHILDREN = frozenset(
     "python_schema lax_schema strict_schema arguments_schema var_args_schema var_kwargs_schema return_schema "
     "serialization".split()
 )
-# Of these, equal `marshal` dumps mean deep equality with exactly the same types. (bytes are missing on purpose: marshal
-# writes a bytearray the same way.)
+# For these types, equal `marshal` dumps mean deep equality with exactly the same types. (bytes are missing on purpose:
+# marshal writes a bytearray the same way.)
 _PLAIN = frozenset(
     "any str int float bool none list dict nullable union literal typed-dict typed-dict-field tuple default".split()
 )
 _SCALARS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "none": type(None)}
 typed_dict: Callable[..., Any] = cast(Any, typing_extensions.TypedDict)
-_HIDDEN = "\0"  # begins the tags of choices that are ours, not the annotation's
-_MOST_DIGITS = 4000  # Python and pydantic read no longer ints than 4300 digits
+_HIDDEN = "\0"  # prefix of tags for choices added here, which are not in the annotation
+_MOST_DIGITS = 4000  # Python and pydantic read ints of at most 4300 digits
 
 
 class Codec:
-    """Stores one value by its annotation."""
+    """Encodes and decodes one value according to its annotation."""
 
     def __init__(self, annotation: Any, what: str) -> None:
         self.what = what
@@ -71,7 +71,7 @@ class Codec:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes when the shape of the annotation changes, and only then; '' without one."""
+        """Changes only when the shape of the annotation changes; '' without an annotation."""
         return self.wire.fingerprint if self._annotated else ""
 
     def encode(self, value: Any) -> bytes:
@@ -80,20 +80,20 @@ class Codec:
         except Unfit as unfit:
             message = f"{self.what} can't be stored: {describe(unfit)}"
         annotated = (
-            f"it is annotated {_named(self._annotation)}" if self._annotated else "unannotated it must be plain JSON"
+            f"it is annotated {_named(self._annotation)}" if self._annotated else "unannotated, it must be plain JSON"
         )
-        raise NotStorable(f"{message}; {annotated}: annotate it with the type it is, or convert it")
+        raise NotStorable(f"{message}; {annotated}: annotate it with its actual type, or convert it")
 
     def decode(self, raw: bytes) -> Any:
         try:
             return self.wire.read(raw)
         except Unfit as unfit:
-            message = f"can't be read as {_named(self._annotation)} any more: {describe(unfit)}"
-        advice = "give back the annotation it was stored with, or one that also takes the old form"
+            message = f"can no longer be read as {_named(self._annotation)}: {describe(unfit)}"
+        advice = "restore the annotation it was stored with, or use one that also accepts the old form"
         raise NotStorable(f"{self.what} was stored but {message}; {advice}")
 
     def judge(self, raw: bytes) -> Any:
-        """Data from outside, if it fits; `NotStorable` says why it does not."""
+        """Decode data from outside; raise `NotStorable` if it does not fit."""
         try:
             return self.wire.read(raw)
         except Unfit as unfit:
@@ -102,20 +102,20 @@ class Codec:
 
 
 class Wire:
-    """One annotation's way to bytes and back."""
+    """Writes and reads values of one annotation as bytes."""
 
     def __init__(self, annotation: Any, what: str, *, closed: bool = False) -> None:
         self._annotation = annotation
         self._adapter, schema, kinds = _schema_of(annotation, what)
-        if closed:  # only the outermost object: a setting in its config would reach those inside
+        if closed:  # only the outermost object: a setting in its config would also apply to nested ones
             root = schema["schema"] if schema["type"] == "definitions" else schema
             root["extra_behavior"] = "forbid"
         config = cast(core_schema.CoreConfig, _EXACT | {"allow_inf_nan": True})
-        # The prebuilt ones of nested models would bring their own settings back.
+        # Prebuilt serializers and validators of nested models would use their own settings again.
         serializer = SchemaSerializer(cast(Any, schema), config, _use_prebuilt=False)
         self.validator = SchemaValidator(cast(Any, schema), config, _use_prebuilt=False)
         self._dump = partial(serializer.to_json, by_alias=False, round_trip=True, warnings=False)
-        # By name as stored, by alias as events from outside come.
+        # Stored values use names; events from outside can use aliases.
         self._load = partial(self.validator.validate_json, by_name=True)
         self._plain = kinds <= _PLAIN
         self._open = "any" in kinds
@@ -125,15 +125,15 @@ class Wire:
     def fingerprint(self) -> str:
         try:
             shape = _shape(self._adapter.json_schema(schema_generator=_ShapeOnly))
-        except Exception:  # types with a form of their own have no schema: their name must do
+        except Exception:  # types with a custom form have no schema: use their name
             shape = _named(self._annotation)
         return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:16]
 
     def write(self, value: Any, known: bool = False) -> bytes:
-        """`known`: to hold nothing but scalars of exactly the annotated types."""
+        """Write a value. `known`: it contains only scalars of exactly the annotated types."""
         try:
             raw = self._dump(value)
-        except Exception as error:  # user-written serializers raise what they like
+        except Exception as error:  # user-written serializers can raise anything
             raise culprit(value, (), str(error).partition("\n")[0]) from error
         if (known or type(value) is self._scalar) and (len(raw) <= _MOST_DIGITS or self._scalar is str):
             return raw
@@ -146,17 +146,17 @@ class Wire:
         try:
             return self._load(raw)
         except ValidationError as error:
-            unfit = unfit_of(error, "would not be read back")
+            unfit = unfit_of(error, "can't be read back")
             is_a = "" if original is inspect.Parameter.empty else found_at(original, unfit.path)
             raise Unfit(unfit.path, is_a + unfit.problem, unfit.reason) from error
-        except Exception as error:  # user-written validators raise what they like
-            raise Unfit((), "would not be read back", f"{type(error).__name__}: {error}") from error
+        except Exception as error:  # user-written validators can raise anything
+            raise Unfit((), "can't be read back", f"{type(error).__name__}: {error}") from error
 
     def _compare(self, value: Any, back: Any) -> None:
         try:
             compare(value, back, ())
         except Unfit:
-            # Where the annotation says Any, tuples may become lists; strict validation guards those where it does not.
+            # Under Any, tuples may become lists. Strict validation guards tuples that are annotated.
             if not self._open:
                 raise
             compare(value, back, (), True)
@@ -176,7 +176,7 @@ def _named(annotation: Any) -> str:
 
 
 class _Seen(NamedTuple):
-    known: dict[str, Schema]  # those referred to, by their refs
+    known: dict[str, Schema]  # schemas by their refs
     kinds: set[str]  # the type of every node
 
 
@@ -194,7 +194,7 @@ def _schema_of(annotation: Any, what: str) -> tuple[TypeAdapter[Any], Schema, se
         reason = str(error).partition("\n")[0].rstrip(".")
         raise TypeError(
             f"{what} is annotated {_named(annotation)}, which can't be stored: {reason}; "
-            "use types pydantic knows: dataclasses, pydantic models, TypedDicts, the standard library's"
+            "use types that pydantic supports: dataclasses, pydantic models, TypedDicts, standard library types"
         ) from error
 
 
@@ -205,7 +205,7 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
         try:
             adapter.rebuild(_types_namespace=found)
         except PydanticUndefinedAnnotation as error:
-            # A class local to a function, named by a string inside another one: look through the callers' variables.
+            # A class local to a function, named by a string in another class: search the callers' variables.
             name, frame = str(error.name), inspect.currentframe()
             while frame is not None and name not in frame.f_locals:
                 frame = frame.f_back
@@ -216,7 +216,7 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
 
 
 def supported(annotation: Any) -> Any:
-    """pydantic takes no `typing.TypedDict` before Python 3.12; the one of typing_extensions says the same."""
+    """Replace `typing.TypedDict`, which pydantic does not support before Python 3.12, by that of typing_extensions."""
     if sys.version_info >= (3, 12):
         return annotation
     if typing.is_typeddict(annotation) and type(annotation).__module__ == "typing":
@@ -232,7 +232,7 @@ def supported(annotation: Any) -> Any:
 
 
 def _adjusted(node: Schema, seen: _Seen) -> Schema:
-    """The same schema, but writing what JSON by itself would lose."""
+    """Return a schema that also writes what plain JSON would lose."""
     new = {key: _adjusted_child(key, child, seen) if key in _CHILDREN else child for key, child in node.items()}
     kind = node["type"]
     seen.kinds.add(kind)
@@ -254,7 +254,7 @@ def _adjusted(node: Schema, seen: _Seen) -> Schema:
 
 
 def _adjusted_child(key: str, child: Any, seen: _Seen) -> Any:
-    if isinstance(child, dict) and key in ("fields", "choices"):  # by name, and names are anything
+    if isinstance(child, dict) and key in ("fields", "choices"):  # by name, and a name can be anything
         return {name: _adjusted_child("", inner, seen) for name, inner in cast(Schema, child).items()}
     if isinstance(child, (list, tuple)):  # a tuple is a choice and its label
         inside = [_adjusted_child("", inner, seen) for inner in cast(list[Any], child)]
@@ -269,7 +269,7 @@ def _moment(node: Schema) -> Schema:
         outer["serialization"] = core_schema.wrap_serializer_function_ser_schema(
             _write_moment, schema=cast(Any, node), when_used="json"
         )
-    # Not one wrapping function for both: in a union like `datetime | str` pydantic would prefer the str.
+    # Not one wrapper function for both: in a union like `datetime | str`, pydantic would prefer the str.
     choices: Any = {
         _HIDDEN: core_schema.no_info_after_validator_function(_standard_zone, cast(Any, node)),
         _HIDDEN + "marked": core_schema.no_info_plain_validator_function(marked),
@@ -282,17 +282,17 @@ def _is_marked(value: Any) -> str:
 
 
 def _standard_zone(moment: Any) -> Any:
-    if isinstance(moment.tzinfo, TzInfo):  # pydantic's own class; people compare with timezone.utc
+    if isinstance(moment.tzinfo, TzInfo):  # pydantic's own class; user code compares with timezone.utc
         return moment.replace(tzinfo=timezone(cast(timedelta, moment.tzinfo.utcoffset(None))))
     return moment
 
 
 def _write_moment(value: Any, handler: Callable[[Any], Any]) -> Any:
-    """As pydantic does, but for what it would forget: `2024-10-27T02:30:00+01:00[Europe/Berlin][fold=1]`."""
+    """Write what pydantic would lose, too: `2024-10-27T02:30:00+01:00[Europe/Berlin][fold=1]`."""
     if not isinstance(value, (datetime, time)):
         raise UnexpectedValue(f"not a moment: {type(value).__name__}")
     zone = value.tzinfo
-    # RFC 9557: the offset alone would not tell when the clocks change.
+    # RFC 9557: the offset alone does not say when the clocks change.
     mark = f"[{zone.key}]" if isinstance(zone, ZoneInfo) and zone.key and isinstance(value, datetime) else ""
     mark += "[fold=1]" if value.fold else ""
     return value.isoformat() + mark if mark else handler(value)
@@ -306,9 +306,9 @@ def _read_marked_datetime(value: str) -> datetime:
     try:
         zone = ZoneInfo(mark[:-1])
     except Exception as error:
-        raise ValueError(f"no time zone {mark[:-1]!r} is known here (is tzdata installed?)") from error
+        raise ValueError(f"the time zone {mark[:-1]!r} is unknown here (is tzdata installed?)") from error
     local = moment.replace(tzinfo=zone)
-    # Should the rules of the zone have changed since, the instant counts.
+    # If the rules of the zone have changed since, the instant counts.
     return local if local.utcoffset() == moment.utcoffset() else moment.astimezone(zone)
 
 
@@ -323,7 +323,7 @@ def _write_set(value: Any, handler: Callable[[Any], Any]) -> Any:
 
 
 def _enum_keys(node: Schema, seen: _Seen) -> Schema:
-    """JSON keys are texts; this finds the member again whose value is a number."""
+    """Find enum members with numeric values from their keys, which are strings in JSON."""
     target = seen.known.get(node.get("schema_ref", ""), node)
     if target.get("type") != "enum" or "sub_type" in target:
         return node
@@ -339,11 +339,11 @@ def _found_again(members: dict[Any, Any], node: Schema, key: Callable[[Any], Any
 
 class _ShapeOnly(GenerateJsonSchema):
     def encode_default(self, dft: Any) -> Any:
-        return None  # dropped below; sets would come in any order, and what is not JSON would warn
+        return None  # dropped below; the order of sets varies, and values that are not JSON would cause warnings
 
 
 def _shape(node: Any, names: bool = False) -> Any:
-    """A JSON schema without its words and defaults: a better docstring is not another type."""
+    """Return a JSON schema without texts and defaults: a changed docstring does not make a new type."""
     if isinstance(node, list):
         return list(map(_shape, cast(Any, node)))
     if not isinstance(node, dict):

@@ -1,4 +1,4 @@
-"""Making events: what may be sent, and how its data is written."""
+"""Creates and checks outgoing events, and encodes their data."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from romancy.core.timestamps import parse_time
 from romancy.errors import InvalidEvent
 
 MAX_DATA = 8 * 1024 * 1024
-"""Bytes of data one event may carry."""
+"""Maximum bytes of data in one event."""
 MAX_TEXT = 1024
-"""Characters an attribute that every event can have may hold: `type`, `source`, `id` and their like."""
+"""Maximum characters of a standard attribute: `type`, `source`, `id` and the like."""
 MAX_BYTES = 1300
-"""Bytes of such a text: two of them, `source` and `id`, must fit into one entry of a database's index."""
+"""Maximum bytes of one of these: `source` and `id` together must fit into one index entry of a database."""
 _PLAIN = (str, int, float, bool, type(None))
 _RESERVED = frozenset("data data_base64 id source type specversion subject time datacontenttype dataschema".split())
 _NAME = re.compile("[a-z0-9]+")
 _PLANES = "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
 _NO_TEXT = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_PLANES}]")
 TARGET = "romancyinstanceid"
-"""The extension attribute that names the one instance an event is for."""
+"""The extension attribute that names the only instance that can receive an event."""
 
 
 def make_event(
@@ -38,7 +38,7 @@ def make_event(
     to: str | None = None,
     ext: Mapping[str, Attribute] | None = None,
 ) -> Event:
-    """A checked event, ready to be stored; raises `InvalidEvent` that says what is wrong."""
+    """Return a checked event, ready to be stored; raise `InvalidEvent` if it is not valid."""
     for name, value in (("type", type), ("source", source), ("id", id)):
         check_text(name, value)
     for name, value in (("subject", subject), ("to", to)):
@@ -60,7 +60,7 @@ def make_event(
 
 
 def encode_data(data: object, what: str) -> tuple[str | None, bytes | None]:
-    """Data as (content type, bytes): JSON for everything but bytes."""
+    """Return data as (content type, bytes): JSON for everything except bytes."""
     if data is None:
         return None, None
     if isinstance(data, bytes):
@@ -70,7 +70,7 @@ def encode_data(data: object, what: str) -> tuple[str | None, bytes | None]:
     if len(raw) > MAX_DATA:
         raise InvalidEvent(
             f"the data of event {what!r} is {len(raw):,} bytes, more than the {MAX_DATA:,} allowed; "
-            "store it elsewhere and send where it is"
+            "store it elsewhere and send a reference to it"
         )
     return content_type, raw
 
@@ -92,9 +92,9 @@ def _to_json(data: Any, what: str) -> bytes:
 
 
 def check_text(name: str, value: Any) -> None:
-    """Refuse what can't be one of the texts every event can have, such as its `type`."""
+    """Check the value of a standard attribute, such as `type`."""
     if not isinstance(value, str) or not value:
-        raise InvalidEvent(f"an event's {name} must be a text that is not empty, got {show(value)}")
+        raise InvalidEvent(f"an event's {name} must be a non-empty string, got {show(value)}")
     if len(value) > MAX_TEXT:
         raise InvalidEvent(f"an event's {name} must be at most {MAX_TEXT} characters, got {len(value)}")
     _check_characters(f"an event's {name}", value)
@@ -103,25 +103,25 @@ def check_text(name: str, value: Any) -> None:
 
 
 def check_extension(name: Any, value: Any) -> None:
-    """Refuse what can't be an extension attribute."""
+    """Check the name and value of an extension attribute."""
     if not isinstance(name, str):
-        raise InvalidEvent(f"an extension attribute's name must be a text, got {show(name)}")
+        raise InvalidEvent(f"an extension attribute's name must be a string, got {show(name)}")
     if not _NAME.fullmatch(name) or name in _RESERVED or len(name) > MAX_TEXT:
         raise InvalidEvent(
-            f"an extension attribute is named with a-z and 0-9 and not like a core one, got {show(name)}"
+            f"an extension attribute's name must use only a-z and 0-9 and not be a core name, got {show(name)}"
         )
     if isinstance(value, str):
         _check_characters(f"extension {show(name)}", value)
     elif not isinstance(value, int):
-        raise InvalidEvent(f"extension {show(name)} must be a text, an integer or a boolean, got {show(value)}")
+        raise InvalidEvent(f"extension {show(name)} must be a string, an integer or a boolean, got {show(value)}")
     elif not -(2**31) <= value < 2**31:
-        raise InvalidEvent(f"extension {show(name)} must be an integer of 32 bits; send a larger one as text")
+        raise InvalidEvent(f"extension {show(name)} must be a 32-bit integer; send a larger one as a string")
 
 
 def _check_characters(what: str, text: str) -> None:
     if not text.isprintable() and _NO_TEXT.search(text):
         raise InvalidEvent(
-            f"{what} must not hold control characters, noncharacters or lone surrogates, got {show(text)}"
+            f"{what} must not contain control characters, noncharacters or lone surrogates, got {show(text)}"
         )
 
 
@@ -134,17 +134,17 @@ def _check_extensions(extensions: Mapping[str, Attribute] | None) -> Mapping[str
 
 
 def _expiry(extensions: Mapping[str, Attribute] | None) -> int | None:
-    """The extension `expirytime` says until when an event is of use."""
+    """Return the time in the extension `expirytime`, after which the event is no longer useful."""
     text = (extensions or {}).get("expirytime")
     return None if text is None else parse_time("expirytime", text)
 
 
 def _target(to: str | None, extensions: Mapping[str, Attribute] | None) -> str | None:
-    """Whom it is for, said by `to` or by the extension, as events from outside say it."""
+    """Return the target instance, given by `to` or, as in events from outside, by the extension."""
     named = (extensions or {}).get(TARGET)
     if named is None:
         return to
     check_text(TARGET, named)
     if to is not None and to != named:
-        raise InvalidEvent(f"to={to!r} and the extension {TARGET}={named!r} name different instances; give one")
+        raise InvalidEvent(f"to={to!r} and the extension {TARGET}={named!r} name different instances; use only one")
     return str(named)

@@ -1,8 +1,8 @@
 """A deterministic event loop: a ready queue, no clock of its own, no I/O.
 
-One instance has one such loop. It runs only inside an activation (`run`), in first-in-first-out order, so the same
-history always gives the same steps. Timers become durable operations of the instance; everything that would touch
-the outside world is refused with an error that says where it belongs.
+Every instance has its own loop. It runs only inside an activation (`run`), in first-in-first-out order, so the same
+history always gives the same steps. Timers become durable operations of the instance. Everything that would touch
+the outside world raises an error that says to move it into an activity.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from romancy.errors import IOInWorkflow, WorkflowStuck
 
 T = TypeVar("T")
 MAX_STEPS = 1_000_000
-"""Callbacks in one activation; more means code that never waits for anything (an endless `sleep(0)`)."""
+"""Maximum callbacks in one activation; more means that the code never waits for anything (an endless `sleep(0)`)."""
 
 
 _NOTHING: deque[asyncio.Handle] = deque(maxlen=0)
 
 
 class LoopOwner(Protocol):
-    """What the loop needs of its instance."""
+    """The part of the instance that the loop uses."""
 
     def seconds(self) -> float: ...
     def arm(self, timer: TimerHandle) -> None: ...
@@ -37,7 +37,7 @@ class LoopOwner(Protocol):
 
 
 class TimerHandle(asyncio.TimerHandle):
-    """A `call_at` whose due time is kept by the instance as a durable timer."""
+    """The handle of a `call_at`. The instance keeps its due time as a durable timer."""
 
     operation: str | None = None
 
@@ -58,11 +58,11 @@ class NumberedFuture(asyncio.Future[T]):
 
 
 class NumberedTask(asyncio.Task[T]):
-    """Hashes by creation order: `TaskGroup` and `asyncio.wait` keep tasks in sets and walk over them."""
+    """Hashes by creation order, because `TaskGroup` and `asyncio.wait` keep tasks in sets and iterate over them."""
 
     def __init__(self, coro: Coroutine[Any, Any, T], *, loop: WorkflowLoop, **options: Any) -> None:
-        # asyncio files every new task in one process-wide set. Small equal hashes from thousands of instances would
-        # make that set crawl, so the task goes by its address until it has been taken out again.
+        # asyncio adds every new task to one process-wide set. Small equal hashes from thousands of instances would
+        # make that set slow, so the task hashes by its address until it is removed from the set.
         self._number = object.__hash__(self)
         super().__init__(coro, loop=loop, **options)
         tasks._unregister_task(self)  # type: ignore[attr-defined]
@@ -81,11 +81,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.running = False
         self._numbers = 0
         self.halted = False
-        """The code left its history: nothing of it runs any more."""
+        """The code left its history and must not run any further."""
         self.tasks: dict[int, asyncio.Task[Any]] = {}
         self.generators: list[AsyncGenerator[Any, Any]] = []
 
-    # --- what asyncio asks of a loop --------------------------------------------------------------------------------
+    # --- the asyncio loop interface ---------------------------------------------------------------------------------
     def get_debug(self) -> bool:
         return False
 
@@ -129,9 +129,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         _refuse_as_completed()
         if len(self.tasks) >= budget.MAX_TASKS:
             coro.close()
-            self._owner.exceed(f"made {budget.MAX_TASKS:,} tasks")
+            self._owner.exceed(f"created {budget.MAX_TASKS:,} tasks")
         task: NumberedTask[Any] = NumberedTask(coro, loop=self, **options)
-        self.tasks[hash(task)] = task  # asyncio keeps tasks only weakly; the collector must not decide who lives
+        self.tasks[hash(task)] = task  # asyncio only has weak references; garbage collection must not end tasks
         task.add_done_callback(self._forget)
         return task
 
@@ -155,20 +155,20 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return self._numbers
 
     def release(self) -> None:
-        """The instance is done with: let go of everything."""
+        """Release everything; the instance is no longer needed."""
         self.tasks.clear()
         self.generators.clear()
         self._owner = _NOBODY
 
     # --- running ----------------------------------------------------------------------------------------------------
     def run(self, first: Callable[..., None], *args: Any) -> None:
-        """One activation: call `first`, then everything that becomes ready, until nothing is."""
+        """Run one activation: call `first`, then everything that becomes ready, until nothing is."""
         outer = events._get_running_loop()  # type: ignore[attr-defined]
         task = _set_current_task(outer, None)
         hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(self)  # type: ignore[attr-defined]
         sys.set_asyncgen_hooks(self._adopt, _leave_alone)
-        self._ready = deque()  # only while it runs: most loops in memory only wait
+        self._ready = deque()  # only while running: most loops in memory are waiting
         self.running = True
         try:
             first(*args)
@@ -188,7 +188,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 try:
                     handle._run()  # type: ignore[attr-defined]
                 except SystemExit:
-                    continue  # a task of the workflow ended itself; whoever awaits it gets to know
+                    continue  # a task of the workflow raised it; code that awaits the task sees it
             if self.halted:
                 return
             steps += 1
@@ -200,32 +200,25 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
 
 class _Nobody:
-    """Stands in for the instance of a loop that is done with."""
+    """Replaces the instance of a released loop. All methods do nothing."""
 
     def seconds(self) -> float:
         return 0.0
 
-    def arm(self, timer: TimerHandle) -> None:
-        """Nothing is due any more."""
-
-    def disarm(self, timer: TimerHandle) -> None:
-        """Nothing is due any more."""
-
-    def report(self, context: dict[str, Any]) -> None:
-        """Nobody listens any more."""
-
-    def exceed(self, problem: str) -> None:
-        """Nothing runs any more."""
+    def arm(self, timer: TimerHandle) -> None: ...
+    def disarm(self, timer: TimerHandle) -> None: ...
+    def report(self, context: dict[str, Any]) -> None: ...
+    def exceed(self, problem: str) -> None: ...
 
 
 _NOBODY = _Nobody()
 
 
 def _set_current_task(loop: asyncio.AbstractEventLoop | None, task: asyncio.Task[Any] | None) -> Any:
-    """Make `task` the current task of the loop that calls us, and return the one that was.
+    """Make `task` the current task of the outer loop, and return the previous one.
 
-    A thread has one current task since Python 3.14, whatever the number of its loops, and no other may step meanwhile.
-    An activation may be asked for by a task (`testing.replay` in an async test), so that task steps aside.
+    Since Python 3.14, a thread has one current task for all its loops, and no other task can run a step meanwhile.
+    A task can start an activation (`testing.replay` in an async test), so it must not be the current task then.
     """
     if sys.version_info < (3, 14) or loop is None:
         return None
@@ -233,11 +226,11 @@ def _set_current_task(loop: asyncio.AbstractEventLoop | None, task: asyncio.Task
 
 
 def _leave_alone(generator: AsyncGenerator[Any, Any]) -> None:
-    """Garbage collection schedules nothing: generators left open are closed at the end of the workflow."""
+    """Do nothing on garbage collection: open generators are closed at the end of the workflow."""
 
 
 def _refuse_as_completed() -> None:
-    """`as_completed` starts bare coroutines in the order of a set of addresses, another one on every run."""
+    """Reject `as_completed` with bare coroutines: it starts them in the order of a set, which varies."""
     frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
     if frame.f_code is not _ENSURE_FUTURE:
         return
@@ -248,12 +241,12 @@ def _refuse_as_completed() -> None:
         if frame.f_code.co_name in ("as_completed", "_AsCompletedIterator.__init__", "__init__"):
             raise IOInWorkflow(
                 "asyncio.as_completed starts bare coroutines in no fixed order; "
-                "make tasks of them first: as_completed([asyncio.create_task(c) for c in ...])"
+                "create tasks first: as_completed([asyncio.create_task(c) for c in ...])"
             )
 
 
 def _number_of_gather(future: Any) -> int:
-    """`asyncio.gather` makes its future without asking the loop; on ours it is to hash by creation order, too."""
+    """Hash by creation order, too: `asyncio.gather` creates its future without the loop."""
     loop = future.get_loop()
     if not isinstance(loop, WorkflowLoop):
         return object.__hash__(future)
@@ -280,7 +273,7 @@ _OUTSIDE = (
 def _refusal(name: str) -> Callable[..., Any]:
     def refuse(self: WorkflowLoop, *args: Any, **kwargs: Any) -> Any:
         raise IOInWorkflow(
-            f"workflow code called {name}(), which reaches outside the workflow; move this into an activity"
+            f"workflow code called {name}(), which acts outside the workflow; move this into an activity"
         )
 
     return refuse

@@ -1,4 +1,4 @@
-"""Exactly the same: whether what was read back is what was written, and where it is not."""
+"""Compares a value with what was read back: whether they are exactly the same, and where they differ."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pydantic_core import TzInfo, to_json
 Schema = dict[str, Any]
 Path = tuple[Any, ...]
 _Parts = Iterable[tuple[Any, Any]]
-_ATOMS = frozenset((str, int, bool, type(None), bytes, date, timedelta, UUID))  # equal is the same
+_ATOMS = frozenset((str, int, bool, type(None), bytes, date, timedelta, UUID))  # equal values are the same
 _kind: Callable[[Any], Any] = type
 
 
 class Unfit(Exception):
-    """A value that would not come back as it is; `path` leads to the place inside it.
+    """A value that would not come back unchanged; `path` leads to the place inside it.
 
-    `reason` is what the validator says, where it was the one to object.
+    `reason` is the message of the validator, if the validator rejected it.
     """
 
     def __init__(self, path: Path, problem: str, reason: str = "") -> None:
@@ -35,13 +35,13 @@ class Unfit(Exception):
 
 
 def describe(unfit: Unfit, start: str = "it") -> str:
-    """A value that is to be stored: `it.items[0] is a set and would come back as a list`."""
+    """Describe a value to be stored: `it.items[0] is a set and would come back as a list`."""
     reason = f": {unfit.reason}" if unfit.reason else ""
     return f"{start}{_steps(unfit)} {unfit.problem}{reason}"
 
 
 def describe_given(unfit: Unfit, start: str) -> str:
-    """A value from outside: `data.amount Input should be a valid integer`."""
+    """Describe a value from outside: `data.amount Input should be a valid integer`."""
     return f"{start}{_steps(unfit)} {unfit.reason or unfit.problem}"
 
 
@@ -54,12 +54,12 @@ def _steps(unfit: Unfit) -> str:
 def marshalled_same(value: Any, back: Any) -> bool:
     try:
         return marshal.dumps(value, 2) == marshal.dumps(back, 2)  # version 2: later ones depend on reference counts
-    except ValueError:  # something else than a plain type, or a subclass of one
+    except ValueError:  # not a plain type, or a subclass of one
         return False
 
 
 def compare(value: Any, back: Any, path: Path, tuples: bool = False) -> None:
-    """Raises `Unfit` at the first place where `back` is not exactly `value`; `tuples` may come back as lists."""
+    """Raise `Unfit` at the first place where `back` is not exactly `value`. `tuples`: they may come back as lists."""
     kind, back_kind = _kind(value), _kind(back)
     if kind is not back_kind:
         if kind is int and back_kind is float and value == back:
@@ -82,11 +82,11 @@ def compare(value: Any, back: Any, path: Path, tuples: bool = False) -> None:
 
 def _compare_items(value: Schema, back: Schema, path: Path, tuples: bool) -> None:
     if len(value) != len(back):
-        raise Unfit(path, f"has {len(value)} keys of which {len(back)} would come back")
-    keys = {key: key for key in back}  # a TypedDict comes back in the order of its declaration
+        raise Unfit(path, f"has {len(value)} keys, but only {len(back)} would come back")
+    keys = {key: key for key in back}  # a TypedDict comes back in declaration order
     for key, inner in value.items():
         if key not in keys or type(key) is not type(keys[key]):
-            raise Unfit(path, f"has the key {key!r:.200}, {_a(key)}, which would not come back so")
+            raise Unfit(path, f"has the key {key!r:.200}, {_a(key)}, which would not come back unchanged")
         compare(key, keys[key], (*path, key), tuples)
         compare(inner, back[key], (*path, key), tuples)
 
@@ -104,17 +104,17 @@ def _compare_parts(parts: _Parts, back: _Parts, path: Path, tuples: bool) -> Non
 
 def _compare_sets(value: set[Any], back: set[Any], path: Path, tuples: bool) -> None:
     if len(value) != len(back):
-        raise Unfit(path, f"has {len(value)} elements of which {len(back)} would come back")
+        raise Unfit(path, f"has {len(value)} elements, but only {len(back)} would come back")
     found = {element: element for element in back}
     for element in value:
         if element in found:
             compare(element, found[element], (*path, element), tuples)
-        elif element == element or all(other == other for other in back):  # NaN is not found by looking
+        elif element == element or all(other == other for other in back):  # lookup does not find NaN
             raise Unfit(path, f"would come back without its {element!r:.200}")
 
 
 def _parts(value: Any) -> _Parts | None:
-    """What a value holds, by name or place, in order; None of a leaf."""
+    """Return the parts of a value, by name or index, in order; None for a leaf."""
     if isinstance(value, (list, tuple, deque)):
         return enumerate(cast(list[Any], value))
     if isinstance(value, BaseModel):
@@ -151,15 +151,15 @@ def _same_moment(value: datetime | time, back: datetime | time) -> bool:
         return True
     if isinstance(zone, ZoneInfo):
         return isinstance(back.tzinfo, ZoneInfo) and zone.key == back.tzinfo.key
-    # Any other kind of zone would come back as nothing but its offset of that day.
+    # Any other kind of zone would come back only as its offset on that day.
     named_same = value.tzname() == back.tzname() if isinstance(zone, timezone) else isinstance(zone, TzInfo)
     return named_same and value.utcoffset() == back.utcoffset()
 
 
 def culprit(value: Any, path: Path, problem: str) -> Unfit:
-    """Goes down to the innermost part that will not be written, to name it."""
+    """Find the innermost part that can't be written, to name it."""
     within = cast(Schema, value).items() if isinstance(value, dict) else _parts(value)
-    for step, inner in (within or ()) if len(path) < 50 else ():  # endless ones are refused too
+    for step, inner in (within or ()) if len(path) < 50 else ():  # self-referencing values are rejected too
         try:
             to_json(inner)
         except Exception:
@@ -171,7 +171,7 @@ def found_at(value: Any, path: Path) -> str:
     try:
         for step in path:
             value = value[step] if hasattr(value, "__getitem__") else getattr(value, step)
-    except (LookupError, TypeError, AttributeError):  # a path may name choices and keys, too
+    except (LookupError, TypeError, AttributeError):  # a path can also name choices and keys
         return ""
     return f"is {_a(value)} and "
 
