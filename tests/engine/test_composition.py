@@ -383,7 +383,7 @@ async def test_waiting_for_what_nobody_can_bring_fails_and_says_so(env: Environm
     async def stuck(ctx: WorkflowContext) -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(WorkflowFailed, match="nothing can bring") as failed:
+    with pytest.raises(WorkflowFailed, match="can never happen") as failed:
         await (await env.start(stuck)).result()
     assert failed.value.error_type == "WorkflowStuck"
 

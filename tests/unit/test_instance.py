@@ -420,7 +420,7 @@ def test_code_that_ends_too_early() -> None:
     error = recorded().differs(changed)
     assert error.recorded.startswith("event_received paid:1")
     assert error.asked == "(the end)"
-    assert "goes on with" in str(error)
+    assert "continues with" in str(error)
 
 
 def test_code_that_fails_too_early() -> None:
@@ -535,7 +535,7 @@ def test_waiting_for_what_nothing_can_bring() -> None:
     drive = Drive(wf)
     assert drive.outcome.status == "failed"
     assert drive.outcome.error.error_type == "WorkflowStuck"
-    assert "nobody sets" in drive.outcome.error.message
+    assert "that is never set" in drive.outcome.error.message
     drive.instance.evict()
 
 

@@ -1,8 +1,8 @@
-"""One durable execution: a workflow coroutine on a loop of its own, driven by its history.
+"""One instance: a workflow coroutine on its own loop, driven by its history.
 
-`begin` runs the code to its first wait; `apply` feeds it one new fact; `replay` feeds it the recorded ones. After each,
-the code has run until nothing is ready, and `take` says what it asked for meanwhile. Live and replay are the same
-path, so the same facts always lead to the same place. No clock, no database, no I/O in here.
+`begin` runs the code to its first wait, `apply` feeds it one new entry, and `replay` feeds it the recorded ones. After
+each, the code has run until nothing is ready, and `take` returns what it asked for. Live runs and replays use the same
+path, so the same entries always lead to the same state. There is no clock, database or I/O in here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from romancy.core.registry import WorkflowDefinition
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, WorkflowStuck
 
 current: ContextVar[Any] = ContextVar("romancy.current")
-"""The context object of the workflow or activity that is running."""
+"""The context of the running workflow or activity."""
 
 WORKFLOW_TIMEOUT = "(workflow timeout)"
 _KINDS = frozenset(Kind)
@@ -75,7 +75,7 @@ class Instance:
         "replaying",
         "started_at",
         "state",
-    )  # fmt: skip - thousands are in memory
+    )  # fmt: skip - thousands of instances are in memory
 
     def __init__(
         self,
@@ -138,11 +138,11 @@ class Instance:
         event: int | None = None,
         value: ReceivedEvent[Any] | None = None,
     ) -> None:
-        """Feed one new fact, and run until nothing is ready. `value`: the event, where it is decoded already."""
+        """Feed one new entry, and run until nothing is ready. `value`: the event, if it is already decoded."""
         self.feed(self.record(kind, op, at, payload, event), value)
 
     def record(self, kind: Kind, op: str, at: int, payload: bytes | None, event: int | None = None) -> Entry:
-        """Add a fact to the history that the code has yet to hear of: it is to be fed before any other."""
+        """Add an entry to the history without feeding it. It must be fed before any other entry."""
         operation = self.ops.get(op)
         asked = operation.input if operation else None
         self.length += 1
@@ -151,12 +151,12 @@ class Instance:
         return entry
 
     def replay(self, entries: Sequence[Entry]) -> None:
-        """Run the code over its recorded history; afterwards it stands where it stood."""
+        """Run the code over its recorded history, to the point it had reached."""
         for _ in self.replay_by_entry(entries):
             pass
 
     def replay_by_entry(self, entries: Sequence[Entry]) -> Generator[None]:
-        """The same with a pause after each entry. Until it is exhausted the instance can only be evicted."""
+        """Like `replay`, with a pause after each entry. Until it is exhausted, the instance can only be evicted."""
         self.length = entries[-1].n if entries else 0
         self.replaying = True
         try:
@@ -171,10 +171,10 @@ class Instance:
             self.replaying = False
 
     def reconcile(self, rows: Mapping[str, int | None]) -> list[str]:
-        """After loading: hold the open operations against the stored waits (op, due). Returns rows to delete.
+        """After loading, compare the open operations with the stored waits (op, due). Return the rows to delete.
 
-        A stored deadline stands even if the code would compute another today; a wait the code opens but nobody stored
-        (the first commit never came, or the code was changed compatibly) counts as newly opened.
+        A stored deadline is kept even if the code would compute another one today. A wait that the code opens but
+        that is not stored (no first commit, or a compatible change of the code) counts as newly opened.
         """
         self._closed, self._description = [], None
         self._opened = {op.id: op for op in self.ops.values() if op.id not in rows}
@@ -192,10 +192,10 @@ class Instance:
             self._open(Timer(WORKFLOW_TIMEOUT, self.at, self._deadline, self.run_out_of_time))
 
     def feed(self, entry: Entry, value: ReceivedEvent[Any] | None = None) -> None:
-        """Let the code hear of a recorded fact, and run until nothing is ready."""
+        """Feed a recorded entry to the code, and run until nothing is ready."""
         if self.outcome is not None:
             raise NonDeterminismError(
-                f"the code of {self.id!r} has ended, but its history goes on with {name_of(entry)}",
+                f"the code of {self.id!r} has ended, but its history continues with {name_of(entry)}",
                 recorded=name_of(entry),
                 asked="(the end)",
             )
@@ -205,7 +205,7 @@ class Instance:
             return
         if entry.kind not in _KINDS:
             raise NonDeterminismError(
-                f"the history of {self.id!r} has an entry of kind {entry.kind} that this version does not know; "
+                f"the history of {self.id!r} has an entry of kind {entry.kind}, which this version does not know; "
                 "run it with the version of romancy that wrote it, or a newer one",
                 recorded=name_of(entry),
             )
@@ -214,7 +214,7 @@ class Instance:
         self._run(operation.settle, entry, value)
 
     def _cancel(self, reason: str) -> None:
-        """Once is for the code to see to. Asked again where it only waits, and goes on waiting, it is ended."""
+        """Let the code handle the first request. After another one, end it if it still only waits for events."""
         again, self.cancelling = self.cancelling is not None, reason
         assert self._root is not None
         self._run(self._root.cancel, reason)
@@ -223,12 +223,12 @@ class Instance:
 
     @property
     def waits_for_good(self) -> bool:
-        """Only for events, and for ever: nothing happens unless one comes."""
+        """Whether it only waits for events, without time limits: nothing happens until one arrives."""
         others = len(self.ops) - self._waits - (WORKFLOW_TIMEOUT in self.ops)
         return not others and not any(isinstance(op, EventWait) and op.due is not None for op in self.ops.values())
 
     def _match(self, entry: Entry) -> Operation:
-        """The open operation an entry answers; the code must have asked for exactly this."""
+        """Return the open operation that an entry answers. The code must have asked for exactly this."""
         operation = self.ops.get(entry.op)
         if operation is None:
             waiting = ", ".join(str(op) for op in self.ops.values()) or "nothing"
@@ -246,7 +246,7 @@ class Instance:
             raise self._left_history(name_of(entry), "did not send it")
 
     def _run(self, first: Callable[..., Any], *args: Any) -> None:
-        """One activation, then look whether the code ended, is stuck, or left its history."""
+        """Run one activation, then check whether the code ended, is stuck, or left its history."""
         self._budget = Budget()
         entries, sent = len(self._entries), len(self._sent)
         try:
@@ -256,7 +256,7 @@ class Instance:
         if self._fault is not None:
             raise self._fault from None
         if self._stuck is not None:
-            # Nothing of an activation that never ends leaves: it may be very much.
+            # Drop everything an endless activation asked for: it can be very much.
             self.length -= len(self._entries) - entries
             del self._entries[entries:], self._sent[sent:]
             self._finish(Outcome("failed", error=failures.capture(self._stuck)))
@@ -267,15 +267,15 @@ class Instance:
             self._finish(self._outcome_of(root))
         elif not self.ops or (len(self.ops) == 1 and WORKFLOW_TIMEOUT in self.ops):
             stuck = WorkflowStuck(
-                f"instance {self.id!r} waits for something that nothing can bring: "
-                "no activity, event or timer is open; look for an asyncio.Event, Queue or Future nobody sets"
+                f"instance {self.id!r} waits for something that can never happen: "
+                "no activity, event or timer is open; look for an asyncio.Event, Queue or Future that is never set"
             )
             self._finish(Outcome("failed", error=failures.capture(stuck)))
 
     def _outcome_of(self, root: asyncio.Task[bytes]) -> Outcome:
         error = asyncio.CancelledError() if root.cancelled() else root.exception()
         if self._input_kind != UNBOUND and isinstance(error, NotStorable | InvalidInput) and is_from_input(error):
-            raise error  # the stored input no longer fits the code: not the instance's fault, so not its end
+            raise error  # the stored input no longer fits the code: that must not end the instance
         status: Status = "completed" if error is None else "failed"
         failure = None if error is None else failures.capture(explain(error))
         if self._timed_out:
@@ -287,7 +287,7 @@ class Instance:
         return Outcome(status, root.result() if error is None else None, failure)
 
     def run_out_of_time(self) -> None:
-        """The whole workflow's time is over: its code sees a cancellation, and the instance fails."""
+        """End the workflow at its time limit: its code sees a cancellation, and the instance fails."""
         self._timed_out = True
         assert self._root is not None
         self._root.cancel("the workflow ran out of time")
@@ -298,7 +298,7 @@ class Instance:
             self._close(operation)
 
     def take(self) -> Activation:
-        """Everything asked for since the last call, net: what was opened and closed again leaves no trace."""
+        """Return everything asked for since the last call, except operations that were opened and closed again."""
         activation = Activation(
             self._entries,
             list(self._opened.values()),
@@ -312,16 +312,16 @@ class Instance:
 
     @property
     def status(self) -> Status:
-        """The status shown to people, from what is open."""
+        """The status shown to people, derived from the open operations."""
         if self.outcome is not None:
             return self.outcome.status
         if self.activities or not self.ops:
             return "running"
         return "waiting_for_event" if self._waits else "waiting_for_timer"
 
-    # --- what user code asks for ------------------------------------------------------------------------------------
+    # --- called by user code ----------------------------------------------------------------------------------------
     def next_id(self, name: str, given: str | None = None) -> str:
-        """`name:n`, counted per name in call order, or the id the user gave."""
+        """Return `name:n`, counted per name in call order, or the id given by the user."""
         count = self._counts[given or name] = self._counts.get(given or name, 0) + 1
         if given is None:
             return f"{name}:{count}"
@@ -331,7 +331,7 @@ class Instance:
         return given if count == 1 else f"{given}:{count}"
 
     def perform(self, operation: Operation) -> Awaitable[Any]:
-        """Open an operation; its future is done when its entry is fed."""
+        """Open an operation. Its future is done when its entry is fed."""
         if self.is_halted:
             return Refusal(self)
         if not self.loop.running:
@@ -357,7 +357,7 @@ class Instance:
                 waits[operation.id] = operation
 
     def send(self, op: str, event: Event, identity: bytes) -> None:
-        """Send an event with this activation's commit; on replay it has been sent already."""
+        """Send an event with this activation's commit. On replay, it was already sent."""
         self.check_alive()
         self._spend(len(event.data or b""))
         if self.replaying:
@@ -375,12 +375,12 @@ class Instance:
         self._sent.append(event)
 
     def mark(self, kind: Kind, op: str, at: int, input: bytes, payload: bytes | None = None) -> None:
-        """Record what is not fed to the code."""
+        """Record an entry that is not fed to the code."""
         self.length += 1
         self._entries.append(Entry(self.length, kind, op, at, input, payload))
 
     def halt(self, fault: NonDeterminismError) -> None:
-        """Stop the code where it stands; no `except Exception` of the user's can catch this."""
+        """Stop the code where it is. `except Exception` in user code can't catch this."""
         self._fault = self._fault or fault
         self.loop.halted = True
         raise Halted
@@ -391,13 +391,13 @@ class Instance:
             self.exceed(problem)
 
     def glance(self) -> None:
-        """The code asks for something that is there at once and leaves nothing behind, such as the time."""
+        """Count a request that is answered immediately and not stored, such as the time."""
         problem = self._budget.call()
         if problem is not None:
             self.exceed(problem)
 
     def exceed(self, problem: str) -> None:
-        """Stop code that never waits for anything, as `halt` does; it fails."""
+        """Stop code that never waits for anything, as `halt` does. The instance fails."""
         self._stuck = self._stuck or endless(self.id, self.definition.name, problem, user_line())
         self.loop.halted = True
         raise Halted
@@ -407,13 +407,13 @@ class Instance:
         self._description = text
 
     def withdraw(self, op: str) -> None:
-        """The code gave up waiting: a sibling won, a scope was cancelled."""
+        """Close an operation that the code no longer waits for: a sibling was faster, or a scope was cancelled."""
         operation = self.ops.get(op)
         if operation is not None:
             self._close(operation)
 
     def first_of(self, group: Group) -> EventWait | None:
-        """The longest open wait of a group."""
+        """Return the wait of a group that has been open longest."""
         waits = self._groups.get(group)
         return next(iter(waits.values())) if waits else None
 
@@ -434,7 +434,7 @@ class Instance:
 
     @property
     def is_halted(self) -> bool:
-        """Evicted, off its history or endless: nothing the code asks for is done any more."""
+        """Whether the code is evicted, left its history or never waits: its requests are no longer executed."""
         return self.dead or self._fault is not None or self._stuck is not None
 
     def check_alive(self) -> None:
@@ -452,7 +452,7 @@ class Instance:
             self._random = random.Random(f"romancy:{self.id}")
         return self._random
 
-    # --- what the loop asks for -------------------------------------------------------------------------------------
+    # --- called by the loop -----------------------------------------------------------------------------------------
     def seconds(self) -> float:
         return (self.at - self.started_at) / SECOND
 
@@ -477,16 +477,16 @@ class Instance:
 
     # --- eviction ---------------------------------------------------------------------------------------------------
     def evict(self) -> None:
-        """Forget the code without letting it act: its `finally` blocks run, but every primitive in them is refused."""
+        """Drop the code without letting it act: its `finally` blocks run, but every primitive in them raises."""
         self.dead = True
         self.ops.clear()
         tasks = list(self.loop.tasks.values())
         if tasks:
             self._context.copy().run(self.loop.run, close_all, tasks, self._unclosable)
-        # Nothing may be left to the garbage collector: thousands of instances a second end here.
+        # Leave nothing to the garbage collector: thousands of instances per second end here.
         self._root = None
         self._context = Context()
         self.loop.release()
 
     def _unclosable(self) -> None:
-        self._log(f"workflow {self.definition.name!r} catches everything and cannot be closed; it is left hanging")
+        self._log(f"workflow {self.definition.name!r} catches all exceptions and can't be closed; it stays suspended")
