@@ -1,4 +1,4 @@
-"""The body: the user's function, called with its input, up to the result that is stored."""
+"""Runs the body of a workflow: calls the user's function with its input and encodes its result."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ async def run_body(definition: WorkflowDefinition, context: Any, kind: int, inpu
     if len(output) > MAX_RESULT:
         raise NotStorable(
             f"the result of workflow {definition.name!r} is {len(output):,} bytes, more than the "
-            f"{MAX_RESULT:,} allowed; store it elsewhere and return where it is"
+            f"{MAX_RESULT:,} allowed; store it elsewhere and return a reference to it"
         )
     return output
 
 
 async def _close_generators(loop: WorkflowLoop) -> None:
-    """Generators left open are closed here, in order, and not whenever the collector finds them."""
+    """Close open generators here, in order, and not when they are garbage collected."""
     generators = loop.generators
     while generators:
         generator = generators.pop(0)
         try:
-            if not getattr(generator, "ag_running", False):  # else a task is inside it, and ends with the workflow
+            if not getattr(generator, "ag_running", False):  # else a task is inside; it ends with the workflow
                 await generator.aclose()
         except Exception as error:
             loop.call_exception_handler({"message": "closing an async generator failed", "exception": error})
