@@ -134,6 +134,19 @@ async def test_what_kills_the_only_worker_after_each_start_is_blocked(
         await env.advance(0.5)
 
 
+async def test_what_runs_while_the_machine_sleeps_is_not_to_blame(env: Environment, victim: Any) -> None:
+    """The hour for which a laptop was closed is time it ran, too, though it ran on for longer than was recorded."""
+    await env.start(victim.options(instance_id="one"))
+    for _ in range(8):
+        await die(env)
+        await env.advance(10)
+        env.clock.turn_to(env.clock.now() + 3600 * SECOND)
+        await env.advance(1)
+        engine = env.app.engine
+        assert await engine.storage.renew(engine.worker_id or "", 10 * SECOND)
+    assert (await env.app.get_instance("one")).status == "running"
+
+
 async def test_resuming_gives_a_fresh_start(env: Environment, poison: Poison, victim: Any) -> None:
     handle = await env.start(victim.options(instance_id="one"))
     first = await kill_whenever(env, lambda: poison.begun, "one")

@@ -101,14 +101,14 @@ class Worker:
 
         self.call_at(self.sim.time + LATENCY, recorded)
 
-    def run_on(self, stay: Any, op: str) -> None:
+    def run_on(self, stay: Any, op: str, ran: int) -> None:
         def recorded() -> None:
             if not stay.is_gone and op in stay.attempts and stay.attempts[op].started:
                 if op == BODY and evidence.is_through(stay.attempts[op]):
                     del stay.attempts[op]
                     self.quarantine.leave(stay, op)
                 else:
-                    stay.attempts[op] = evidence.running_on(stay.attempts[op])
+                    stay.attempts[op] = evidence.running_on(stay.attempts[op], ran)
                     self.quarantine.recorded(stay, op)
 
         self.call_at(self.sim.time + LATENCY, recorded)

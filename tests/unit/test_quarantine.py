@@ -43,7 +43,7 @@ class Desk:
         self.begun.append((resident.name, is_alone))
         resident.attempts[op] = evidence.begun(resident.attempts[op], is_alone)
 
-    def run_on(self, resident: Any, op: str) -> None: ...
+    def run_on(self, resident: Any, op: str, ran: int) -> None: ...
 
     def have_company(self, resident: Any, op: str) -> bool:
         self.told.append(resident)

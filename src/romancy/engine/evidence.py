@@ -71,10 +71,13 @@ def begun(record: Attempt, is_alone: bool, run: int = FIRST_RUN) -> Attempt:
     return _with(record, _ran(known, run), record.crashes, started=True)
 
 
-def running_on(record: Attempt) -> Attempt:
-    """The record of a suspect that ran as long as was recorded, and goes on for twice as long."""
+def running_on(record: Attempt, ran: int = 0) -> Attempt:
+    """The record of a suspect that ran as long as was recorded, and goes on for twice as long.
+
+    `ran`: how long it ran, which may be much longer, because the machine slept, say.
+    """
     known = suspicion_of(record)
-    return _with(record, _ran(known, 2 * known.run), record.crashes, started=True)
+    return _with(record, _ran(known, 2 * max(known.run, ran)), record.crashes, started=True)
 
 
 def accompanied(record: Attempt) -> Attempt:

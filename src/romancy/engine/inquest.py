@@ -115,9 +115,9 @@ class Inquest:
         else:
             self._inboxes.post(resident, SuspectBegins(op, is_alone))
 
-    def run_on(self, resident: Resident, op: str) -> None:
+    def run_on(self, resident: Resident, op: str, ran: int) -> None:
         if self._is_here(resident):
-            self._inboxes.post(resident, SuspectRuns(op))
+            self._inboxes.post(resident, SuspectRuns(op, ran))
 
     def have_company(self, resident: Resident, op: str) -> bool:
         if self._is_here(resident):

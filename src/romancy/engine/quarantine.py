@@ -34,7 +34,7 @@ class Desk(Protocol):
     """Carries out what the quarantine decides: each is recorded first, then `recorded` is called."""
 
     def begin(self, resident: Resident, op: str, is_alone: bool) -> None: ...
-    def run_on(self, resident: Resident, op: str) -> None: ...
+    def run_on(self, resident: Resident, op: str, ran: int) -> None: ...
     def have_company(self, resident: Resident, op: str) -> bool:
         """False: that can't be recorded yet; ask again."""
         ...
@@ -114,8 +114,11 @@ class Quarantine:
             suspect.alarm = None
         if known.run < LONGEST_RUN:
             due = self._clock.now() + known.run * 3 // 4
-            suspect.alarm = self._clock.call_at(due, partial(self._desk.run_on, resident, op))
+            suspect.alarm = self._clock.call_at(due, partial(self._run_on, suspect))
         self._decide()
+
+    def _run_on(self, suspect: _Suspect) -> None:
+        self._desk.run_on(suspect.resident, suspect.op, self._clock.now() - suspect.since)
 
     def leave(self, resident: Resident, op: str | None = None) -> None:
         """An attempt ended; without `op`: the instance left memory, so nothing of it will begin."""

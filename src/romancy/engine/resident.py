@@ -97,9 +97,10 @@ class SuspectBegins:
 
 @dataclass(slots=True)
 class SuspectRuns:
-    """A suspect has run for as long as was recorded, and still does."""
+    """A suspect has run for as long as was recorded, and still does. `ran`: for so long by now."""
 
     op: str
+    ran: int
 
 
 @dataclass(slots=True)

@@ -254,7 +254,7 @@ class Step:
         elif input.op == BODY and is_through(record):
             self._forget_attempt(BODY)
         else:
-            self.record_attempt(running_on(record))
+            self.record_attempt(running_on(record, input.ran))
 
     def _forget_attempt(self, op: str) -> None:
         """It ended, so there is nothing to try again, nor to suspect."""
