@@ -149,6 +149,14 @@ def test_calls_of_an_activity_that_is_known_to_kill_need_less_evidence() -> None
     assert verdict(suspect(4, 0.1, alone=3), Fleet(lives(18, 5.0), {"a": Tally(0, SECOND, 15)})) is Verdict.GUILTY
 
 
+def test_two_deaths_convict_a_call_of_such_an_activity_if_they_are_no_chance() -> None:
+    fleet = Fleet(lives(18, 5.0), {"a": Tally(0, SECOND, 15)})
+    assert verdict(suspect(2, 0.001, alone=1), fleet) is Verdict.GUILTY
+    assert verdict(suspect(2, 0.001, alone=1), Fleet(lives(18, 5.0))) is not Verdict.GUILTY
+    assert evidence.GUILTY_IF_KNOWN < chance(4, 1, 0.3 / 90) < 0.1
+    assert verdict(suspect(2, 0.3, alone=1), fleet) is Verdict.DOUBTFUL
+
+
 def test_deaths_by_other_calls_of_the_same_activity_do_not_speak_for_a_call() -> None:
     """In a stream of pills each is there for its own deaths only, and all others are no control group."""
     stream = Fleet(lives(200, 1.0), {"a": Tally(0, 20 * SECOND, 200)})
