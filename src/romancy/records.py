@@ -81,7 +81,12 @@ class HistoryEntry:
     result: Any = None
     error: Any = None
     event: Any = None
-    raw: Entry = field(repr=False, compare=False, default_factory=lambda: Entry(0, 0, "", 0))
+    _raw: Entry = field(repr=False, compare=False, default_factory=lambda: Entry(0, 0, "", 0))
+
+
+def raw_entry(entry: HistoryEntry) -> Entry:
+    """A recorded fact as it is stored."""
+    return entry._raw  # pyright: ignore[reportPrivateUsage]
 
 
 @dataclass(frozen=True)
@@ -169,7 +174,7 @@ STARTED = 0
 def started_entry(row: InstanceRow) -> HistoryEntry:
     about = json.dumps({"id": row.id, "deadline": row.deadline}).encode()
     raw = Entry(0, STARTED, row.workflow, row.created_at, row.input, about, row.input_kind)
-    return HistoryEntry(0, "started", row.workflow, from_us(row.created_at), input=_shown_input(row), raw=raw)
+    return HistoryEntry(0, "started", row.workflow, from_us(row.created_at), input=_shown_input(row), _raw=raw)
 
 
 def to_history(entry: Entry) -> HistoryEntry:
@@ -186,7 +191,7 @@ def to_history(entry: Entry) -> HistoryEntry:
         result=text if text is not None else showable(entry.payload) if kind == Kind.ACTIVITY_COMPLETED else None,
         error=_shown_error(entry.payload) if failed else None,
         event=event,
-        raw=entry,
+        _raw=entry,
     )
 
 

@@ -12,7 +12,7 @@ from types import ModuleType, TracebackType
 from typing import Any, Never, ParamSpec, Self, TypeVar, TypeVarTuple, cast, overload
 
 from romancy.api.context import WorkflowContext
-from romancy.api.workflow import Workflow
+from romancy.api.workflow import Workflow, definition_of, start_options
 from romancy.core.events import make_event
 from romancy.core.ids import check_id, check_lookup, is_text, new_id
 from romancy.core.inputs import write_input
@@ -131,7 +131,7 @@ class Service:
         self._runtime.announce()
 
     def _register(self, wf: Workflow[..., Any]) -> None:
-        self._runtime.registry.add(wf.definition)
+        self._runtime.registry.add(definition_of(wf))
         self._workflows.setdefault(wf.name, wf)
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -176,8 +176,8 @@ class Service:
         engine = self._runtime.engine
         if isinstance(wf, Workflow):
             given = cast("Workflow[..., Any]", wf)
-            instance_id = instance_id if instance_id is not None else given.instance_id
-            definition, timeout = given.definition, given.timeout
+            definition, (chosen_id, timeout) = definition_of(given), start_options(given)
+            instance_id = instance_id if instance_id is not None else chosen_id
             self._runtime.registry.check(definition)
             if self._runtime.works:  # else nobody would run it here anyway
                 self._runtime.registry.require(given.name)
@@ -210,7 +210,7 @@ class Service:
     def handle(self, instance_id: str, /) -> WorkflowHandle[Any]: ...
     def handle(self, instance_id: str, wf: Workflow[..., Any] | None = None, /) -> WorkflowHandle[Any]:
         """A handle on an instance started earlier, perhaps by another process."""
-        return WorkflowHandle(self, self._runtime, instance_id, wf.definition.signature.result if wf else None)
+        return WorkflowHandle(self, self._runtime, instance_id, definition_of(wf).signature.result if wf else None)
 
     # --- events, cancel, resume -------------------------------------------------------------------------------------
     async def send_event(

@@ -275,7 +275,7 @@ async def test_they_go_with_a_copy(db: str) -> None:
         await app._runtime.storage.open()
         try:
             async with app:
-                assert [e.raw for e in (await app.get_history(handle.instance_id))[:2]] == [e.raw for e in before]
+                assert [e._raw for e in (await app.get_history(handle.instance_id))[:2]] == [e._raw for e in before]
                 assert await app.handle(handle.instance_id, patient).result(timeout=20) == 3
         finally:
             await app._runtime.storage.close()

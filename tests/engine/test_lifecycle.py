@@ -157,7 +157,7 @@ async def test_arguments_are_bound_at_the_start_with_their_defaults(env: Environ
 
 async def test_options_make_typed_variants(env: Environment) -> None:
     variant = greet.options(instance_id="one", timeout=60)
-    assert (variant.name, variant.instance_id, greet.instance_id) == ("greet", "one", None)
+    assert (variant.name, variant._instance_id, greet._instance_id) == ("greet", "one", None)
     assert await (await env.start(variant, "Ada", greeting="Hi")).result() == "Hi, Ada"
 
 

@@ -450,8 +450,8 @@ class Run:
         """One entry of the history; raises where it was not allowed."""
         assert self.root is not None, "a fact before the beginning"
         assert self.status is None, f"{self.id}: {entry} after the end"
-        assert self.at <= entry.raw.at, f"{self.id}: time runs backwards at {entry}"
-        self.at = entry.raw.at
+        assert self.at <= entry._raw.at, f"{self.id}: time runs backwards at {entry}"
+        self.at = entry._raw.at
         match entry.kind:
             case "cancel_requested":
                 assert self.cancel_asked or self.cancel_tried, f"{self.id}: nobody asked for {entry}"
@@ -460,8 +460,8 @@ class Run:
                 self.root.cancel()
             case "event_received":
                 wait = self._leaf(entry, "event")
-                self._consume(wait, entry.raw.event)
-                wait.fact(["event", self._event(entry.raw.event).id])
+                self._consume(wait, entry._raw.event)
+                wait.fact(["event", self._event(entry._raw.event).id])
             case "wait_timed_out":
                 wait = self._leaf(entry, "event")
                 self._check_due(wait, entry)
@@ -501,7 +501,7 @@ class Run:
 
     def _check_due(self, timer: Any, entry: Any) -> None:
         assert timer.due is not None, f"{self.id}: {entry} has no deadline"
-        assert entry.raw.at >= timer.due, f"{self.id}: {entry} is early (due {timer.due})"
+        assert entry._raw.at >= timer.due, f"{self.id}: {entry} is early (due {timer.due})"
 
     def _check_nothing_missed(self, wait: Wait) -> None:
         assert wait.due is not None

@@ -448,7 +448,7 @@ class Machine(RuleBasedStateMachine):
 
     async def _feed(self, run: Run, history: list[Any]) -> None:
         old = self.histories.setdefault(run.id, [])
-        assert [e.raw for e in history[: len(old)]] == [e.raw for e in old], f"{run.id}: history was rewritten"
+        assert [e._raw for e in history[: len(old)]] == [e._raw for e in old], f"{run.id}: history was rewritten"
         self.histories[run.id] = history
         if run.root is None and (history or self.is_worked or await self.place.has_waits(run.id)):
             run.begin()
@@ -458,7 +458,7 @@ class Machine(RuleBasedStateMachine):
                 assert getattr(act, "is_repeated", False), f"{run.id}: {entry} can't have been tried"
             elif entry.kind != "event_sent":
                 run.feed(entry, self.latest)
-                assert entry.raw.at <= self.latest, f"{run.id}: {entry} is from the future"
+                assert entry._raw.at <= self.latest, f"{run.id}: {entry} is from the future"
 
     def _compare_waits(self, run: Run, waits: Iterable[Any]) -> None:
         rows = [w for w in waits if w.kind in ("event", "timer")]

@@ -95,7 +95,7 @@ class SoakRun(Run):
         self.begin()
 
     def feed_at(self, entry: Any, history: list[Any]) -> None:
-        self.entry_span, self.last = self.timeline.entry(self.id, entry.raw.n, history), entry.raw.n
+        self.entry_span, self.last = self.timeline.entry(self.id, entry._raw.n, history), entry._raw.n
         self.settled_by[entry.operation] = self.last
         self.feed(entry, 0)
 
@@ -261,10 +261,10 @@ class Oracle:
 
     def _feed(self, run: SoakRun, history: list[Any]) -> None:
         old = self.histories.setdefault(run.id, [])
-        _check([e.raw for e in history[: len(old)]] == [e.raw for e in old], f"{run.id}: history was rewritten")
+        _check([e._raw for e in history[: len(old)]] == [e._raw for e in old], f"{run.id}: history was rewritten")
         self.histories[run.id] = history
         if run.root is None:
-            run.arrive(history[0].raw.at, history)
+            run.arrive(history[0]._raw.at, history)
         for entry in history[max(len(old), 1) :]:
             if entry.kind == "attempt_failed":
                 act = run.ops.get(entry.operation)

@@ -138,8 +138,8 @@ class WallTimeline:
         return Span(began - SLACK, end + SLACK)
 
     def entry(self, instance: str, n: int, history: list[Any]) -> Span:
-        following = [entry.raw.at for entry in history if entry.raw.n > n and entry.kind != "event_sent"]
-        at = next(entry.raw.at for entry in history if entry.raw.n == n)
+        following = [entry._raw.at for entry in history if entry._raw.n > n and entry.kind != "event_sent"]
+        at = next(entry._raw.at for entry in history if entry._raw.n == n)
         return Span(at / SECOND - SLACK, following[0] / SECOND + SLACK if following else float("inf"))
 
     def time(self, moment: int) -> Span:

@@ -24,7 +24,7 @@ def given(wf: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str
     """What the code gets of a start by a process that does not have it."""
     kind, raw = write_input(None, wf.name, args, kwargs)
     assert kind == UNBOUND
-    return read_input(wf.definition, kind, raw)
+    return read_input(wf._definition, kind, raw)
 
 
 def test_arguments_of_a_starter_without_the_code() -> None:
@@ -50,7 +50,7 @@ def test_arguments_that_never_fitted_are_not_said_to_have_changed() -> None:
 
 
 def test_a_stored_argument_that_fitted_once() -> None:
-    kind, raw = write_input(order.definition, "order", ("ORD-1",), {})
+    kind, raw = write_input(order._definition, "order", ("ORD-1",), {})
     assert (kind, json.loads(raw)) == (BOUND, {"order_id": "ORD-1", "amount": 1})
     with pytest.raises(InvalidInput, match="a stored argument of workflow 'order' no longer fits: order_id"):
-        read_input(order.definition, kind, b'{"order_id":42,"amount":1}')
+        read_input(order._definition, kind, b'{"order_id":42,"amount":1}')

@@ -68,7 +68,7 @@ class Drive:
         self.take()
 
     def _new(self, wf: Any) -> Instance:
-        return Instance(wf.definition, self.id, b"{}", T0, deadline=self.deadline, log=self.logged.append)
+        return Instance(wf._definition, self.id, b"{}", T0, deadline=self.deadline, log=self.logged.append)
 
     def take(self) -> Any:
         activation = self.instance.take()

@@ -15,7 +15,7 @@ WOKEN = [Entry(1, Kind.TIMER_FIRED, "sleep:1", 5 * S)]
 
 
 def through(code: Callable[[WorkflowContext], Awaitable[None]], entries: list[Entry]) -> Replay:
-    return replay(Instance(workflow(code).definition, "i", b"{}", 0, deadline=100 * S), entries)
+    return replay(Instance(workflow(code)._definition, "i", b"{}", 0, deadline=100 * S), entries)
 
 
 async def waits(ctx: WorkflowContext) -> None:

@@ -55,7 +55,7 @@ async def waiting(ctx: WorkflowContext) -> int:
 
 
 def resident(wf: Any) -> Resident:
-    return Resident(Instance(wf.definition, "one", b"{}", T0), 0)
+    return Resident(Instance(wf._definition, "one", b"{}", T0), 0)
 
 
 def feed(resident: Resident, *inputs: Input, at: int = T0, tell: bool = False) -> Step:

@@ -69,7 +69,7 @@ def test_an_instance_of_no_length_can_be_drawn() -> None:
 
 
 def test_a_form_knows_types_defaults_and_what_is_needed() -> None:
-    order, note = fields_of(buy.definition)
+    order, note = fields_of(buy._definition)
     assert (order["required"], note["required"], note["default"]) == (True, False, "")
     kinds = order["schema"]["properties"]
     assert kinds["count"]["type"] == "integer"
@@ -81,7 +81,7 @@ def test_a_type_without_schema_is_asked_for_as_json() -> None:
     @workflow
     async def odd(ctx: WorkflowContext, value: Any, *rest: int, **more: str) -> None: ...
 
-    value, rest, more = fields_of(odd.definition)
+    value, rest, more = fields_of(odd._definition)
     assert value["schema"] == {}
     assert rest["schema"]["items"] == {"type": "integer"}
     assert (rest["required"], more["required"]) == (False, False)
@@ -89,13 +89,13 @@ def test_a_type_without_schema_is_asked_for_as_json() -> None:
 
 def test_the_source_marks_only_lines_of_its_own_file() -> None:
     lines, first = payment.fn.__code__.co_filename, payment.fn.__code__.co_firstlineno
-    source = source_of(payment.definition, [f"{lines}:{first + 3} in payment", "/etc/passwd:1 in x", "nonsense"])
+    source = source_of(payment._definition, [f"{lines}:{first + 3} in payment", "/etc/passwd:1 in x", "nonsense"])
     assert source is not None
     assert set(source.marked) == {first + 3}
     assert source.lines[1][1].startswith("async def payment")
     made: dict[str, Any] = {}
     exec("async def made(ctx): pass", made)
-    assert source_of(workflow(made["made"]).definition, []) is None
+    assert source_of(workflow(made["made"])._definition, []) is None
 
 
 def test_a_skeleton_has_what_is_needed_and_no_more() -> None:

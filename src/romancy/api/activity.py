@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from romancy.api.context import ActivityContext, WorkflowContext
+from romancy.api.context import ActivityContext, WorkflowContext, instance_of
 from romancy.core.model import Duration, duration_us
 from romancy.core.operations import ActivityCall
 from romancy.core.registry import ActivityDefinition
@@ -30,7 +30,7 @@ class Activity(Generic[P, R_co]):
         retry: RetryPolicy | None = None,
         timeout: int | None = None,
     ) -> None:
-        self.definition = definition
+        self._definition = definition
         self.name = definition.name
         self.fn: Callable[..., Any] = definition.fn
         self._id, self._retry, self._timeout = activity_id, retry, timeout
@@ -54,7 +54,7 @@ class Activity(Generic[P, R_co]):
                 f"activity {self.name!r} must be called from a workflow, with its ctx as the first argument: "
                 f"await {self.name}(ctx, ...); in a unit test, call {self.name}.fn(...)"
             )
-        instance, definition = ctx.instance, self.definition
+        instance, definition = instance_of(ctx), self._definition
         signature = definition.signature
         arguments = signature.encode(signature.bind(args, kwargs))
         call = ActivityCall(
@@ -81,7 +81,7 @@ class Activity(Generic[P, R_co]):
         us = None if timeout is None else duration_us(timeout, "timeout")
         given = check_policy(retry, f"activity {self.name!r}")
         return Activity(
-            self.definition,
+            self._definition,
             activity_id if activity_id is not None else self._id,
             given or self._retry,
             self._timeout if us is None else us,

@@ -67,11 +67,6 @@ class WorkflowContext(Context):
         return f"<WorkflowContext {self.workflow_name} {self.instance_id!r}>"
 
     @property
-    def instance(self) -> Instance:
-        """Internal; not for workflow code."""
-        return self._instance
-
-    @property
     def instance_id(self) -> str:
         return self._instance.id
 
@@ -148,14 +143,13 @@ class AttemptLike(Protocol):
 class ActivityContext(Context):
     """The `ctx` of an activity: the number of the attempt, and a key that is the same for all attempts."""
 
-    __slots__ = ("_about", "is_cancelled", "last", "staged")
+    __slots__ = ("_about", "_last", "_staged", "is_cancelled")
 
     def __init__(self, about: AttemptLike) -> None:
         self._about = about
         self.is_cancelled = False
-        self.last: Any = None
-        self.staged: list[Event] = []
-        """Events that are sent with this attempt's result, or not at all."""
+        self._last: Any = None
+        self._staged: list[Event] = []
 
     def __repr__(self) -> str:
         return f"<ActivityContext {self.activity_id} attempt {self.attempt} of {self.instance_id!r}>"
@@ -194,11 +188,11 @@ class ActivityContext(Context):
     @property
     def last_progress(self) -> Any:
         """The latest value reported with `progress`, by this or an earlier attempt."""
-        return self._about.last_progress if self.last is None else self.last
+        return self._about.last_progress if self._last is None else self._last
 
     def progress(self, value: object) -> None:
         """Report progress (plain JSON). It is shown to people and passed to the next attempt."""
-        self.last = value
+        self._last = value
         self._about.keep_progress(value)
 
     def check_cancelled(self) -> None:
@@ -218,8 +212,8 @@ class ActivityContext(Context):
         extensions: Mapping[str, Attribute] | None = None,
     ) -> None:
         """Send an event with this attempt's result. It is not sent if the attempt fails. For `def` activities."""
-        default = f"{self.idempotency_key}/{len(self.staged) + 1}"
-        self.staged.append(
+        default = f"{self.idempotency_key}/{len(self._staged) + 1}"
+        self._staged.append(
             make_event(type, source, data, subject=subject, id=default if id is None else id, to=to, ext=extensions)
         )
 
@@ -230,6 +224,16 @@ class ActivityContext(Context):
         if not isinstance(context, cls):
             raise RuntimeError("no activity is running here; pass ctx, or call this from activity code")
         return context
+
+
+def instance_of(ctx: WorkflowContext) -> Instance:
+    """The instance whose code is running."""
+    return ctx._instance  # pyright: ignore[reportPrivateUsage]
+
+
+def staged_events(ctx: ActivityContext) -> list[Event]:
+    """Events that leave with this attempt's result, or not at all."""
+    return ctx._staged  # pyright: ignore[reportPrivateUsage]
 
 
 def current_context() -> WorkflowContext | ActivityContext:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from romancy.api.context import ActivityContext, Context, WorkflowContext
+from romancy.api.context import ActivityContext, Context, WorkflowContext, instance_of
 from romancy.core.events import make_event
 from romancy.core.eviction import Refusal
 from romancy.core.model import Attribute
@@ -34,7 +34,7 @@ async def send_event(
         raise TypeError(
             f"send_event needs the ctx of a workflow or activity, got {ctx!r}; elsewhere use app.send_event"
         )
-    instance = ctx.instance
+    instance = instance_of(ctx)
     if instance.is_halted:
         await Refusal(instance)
     instance.check_alive()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, TypeVar, cast, overload
 
-from romancy.api.context import WorkflowContext
+from romancy.api.context import WorkflowContext, instance_of
 from romancy.core.codec import Codec
 from romancy.core.events import check_text
 from romancy.core.filters import NO_FILTER, Filter
@@ -140,7 +140,7 @@ async def sleep_until(ctx: WorkflowContext, when: datetime, *, timer_id: str | N
 def _instance(ctx: WorkflowContext, what: str) -> Instance:
     if not isinstance(ctx, WorkflowContext):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{what} needs the workflow's ctx as its first argument, got {ctx!r}")
-    return ctx.instance
+    return instance_of(ctx)
 
 
 def _check_types(types: tuple[str, ...]) -> tuple[str, ...]:

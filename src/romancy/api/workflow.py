@@ -22,9 +22,9 @@ class Workflow(Generic[P, R_co]):
     def __init__(
         self, definition: WorkflowDefinition, instance_id: str | None = None, timeout: int | None = None
     ) -> None:
-        self.definition = definition
-        self.instance_id = instance_id
-        self.timeout = definition.timeout if timeout is None else timeout
+        self._definition = definition
+        self._instance_id = instance_id
+        self._timeout = definition.timeout if timeout is None else timeout
         self.name = definition.name
         self.fn: Callable[..., Any] = definition.fn
         self.__doc__ = definition.fn.__doc__
@@ -45,10 +45,20 @@ class Workflow(Generic[P, R_co]):
     def options(self, *, instance_id: str | None = None, timeout: Duration | None = None) -> Workflow[P, R_co]:
         """Return the same workflow with its own instance id or time limit for one start."""
         return Workflow(
-            self.definition,
-            instance_id if instance_id is not None else self.instance_id,
-            self.timeout if timeout is None else duration_us(timeout, "timeout"),
+            self._definition,
+            instance_id if instance_id is not None else self._instance_id,
+            self._timeout if timeout is None else duration_us(timeout, "timeout"),
         )
+
+
+def definition_of(wf: Workflow[..., Any]) -> WorkflowDefinition:
+    """What the engine knows of a workflow."""
+    return wf._definition  # pyright: ignore[reportPrivateUsage]
+
+
+def start_options(wf: Workflow[..., Any]) -> tuple[str | None, int | None]:
+    """The id and the time limit (in microseconds) a workflow is to be started with."""
+    return wf._instance_id, wf._timeout  # pyright: ignore[reportPrivateUsage]
 
 
 class _WorkflowDecorator(Protocol):

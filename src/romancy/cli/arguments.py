@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from romancy.api.workflow import Workflow
+from romancy.api.workflow import Workflow, definition_of
 from romancy.cli.errors import Refused
 
 _NEGATIVE = re.compile(r"-\.?\d")
@@ -33,10 +33,11 @@ def _unmarked(value: Any) -> Any:
 
 def by_annotation(wf: Workflow[..., Any], words: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Convert words according to the annotations of the workflow."""
-    if wf.definition.on_event:
-        types = " or ".join(wf.definition.on_event)
+    definition = definition_of(wf)
+    if definition.on_event:
+        types = " or ".join(definition.on_event)
         raise Refused(f"workflow {wf.name!r} is started by events; use `romancy send {types} '{{...}}'`")
-    signature = wf.definition.signature
+    signature = definition.signature
     return signature.decode(signature.encode(signature.read_arguments(words)))
 
 

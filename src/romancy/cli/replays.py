@@ -6,6 +6,7 @@ from functools import partial
 
 import click
 
+from romancy.api.workflow import definition_of
 from romancy.cli.lists import present
 from romancy.cli.modules import find_workflow, module_option
 from romancy.cli.screen import Screen
@@ -35,7 +36,7 @@ def replay(id: str, modules: tuple[str, ...], options: TargetOptions) -> None:
         raise click.UsageError("missing option '--module' (the current code)", click.get_current_context())
 
     row, history = options.do(lambda target: target.stored(id))
-    definition = find_workflow(modules, row.workflow).definition
+    definition = definition_of(find_workflow(modules, row.workflow))
     found = run_through(
         Instance(definition, row.id, row.input, row.created_at, input_kind=row.input_kind, deadline=row.deadline),
         history,

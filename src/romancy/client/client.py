@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, TypeVarTuple, cast, overload
 
 from romancy.api.context import WorkflowContext
-from romancy.api.workflow import Workflow
+from romancy.api.workflow import Workflow, definition_of, start_options
 from romancy.client import responses
 from romancy.client.events import new_event
 from romancy.client.handle import RemoteHandle
@@ -123,14 +123,14 @@ class Client:
         """
         known = cast("Workflow[..., Any]", wf) if isinstance(wf, Workflow) else None
         if known is not None and instance_id is None:
-            instance_id = known.instance_id
+            instance_id, _ = start_options(known)
         id = check_id(instance_id) if instance_id is not None else new_id(SystemClock().now())
         name, content = start_of(wf, args, kwargs)
         path = f"/api/workflows/{quoted(name)}/start"
         reply = await self._post(path, {**content, "instance_id": id}, id)
         # An id that was made here is nobody else's: if it was there already, an earlier attempt had come through.
         created = reply.status == 201 or instance_id is None
-        return RemoteHandle[Any](self, id, known.definition.signature.result if known else None, created)
+        return RemoteHandle[Any](self, id, definition_of(known).signature.result if known else None, created)
 
     @overload
     def handle(self, instance_id: str, wf: Workflow[..., R], /) -> RemoteHandle[R]: ...
@@ -138,7 +138,7 @@ class Client:
     def handle(self, instance_id: str, /) -> RemoteHandle[Any]: ...
     def handle(self, instance_id: str, wf: Workflow[..., Any] | None = None, /) -> RemoteHandle[Any]:
         """A handle on an instance started earlier, by whomever."""
-        return RemoteHandle(self, instance_id, wf.definition.signature.result if wf else None)
+        return RemoteHandle(self, instance_id, definition_of(wf).signature.result if wf else None)
 
     async def ask_result(self, instance_id: str, seconds: float, retry_for: float | None) -> Mapping[str, Any]:
         """How an instance stands once it has ended, or so many seconds later; handles ask this."""

@@ -7,7 +7,7 @@ import json
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
-from romancy.api.workflow import Workflow
+from romancy.api.workflow import Workflow, definition_of, start_options
 from romancy.core.ids import check_lookup, is_text
 from romancy.errors import InstanceNotFound, InvalidInput
 
@@ -63,11 +63,12 @@ def start_of(wf: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[st
 
 
 def _encoded(wf: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    if wf.timeout != wf.definition.timeout:
+    definition, (_, timeout) = definition_of(wf), start_options(wf)
+    if timeout != definition.timeout:
         raise InvalidInput(
             f"workflow {wf.name!r}: a server can't be told options(timeout=...); set it in @workflow(timeout=...)"
         )
-    signature = wf.definition.signature
+    signature = definition.signature
     values: dict[str, Any] = json.loads(signature.encode(signature.bind(args, kwargs)))
     _, *parameters = inspect.signature(wf.fn).parameters.values()
     bound = inspect.BoundArguments(inspect.Signature(parameters), cast("Any", values))

@@ -41,20 +41,22 @@ class RetryPolicy:
         if self.max_duration is not None:
             duration_us(self.max_duration, "max_duration")
 
-    def allows(self, error: BaseException) -> bool:
-        """Return whether this kind of error is retried."""
-        return not isinstance(error, (TerminalError, *self.non_retryable))
 
-    def next_due(self, attempts: int, first_at: int, now: int) -> int | None:
-        """Return when to retry after this many failed attempts, or None for no more attempts."""
-        if self.max_attempts is not None and attempts >= self.max_attempts:
-            return None
-        growth = self.backoff ** min(attempts - 1, 64)
-        pause = min(duration_us(self.initial) * growth, float(duration_us(self.maximum)))
-        due = now + int(pause * (1 + self.jitter * random.random()))
-        if self.max_duration is not None and due > first_at + duration_us(self.max_duration):
-            return None
-        return due
+def allows(policy: RetryPolicy, error: BaseException) -> bool:
+    """Return whether this kind of error is retried."""
+    return not isinstance(error, (TerminalError, *policy.non_retryable))
+
+
+def next_due(policy: RetryPolicy, attempts: int, first_at: int, now: int) -> int | None:
+    """Return when to retry after this many failed attempts, or None for no more attempts."""
+    if policy.max_attempts is not None and attempts >= policy.max_attempts:
+        return None
+    growth = policy.backoff ** min(attempts - 1, 64)
+    pause = min(duration_us(policy.initial) * growth, float(duration_us(policy.maximum)))
+    due = now + int(pause * (1 + policy.jitter * random.random()))
+    if policy.max_duration is not None and due > first_at + duration_us(policy.max_duration):
+        return None
+    return due
 
 
 class Unset(Enum):

@@ -13,13 +13,13 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from romancy.api.context import ActivityContext
+from romancy.api.context import ActivityContext, staged_events
 from romancy.core import failure as failures
 from romancy.core.clock import Alarm, Clock, stopwatch
 from romancy.core.instance import current
 from romancy.core.model import MAX_RESULT, SECOND, from_us
 from romancy.core.operations import ActivityCall
-from romancy.core.retry import RetryPolicy
+from romancy.core.retry import RetryPolicy, allows, next_due
 from romancy.core.tasks import start_now
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.inbox import Inboxes
@@ -316,7 +316,7 @@ class Activities:
             self._failed(attempting, error, final=True)
             return
         self._open.pop((attempting.resident.instance.id, call.id), None)
-        staged = attempting.context.staged if attempting.context else []
+        staged = staged_events(attempting.context) if attempting.context else []
         self._post(attempting.resident, ActivityDone(call.id, payload, staged, attempting.attempt))
 
     def _failed(self, attempting: Attempting, error: BaseException, *, final: bool = False) -> None:
@@ -327,9 +327,9 @@ class Activities:
         failure = failures.capture(error, attempts=attempts, timeout=timeout, raises=call.activity.raises)
         now = self._clock.now()
         retryable = (
-            not final and failure.listed is None and policy.allows(error) and not isinstance(error, InvalidInput)
+            not final and failure.listed is None and allows(policy, error) and not isinstance(error, InvalidInput)
         )
-        due = policy.next_due(attempts, attempting.first_at, now) if retryable else None
+        due = next_due(policy, attempts, attempting.first_at, now) if retryable else None
         if failure.listed is None:
             _logger.warning(
                 "attempt %d of activity %s of instance %r failed (%s: %s); %s",

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from romancy.api.activity import Activity
 from romancy.api.context import ActivityContext
-from romancy.api.workflow import Workflow
+from romancy.api.workflow import Workflow, definition_of
 from romancy.app import App
 from romancy.core.clock import stopwatch
 from romancy.core.model import FOREVER_US, STOPPED, Attribute, Duration, duration_us, from_us
@@ -81,7 +81,7 @@ class Environment:
         self.app.register(wf)
         handle: WorkflowHandle[Any] = await self.app.start_workflow(wf, *args, **kwargs)
         await self.settle()
-        result = wf.definition.signature.result
+        result = definition_of(wf).signature.result
         mine: TestHandle[R] = TestHandle(self.app, self._runtime, handle.instance_id, result, handle.created)
         mine._env = self  # pyright: ignore[reportPrivateUsage]
         return mine
@@ -143,7 +143,7 @@ class Environment:
     def replace(self, act: Activity[P, R], fake: Callable[P, R] | Callable[P, Coroutine[Any, Any, R]]) -> None:
         """Call `fake(*args)`, without ctx, instead of an activity."""
         check_fake(act, fake)
-        self._fakes[act.fn] = stand_in_for(act.definition, fake)
+        self._fakes[act.fn] = stand_in_for(act._definition, fake)  # pyright: ignore[reportPrivateUsage]
         self._runtime.engine.activities.replacements = self._fakes
 
     async def settle(self) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
-from romancy.api.workflow import Workflow
+from romancy.api.workflow import Workflow, definition_of
 from romancy.core.history import Entry
 from romancy.core.instance import Instance
 from romancy.core.model import Status
 from romancy.core.replay import replay as run_through
-from romancy.records import HistoryEntry
+from romancy.records import HistoryEntry, raw_entry
 
 
 def replay(wf: Workflow[..., Any], history: Sequence[HistoryEntry] | str) -> Status:
@@ -21,11 +21,11 @@ def replay(wf: Workflow[..., Any], history: Sequence[HistoryEntry] | str) -> Sta
 
     Raises `NonDeterminismError` where the code no longer follows it; returns the status it ends in.
     """
-    entries = [e.raw for e in history] if not isinstance(history, str) else _load(history)
+    entries = list(map(raw_entry, history)) if not isinstance(history, str) else _load(history)
     start, rest = entries[0], entries[1:]
     about = json.loads(start.payload or b"{}")
     instance = Instance(
-        wf.definition,
+        definition_of(wf),
         about.get("id", "replay"),  # random numbers and the ids of sent events follow from it
         start.input or b"{}",
         start.at,
@@ -40,7 +40,7 @@ def replay(wf: Workflow[..., Any], history: Sequence[HistoryEntry] | str) -> Sta
 
 def dump(history: Sequence[HistoryEntry]) -> str:
     """A history as text, to keep in a file beside your tests."""
-    return json.dumps([{k: _pack(v) for k, v in asdict(e.raw).items()} for e in history])
+    return json.dumps([{k: _pack(v) for k, v in asdict(raw_entry(e)).items()} for e in history])
 
 
 def _load(text: str) -> list[Entry]:
