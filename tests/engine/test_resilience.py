@@ -518,7 +518,7 @@ async def test_a_look_of_a_worker_that_was_fenced_lets_no_wait_time_out(env: Env
     await engine.storage.leave(old)  # no death: else the instance waits for a commit, behind the look that is held
     await engine.storage.take_over("", [old])
     other = App(env.app.database, worker=False)
-    other.clock, other.storage = env.clock, engine.storage
+    other._runtime.clock, other._runtime.storage = env.clock, engine.storage
     async with other:
         await other.send_event("news", "test", "in time")
     engine.storage.watch(engine._foreign_change)

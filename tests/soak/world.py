@@ -201,7 +201,7 @@ class SimulatedWorld(Callers):
     async def play(self) -> None:
         await self.storage.open()
         self._reader = App(":memory:", workflows=[program, reaction], worker=False)
-        self._reader.clock, self._reader.storage = self.clock, self.storage
+        self._reader._runtime.clock, self._reader._runtime.storage = self.clock, self.storage
         await self._reader.start()
         try:
             await self._play()
