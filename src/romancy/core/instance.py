@@ -184,6 +184,7 @@ class Instance:
         return [op for op in rows if op not in self.ops]
 
     def _create(self) -> None:
+        self.loop.open()
         context = self.definition.context(self)
         self._context.run(current.set, context)
         body = run_body(self.definition, context, self._input_kind, self._input, self.loop)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from asyncio import events, tasks
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -78,7 +79,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def __init__(self, owner: LoopOwner) -> None:
         self._owner = owner
         self._ready: deque[asyncio.Handle] = _NOTHING
-        self.running = False
+        self.running = self._is_open = False
         self._numbers = 0
         self.halted = False
         """The code left its history and must not run any further."""
@@ -154,11 +155,19 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._numbers += 1
         return self._numbers
 
+    def open(self) -> None:
+        """Code is about to begin; `release` must follow one day."""
+        self._is_open = True
+        _gathering.begin()
+
     def release(self) -> None:
         """Release everything; the instance is no longer needed."""
         self.tasks.clear()
         self.generators.clear()
         self._owner = _NOBODY
+        if self._is_open:
+            self._is_open = False
+            _gathering.end()
 
     # --- running ----------------------------------------------------------------------------------------------------
     def run(self, first: Callable[..., None], *args: Any) -> None:
@@ -256,8 +265,29 @@ def _number_of_gather(future: Any) -> int:
     return number
 
 
-tasks._GatheringFuture.__hash__ = _number_of_gather  # type: ignore[attr-defined]
+class _Gathering:
+    """Futures of `asyncio.gather` hash by number while workflow loops are open; without any, asyncio is as it was.
 
+    Counted by loop, not by activation: that would cost every step.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._loops = threading.Lock(), 0
+
+    def begin(self) -> None:
+        with self._lock:
+            self._loops += 1
+            if self._loops == 1:
+                tasks._GatheringFuture.__hash__ = _number_of_gather  # type: ignore[attr-defined]
+
+    def end(self) -> None:
+        with self._lock:
+            self._loops -= 1
+            if not self._loops:
+                del tasks._GatheringFuture.__hash__  # type: ignore[attr-defined]
+
+
+_gathering = _Gathering()
 _ENSURE_FUTURE = getattr(tasks, "_ensure_future", tasks.ensure_future).__code__
 
 _OUTSIDE = (
