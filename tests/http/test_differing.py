@@ -38,9 +38,9 @@ def test_it_is_shown(live: Live) -> None:
     assert shown["b"]["differed_at"] is None
     assert shown["a"]["differed_at"].endswith("Z")
     assert shown["a"]["data"] == 1
-    assert live.client.get("/viewer/events").text.count("another dropped") == 1
+    assert live.client.get("/viewer/events").text.count(">conflict<") == 1
     page = live.client.get("/viewer/event", params={"source": "bank", "id": "a"}).text
-    assert "but other content, was sent and not stored" in page
+    assert "but different content, was sent and not stored" in page
     assert "other content" not in live.client.get("/viewer/event", params={"source": "bank", "id": "b"}).text
     assert "romancy_events_differing_total 1.0" in live.client.get("/metrics").text
 

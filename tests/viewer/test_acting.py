@@ -45,12 +45,12 @@ def test_a_form_says_which_field_is_wrong(live: Live, look: Page) -> None:
     look.get_by_label("sku", exact=True).fill("A")
     look.get_by_label("count", exact=True).fill("three")
     look.get_by_role("button", name="Start", exact=True).click()
-    expect(look.locator("#problem")).to_have_text("count: a whole number is needed")
+    expect(look.locator("#problem")).to_have_text("count: must be a whole number")
     expect(look.locator(".field.bad")).to_have_count(1)
     look.goto("/viewer/start/echo")
     look.locator("textarea").fill("{nope")
     look.get_by_role("button", name="Start", exact=True).click()
-    expect(look.locator("#problem")).to_contain_text("this is not JSON")
+    expect(look.locator("#problem")).to_contain_text("not valid JSON")
     assert live.client.get("/api/instances").json()["items"] == []
 
 
@@ -58,15 +58,15 @@ def test_send_what_a_wait_wants(live: Live, look: Page) -> None:
     live.start("payment", "ORD-1", id="order-1")
     live.until("order-1", "waiting_for_event")
     look.goto("/viewer/instances/order-1")
-    look.get_by_role("link", name="send such an event").click()
+    look.get_by_role("link", name="send a matching event").click()
     expect(look.locator("[name=type]")).to_have_value("payment.completed")
     expect(look.locator("[name=data]")).to_have_value('{\n  "order": {\n    "id": "ORD-1"\n  }\n}')
     look.locator("[name=data]").fill('{"order": ')
     look.get_by_role("button", name="Send", exact=True).click()
-    expect(look.locator("#problem")).to_contain_text("the data is not JSON")
+    expect(look.locator("#problem")).to_contain_text("data is not valid JSON")
     look.locator("[name=data]").fill('{"order": {"id": "ORD-1"}, "by": "hand"}')
     look.get_by_role("button", name="Send", exact=True).click()
-    expect(look.locator("#done")).to_have_text("Stored: delivered to 1.")
+    expect(look.locator("#done")).to_have_text("Stored: delivered to 1 instance.")
     shot(look, "send-form")
     assert live.result("order-1")["output"]["data"]["by"] == "hand"
 
@@ -80,7 +80,7 @@ def test_send_an_unmatched_event_again(live: Live, look: Page) -> None:
     look.get_by_role("link", name="early").click()
     look.get_by_role("link", name="Send again").click()
     look.get_by_role("button", name="Send", exact=True).click()
-    expect(look.locator("#done")).to_have_text("Stored: delivered to 1.")
+    expect(look.locator("#done")).to_have_text("Stored: delivered to 1 instance.")
     assert live.result("late")["output"] == "yes"
 
 
@@ -123,14 +123,14 @@ def test_a_token_that_only_reads_can_only_look(serve: Callable[..., Live], brows
         shot(look, "login")
         look.get_by_label("Token").fill("wrong")
         look.get_by_role("button", name="Log in").click()
-        expect(look.locator(".problem")).to_contain_text("not known")
+        expect(look.locator(".problem")).to_contain_text("Unknown token")
         look.complaints.clear()  # type: ignore[attr-defined] - the browser notes the 401
         look.get_by_label("Token").fill("looker")
         look.get_by_role("button", name="Log in").click()
         expect(look.locator("h1")).to_have_text("nap")
         expect(look.get_by_role("button", name="Cancel…")).to_be_disabled()
         expect(look.get_by_role("button", name="Cancel…")).to_have_attribute(
-            "title", "Your token may not cancel instances (it lacks the scope control)"
+            "title", 'Your token can\'t cancel instances: it lacks the scope "control"'
         )
         expect(look.locator("#live")).to_have_text("live")
         assert "looker" not in look.content()
@@ -167,14 +167,14 @@ def test_what_a_wait_with_a_model_wants_is_filled_in(live: Live, look: Page) -> 
     live.start("invoice", 7, id="i")
     live.until("i", "waiting_for_event")
     look.goto("/viewer/instances/i")
-    look.get_by_role("link", name="send such an event").click()
+    look.get_by_role("link", name="send a matching event").click()
     assert json.loads(look.locator("[name=data]").input_value()) == FILLED
-    expect(look.locator("main")).to_contain_text("fields of its model")
+    expect(look.locator("main")).to_contain_text("required fields of its model")
     look.locator("[name=data]").fill(json.dumps({**FILLED, "amount": 9.5}))
     look.locator("[name=id]").fill("pay-1")
     look.locator("[name=to]").fill("i")
     look.get_by_role("button", name="Send", exact=True).click()
-    expect(look.locator("#done")).to_have_text("Stored: delivered to 1.")
+    expect(look.locator("#done")).to_have_text("Stored: delivered to 1 instance.")
     expect(look.locator("#done")).not_to_have_class(re.compile("warn"))
     assert live.result("i")["output"] == 9.5
     [event] = live.client.get("/api/events").json()["items"]
@@ -202,7 +202,7 @@ def test_an_event_sent_again_with_its_id_is_a_duplicate(live: Live, look: Page) 
     look.locator("[name=id]").fill("e")
     look.locator("[name=data]").fill("1")
     look.get_by_role("button", name="Send", exact=True).click()
-    expect(look.locator("#done")).to_contain_text("It was there already")
+    expect(look.locator("#done")).to_contain_text("Already stored")
 
 
 def test_what_starts_a_workflow_is_filled_in(serve: Callable[..., Live]) -> None:
@@ -219,5 +219,5 @@ def test_resuming_what_is_still_broken_says_so(blocked: Live, browser: Browser) 
         look.goto("/viewer/instances/f")
         expect(look.locator("#live")).to_have_text("live")
         look.get_by_role("button", name="Resume").click()
-        expect(look.locator(".toast")).to_contain_text("Resumed; it is blocked again: ")
+        expect(look.locator(".toast")).to_contain_text("Resumed, but it is blocked again: ")
         expect(look.locator(".toast")).to_contain_text("charge:1")

@@ -111,7 +111,7 @@ def test_marks_alone_are_drawn_as_far_as_they_go() -> None:
 def test_beyond_those_that_leave_a_mark_the_rest_is_one_piece() -> None:
     entries = [mark(n, n, n, n + 0.5, n + 1) for n in range(1, MARKED_ATTEMPTS + 1)]
     found = pieces([*entries, end(MARKED_ATTEMPTS + 1, Kind.ACTIVITY_COMPLETED, 100)], 100)
-    assert found[-1][0] == f"attempt {MARKED_ATTEMPTS + 1} and those after it"
+    assert found[-1][0] == f"attempt {MARKED_ATTEMPTS + 1} and later"
 
 
 def test_an_error_that_is_cut_short_can_be_drawn() -> None:
@@ -134,13 +134,13 @@ def test_failed_attempts_are_on_the_timeline_and_in_the_history(live: Live, look
     shot(look, "attempts-light")
     later = look.locator("svg.chart a", has=look.locator("line.due"))
     expect(later).to_have_count(5)  # all but the three first ones, each a thin line with a mark at its end
-    expect(later.first.locator("title")).to_contain_text("after it was due; when it began is not recorded")
+    expect(later.first.locator("title")).to_contain_text("after it was due; its start is not recorded")
     ends = later.first.evaluate(
         "a => [a.querySelector('line.due'), a.querySelector('.try')].map(e => e.getBoundingClientRect().right)"
     )
     assert abs(ends[0] - ends[1]) < 2
     assert max(widths[1:2]) < 8
-    expect(look.locator(".legend")).to_contain_text("due, not known to run yet")
+    expect(look.locator(".legend")).to_contain_text("due, start unknown")
     href = failed.first.locator("xpath=..").get_attribute("href")
     failed.first.click()
     entry = look.locator(f"li{href}")
@@ -154,7 +154,7 @@ def test_a_retry_that_is_waited_for_is_drawn_and_told(live: Live, look: Page) ->
     look.goto("/viewer/start/stubborn")
     live.start("stubborn", True, id="s")
     look.goto("/viewer/instances/s")
-    expect(look.locator("section[aria-label='Waits for']")).to_contain_text("the bank does not answer")
+    expect(look.locator("section[aria-label='Waiting for']")).to_contain_text("the bank does not answer")
     expect(look.locator("svg.chart rect.rest.open")).to_have_count(1)
     expect(look.locator("svg.chart rect.try.failed")).to_have_count(6)
     expect(look.locator(".history")).to_contain_text("attempt 1 failed")

@@ -110,7 +110,7 @@ def test_the_filter_is_in_the_address(live: Live, look: Page) -> None:
     look.goto("/viewer/?workflow=payment&within=1h")
     expect(look.locator("tbody tr")).to_have_count(2)
     look.goto("/viewer/?workflow=nosuch")
-    expect(look.locator(".empty")).to_contain_text("Nothing fits")
+    expect(look.locator(".empty")).to_contain_text("No matches")
     look.goto("/viewer/?status=waiting_for_event&status=waiting_for_timer")
     expect(look.locator("tbody tr")).to_have_count(4)
 
@@ -139,7 +139,7 @@ def test_one_instance_from_waiting_to_completed(live: Live, look: Page) -> None:
     live.send("near", "payment.completed", data={"order": {"id": "ORD-9"}})
     look.goto("/viewer/instances/order-1")
     expect(look.locator("h1")).to_have_text("order-1")
-    expect(look.locator("section[aria-label='Waits for']")).to_contain_text("payment.completed")
+    expect(look.locator("section[aria-label='Waiting for']")).to_contain_text("payment.completed")
     expect(look.locator(".near")).to_contain_text("where order.id = 'ORD-1' but got 'ORD-9'")
     expect(look.locator(".source .marked")).to_contain_text("wait_event")
     expect(look.locator("svg.chart a")).to_have_count(2)
@@ -210,15 +210,15 @@ def test_events_and_the_unmatched_with_what_did_not_match(live: Live, look: Page
     shot(look, "unmatched-light")
     look.locator("tr", has_text="wrong").locator("a", has_text="wrong").click()
     expect(look.locator("main")).to_contain_text("ORD-9")
-    expect(look.locator("main")).to_contain_text("The waits it came nearest to")
+    expect(look.locator("main")).to_contain_text("The nearest waits")
 
 
 def test_empty_pages_say_what_to_do(live: Live, look: Page) -> None:
     for path, text in (
         ("/viewer/", "No instances yet"),
-        ("/viewer/waiting", "Nobody waits for an event"),
+        ("/viewer/waiting", "No instance waits for an event"),
         ("/viewer/events", "romancy send TYPE"),
-        ("/viewer/events?show=unmatched", "Every event found somebody"),
+        ("/viewer/events?show=unmatched", "Every event was taken by an instance"),
     ):
         look.goto(path)
         expect(look.locator("main")).to_contain_text(text)
@@ -253,7 +253,7 @@ def test_without_a_sign_of_life_a_page_is_not_live(live: Live, look: Page) -> No
     expect(look.locator("#live")).to_have_text("live")
     look.clock.fast_forward(14_000)  # a server that hangs keeps its connections, and says nothing
     expect(look.locator("#live")).to_have_text("not live")
-    expect(look.locator("#live")).to_have_attribute("title", "the server gives no sign of life")
+    expect(look.locator("#live")).to_have_attribute("title", "no message from the server for 12 seconds")
     expect(look.locator("#live")).to_have_text("live", timeout=10_000)  # the next beat
 
 
@@ -269,7 +269,7 @@ def test_without_its_database_a_page_is_not_live(live: Live, look: Page, monkeyp
     expect(look.locator("#live")).to_have_text("not live")
     expect(look.locator("#live")).to_have_attribute("title", "the database can't be read")
     look.goto("/viewer/waiting")
-    expect(look.locator("h1")).to_have_text("Not now")
+    expect(look.locator("h1")).to_have_text("Temporarily unavailable")
     expect(look.locator("#live")).to_have_count(0)
     look.complaints.clear()  # type: ignore[attr-defined] - the browser notes the 503
 
@@ -303,10 +303,10 @@ def test_every_status_of_the_filter_is_marked_and_what_is_ignored_is_said(live: 
     expect(marked.last).to_contain_text("failed")
     expect(look.locator("#ignored")).to_have_count(0)
     look.goto("/viewer/?status=failed&colour=red&<b>=1")
-    expect(look.locator("#ignored")).to_have_text("ignored: <b>, colour (this page does not know them)")
+    expect(look.locator("#ignored")).to_have_text("Unknown parameters ignored: <b>, colour")
     for path in ("/viewer/waiting", "/viewer/events", "/viewer/workflows", "/viewer/send", "/viewer/instances/nap-1"):
         look.goto(f"{path}?nosuch=1")
-        expect(look.locator("#ignored")).to_have_text("ignored: nosuch (this page does not know it)")
+        expect(look.locator("#ignored")).to_have_text("Unknown parameter ignored: nosuch")
 
 
 def test_what_an_ended_instance_said_last_is_told_as_that(live: Live, look: Page) -> None:
@@ -314,13 +314,13 @@ def test_what_an_ended_instance_said_last_is_told_as_that(live: Live, look: Page
     live.send("e1", "payment.completed", data={"order": {"id": "ORD-1"}})
     live.until("order-1", "completed")
     look.goto("/viewer/")
-    expect(look.locator("th").last).to_have_text("Waits for / error")
-    expect(row(look, "order-1").locator(".about")).to_have_text("last said: order ORD-1")
+    expect(look.locator("th").last).to_have_text("Waiting for / error")
+    expect(row(look, "order-1").locator(".about")).to_have_text("last description: order ORD-1")
     expect(row(look, "order-2").locator(".about")).to_have_text("order ORD-2")
     look.goto("/viewer/instances/order-1")
-    expect(look.locator("dl.facts dt", has_text="last said")).to_have_count(1)
+    expect(look.locator("dl.facts dt", has_text="last description")).to_have_count(1)
     look.goto("/viewer/instances/order-2")
-    expect(look.locator("dl.facts dt", has_text="last said")).to_have_count(0)
+    expect(look.locator("dl.facts dt", has_text="last description")).to_have_count(0)
 
 
 def test_what_can_not_be_is_not_offered(live: Live, look: Page) -> None:
@@ -354,9 +354,11 @@ def test_whom_an_event_started_is_named_once(live: Live, look: Page) -> None:
 
 def test_pages_speak_of_pages(live: Live, look: Page) -> None:
     look.goto("/viewer/instances/nosuch")
-    expect(look.locator("main")).to_contain_text("no instance has the id 'nosuch'; it may be too old, or")
+    expect(look.locator("main")).to_contain_text("no instance has the id 'nosuch'; it may have been deleted, or")
     expect(look.locator("main")).not_to_contain_text("list_instances")
     look.complaints.clear()  # type: ignore[attr-defined] - the browser notes the 404
     look.goto("/viewer/")
-    expect(look.locator("#search")).to_have_attribute("placeholder", "Text in id, input or error, exact case  ( / )")
+    expect(look.locator("#search")).to_have_attribute(
+        "placeholder", "Text in id, input or error, case-sensitive  ( / )"
+    )
     expect(look.locator("[name=workflow]")).to_have_attribute("placeholder", "workflow, exact name")

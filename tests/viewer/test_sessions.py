@@ -271,7 +271,7 @@ async def test_with_the_public_url_such_a_proxy_is_fine(tmp_path: Path) -> None:
 
 async def test_an_address_at_which_no_session_would_be_kept_says_so(tmp_path: Path) -> None:
     async with running(tmp_path, public_url=HTTPS) as app:
-        there = "This app is meant to be used at"
+        there = "Use this app at"
         assert there in (await Browser(app, "http://10.0.0.5:8001").client.get("/viewer/login")).text
         assert there not in (await Browser(app, HTTPS).client.get("/viewer/login")).text
         assert there not in (await Browser(app, HTTP).client.get("/viewer/login")).text, "the proxy passes the Host on"

@@ -46,7 +46,7 @@ async def test_no_worker_ever_took_it(app: App) -> None:
     await app.start_workflow("echo", 1, instance_id="e")
     text = await page(app, "/viewer/instances/e")
     assert "no worker runs it; start one that has workflow &#39;echo&#39;: romancy worker MODULE" in text
-    assert "its code runs" not in text
+    assert "its code is running" not in text
 
 
 async def test_a_worker_that_runs_it_is_named(app: App) -> None:
@@ -54,7 +54,7 @@ async def test_a_worker_that_runs_it_is_named(app: App) -> None:
     text = await page(app, "/viewer/instances/e")
     assert "worker w1 on" in text
     assert "runs it and is alive" in text
-    assert "its code runs, or an activity is in its first attempt" in text
+    assert "its code is running, or an activity is in its first attempt" in text
 
 
 async def test_a_worker_whose_lease_is_over_is_gone_or_hangs(app: App) -> None:
@@ -62,7 +62,7 @@ async def test_a_worker_whose_lease_is_over_is_gone_or_hangs(app: App) -> None:
     text = await page(app, "/viewer/instances/e")
     assert "but its lease ran out" in text
     assert "it is gone or hangs; another takes over, that has workflow &#39;echo&#39;: romancy worker MODULE" in text
-    assert "its code runs" not in text
+    assert "its code is running" not in text
 
 
 async def test_a_worker_that_left_is_gone(app: App) -> None:

@@ -1,4 +1,4 @@
-"""The attempts of an activity that was tried more than once, from the marks its failures left. Pure."""
+"""The attempts of an activity that was tried more than once, from the marks of its failures. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from romancy.storage.catalog import ShownEntry
 
 @dataclass(frozen=True)
 class Failed:
-    """A mark: this attempt failed. `began` None: nobody knows when it began."""
+    """A mark: this attempt failed. If `began` is None, its start is not recorded."""
 
     attempt: int
     began: datetime | None
@@ -30,10 +30,10 @@ class Failed:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt. `end` None: it is under way, or will be. `n`: the entry that ended it.
+    """One attempt. If `end` is None, it is running or due. `n` is the entry that ended it.
 
-    `is_known`: it began when `begin` says. Of attempts after the first only the time they were due is written down:
-    a worker may have come much later.
+    `is_known`: it really began at `begin`. For attempts after the first, only the time they were due is recorded; a
+    worker may have begun much later.
     """
 
     name: str
@@ -69,7 +69,7 @@ def _read(shown: ShownEntry) -> Failed:
 
 
 def failure_of(payload: bytes | None) -> Failure:
-    """A stored failure, as far as it was read: of one that was cut short, its beginning."""
+    """A stored failure, or the beginning of one that was cut short."""
     found: dict[str, Any] = from_json(payload or b"{}", allow_partial="trailing-strings")
     return Failure(found.get("error_type", ""), found.get("message", ""), found.get("traceback", ""))
 
@@ -77,7 +77,7 @@ def failure_of(payload: bytes | None) -> Failure:
 def attempts_of(
     failed: Sequence[Failed], begin: datetime, end: datetime | None, outcome: str, n: int | None
 ) -> list[Attempt]:
-    """Each failed attempt, and the last one as the activity itself ended; none where it ended before that began."""
+    """The failed attempts, and the last one, which ended as the activity did. None if it ended before that was due."""
     found: list[Attempt] = []
     due = begin
     for mark in failed:
@@ -87,6 +87,6 @@ def attempts_of(
         due = mark.next
     if end is None or due < end:
         last = failed[-1].attempt + 1
-        name = f"attempt {last}" if last <= MARKED_ATTEMPTS else f"attempt {last} and those after it"
+        name = f"attempt {last}" if last <= MARKED_ATTEMPTS else f"attempt {last} and later"
         found.append(Attempt(name, outcome, due, end, n))
     return found

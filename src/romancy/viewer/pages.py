@@ -1,4 +1,4 @@
-"""What is on each page that looks."""
+"""The pages that show things. Those with forms are in action_pages.py."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GROUPS, _EACH, _TIMERS = 30, 5, 400
 
 
 class Nothing(BaseModel, extra="ignore"):
-    """What an address may ask for; a page does not mind what else there is, and says so."""
+    """Query parameters of a page. Unknown ones are ignored, and the page says so."""
 
 
 class Query(Nothing):
@@ -51,7 +51,7 @@ class InstancesQuery(Query):
     top: str | None = None
 
     def link(self, **changes: Any) -> str:
-        """This page's address with something changed."""
+        """The query string of this page, with changes."""
         kept = self.model_dump(exclude={"cursor", "top"}) | changes
         return urlencode({name: value for name, value in kept.items() if value}, doseq=True)
 
@@ -96,14 +96,14 @@ async def instances(request: Request) -> Response:
 
 
 async def rows(request: Request) -> Response:
-    """Some rows of that page again, as they are now."""
+    """The current state of some rows of that page."""
     catalog = Catalog(request.app)
     found = await catalog.rows(request.query.id)
     return page(request, "rows.html", rows=found, now=catalog.now)
 
 
 async def newer(request: Request) -> Response:
-    """How many rows there would be above those of a page."""
+    """How many new rows there are above those of a page."""
     query: InstancesQuery = request.query
     catalog = Catalog(request.app)
 
@@ -128,7 +128,7 @@ def _search(query: InstancesQuery, now: datetime, above: tuple[int, str] | None 
 
 
 def _moment(text: str, name: str) -> datetime | None:
-    """What a form's date and time says; in UTC unless it says otherwise."""
+    """Parse the date and time of a form; it is UTC unless it has a zone."""
     if not text:
         return None
     try:
@@ -139,7 +139,7 @@ def _moment(text: str, name: str) -> datetime | None:
 
 
 async def instance(request: Request) -> Response:
-    """One instance: how it stands, what it waits for, all that happened."""
+    """One instance: its state, what it waits for, and its history."""
     catalog = Catalog(request.app)
     detail = await catalog.instance(request.path["instance_id"], request.query.after)
     definition = catalog.workflows.get(detail.instance.workflow)
@@ -151,7 +151,7 @@ async def instance(request: Request) -> Response:
 
 # --- waits ----------------------------------------------------------------------------------------------------------
 async def waiting(request: Request) -> Response:
-    """Who waits for what, and what falls due next."""
+    """The open waits, and what is due next."""
     query: WaitingQuery = request.query
     catalog = Catalog(request.app)
     groups = await catalog.groups(query.after, _GROUPS + 1, _EACH)
@@ -173,7 +173,7 @@ async def waiting(request: Request) -> Response:
 
 
 def _placed(due: Sequence[Wait], now: datetime, whole: float) -> list[tuple[float, int, Wait]]:
-    """Each in its place on the line, percent; those that would lie on one another are one, with a count."""
+    """Positions on the line in percent, with a count where several fall on the same position."""
     places: dict[int, tuple[float, int, Wait]] = {}
     for wait in due:
         assert wait.due_at is not None
@@ -184,7 +184,7 @@ def _placed(due: Sequence[Wait], now: datetime, whole: float) -> list[tuple[floa
 
 
 async def waits(request: Request) -> Response:
-    """Everybody who waits for one type of event."""
+    """All waits for one type of event."""
     catalog = Catalog(request.app)
     found, more = await catalog.waits_for(request.query.type, request.query.cursor)
     return page(request, "waits.html", waits=found, cursor=more, type=request.query.type, now=catalog.now)
@@ -205,29 +205,29 @@ async def events(request: Request) -> Response:
 
 
 async def event(request: Request) -> Response:
-    """One event, with who took it."""
+    """One event, with the instances that took it."""
     catalog = Catalog(request.app)
     line = await catalog.event(request.query.source, request.query.id)
     if line is None:
-        text = f"no event has the source {request.query.source!r} and the id {request.query.id!r}; it may be too old"
+        text = f"no event has source {request.query.source!r} and id {request.query.id!r}; it may have been deleted"
         raise HTTPError(404, text, kind="NotFound")
     return page(request, "event.html", line=line, whole=WHOLE, now=catalog.now)
 
 
-# --- when it does not work ------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------------------------
 async def nothing(request: Request) -> Response:
-    """For addresses that lead nowhere."""
-    raise HTTPError(404, "there is no such page", kind="NotFound")
+    """Any other address below /viewer/."""
+    raise HTTPError(404, "this page does not exist", kind="NotFound")
 
 
 def failed(request: Request, error: Exception) -> Response:
-    """An error as a page; who is not logged in is asked to."""
+    """An error as a page; without a session, the login form."""
     if isinstance(error, HTTPError) and error.status == 401:
         return to_login(request)
     answer = error_answer(error, f"{request.scope['method']} {request.scope['path']}")
-    known = answer.status < 500 or answer.status == 503
+    is_expected = answer.status < 500 or answer.status == 503
     if isinstance(error, InstanceNotFound):
-        text = f"no instance has the id {error.instance_id!r}; it may be too old, or another database's"
-        return page(request, "error.html", 404, code=404, said=text)
-    said = str(error) if known else "something unexpected went wrong; the log of the server has the details"
-    return page(request, "error.html", answer.status, code=answer.status, said=said[:2000])
+        text = f"no instance has the id {error.instance_id!r}; it may have been deleted, or be in another database"
+        return page(request, "error.html", 404, code=404, message=text)
+    text = str(error) if is_expected else "an unexpected error occurred; see the log of the server"
+    return page(request, "error.html", answer.status, code=answer.status, message=text[:2000])

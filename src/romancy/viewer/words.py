@@ -1,4 +1,4 @@
-"""Times and values as people read them."""
+"""Times and values as text for people."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from romancy.records import HistoryEntry, Wait
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 SHOWN = 300
-"""Characters of a value in a table."""
+"""Maximum characters of a value in a table."""
 
 
 def stamp(moment: datetime) -> str:
-    """For machines."""
+    """A time for machines."""
     return "" if moment == _NEVER else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -28,7 +28,7 @@ def absolute(moment: datetime) -> str:
 
 
 def pretty(value: Any) -> str:
-    """A stored value, to be read: text as it is, everything else as JSON."""
+    """A stored value: text as it is, everything else as indented JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
@@ -44,45 +44,45 @@ def error_line(error: Mapping[str, Any] | None) -> str:
 
 
 def narrowing(wait: Wait) -> list[str]:
-    """What a wait asks of an event besides its type: `order.id = 7`."""
-    parts = [f"{path} = {json.dumps(want, ensure_ascii=False, default=str)}" for path, want in wait.where.items()]
-    return parts + [f"{name} = {want!r}" for name, want in (("subject", wait.subject), ("source", wait.source)) if want]
+    """The conditions of a wait besides the type: `order.id = 7`."""
+    parts = [f"{path} = {json.dumps(value, ensure_ascii=False, default=str)}" for path, value in wait.where.items()]
+    return parts + [f"{name} = {text!r}" for name, text in (("subject", wait.subject), ("source", wait.source)) if text]
 
 
 def waited_for(stored: Any) -> str:
-    """What an entry of the history says was waited for, as it was written in the code."""
+    """What a history entry waited for, as written in the code."""
     try:
         narrow = Filter.from_json(stored.get("filter", {}))
         types = ", ".join(stored["types"])
     except (AttributeError, KeyError, TypeError, ValueError):
-        return pretty(stored)  # written by another version: as it is
+        return pretty(stored)  # written by another version: show it as it is
     where = [f"{'.'.join(map(str, path))} = {json.dumps(value, default=str)}" for path, value in narrow.where]
-    where += [f"{name} = {want!r}" for name, want in (("subject", narrow.subject), ("source", narrow.source)) if want]
+    where += [f"{name} = {text!r}" for name, text in (("subject", narrow.subject), ("source", narrow.source)) if text]
     return "\n".join([types, *where])
 
 
 def attempt_words(entry: HistoryEntry) -> str:
-    """What a failed attempt's mark says of time: `ran for 120 ms; the next was due 2 s later`."""
-    rest = f"the next was due {lasting((from_us(entry.input['next']) - entry.at).total_seconds())} later"
+    """The times in a failed attempt's mark: `ran for 120 ms; the next was due 2 s later`."""
+    pause = f"the next was due {lasting((from_us(entry.input['next']) - entry.at).total_seconds())} later"
     began = entry.input.get("began")
     if began is None:
-        return rest
+        return pause
     took = lasting((entry.at - from_us(began)).total_seconds())
-    return f"ran for {took}; {rest}" if entry.input["attempt"] == 1 else f"failed {took} after it was due; {rest}"
+    return f"ran for {took}; {pause}" if entry.input["attempt"] == 1 else f"failed {took} after it was due; {pause}"
 
 
 def middle(id: str, limit: int = 24) -> str:
-    """A long id without its middle: ids that are alike differ at one end."""
+    """A long id without its middle, since similar ids differ at one end."""
     return id if len(id) <= limit else f"{id[: limit // 2]}…{id[-(limit // 3) :]}"
 
 
 def cut(text: str, limit: int) -> str:
-    """A long text without its end; its lines stay lines."""
+    """A long text without its end; line breaks are kept."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def place(location: str) -> str:
-    """`shop.py:12 in order` of a whole path."""
+    """The location without its folders: `shop.py:12 in order`."""
     path, colon, rest = location.rpartition(":")
     return f"{path.replace(chr(92), '/').rpartition('/')[2]}{colon}{rest}"
 
@@ -92,7 +92,7 @@ def count(n: int, cap: int) -> str:
 
 
 def url_part(text: str) -> str:
-    """Anything as one part of a path."""
+    """Quote text as one segment of a path."""
     return quote(text, safe="")
 
 

@@ -1,43 +1,43 @@
-// The control API, and small things every module needs.
+// The control API, and helpers that every module needs.
 export const root = document.documentElement.dataset.root;
 
 export const part = (text) => encodeURIComponent(text);
 
-// Ask the control API; the visitor's cookie says who asks. Throws what the server said was wrong.
+// Posts to the control API in the visitor's session. Throws the error message of the server.
 export async function post(path, body, type = "application/json") {
-  const answer = await fetch(root + path, {
+  const response = await fetch(root + path, {
     method: "POST",
     headers: { "content-type": type },
     body: JSON.stringify(body),
     credentials: "same-origin",
   });
-  if (answer.status === 401) logIn();
-  const said = answer.status === 204 ? {} : await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(said.error || `the server answered ${answer.status}`);
-  return said;
+  if (response.status === 401) logIn();
+  const result = response.status === 204 ? {} : await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(result.error || `the server answered ${response.status}`);
+  return result;
 }
 
-// Read from the control API.
+// Reads from the control API.
 export async function get(path) {
-  const answer = await fetch(root + path, { credentials: "same-origin" });
-  if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
-  return answer.json();
+  const response = await fetch(root + path, { credentials: "same-origin" });
+  if (!response.ok) throw new Error(`the server answered ${response.status}`);
+  return response.json();
 }
 
-// A page of ours as a document; null if it can't be had right now.
+// A page of the viewer as a document, or null if it can't be fetched now.
 export async function page(url) {
   try {
-    const answer = await fetch(url, { credentials: "same-origin" });
-    if (answer.redirected && answer.url.includes("/viewer/login")) logIn();
-    return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+    const response = await fetch(url, { credentials: "same-origin" });
+    if (response.redirected && response.url.includes("/viewer/login")) logIn();
+    return response.ok ? new DOMParser().parseFromString(await response.text(), "text/html") : null;
   } catch {
-    return null; // the server is away; the live sign says so
+    return null; // the server is unavailable; the live sign shows it
   }
 }
 
-// Characters that hide, or turn the text around, as escapes; pages that come from the server have them so already.
-const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
-const visible = (text) => text.replace(UNSEEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+// Escapes characters that hide or reverse text. Pages from the server are already escaped.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+const visible = (text) => text.replace(HIDDEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 export function logIn() {
   const here = location.pathname.slice(root.length) + location.search;
@@ -45,11 +45,11 @@ export function logIn() {
 }
 
 export function toast(text) {
-  const made = document.createElement("div");
-  made.className = "toast";
-  made.textContent = visible(text);
-  document.getElementById("toasts").append(made);
-  setTimeout(() => made.remove(), 6000);
+  const element = document.createElement("div");
+  element.className = "toast";
+  element.textContent = visible(text);
+  document.getElementById("toasts").append(element);
+  setTimeout(() => element.remove(), 6000);
 }
 
 export function show(element, text) {

@@ -1,4 +1,4 @@
-// Times that tick. The server's clock counts: `offset` is how far it is ahead of this machine's.
+// Times that tick, by the server's clock. `offset` is how far it is ahead of this machine's.
 let offset = 0;
 // The words are those of core/durations.py.
 const units = [[60, 1, "s"], [3600, 60, "min"], [172800, 3600, "h"], [63072000, 86400, "d"], [Infinity, 31536000, "y"]];
@@ -16,14 +16,14 @@ export function span(seconds) {
   const words = `${Math.floor(seconds / unit)} ${name}`;
   if (!finer[name]) return words;
   const [small, smallName] = finer[name];
-  const rest = Math.floor((seconds % unit) / small);
-  return rest ? `${words} ${rest} ${smallName}` : words;
+  const remainder = Math.floor((seconds % unit) / small);
+  return remainder ? `${words} ${remainder} ${smallName}` : words;
 }
 
 const whole = (seconds) => (seconds < 1 ? "0 s" : span(seconds)); // milliseconds would flicker
 const words = {
   ago: (s) => (s > -1 ? "now" : `${span(-s)} ago`),
-  left: (s) => (s > 0 ? `${whole(s)} left` : `overdue ${whole(-s)}`),
+  left: (s) => (s > 0 ? `${whole(s)} left` : `${whole(-s)} overdue`),
   until: (s) => (s > 0 ? `in ${whole(s)}` : "due"),
   elapsed: (s) => whole(-s),
 };

@@ -1,21 +1,21 @@
-// A form made of JSON schemas. Each field knows how to give back its value, and says so where it can't.
+// A form built from JSON schemas. Each field reads its own value, and shows what is wrong with it.
 //
-// `make(schema, ...)` returns {element, read}; `read()` returns the value, `undefined` for "left out", or throws.
+// `make(...)` returns {element, read}; `read()` returns the value, `undefined` if it is left out, or throws.
 
-class Unfit extends Error {}
-const DEEP = 5;
+class FieldError extends Error {}
+const MAX_DEPTH = 5;
 
 export function make(name, schema, { required = true, value, defs = schema.$defs ?? {}, depth = 0 } = {}) {
   const meant = resolve(schema, defs);
   const options = { required, value: value ?? meant.default, defs, depth };
-  if (depth > DEEP) return json(name, meant, options);
+  if (depth > MAX_DEPTH) return json(name, meant, options);
   if (meant.const !== undefined) return choice(name, { ...meant, enum: [meant.const] }, options);
   if (meant.enum) return choice(name, meant, options);
   const kinds = { string: text, integer: number, number, boolean: flag, object, array: list };
   return (kinds[meant.type] ?? json)(name, meant, options);
 }
 
-// What a reference or "X or null" comes down to; anything else that is a choice is written as JSON.
+// Resolves references and "X or null". Any other choice of types is entered as JSON.
 function resolve(schema, defs) {
   if (schema.$ref) {
     const found = defs[schema.$ref.split("/").pop()] ?? {};
@@ -50,7 +50,7 @@ function field(name, schema, { required }, control) {
     fail(problem) {
       element.classList.add("bad");
       hint.textContent = problem;
-      throw new Unfit(`${name}: ${problem}`);
+      throw new FieldError(`${name}: ${problem}`);
     },
     pass(value) {
       element.classList.remove("bad");
@@ -62,10 +62,10 @@ function field(name, schema, { required }, control) {
 
 const kindOf = (schema) => schema.format ?? schema.type ?? (schema.enum ? "" : "JSON");
 
-// Nothing was filled in: left out, null, or a problem.
-function nothing(made, schema, { required }) {
+// An empty field: left out, null, or an error.
+function readEmpty(made, schema, { required }) {
   if (!required) return made.pass(undefined);
-  return schema.nullable ? made.pass(null) : made.fail("this is needed");
+  return schema.nullable ? made.pass(null) : made.fail("this field is required");
 }
 
 const inputs = { date: "date", "date-time": "datetime-local", time: "time", email: "email", uri: "url", password: "password" };
@@ -78,11 +78,11 @@ function text(name, schema, options) {
   if (options.value !== undefined && options.value !== null) input.value = options.value;
   const made = field(name, schema, options, input);
   const empty = () => input.value === "" && (schema.format || !options.required || schema.nullable);
-  return { element: made.element, read: () => (empty() ? nothing(made, schema, options) : made.pass(moment(input, schema))) };
+  return { element: made.element, read: () => (empty() ? readEmpty(made, schema, options) : made.pass(textValue(input, schema))) };
 }
 
-// A date and time of a form has no zone: it is meant in the visitor's.
-function moment(input, schema) {
+// A form's date and time has no zone: take it as the visitor's local time.
+function textValue(input, schema) {
   return schema.format === "date-time" ? new Date(input.value).toISOString() : input.value;
 }
 
@@ -94,14 +94,14 @@ function number(name, schema, options) {
   const form = schema.type === "integer" ? /^[+-]?\d+$/ : /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
   function read() {
     const given = input.value.trim();
-    if (given === "") return nothing(made, schema, options);
-    if (!form.test(given)) return made.fail(schema.type === "integer" ? "a whole number is needed" : "a number is needed");
+    if (given === "") return readEmpty(made, schema, options);
+    if (!form.test(given)) return made.fail(schema.type === "integer" ? "must be a whole number" : "must be a number");
     return made.pass(exact(given));
   }
   return { element: made.element, read };
 }
 
-// Numbers that JavaScript can't hold go as text, which the server reads as the number it says.
+// Integers that JavaScript can't represent are sent as text; the server parses them.
 const exact = (given) => (/^[+-]?\d+$/.test(given) && !Number.isSafeInteger(Number(given)) ? given : Number(given));
 
 function flag(name, schema, options) {
@@ -115,15 +115,15 @@ function flag(name, schema, options) {
 
 function choice(name, schema, options) {
   const select = document.createElement("select");
-  const may = schema.enum.map((each) => [typeof each === "string" ? each : JSON.stringify(each), each]);
-  if (!options.required || schema.nullable) may.unshift(["", undefined]);
-  may.forEach(([label], index) => select.add(new Option(label, index)));
-  const at = may.findIndex(([, each]) => each !== undefined && each === options.value);
+  const choices = schema.enum.map((each) => [typeof each === "string" ? each : JSON.stringify(each), each]);
+  if (!options.required || schema.nullable) choices.unshift(["", undefined]);
+  choices.forEach(([label], index) => select.add(new Option(label, index)));
+  const at = choices.findIndex(([, each]) => each !== undefined && each === options.value);
   select.selectedIndex = Math.max(0, at);
   const made = field(name, schema, options, select);
   function read() {
-    const value = may[select.selectedIndex][1];
-    return value === undefined ? nothing(made, schema, options) : made.pass(value);
+    const value = choices[select.selectedIndex][1];
+    return value === undefined ? readEmpty(made, schema, options) : made.pass(value);
   }
   return { element: made.element, read };
 }
@@ -136,11 +136,11 @@ function json(name, schema, options) {
   if (options.value !== undefined) area.value = JSON.stringify(options.value, null, 2);
   const made = field(name, schema, options, area);
   function read() {
-    if (area.value.trim() === "") return nothing(made, schema, options);
+    if (area.value.trim() === "") return readEmpty(made, schema, options);
     try {
       return made.pass(JSON.parse(area.value));
     } catch (error) {
-      return made.fail(`this is not JSON: ${error.message}`);
+      return made.fail(`not valid JSON: ${error.message}`);
     }
   }
   return { element: made.element, read };

@@ -1,4 +1,4 @@
-// The keyboard: / searches, j and k go through rows, Enter opens, g goes, ? helps.
+// Keyboard shortcuts: / searches, j and k move through rows, Enter opens one, g goes to a page, ? shows help.
 import { root } from "./api.js";
 
 const places = { i: "/viewer/", w: "/viewer/waiting", e: "/viewer/events" };

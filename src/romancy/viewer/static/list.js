@@ -1,33 +1,33 @@
-// The list of instances: rows change in place; new ones wait behind a chip until the visitor wants them.
+// The list of instances. Rows change in place; new rows are announced by a chip and appear when it is clicked.
 import { page, part, root } from "./api.js";
 import { morph } from "./morph.js";
 
-const AT_A_TIME = 4000; // characters of ids in one address
-export const FINAL = ".completed, .failed, .cancelled"; // what has ended so never changes again
+const MAX_QUERY = 4000; // characters of ids in one URL
+export const FINAL = ".completed, .failed, .cancelled"; // instances with these statuses never change again
 
 export async function refresh(ids) {
   const table = document.getElementById("instances");
   const rows = new Map([...table.querySelectorAll("tbody tr")].map((row) => [row.dataset.key, row]));
-  const wanted = [...rows.keys()].filter((id) => (ids === "all" || ids.has(id)) && !rows.get(id).matches(FINAL));
-  for (const some of portions(wanted)) {
-    const fresh = await page(`${root}/viewer/rows?${some.join("&")}`);
+  const stale = [...rows.keys()].filter((id) => (ids === "all" || ids.has(id)) && !rows.get(id).matches(FINAL));
+  for (const batch of batches(stale)) {
+    const fresh = await page(`${root}/viewer/rows?${batch.join("&")}`);
     for (const from of fresh?.querySelectorAll("tr") ?? []) replace(rows.get(from.dataset.key), from);
   }
   if ("first" in table.dataset && (ids === "all" || [...ids].some((id) => !rows.has(id)))) await askForNewer(table);
 }
 
-function* portions(ids) {
-  let some = [], length = 0;
+function* batches(ids) {
+  let batch = [], length = 0;
   for (const id of ids) {
     const pair = `id=${part(id)}`;
-    if (some.length && length + pair.length > AT_A_TIME) {
-      yield some;
-      [some, length] = [[], 0];
+    if (batch.length && length + pair.length > MAX_QUERY) {
+      yield batch;
+      [batch, length] = [[], 0];
     }
-    some.push(pair);
+    batch.push(pair);
     length += pair.length;
   }
-  if (some.length) yield some;
+  if (batch.length) yield batch;
 }
 
 export function replace(row, from) {
@@ -46,9 +46,9 @@ export function replace(row, from) {
 
 async function askForNewer(table) {
   const top = table.querySelector("tbody tr")?.dataset.position ?? "";
-  const answer = await fetch(`${root}/viewer/newer?${table.dataset.query}&top=${top}`).catch(() => null);
-  if (!answer?.ok) return;
-  const { newer } = await answer.json();
+  const response = await fetch(`${root}/viewer/newer?${table.dataset.query}&top=${top}`).catch(() => null);
+  if (!response?.ok) return;
+  const { newer } = await response.json();
   announce(newer ? `${newer >= 50 ? "50+" : newer} new` : "");
 }
 

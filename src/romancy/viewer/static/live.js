@@ -1,17 +1,17 @@
-// What changes on the server changes here: one stream, and pages that look again at what they show, at most once a second.
+// Live updates: a stream says what changed, and the page refreshes what it shows, at most once a second.
 import { page, root } from "./api.js";
 import { now, setNow, tick } from "./clock.js";
 import { morph } from "./morph.js";
 import * as list from "./list.js";
 
 const CAP = 10001;
-const REST = 1000; // milliseconds between looks
-const SILENCE = 12000; // milliseconds; a server that lives is heard every five seconds
+const PAUSE = 1000; // milliseconds between refreshes
+const SILENCE = 12000; // milliseconds; the server sends something at least every five seconds
 let lastHeard = 0;
-let looking = false;
-let waiting = null; // ids that changed since the last look; "all" for whatever is shown
+let refreshing = false;
+let pending = null; // ids that changed since the last refresh; "all" for everything shown
 
-// A browser has few connections to spare for one server: only the tab that is looked at keeps a stream.
+// Browsers allow few connections per server, so only the visible tab keeps a stream.
 export function begin() {
   const sign = document.getElementById("live");
   if (!sign) return;
@@ -23,29 +23,29 @@ export function begin() {
   });
   addEventListener("pagehide", () => stream?.close());
   addEventListener("pageshow", (event) => {
-    if (event.persisted) stream = listen(sign); // back from the browser's own cache
+    if (event.persisted) stream = listen(sign); // restored from the browser's cache
   });
 }
 
 function listen(sign) {
   const stream = new EventSource(`${root}/api/stream`);
-  stream.onopen = () => changed(null); // something may have happened between the page and the stream
-  stream.onerror = () => say(sign, "off", "not live", "there is no connection to the server");
+  stream.onopen = () => changed(null); // catch up on changes since the page was loaded
+  stream.onerror = () => say(sign, "off", "not live", "no connection to the server");
   stream.onmessage = (message) => {
-    const said = JSON.parse(message.data);
-    heard(sign, said.database);
-    setNow(said.now);
-    count(said.counts);
-    changed(said.changed);
+    const update = JSON.parse(message.data);
+    heard(sign, update.database);
+    setNow(update.now);
+    count(update.counts);
+    changed(update.changed);
   };
   stream.addEventListener("beat", (message) => {
     heard(sign, JSON.parse(message.data).database);
-    if (leaseIsOver()) changed(null); // a worker that lives has another by now; that it died nobody announces
+    if (hasLeaseExpired()) changed(null); // a live worker has renewed it; the death of one is not announced
   });
   return stream;
 }
 
-// A connection may stay open though nobody is at the other end: only what is heard counts.
+// A connection can stay open after the server is gone, so only messages count as a sign of life.
 function heard(sign, database) {
   const was = sign.className;
   lastHeard = Date.now();
@@ -56,11 +56,11 @@ function heard(sign, database) {
 
 function watch(sign) {
   if (sign.classList.contains("on") && Date.now() - lastHeard > SILENCE) {
-    say(sign, "off", "not live", "the server gives no sign of life");
+    say(sign, "off", "not live", "no message from the server for 12 seconds");
   }
 }
 
-function leaseIsOver() {
+function hasLeaseExpired() {
   const lease = document.querySelector("[data-lease]")?.dataset.lease;
   return lease && Date.parse(lease) < now();
 }
@@ -80,23 +80,23 @@ function count(counts) {
 }
 
 function changed(ids) {
-  waiting = ids === null || waiting === "all" ? "all" : new Set([...(waiting ?? []), ...ids]);
-  if (!looking && !document.hidden) look();
+  pending = ids === null || pending === "all" ? "all" : new Set([...(pending ?? []), ...ids]);
+  if (!refreshing && !document.hidden) catchUp();
 }
 
-async function look() {
-  looking = true;
-  while (waiting !== null && !document.hidden) {
-    const ids = waiting;
-    waiting = null;
+async function catchUp() {
+  refreshing = true;
+  while (pending !== null && !document.hidden) {
+    const ids = pending;
+    pending = null;
     await (document.getElementById("instances") ? list.refresh(ids) : refresh(ids));
     tick();
-    await new Promise((done) => setTimeout(done, REST));
+    await new Promise((done) => setTimeout(done, PAUSE));
   }
-  looking = false;
+  refreshing = false;
 }
 
-// Pages other than the list of instances: ask for the page again, and take over what is different.
+// For pages other than the list of instances: fetch the page again and apply what differs.
 async function refresh(ids) {
   const one = document.body.dataset.page === "instance";
   if (one && ids !== "all" && !ids.has(shown())) return;
@@ -116,9 +116,9 @@ async function refresh(ids) {
 
 const shown = () => document.getElementById("cancel").dataset.id;
 
-// Lists whose rows stay where they are: known rows change, gone ones are struck out, new ones are announced.
+// Lists whose rows keep their place: known rows are updated, removed ones struck out, new ones announced.
 function steady(fresh) {
-  let news = fresh.querySelectorAll("[data-steady]").length - document.querySelectorAll("[data-steady]").length;
+  let added = fresh.querySelectorAll("[data-steady]").length - document.querySelectorAll("[data-steady]").length;
   for (const table of document.querySelectorAll("[data-steady]")) {
     const other = [...fresh.querySelectorAll("[data-steady]")].find((t) => t.dataset.steady === table.dataset.steady);
     const rows = new Map([...(other?.querySelectorAll("tbody tr") ?? [])].map((row) => [row.dataset.key, row]));
@@ -128,7 +128,7 @@ function steady(fresh) {
       else row.classList.add("gone");
       rows.delete(row.dataset.key);
     }
-    news += rows.size;
+    added += rows.size;
   }
-  list.announce(news > 0 ? "Show what is new" : "");
+  list.announce(added > 0 ? "Show new rows" : "");
 }

@@ -1,4 +1,4 @@
-// Every page begins here.
+// The entry point of every page.
 import * as actions from "./actions.js";
 import * as clock from "./clock.js";
 import * as keys from "./keys.js";
@@ -12,7 +12,7 @@ document.getElementById("theme").addEventListener("click", () => {
   try {
     localStorage.setItem("romancy-theme", page.dataset.theme);
   } catch {
-    // No storage: it holds until the next page.
+    // No storage: the choice lasts until the next page.
   }
 });
 

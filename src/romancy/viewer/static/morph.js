@@ -1,5 +1,5 @@
-// Makes one element like another in place: what is the same stays the same node, so that nothing jumps, and what is
-// open, focused or scrolled stays so.
+// Makes one element equal to another in place. Unchanged nodes are kept, so nothing jumps, and what is open, focused
+// or scrolled stays that way.
 
 const key = (node) => node.dataset?.key ?? (node.id || null);
 
@@ -23,17 +23,17 @@ function attributes(to, from) {
 function children(to, from) {
   const keyed = new Map([...to.children].filter(key).map((child) => [key(child), child]));
   let place = to.firstChild;
-  for (const wanted of [...from.childNodes]) {
-    const known = wanted.nodeType === 1 && key(wanted) ? keyed.get(key(wanted)) : null;
+  for (const target of [...from.childNodes]) {
+    const known = target.nodeType === 1 && key(target) ? keyed.get(key(target)) : null;
     if (known) {
       if (known !== place) to.insertBefore(known, place);
-      update(known, wanted);
+      update(known, target);
       place = known.nextSibling;
-    } else if (place && alike(place, wanted)) {
-      update(place, wanted);
+    } else if (place && alike(place, target)) {
+      update(place, target);
       place = place.nextSibling;
     } else {
-      to.insertBefore(document.importNode(wanted, true), place);
+      to.insertBefore(document.importNode(target, true), place);
     }
   }
   while (place) {

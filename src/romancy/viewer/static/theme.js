@@ -1,8 +1,8 @@
-// Before anything is painted: the theme the visitor chose here, if any. Not a module, so that it runs at once.
+// Applies the theme the visitor chose, before anything is painted. Not a module, so that it runs at once.
 "use strict";
 try {
   const chosen = localStorage.getItem("romancy-theme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 } catch {
-  // No storage: the system's theme it is.
+  // No storage: use the system's theme.
 }

@@ -1,5 +1,5 @@
-// Zooming a timeline: places are percent of its width, so a wider chart is all it takes.
-const MOST = 2 ** 14; // beyond that browsers draw nothing
+// Zooms the timeline. Positions are percentages of its width, so zooming only widens the chart.
+const MAX_ZOOM = 2 ** 14; // browsers draw nothing beyond that
 
 export function begin() {
   const box = document.getElementById("timeline");
@@ -7,10 +7,10 @@ export function begin() {
   const chart = box.querySelector("svg.chart");
   let zoom = 1;
 
-  function set(wanted, at = 0.5) {
+  function set(target, at = 0.5) {
     const room = box.clientWidth - box.firstElementChild.offsetWidth;
     const before = zoom;
-    zoom = Math.min(MOST, Math.max(1, wanted));
+    zoom = Math.min(MAX_ZOOM, Math.max(1, target));
     const point = (box.scrollLeft + room * at) / before;
     chart.setAttribute("width", zoom === 1 ? "100%" : Math.min(room * zoom, 4_000_000));
     box.scrollLeft = point * zoom - room * at;
@@ -28,7 +28,7 @@ export function begin() {
     }
   });
   box.addEventListener("wheel", (event) => {
-    if (!event.ctrlKey && !event.shiftKey) return; // the page scrolls, as everywhere
+    if (!event.ctrlKey && !event.shiftKey) return; // let the page scroll
     event.preventDefault();
     const left = chart.getBoundingClientRect().left - box.getBoundingClientRect().left + box.scrollLeft;
     const at = (event.clientX - box.getBoundingClientRect().left - left) / Math.max(1, box.clientWidth - left);
