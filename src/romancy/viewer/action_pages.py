@@ -1,4 +1,4 @@
-"""The pages with forms. What is filled in goes to the control API, from the browser."""
+"""The pages with forms. The browser sends what is filled in to the control API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SendQuery(Query):
 
 
 async def workflows(request: Request) -> Response:
-    """The workflows this process has, to be started."""
+    """The workflows of this process, with links to start them."""
     known = Catalog(request.app).workflows
     return page(request, "workflows.html", workflows=[_described(known[name]) for name in sorted(known)])
 
@@ -45,17 +45,19 @@ def _described(definition: Any) -> dict[str, Any]:
 
 
 async def start(request: Request) -> Response:
-    """A form made of a workflow's signature."""
+    """A form made from a workflow's signature."""
     name = request.path["name"]
     definition = Catalog(request.app).workflows.get(name)
     if definition is None:
-        raise UnknownWorkflow(f"no workflow named {name!r} is registered in this process; start it where it is")
+        raise UnknownWorkflow(
+            f"no workflow named {name!r} is registered in this process; start it from one that has it"
+        )
     fields = [] if definition.on_event else fields_of(definition)
     return page(request, "start.html", workflow=_described(definition), fields=json.dumps(fields))
 
 
 async def send(request: Request) -> Response:
-    """A form for an event: empty, as a wait or a workflow would like it, or as an event was."""
+    """A form for an event: empty, filled in for a wait or a workflow, or a copy of another event."""
     query: SendQuery = request.query
     catalog = Catalog(request.app)
     model = _started_by(catalog, query.type)
@@ -64,10 +66,10 @@ async def send(request: Request) -> Response:
     wait = again = None
     if query.instance and query.wait:
         wait, model = await catalog.wait(query.instance, query.wait)
-        filled |= {} if wait is None else _wanted_by(wait, _fields(model))
+        filled |= {} if wait is None else _filled_for(wait, _fields(model))
     elif query.source and query.id:
         again = await catalog.event(query.source, query.id)
-        filled |= {} if again is None else _as_before(again)
+        filled |= {} if again is None else _copied(again)
     types = [group.type for group in await catalog.groups("", 50, 0)]
     has_model = model is not None and again is None
     return page(request, "send.html", filled=filled, wait=wait, again=again, types=types, has_model=has_model)
@@ -79,7 +81,7 @@ def _started_by(catalog: Catalog, type: str) -> Codec | None:
 
 
 def _fields(model: Codec | None) -> Any:
-    """What is needed for a model, still empty."""
+    """The required fields of a model, empty."""
     return {} if model is None else skeleton(schema_of(model.annotation))
 
 
@@ -87,10 +89,12 @@ def _text(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, indent=2, default=str)
 
 
-def _wanted_by(wait: Wait, data: Any) -> dict[str, Any]:
-    """An event with all that a wait asks for."""
+def _filled_for(wait: Wait, data: Any) -> dict[str, Any]:
+    """Fields of an event that matches a wait."""
     if wait.where:
-        data = dict(cast("dict[str, Any]", data)) if isinstance(data, dict) else {}  # the filter looks into an object
+        data = (
+            dict(cast("dict[str, Any]", data)) if isinstance(data, dict) else {}
+        )  # a filter on fields needs an object
         for path, value in wait.where.items():
             _put(data, path.split("."), value)
     named = {"type": wait.types[0] if wait.types else "", "source": wait.source or DEFAULT_SOURCE}
@@ -107,7 +111,7 @@ def _put(data: dict[str, Any], steps: list[str], value: Any) -> None:
         _put(data[first], rest, value)
 
 
-def _as_before(line: EventLine) -> dict[str, Any]:
+def _copied(line: EventLine) -> dict[str, Any]:
     event, text = line.shown.event, ""
     if event.data is not None and line.shown.size <= WHOLE and is_json(event.datacontenttype):
         text = event.data.decode("utf-8", "replace")

@@ -15,15 +15,15 @@ from pydantic_core import to_jsonable_python
 from romancy.core.registry import WorkflowDefinition
 
 _NOT_FILES = ("<string>", "<stdin>")
-"""Names that unrelated code shares: since Python 3.13 the first one leads to the source given to `python -c`."""
+"""Names that unrelated code shares: since Python 3.13, the first leads to the source given to `python -c`."""
 _LOCATION = re.compile(r"(?P<file>.*):(?P<line>\d+) in .*", re.DOTALL)
-_DEEP = 6
-"""A model may hold itself."""
+_MAX_DEPTH = 6
+"""Models can contain themselves."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A function's lines by number; `marked`: those where something waits now."""
+    """The numbered lines of a function; `marked` are those where something waits now."""
 
     file: str
     lines: Sequence[tuple[int, str]]
@@ -31,7 +31,7 @@ class Source:
 
 
 def fields_of(definition: WorkflowDefinition) -> list[dict[str, Any]]:
-    """Each parameter with its JSON schema; one that has none ({}) is asked for as JSON."""
+    """The parameters with their JSON schemas; a parameter without one ({}) is entered as JSON."""
     _, *parameters = inspect.signature(inspect.unwrap(definition.fn)).parameters.values()
     return [_field(definition, parameter) for parameter in parameters]
 
@@ -55,7 +55,7 @@ def _field(definition: WorkflowDefinition, parameter: inspect.Parameter) -> dict
 def schema_of(annotation: Any) -> dict[str, Any]:
     try:
         return TypeAdapter[Any](annotation).json_schema()
-    except Exception:  # types with a form of their own have no schema: people write JSON
+    except Exception:  # custom types may have no schema: people enter JSON
         return {}
 
 
@@ -63,7 +63,7 @@ _EMPTY: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean":
 
 
 def skeleton(schema: Mapping[str, Any], defs: Mapping[str, Any] | None = None, depth: int = 0) -> Any:
-    """A value with what a schema requires, each empty in its type; None where that can't be told."""
+    """A value with the required fields of a schema, each the empty value of its type; None where it has no type."""
     known = schema.get("$defs", {}) if defs is None else defs
     if "$ref" in schema:
         return skeleton(known.get(schema["$ref"].rpartition("/")[2], {}), known, depth + 1)
@@ -74,14 +74,14 @@ def skeleton(schema: Mapping[str, Any], defs: Mapping[str, Any] | None = None, d
     choices: list[dict[str, Any]] = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf") or []
     if choices:
         return None if {"type": "null"} in choices else skeleton(choices[0], known, depth + 1)
-    if schema.get("type") != "object" or depth > _DEEP:
+    if schema.get("type") != "object" or depth > _MAX_DEPTH:
         return deepcopy(_EMPTY.get(schema.get("type", "")))
     parts = schema.get("properties", {})
     return {name: skeleton(parts.get(name, {}), known, depth + 1) for name in schema.get("required", ())}
 
 
 def source_of(definition: WorkflowDefinition, locations: Collection[str]) -> Source | None:
-    """The workflow's function; None where its source is not at hand. No other file is ever read."""
+    """The source of the workflow's function, or None if it is not available. Reads no other file."""
     fn: Any = inspect.unwrap(definition.fn)
     if fn.__code__.co_filename in _NOT_FILES:
         return None

@@ -1,4 +1,4 @@
-"""Templates and static files, and the headers that keep a page from doing what it should not."""
+"""Templates and static files, and the security headers of pages."""
 
 from __future__ import annotations
 
@@ -56,22 +56,22 @@ def environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Every value of a page: characters that hide or turn the text around are written as escapes."""
+    """Applied to every value: escape characters that hide or reverse text."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _exact(value: str) -> Markup:
-    """What a form sends back, or a script asks for, just as it is."""
+    """An unchanged value, for what a form sends back or a script reads."""
     return escape(value)
 
 
 def root_of(request: Request) -> str:
-    """Where the app is mounted: every link begins with it."""
+    """The path the app is mounted at. Every link begins with it."""
     return cast(str, request.scope.get("root_path", "")).rstrip("/")
 
 
 def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
-    """A page. The templates know what the visitor may do, never with what token."""
+    """Render a page. Templates get the visitor's scopes, never the token."""
     about: dict[str, Any] = {"root": root_of(request), "scopes": request.scopes, "ignored": _ignored(request)}
     about["has_tokens"] = bool(request.runtime.tokens)
     text = environment().get_template(template).render(**about, **values)
@@ -79,7 +79,7 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> R
 
 
 def _ignored(request: Request) -> list[str]:
-    """What the address asks for that the page knows nothing of."""
+    """Query parameters that the page does not know."""
     if not isinstance(request.query, BaseModel):
         return []
     given = parse_qs(request.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
@@ -87,30 +87,30 @@ def _ignored(request: Request) -> list[str]:
 
 
 def redirect(request: Request, path: str, *headers: Header) -> Response:
-    """To another page of ours."""
+    """Redirect to another page of the viewer."""
     return Response(303, b"", ((b"location", f"{root_of(request)}{path}".encode()), *_PAGE, *headers))
 
 
 # --- static files ---------------------------------------------------------------------------------------------------
 @cache
 def static_files() -> dict[str, bytes]:
-    """All of them, by name: few and small. Nothing else of the disk can be asked for."""
+    """The static files by name. They are few and small, and no other file can be requested."""
     folder = files("romancy.viewer") / "static"
     return {item.name: item.read_bytes() for item in folder.iterdir() if item.is_file()}
 
 
 @cache
 def version() -> str:
-    """Part of every static file's address: a new version is never taken from a browser's cache."""
+    """Part of every static file's URL, so that browsers never show an old version from their cache."""
     whole = b"".join(name.encode() + data for name, data in sorted(static_files().items()))
     return hashlib.sha256(whole).hexdigest()[:12]
 
 
 async def static(request: Request) -> Response:
-    """A style sheet, a module, an icon."""
+    """Return a static file."""
     found = static_files().get(request.path["name"])
     if found is None:
-        raise HTTPError(404, "there is no such file", kind="NotFound")
+        raise HTTPError(404, "this file does not exist", kind="NotFound")
     kind = mimetypes.guess_type(request.path["name"])[0] or "application/octet-stream"
     kind = "text/javascript" if request.path["name"].endswith(".js") else kind
     return Response(200, found, ((b"content-type", f"{kind}; charset=utf-8".encode()), _KEPT, *_GUARDS))

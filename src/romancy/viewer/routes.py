@@ -1,4 +1,4 @@
-"""Which page is where."""
+"""The routes of the viewer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from romancy.viewer.html import redirect, static
 
 
 async def front(request: Request) -> Response:
-    """The viewer without its slash."""
+    """Redirect /viewer to /viewer/."""
     return redirect(request, "/viewer/")
 
 

@@ -1,4 +1,4 @@
-"""Logging in and out. A visitor shows a token once; from then on the browser has a session, which is not the token."""
+"""Logging in and out. A visitor enters a token once; from then on the browser has a session, which is not the token."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from romancy.options import seconds
 from romancy.viewer.html import page, redirect, root_of
 
 _LIMIT = 10_000
-"""Bytes of a login form."""
+"""Maximum size of a login form, in bytes."""
 _HOME = "/viewer/"
 
 
 async def login_form(request: Request) -> Response:
-    """Asks for a token."""
-    return _form(request, 200, _wanted(request))
+    """The form that asks for a token."""
+    return _form(request, 200, _next(request))
 
 
 async def log_in(request: Request) -> Response:
-    """Takes a token, and goes where the visitor wanted to go."""
+    """Open a session for a token, and redirect to the page that the visitor asked for."""
     _check_own_page(request, "log you in")
     body = await read_body(request.head, request.receive, _LIMIT, seconds(request.runtime.http.body_timeout))
     fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
@@ -34,13 +34,13 @@ async def log_in(request: Request) -> Response:
 
 
 async def log_out(request: Request) -> Response:
-    """Ends the session."""
+    """End the session."""
     _check_own_page(request, "log you out")
     return redirect(request, "/viewer/login", await request.sessions.close(request.head, request.scope))
 
 
 def to_login(request: Request) -> Response:
-    """The form in place of the page, which comes afterwards. No redirect: whoever is no browser is told 401."""
+    """The login form in place of a page. Not a redirect, so that clients other than browsers get a 401."""
     query = request.scope.get("query_string", b"").decode("latin-1")
     path: str = request.scope["path"].removeprefix(root_of(request))
     here = f"{quote(path)}?{query}" if query else quote(path)
@@ -57,7 +57,7 @@ def _has_cookie(request: Request) -> bool:
 
 
 def _elsewhere(request: Request) -> str | None:
-    """The public address, where this is another one at which a browser would not keep the cookie."""
+    """The public URL, if the visitor is at another one where the browser would not keep the cookie."""
     public, host = request.runtime.public_url, (request.head.get(b"host") or b"").decode("latin-1")
     if public is None or urlsplit(public).netloc.lower() == host.lower() or request.scope.get("scheme") == "https":
         return None
@@ -71,17 +71,17 @@ def _check_own_page(request: Request, act: str) -> None:
 
 
 # --- where to go afterwards -----------------------------------------------------------------------------------------
-def _wanted(request: Request) -> str:
+def _next(request: Request) -> str:
     found = parse_qs(request.scope.get("query_string", b"").decode("latin-1"))
     return own_path(found.get("next", [""])[0])
 
 
 def own_path(path: str) -> str:
-    """A page of the viewer; anything that a browser or a proxy could take for another place is not followed."""
+    """The path, if every browser and proxy takes it for a page of the viewer; else the front page."""
     if not (path.isascii() and path.isprintable() and path.startswith(_HOME)):
         return _HOME
     plain = path.partition("?")[0].partition("#")[0]
-    for _ in range(4):  # a proxy may undo an encoding once more than we do
+    for _ in range(4):  # a proxy may decode more often than we do
         steps = re.split(r"[/\\]", plain.removeprefix(_HOME))
         if any(step.partition(";")[0] in (".", "..") or (step == "" and len(steps) > 1) for step in steps):
             return _HOME

@@ -1,4 +1,4 @@
-"""Stored values as pages show them: whole, or the beginning of what the catalog cut short."""
+"""Stored values as pages show them: in full, or the beginning of what the catalog cut short."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from romancy.viewer.attempts import failure_of
 
 
 def beginning(raw: bytes) -> Any:
-    """What was cut short, as the text it is: half of a value is no JSON. What is no text is shown as any bytes are."""
+    """A cut value as text, since half a value is not valid JSON. Bytes that are not text are shown as bytes."""
     try:
-        return codecs.getincrementaldecoder("utf-8")().decode(raw)  # half a character at the end is left out
+        return codecs.getincrementaldecoder("utf-8")().decode(raw)  # drops half a character at the end
     except UnicodeDecodeError:
         return showable(raw)
 
 
 def _event(payload: bytes) -> Any:
-    """An event whose data, or even its attributes, were cut short."""
+    """An event whose data, or even attributes, were cut short."""
     line, newline, data = payload.partition(b"\n")
     if not newline:
         return {"id": "", "source": "", "data": beginning(payload)}
@@ -29,11 +29,11 @@ def _event(payload: bytes) -> Any:
 
 
 def shown_instance(whole: Whole, waits: list[Wait]) -> Instance:
-    """An instance with its input and output as far as they were read."""
+    """An instance, with the part of its input and output that was read."""
     row = whole.row
     short: dict[str, Any] = {}
     if whole.input_size > WHOLE:
-        short["input"] = beginning(row.input)  # of an event: a line of attributes, then its data
+        short["input"] = beginning(row.input)  # for an event: a line of attributes, then its data
         row = replace(row, input=b"null", input_kind=0)
     if whole.output_size > WHOLE:
         short["output"] = beginning(row.output or b"")
@@ -42,7 +42,7 @@ def shown_instance(whole: Whole, waits: list[Wait]) -> Instance:
 
 
 def shown_entry(shown: ShownEntry) -> HistoryEntry:
-    """An entry with its values as far as they were read."""
+    """An entry, with the part of its values that was read."""
     entry = shown.entry
     if shown.is_whole:
         return to_history(entry)
