@@ -189,7 +189,7 @@ def test_what_is_typed_counts_more_than_the_environment(
     assert "done" in romancy("list", "-d", "romancy.db").stdout
     assert "done" in romancy("list", "--url", url).stdout
     monkeypatch.setenv("ROMANCY_DATABASE", "romancy.db")
-    assert "can't reach a server" in refused("list", code=1), "a server counts more than a database"
+    assert "can't reach the server" in refused("list", code=1), "a server counts more than a database"
     monkeypatch.setenv("ROMANCY_URL", "")
     assert "done" in romancy("list").stdout
     assert "give --url or --database, not both" in refused("list", "--url", url, "-d", "romancy.db")
@@ -219,7 +219,7 @@ def test_tokens_come_from_the_environment_or_a_file(
     (folder / "empty").write_text("\n")
     at = ("--url", live.url)
     hint = "; set ROMANCY_TOKEN, or give a token file with --token-file"
-    assert refused("list", *at, code=1) == f"romancy: the server at {live.url} wants a token{hint}"
+    assert refused("list", *at, code=1) == f"romancy: the server at {live.url} requires a token{hint}"
     assert "done" in romancy("list", *at, "--token-file", "token").stdout
     monkeypatch.setenv("ROMANCY_TOKEN", "WRONG")
     assert refused("list", *at, code=1) == f"romancy: the server at {live.url} does not accept this token{hint}"
@@ -247,18 +247,18 @@ def free_port() -> int:
 @pytest.mark.usefixtures("folder")
 def test_nobody_there(refused: Any) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
-    said = f"romancy: can't reach a server at {nowhere}: Connection refused; is it running, and is the address right?"
+    said = f"romancy: can't reach the server at {nowhere}: Connection refused; is it running, and is the URL right?"
     assert refused("list", "--url", nowhere, code=1) == said
     assert "(event 'e1')" in refused("send", "paid", "--id", "e1", "--url", nowhere, code=1)
-    assert "is not the address of a server; write it as http://" in refused("list", "--url", "localhost:8001")
+    assert "is not the URL of a server; use one like http://" in refused("list", "--url", "localhost:8001")
 
 
 def test_another_program(refused: Any, url: str) -> None:
     with proxy(url, Canned(200, "<html>"), Canned(404, "{}"), RESET, Canned(503)) as between:
         for _ in range(2):
-            assert "is not a Romancy server, or not at this path" in refused("list", "--url", between.url, code=1)
-        assert "can't reach a server" in refused("list", "--url", between.url, code=1)
-        assert "what stands before it answered 503" in refused("list", "--url", between.url, code=1)
+            assert "there is no Romancy server at" in refused("list", "--url", between.url, code=1)
+        assert "can't reach the server" in refused("list", "--url", between.url, code=1)
+        assert "a proxy in front of it answered 503" in refused("list", "--url", between.url, code=1)
 
 
 def test_errors_read_as_on_a_database(refused: Any, url: str) -> None:

@@ -207,7 +207,7 @@ def test_a_name_that_points_here_is_not_answered(live: Live) -> None:
     ):
         found = assert_error(live.client.get("/api/instances", headers={"host": host}), 403, "Forbidden")
         assert "allowed_hosts" in found["error"]
-        assert "or the address people use in App(public_url=...)" in found["error"]
+        assert "or set App(public_url=...)" in found["error"]
     for host in ("localhost", f"localhost:{live.port}", "LOCALHOST", "127.0.0.1", "127.0.0.2:80", "[::1]:8001"):
         assert live.client.get("/api/instances", headers={"host": host}).status_code == 200
     assert live.client.get("/health/live", headers={"host": "probe"}).status_code == 200

@@ -117,7 +117,7 @@ async def test_endings(client: Client) -> None:
 async def test_a_timeout_leaves_it_running(client: Client) -> None:
     handle = await client.start_workflow("nap")
     for timeout in (0, 0.2):
-        with pytest.raises(TimeoutError, match=f"not ended within {timeout:g} s; it goes on"):
+        with pytest.raises(TimeoutError, match=f"did not end within {timeout:g} s; it keeps running"):
             await handle.result(timeout=timeout)
     done = await client.start_workflow(buy, Order("tea"))
     await done.result(timeout=20)
@@ -150,7 +150,7 @@ async def test_a_blocked_instance(serve: Any) -> None:
 
 async def test_a_batch_names_the_events_to_blame(client: Client) -> None:
     good, bad = client.event("a", "b"), client.event("a", "b", dataschema="not absolute")
-    with pytest.raises(InvalidEvent, match="1 of the 2 events") as caught:
+    with pytest.raises(InvalidEvent, match="1 of 2 events") as caught:
         await client.send_events([good, bad])
     assert [index for index, _ in caught.value.failures] == [1]  # type: ignore[attr-defined]
     assert (await client.list_events()).items == []
@@ -213,7 +213,7 @@ async def test_tokens(serve: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytes
     live = serve(tokens=["SECRET-ü", "events:ONLY-EVENTS"])
     monkeypatch.delenv("ROMANCY_TOKEN", raising=False)
     async with Client(live.url) as client:
-        with pytest.raises(AccessDenied, match=r"wants a token; give token=") as none:
+        with pytest.raises(AccessDenied, match=r"requires a token; pass token=") as none:
             await client.list_instances()
     async with Client(live.url, token="WRONG-ONE") as client:
         with pytest.raises(AccessDenied, match="does not accept this token") as wrong:
@@ -245,30 +245,30 @@ def test_a_token_that_is_none_is_refused_without_showing_it(token: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (Canned(200, "<html>hello"), "gave 200 with no content type"),
-        (Canned(200, "[]"), "gave 200"),
-        (Canned(200, "{}"), r"can't be understood \(KeyError"),
-        (Canned(200, '{"items": [{}], "cursor": null}'), r"can't be understood"),
+        (Canned(200, "<html>hello"), "answered 200 with no content type"),
+        (Canned(200, "[]"), "answered 200"),
+        (Canned(200, "{}"), r"is not valid \(KeyError"),
+        (Canned(200, '{"items": [{}], "cursor": null}'), r"is not valid"),
         (Canned(404, '{"detail": "Not Found"}'), "it answered 404"),
         (Canned(405, ""), "it answered 405"),
-        (Canned(301, "", {"location": "https://elsewhere/"}), "it says to look at 'https://elsewhere/'"),
+        (Canned(301, "", {"location": "https://elsewhere/"}), "it redirects to 'https://elsewhere/'"),
     ],
 )
 async def test_another_program(live: Live, answer: Canned, said: str) -> None:
     with proxy(live.url, answer) as between:
         async with Client(between.url, retry_for=0) as client:
-            with pytest.raises(UnexpectedAnswer, match=f"is not a Romancy server, or not at this path: .*{said}"):
+            with pytest.raises(UnexpectedAnswer, match=f"no Romancy server at .*, or not at this path: .*{said}"):
                 await client.list_instances()
 
 
 @pytest.mark.parametrize("url", ["localhost:8001", "ftp://x", "http://", "shop.db", "http://x/?a=1", "http://x/#a"])
 def test_an_address_that_is_none(url: str) -> None:
-    with pytest.raises(ValueError, match="address of a server"):
+    with pytest.raises(ValueError, match="URL of a server"):
         Client(url)
 
 
 def test_an_address_with_a_password_is_refused_without_showing_it() -> None:
-    with pytest.raises(ValueError, match="give token=") as caught:
+    with pytest.raises(ValueError, match="use token=") as caught:
         Client("http://user:hidden@x")
     assert "hidden" not in str(caught.value)
 
@@ -276,7 +276,7 @@ def test_an_address_with_a_password_is_refused_without_showing_it() -> None:
 def test_limits_that_are_none() -> None:
     with pytest.raises(ValueError, match="retry_for must not be negative"):
         Client("http://x", retry_for=-1)
-    with pytest.raises(ValueError, match="timeout must be more than nothing"):
+    with pytest.raises(ValueError, match="timeout must be greater than 0"):
         Client("http://x", timeout=0)
 
 

@@ -154,11 +154,13 @@ async def test_a_server_that_never_answers() -> None:
 
 async def test_nobody_there() -> None:
     async with Client(f"http://127.0.0.1:{free_port()}", retry_for=0.3) as client:
-        with pytest.raises(ServerUnreachable, match=r"can't reach a server at .*: .*refused.*is it running") as caught:
+        with pytest.raises(
+            ServerUnreachable, match=r"can't reach the server at .*: .*refused.*is it running"
+        ) as caught:
             await client.list_instances()
     assert isinstance(caught.value, ConnectionError)
     async with Client("http://nowhere.invalid", retry_for=0) as client:
-        with pytest.raises(ServerUnreachable, match=r"can't reach a server at http://nowhere\.invalid"):
+        with pytest.raises(ServerUnreachable, match=r"can't reach the server at http://nowhere\.invalid"):
             await client.list_instances()
 
 

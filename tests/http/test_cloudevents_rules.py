@@ -128,7 +128,7 @@ def test_a_batch_may_be_empty() -> None:
 def test_a_batch_says_everything_that_is_wrong() -> None:
     bad = [MINIMAL, {**MINIMAL, "specversion": "0.9"}, "no object", [], None, {}, {**MINIMAL, "x": 1.5}, MINIMAL]
     with pytest.raises(
-        InvalidBatch, match=r"6 of the 8 events can't be accepted, so none was: event 1: .*and 3 more"
+        InvalidBatch, match=r"6 of 8 events are invalid, so none was accepted: event 1: .*and 3 more"
     ) as error:
         parse(BATCHED, batch(*bad))
     assert isinstance(error.value, InvalidEvent)

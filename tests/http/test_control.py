@@ -45,7 +45,7 @@ def test_an_instance_and_what_it_waits_for(live: Live) -> None:
 
 def test_an_id_nobody_has_is_told_in_the_words_of_http(live: Live) -> None:
     found = assert_error(live.client.get("/api/instances/nosuch"), 404, "InstanceNotFound")
-    assert found["error"] == "no instance has the id 'nosuch'; GET /api/instances lists those there are"
+    assert found["error"] == "no instance has the id 'nosuch'; GET /api/instances lists all instances"
     assert_error(live.client.post("/cancel/nosuch"), 404, "InstanceNotFound")
 
 

@@ -77,7 +77,7 @@ def test_idle_connections_make_room_for_new_ones(
     assert all(map(is_closed, idle[:30])), "those that came first"
     assert small.face.traffic.crowded_out >= 30
     [told] = [record.message for record in caplog.records if "connections" in record.message]
-    assert "there are 10 connections, which is as many as there may be" in told
+    assert "the limit of 10 connections is reached" in told
     shown = small.client.get("/metrics").text
     assert re.search(r"^romancy_http_connections_crowded_out_total \d\d", shown, re.MULTILINE)
 
@@ -135,7 +135,7 @@ def test_400_idle_connections_and_256_descriptors(tmp_path: Path) -> None:
             process.terminate()
             process.wait(30)
         said = (tmp_path / "log").read_text()
-    assert said.count("there are 160 connections, which is as many as there may be") == 1
+    assert said.count("the limit of 160 connections is reached") == 1
     assert "Traceback" not in said
 
 
@@ -198,7 +198,7 @@ def test_events_a_minute(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert post(GOOD, *(event(f"b{n}") for n in range(11))).status_code == 202, "never too large, only too early"
     answer = post(GOOD, event("c"))
     found = assert_error(answer, 429, "QuotaExceeded")
-    assert "its quota of 30 events a minute" in found["error"]
+    assert "its quota of 30 events per minute" in found["error"]
     assert answer.headers["retry-after"] == "22", "ten too many, and one more, at one in two seconds"
     assert post("another-token-long-enough", event("d")).status_code == 202, "each token has its own"
     now[0] += 22
@@ -226,7 +226,7 @@ def test_bytes_a_minute_are_refused_before_they_are_read(serve: Any) -> None:
         while b"}" not in answer and (more := connection.recv(65536)):
             answer += more
     assert answer.startswith(b"HTTP/1.1 429 ")
-    assert b"its quota of 10,000 bytes a minute" in answer
+    assert b"its quota of 10,000 bytes per minute" in answer
     shown = live.client.get("/metrics", headers=bearer(GOOD)).text
     assert "romancy_http_over_quota_total 1.0" in shown
 
@@ -236,7 +236,7 @@ def test_a_quota_without_tokens_does_not_speak_of_one(serve: Any, monkeypatch: p
     live = serve(http=HTTPOptions(max_events_per_minute=1))
     assert live.client.post("/", content=json.dumps([event("a")]), headers=BATCH).status_code == 202
     found = assert_error(live.client.post("/", content=json.dumps([event("b")]), headers=BATCH), 429, "QuotaExceeded")
-    assert found["error"] == "the quota of 1 events a minute for all together is used up; try again later"
+    assert found["error"] == "the quota of 1 events per minute for all clients is used up; try again later"
 
 
 def test_without_quotas_nothing_is_counted(live: Live) -> None:
@@ -258,7 +258,7 @@ def test_wrong_tokens_leave_a_trace(serve: Any, caplog: pytest.LogCaptureFixture
     assert live.client.post("/viewer/login", content="token=GUESS-IN-FORM", headers=form).status_code == 401
     assert live.client.get("/api/instances").status_code == 401, "without a token nothing is guessed"
     [told] = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert told.message == "a request from 127.0.0.1 came with a wrong token"
+    assert told.message == "a request from 127.0.0.1 had a wrong token"
     assert "GUESS" not in caplog.text
     assert "romancy_http_wrong_tokens_total 52.0" in live.client.get("/metrics", headers=bearer(GOOD)).text
 

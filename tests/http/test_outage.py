@@ -40,7 +40,7 @@ def test_while_the_database_is_locked_senders_are_told_to_try_again(serve: Any) 
     live.until("n", "waiting_for_timer")
     with locked(live):
         found = assert_error(live.send("during"), 503, "DatabaseUnavailable")
-        assert "not known" in found["error"]
+        assert "unknown" in found["error"]
         started = assert_error(live.client.post("/api/workflows/nap/start"), 503)
         assert "instance_id" in started["error"]
         assert_error(live.client.post("/cancel/n"), 503)

@@ -1,12 +1,12 @@
-"""A client for the HTTP face of an app: the same verbs, and the same errors, from another process.
+"""A client for the HTTP API of an app: the same verbs and errors, from another process.
 
 client.py    the verbs
-events.py    events on their way out
+events.py    events to send
 handle.py    one instance on a server
-wire.py      requests, repeated while that may help; the one place that knows httpx
-requests.py  where a request goes, and a workflow's arguments as JSON
+wire.py      requests and retries; the only module that uses httpx
+requests.py  URLs, and a workflow's arguments as JSON
 retries.py   when to try again
-responses.py what a server says, as records and errors
+responses.py answers of a server as records and errors
 """
 
 from romancy.client.client import Client

@@ -1,4 +1,4 @@
-"""The client: an app's verbs, spoken to a server."""
+"""The client: the verbs of an app, sent to a server."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _JSON = (b"content-type", b"application/json")
 
 
 class Client:
-    """A server's workflows, from anywhere: the verbs of `App`, with the same answers and errors.
+    """Uses an app through its HTTP API, with the verbs, results and errors of `App`.
 
     >>> async with Client("http://localhost:8001") as client:
     ...     handle = await client.start_workflow("payment", "ORD-1")
     ...     await client.send_event("payment.completed", "bank", {"order": "ORD-1"})
     ...     print(await handle.result(timeout=10))
 
-    `url` defaults to the environment's ROMANCY_URL, else http://localhost:8001, `token` to ROMANCY_TOKEN. What fails
-    for reasons that may pass (no connection, 429, 503) is tried again for `retry_for` seconds, 0: never. Nothing is
-    done twice by that. One attempt takes at most `timeout`. `transport` is httpx's, for TLS or proxies of your own.
+    `url` defaults to the environment variable ROMANCY_URL, then to http://localhost:8001; `token` to ROMANCY_TOKEN.
+    Temporary failures (no connection, 429, 503) are retried for `retry_for` seconds (0: never). Retries do nothing
+    twice. One attempt takes at most `timeout`. `transport` is passed to httpx, for example for custom TLS or a proxy.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Client:
         timeout: Duration = 20.0,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        from romancy.client.wire import Call, Wire  # here, because who only runs workflows need not load httpx
+        from romancy.client.wire import Call, Wire  # lazy: only clients need httpx
 
         self.url = check_url(url or os.environ.get("ROMANCY_URL") or "http://localhost:8001")
         secret = check_token(token or os.environ.get("ROMANCY_TOKEN") or None)
         patience, limit = duration_us(retry_for, "retry_for") / SECOND, duration_us(timeout, "timeout") / SECOND
         if not limit:
-            raise ValueError("timeout must be more than nothing")
+            raise ValueError("timeout must be greater than 0")
         self._call = Call
         self._wire = Wire(self.url, secret, patience, limit, transport)
 
@@ -86,8 +86,8 @@ class Client:
     async def _ask(self, call: Call, retry_for: float | None = None) -> Reply:
         if isinstance(current.get(None), WorkflowContext):
             raise IOInWorkflow(
-                "client.* was called inside a workflow, where it would happen again on every replay; "
-                "use send_event(ctx, ...), or do it in an activity"
+                "client.* was called inside a workflow, where it would be repeated on every replay; "
+                "use send_event(ctx, ...), or call it in an activity"
             )
         return await self._wire.ask(call, retry_for)
 
@@ -117,9 +117,9 @@ class Client:
         self, wf: str, /, *args: Any, instance_id: str | None = None, **kwargs: Any
     ) -> RemoteHandle[Any]: ...
     async def start_workflow(self, wf: Any, /, *args: Any, instance_id: str | None = None, **kwargs: Any) -> Any:
-        """Start an instance; returns when it is stored. The same id, workflow and input again: the existing one.
+        """Start an instance; returns when it is stored. With the same id, workflow and input: the existing instance.
 
-        Given by name, a workflow takes plain JSON; given itself, what its annotations say, and so does its result.
+        If `wf` is a name, arguments and result are plain JSON. If it is a workflow, its annotations convert them.
         """
         known = cast("Workflow[..., Any]", wf) if isinstance(wf, Workflow) else None
         if known is not None and instance_id is None:
@@ -128,7 +128,7 @@ class Client:
         name, content = start_of(wf, args, kwargs)
         path = f"/api/workflows/{quoted(name)}/start"
         reply = await self._post(path, {**content, "instance_id": id}, id)
-        # An id that was made here is nobody else's: if it was there already, an earlier attempt had come through.
+        # A generated id is unique: if it exists already, an earlier attempt of this call has created it.
         created = reply.status == 201 or instance_id is None
         return RemoteHandle[Any](self, id, definition_of(known).signature.result if known else None, created)
 
@@ -137,11 +137,11 @@ class Client:
     @overload
     def handle(self, instance_id: str, /) -> RemoteHandle[Any]: ...
     def handle(self, instance_id: str, wf: Workflow[..., Any] | None = None, /) -> RemoteHandle[Any]:
-        """A handle on an instance started earlier, by whomever."""
+        """A handle on an instance that was started earlier."""
         return RemoteHandle(self, instance_id, definition_of(wf).signature.result if wf else None)
 
     async def ask_result(self, instance_id: str, seconds: float, retry_for: float | None) -> Mapping[str, Any]:
-        """How an instance stands once it has ended, or so many seconds later; handles ask this."""
+        """The state of an instance when it ends, or after so many seconds. For handles."""
         call = self._call(
             "GET",
             f"/api/instances/{looked_up(instance_id)}/result",
@@ -165,7 +165,7 @@ class Client:
         time: datetime | None = None,
         dataschema: str | None = None,
     ) -> Receipt:
-        """Send an event; returns when it is stored for good. The same `(source, id)` again is a duplicate."""
+        """Send an event; returns when it is stored. Another event with the same `(source, id)` is a duplicate."""
         return await self.send(
             new_event(
                 type,
@@ -181,7 +181,7 @@ class Client:
         )
 
     event = staticmethod(new_event)
-    """Makes an event for `send` and `send_events`, of the arguments of `send_event`."""
+    """Create an event for `send` and `send_events`, with the arguments of `send_event`."""
 
     async def send(self, event: Event) -> Receipt:
         """Send an event made by `client.event(...)`."""
@@ -191,7 +191,7 @@ class Client:
         return responses.read(self.url, reply.content, responses.to_receipt)
 
     async def send_events(self, events: Sequence[Event]) -> list[Receipt]:
-        """Send several at once: all are stored, or none. A server takes 1000, and 1 MiB, unless told otherwise."""
+        """Send several events at once: all are stored, or none. The default limits of a server are 1000 and 1 MiB."""
         if not events:
             return []
         headers, body = batched(events)
@@ -202,25 +202,25 @@ class Client:
         return responses.read(self.url, reply.content, lambda batch: [responses.to_receipt(r) for r in batch["events"]])
 
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool:
-        """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up.
+        """Cancel an instance: its code sees `asyncio.CancelledError` and can clean up.
 
-        True if it was asked to stop, or is cancelled at once; false if it had ended already: nothing happens.
+        True if it was asked to stop, or is cancelled at once. False, with no effect, if it had already ended.
         """
         path = f"/cancel/{looked_up(instance_id)}"
         if not isinstance(reason, str | None) or not is_text(reason or ""):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"the reason for cancelling {instance_id!r} must be a text, got {reason!r}")
+            raise InvalidInput(f"the reason for cancelling {instance_id!r} must be a string, got {reason!r}")
         reply = await self._post(path, {"reason": reason}, instance_id, accepts=(409,))
-        # Cancelled already, after an attempt whose answer was lost: that attempt did it.
+        # If it is already cancelled, an earlier attempt whose answer was lost did it.
         return reply.status != 409 or (reply.attempts > 1 and reply.content.get("status") == "cancelled")
 
     async def resume_workflow(self, instance_id: str) -> bool:
-        """Try a blocked instance again, after you fixed its code. False if it is not blocked: nothing happens."""
+        """Run a blocked instance again, after you fix its code. False, with no effect, if it is not blocked."""
         path = f"/api/instances/{looked_up(instance_id)}/resume"
         return (await self._ask(self._call("POST", path, About(instance_id), accepts=(409,)))).status != 409
 
     # --- reading ----------------------------------------------------------------------------------------------------
     async def get_instance(self, instance_id: str) -> Instance:
-        """One instance with what it waits for."""
+        """One instance, with its open waits."""
         return await self._get(f"/api/instances/{looked_up(instance_id)}", responses.to_instance, instance_id)
 
     async def list_instances(
@@ -235,7 +235,7 @@ class Client:
     ) -> Page[Instance]:
         """Instances, newest first."""
         if started_after is not None:
-            to_us(started_after)  # refuses what has no time zone
+            to_us(started_after)  # refuses times without a time zone
         query = {
             "status": [status] if isinstance(status, str) else list(status),
             "workflow": workflow,
@@ -249,7 +249,7 @@ class Client:
     async def list_waits(
         self, *, instance_id: str | None = None, type: str | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page[Wait]:
-        """What instances wait for, by instance."""
+        """Open waits, by instance."""
         if instance_id is not None:
             check_lookup(instance_id)
         reader = responses.to_page(responses.to_wait)
@@ -265,16 +265,16 @@ class Client:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[EventRecord]:
-        """The event log, newest first, with who received each."""
+        """The event log, newest first, with the instances that received each event."""
         query = {"type": type, "instance_id": instance_id, "unmatched": "true" if unmatched else None}
         query |= {"limit": check_limit(limit), "cursor": cursor}
         return await self._get("/api/events", responses.to_page(responses.to_event_record), query=query)
 
     async def get_history(self, instance_id: str) -> list[HistoryEntry]:
-        """Everything recorded of an instance, in order; the first entry is its start."""
+        """The history of an instance, in order; the first entry is its start."""
         path = f"/api/instances/{looked_up(instance_id)}/history"
         return await self._get(path, lambda found: [responses.to_entry(e) for e in found["entries"]], instance_id)
 
     async def list_workflows(self) -> list[str]:
-        """The names of the workflows the server itself has; other workers may have more."""
+        """The names of the workflows registered in the server; other workers may have more."""
         return await self._get("/api/workflows", lambda found: [str(item["name"]) for item in found["items"]])

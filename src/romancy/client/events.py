@@ -1,4 +1,4 @@
-"""Events on their way out. An event gets its id here, once: however often it is sent, it is the same event."""
+"""Events to send. An event gets its id here, once, so it stays the same event however often it is sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def new_event(
     time: datetime | None = None,
     dataschema: str | None = None,
 ) -> Event:
-    """A checked event, ready to be sent; raises `InvalidEvent` that says what is wrong."""
+    """Create and check an event; raises `InvalidEvent` with what is wrong."""
     event = make_event(
         type, source, data, subject=subject, id=id if id is not None else uuid.uuid4().hex, to=to, ext=extensions
     )
@@ -33,5 +33,5 @@ def new_event(
     try:
         moment = None if time is None else to_us(time)
     except ValueError as error:
-        raise InvalidEvent(f"an event's time can't be this: {error}") from None
+        raise InvalidEvent(f"invalid time of the event: {error}") from None
     return replace(event, time=moment, dataschema=dataschema)

@@ -17,14 +17,14 @@ from romancy.records import Instance
 
 R_co = TypeVar("R_co", covariant=True)
 _PLAIN = Codec(Any, "the result")
-_ONCE = 20.0
-"""Seconds a server is asked to wait for the end before it is asked again."""
-_BREATH = 0.5
-"""Seconds between two such questions at least: a server that is stopping does not wait."""
+_WAIT = 20.0
+"""Seconds that one request waits for the end."""
+_PAUSE = 0.5
+"""Minimum of seconds between two such requests, since a stopping server answers at once."""
 
 
 class _Client(Protocol):
-    """What a handle asks of the client that made it."""
+    """What a handle needs from its client."""
 
     @property
     def url(self) -> str: ...
@@ -34,7 +34,7 @@ class _Client(Protocol):
 
 
 class RemoteHandle(Generic[R_co]):
-    """What `client.start_workflow` returns. `created` is false if the instance was there already."""
+    """What `client.start_workflow` returns. `created` is false if the instance already existed."""
 
     def __init__(self, client: _Client, instance_id: str, result: Codec | None = None, created: bool = False) -> None:
         self.instance_id = instance_id
@@ -46,30 +46,30 @@ class RemoteHandle(Generic[R_co]):
         return f"<RemoteHandle {self.instance_id!r} at {self._client.url}>"
 
     async def result(self, timeout: Duration | None = None) -> R_co:
-        """Wait for the end: the workflow's return value, or `WorkflowFailed`, `WorkflowCancelled`, `WorkflowBlocked`.
+        """Wait for the end. Returns the workflow's result, or raises how it ended.
 
-        `TimeoutError` after `timeout`; the instance goes on. A server that is away for a while is waited for as long
-        as `retry_for` says.
+        Raises `WorkflowFailed`, `WorkflowCancelled` or `WorkflowBlocked`, or `TimeoutError` after `timeout`, while the
+        instance keeps running. If the server is unavailable, retries as long as `retry_for` says.
         """
         seconds = None if timeout is None else duration_us(timeout, "timeout") / SECOND
         begun = stopwatch()
         while True:
             asked = stopwatch() - begun
             left = None if seconds is None else max(0.0, seconds - asked)
-            found = await self._client.ask_result(self.instance_id, _ONCE if left is None else min(_ONCE, left), left)
+            found = await self._client.ask_result(self.instance_id, _WAIT if left is None else min(_WAIT, left), left)
             if found["status"] in STOPPED:
                 return _outcome(found).result(self.instance_id, self._codec)
             passed = stopwatch() - begun
             if seconds is not None and passed >= seconds:
-                raise TimeoutError(f"instance {self.instance_id!r} has not ended within {seconds:g} s; it goes on")
-            await asyncio.sleep(max(0.0, min(asked + _BREATH, seconds or math.inf) - passed))
+                raise TimeoutError(f"instance {self.instance_id!r} did not end within {seconds:g} s; it keeps running")
+            await asyncio.sleep(max(0.0, min(asked + _PAUSE, seconds or math.inf) - passed))
 
     async def status(self) -> Status:
-        """How it stands now."""
+        """Its current status."""
         return (await self._client.get_instance(self.instance_id)).status
 
     async def cancel(self, reason: str | None = None) -> bool:
-        """Ask it to stop; its code sees `asyncio.CancelledError` and may clean up. False: it had ended already."""
+        """Ask it to stop: its code sees `asyncio.CancelledError` and can clean up. False if it had already ended."""
         return await self._client.cancel_workflow(self.instance_id, reason=reason)
 
 

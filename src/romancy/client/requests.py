@@ -1,4 +1,4 @@
-"""What goes out: where to, and a workflow's arguments as JSON."""
+"""URLs of requests, and a workflow's arguments as JSON."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from romancy.errors import InstanceNotFound, InvalidInput
 
 
 def check_url(url: str) -> str:
-    """The address of a server, perhaps with the path an app is mounted at."""
+    """Check the URL of a server, which can include the path the app is mounted at."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is not the address of a server; write it as http://localhost:8001")
+        raise ValueError(f"{url!r} is not the URL of a server; use one like http://localhost:8001")
     if parts.username is not None or parts.password is not None:
-        raise ValueError(f"the address of {parts.hostname!r} holds a user or password; give token=... instead")
+        raise ValueError(f"the URL of {parts.hostname!r} contains a user or password; use token=... instead")
     if parts.query or parts.fragment:
-        raise ValueError(f"{url!r} is more than the address of a server; leave out what follows the path")
+        raise ValueError(f"the URL of a server can't have a query or fragment, got {url!r}")
     return url.rstrip("/")
 
 
 def check_token(token: str | None) -> str | None:
     if token is not None and (not token.isprintable() or " " in token):
-        raise ValueError("a token is a secret of printable characters without spaces; this one holds others")
+        raise ValueError("a token must consist of printable characters without spaces")
     return token
 
 
 def looked_up(instance_id: str) -> str:
-    """An instance's id as part of a path."""
+    """An instance id as a segment of a path."""
     check_lookup(instance_id)
     if not instance_id:
         raise InstanceNotFound(instance_id=instance_id)
@@ -39,7 +39,7 @@ def looked_up(instance_id: str) -> str:
 
 
 def quoted(part: str) -> str:
-    """One segment of a path, whatever it holds; as they are, one dot or two would mean a folder."""
+    """Quote any text as one segment of a path. Plain `.` and `..` would be folders."""
     return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")
 
 
@@ -50,14 +50,14 @@ def start_of(wf: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[st
     if not isinstance(wf, str):
         raise TypeError(f"start_workflow takes a workflow or its name, not {wf!r}; is @workflow missing?")
     if not (wf and is_text(wf)):
-        raise InvalidInput(f"a workflow's name must be a text that is not empty, got {wf!r}")
+        raise InvalidInput(f"the name of a workflow must be a non-empty string, got {wf!r}")
     content = {"args": list(args), "kwargs": kwargs}
     try:
         json.dumps(content, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InvalidInput(
-            f"workflow {wf!r} is given by its name, so its arguments must be plain JSON: {error}; "
-            "give the workflow itself to have them written by its annotations"
+            f"workflow {wf!r} is given by name, so its arguments must be plain JSON: {error}; "
+            "pass the workflow itself to convert them by its annotations"
         ) from None
     return wf, content
 
@@ -66,7 +66,7 @@ def _encoded(wf: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     definition, (_, timeout) = definition_of(wf), start_options(wf)
     if timeout != definition.timeout:
         raise InvalidInput(
-            f"workflow {wf.name!r}: a server can't be told options(timeout=...); set it in @workflow(timeout=...)"
+            f"workflow {wf.name!r}: options(timeout=...) can't be sent to a server; set it in @workflow(timeout=...)"
         )
     signature = definition.signature
     values: dict[str, Any] = json.loads(signature.encode(signature.bind(args, kwargs)))

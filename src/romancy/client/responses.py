@@ -1,4 +1,4 @@
-"""What a server says, as the records and errors of the app."""
+"""Answers of a server as the records and errors of an app."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _INVALID = frozenset({400, 413, 431})
 
 @dataclass(frozen=True)
 class About:
-    """What a request is about, for the errors it may end in."""
+    """What a request is about, for error messages."""
 
     instance_id: str = ""
     event_id: str = ""
     events: int = 0
-    """How many events it brings."""
+    """How many events it sends."""
 
     def __str__(self) -> str:
         if self.event_id:
@@ -56,7 +56,7 @@ class About:
 
 # --- errors ---------------------------------------------------------------------------------------------------------
 def to_error(url: str, status: int, content: object, about: About, *, with_token: bool) -> RomancyError:
-    """The error of the app that an answer stands for."""
+    """The error that an answer stands for."""
     found = cast("dict[str, Any]", content) if isinstance(content, dict) else dict[str, Any]()
     text, kind = found.get("error"), found.get("error_type")
     is_ours = isinstance(text, str) and isinstance(kind, str)
@@ -80,37 +80,35 @@ def to_error(url: str, status: int, content: object, about: About, *, with_token
 
 def _denied(url: str, status: int, text: str, with_token: bool) -> AccessDenied:
     if status == 401:
-        said = "does not accept this token" if with_token else "wants a token"
-        return AccessDenied(f"the server at {url} {said}; give token=..., or set ROMANCY_TOKEN", status=401)
+        problem = "does not accept this token" if with_token else "requires a token"
+        return AccessDenied(f"the server at {url} {problem}; pass token=..., or set ROMANCY_TOKEN", status=401)
     return AccessDenied(f"the server at {url} does not allow this: {text or 'it answered 403'}", status=403)
 
 
 def _foreign(url: str, status: int) -> RomancyError:
-    """An answer that no Romancy server gives: a proxy's, or another program's."""
+    """An answer that does not come from a Romancy server, but from a proxy or another program."""
     if status == 429:
-        return Overloaded(f"what answers at {url} says that too many requests come (429); try again later")
+        return Overloaded(f"too many requests to {url} (it answered 429); try again later")
     if status in (502, 503, 504):
-        return ServerUnreachable(f"the server at {url} can't be reached: what stands before it answered {status}")
+        return ServerUnreachable(f"the server at {url} can't be reached: a proxy in front of it answered {status}")
     return not_romancy(url, f"it answered {status}")
 
 
 def not_romancy(url: str, why: str) -> UnexpectedAnswer:
-    return UnexpectedAnswer(
-        f"what answers at {url} is not a Romancy server, or not at this path: {why}; is the address right?"
-    )
+    return UnexpectedAnswer(f"there is no Romancy server at {url}, or not at this path: {why}; check the URL")
 
 
 def read(url: str, content: object, reader: Callable[[Any], T]) -> T:
-    """A record made of an answer."""
+    """Read a record from an answer."""
     try:
         return reader(content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise not_romancy(url, f"its answer can't be understood ({type(error).__name__}: {error})") from error
+        raise not_romancy(url, f"its answer is not valid ({type(error).__name__}: {error})") from error
 
 
 # --- records --------------------------------------------------------------------------------------------------------
 def to_receipt(item: Mapping[str, Any] | None) -> Receipt:
-    """None: the server was told to give no receipts."""
+    """A receipt; `item` is None if the server sends no receipts."""
     if item is None:
         return Receipt()
     counts = (int(item["delivered"]), int(item["started"]), int(item["mismatched"]))
@@ -118,7 +116,7 @@ def to_receipt(item: Mapping[str, Any] | None) -> Receipt:
 
 
 def to_ending(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """How an instance stands: what a handle needs of it."""
+    """The state of an instance, as far as a handle needs it."""
     return {name: item[name] for name in ("status", "output", "error")}
 
 
@@ -190,12 +188,12 @@ def to_event_record(item: Mapping[str, Any]) -> EventRecord:
         expires_at=None if expiry is None else parse_time("expirytime", expiry),
     )
     receivers = tuple((receiver["instance_id"], receiver["wait_id"]) for receiver in item["received_by"])
-    differed_at = item.get("differed_at")  # an older server does not tell
+    differed_at = item.get("differed_at")  # older servers don't send it
     return EventRecord(event, accepted_at, receivers, None if differed_at is None else _time(differed_at))
 
 
 def _data(item: Mapping[str, Any]) -> bytes | None:
-    """The bytes of an event's data. The spelling of JSON is the server's, and its null is no data."""
+    """The bytes of an event's data. JSON is encoded again, and null means no data."""
     if item["data_base64"] is not None:
         return base64.b64decode(item["data_base64"])
     data = item["data"]

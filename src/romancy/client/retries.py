@@ -1,7 +1,7 @@
-"""When to try again. Decisions only: the wire does the waiting.
+"""When to try again. Decisions only; wire.py does the waiting.
 
-Everything a client sends may be repeated: an event has its id before it is first sent, a start its instance id, and to
-cancel, resume or read twice is to do it once. So the one question is whether another attempt may help.
+Everything a client sends can be repeated: an event has its id before it is first sent, a start has its instance id, and
+cancelling, resuming or reading twice is the same as once. So the only question is whether another attempt may succeed.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from email.utils import parsedate_to_datetime
 from romancy.core.model import SECOND, to_us
 
 _FIRST, _LONGEST = 0.1, 5.0
-"""Seconds before the second attempt, and at most before any."""
+"""Seconds before the second attempt, and the maximum before any."""
 _BUSY = frozenset({429, 502, 503, 504})
-"""Statuses of a server that can't right now, or of a proxy that can't reach it."""
+"""Statuses of a server that is busy, or of a proxy that can't reach it."""
 
 
 def may_help(status: int, content: object) -> bool:
-    """Whether the same request may well succeed later."""
+    """Whether the same request may succeed later."""
     return status in _BUSY or (status == 500 and isinstance(content, dict) and content.get("retryable") is True)  # pyright: ignore[reportUnknownMemberType]
 
 
 def pause(attempts: int, wanted: float, left: float, luck: float) -> float | None:
-    """Seconds to wait after so many attempts; None: give up.
+    """Seconds to wait after so many attempts; None to give up.
 
-    `wanted`: how long the server asked for; `left`: seconds until the patience is over; `luck`: from 0 to 1, so that
-    many clients don't come back at the same moment.
+    `wanted` is how long the server asked for, `left` the seconds until giving up, `luck` a random number from 0 to 1,
+    so that many clients don't come back at the same moment.
     """
     backoff = min(_LONGEST, _FIRST * 2.0 ** min(attempts - 1, 10)) * (0.5 + luck / 2)
-    rest = wanted + backoff if wanted else backoff
-    return rest if rest < left else None
+    delay = wanted + backoff if wanted else backoff
+    return delay if delay < left else None
 
 
 def asked_for(header: str | None, now: int) -> float:
-    """The seconds a Retry-After header asks for, given as seconds or as a date; 0 if there is none to be read."""
+    """The seconds in a Retry-After header, which has seconds or a date; 0 if missing or unreadable."""
     text = (header or "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])

@@ -1,4 +1,4 @@
-"""Requests to a server and back, repeated while that may help. The one place that knows httpx."""
+"""Sends requests to a server, with retries. The only module that uses httpx."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from romancy.errors import RomancyError, ServerUnreachable
 
 _logger = logging.getLogger("romancy")
 _AT_ONCE = 100
-"""Requests under way at a time, without those that wait for a result; more wait their turn."""
+"""Maximum of requests under way, without those that wait for a result; further ones queue."""
 _IDLE = 3.0
-"""Seconds a connection is kept for the next request: less than servers do, so that they don't hang up first."""
+"""Seconds an idle connection is kept: less than servers do, so that they don't close it first."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A request to be made."""
+    """A request to send."""
 
     method: str
     path: str
@@ -41,12 +41,12 @@ class Call:
     headers: Sequence[tuple[bytes, bytes]] = ()
     accepts: Collection[int] = (200,)
     lasts: float = 0.0
-    """Seconds the server may take over it on purpose; above 0 it waits for a result."""
+    """Seconds that the server may wait on purpose; above 0, the request waits for a result."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An accepted answer: its status and its JSON, and how often the request was made for it."""
+    """A successful answer: its status, its JSON, and how many attempts it took."""
 
     status: int
     content: Any
@@ -54,7 +54,7 @@ class Reply:
 
 
 class _Again(Exception):
-    """An attempt that failed in a way that may pass; `wanted`: seconds the server asked to wait."""
+    """A temporary failure. `wanted` is how many seconds the server asked to wait."""
 
     def __init__(self, error: RomancyError, wanted: float = 0.0) -> None:
         self.error, self.wanted = error, wanted
@@ -82,7 +82,7 @@ class Wire:
         await self._http.aclose()
 
     async def ask(self, call: Call, retry_for: float | None = None) -> Reply:
-        """The answer to a request; `retry_for` bounds the time in which it is repeated further."""
+        """Return the answer to a request. `retry_for` further limits the time for retries."""
         if self._closed:
             raise RomancyError("the client is closed; use it inside `async with Client(...) as client:`")
         patience = self._retry_for if retry_for is None else min(retry_for, self._retry_for)
@@ -92,11 +92,11 @@ class Wire:
             try:
                 return replace(await self._attempt(call), attempts=attempts)
             except _Again as again:
-                rest = pause(attempts, again.wanted, patience - (stopwatch() - begun), random.random())
-                if rest is None:
+                delay = pause(attempts, again.wanted, patience - (stopwatch() - begun), random.random())
+                if delay is None:
                     raise again.error from again.__cause__
-                _logger.debug("%s %s is tried again in %.1f s: %s", call.method, call.path, rest, again.error)
-            await asyncio.sleep(rest)
+                _logger.debug("retrying %s %s in %.1f s: %s", call.method, call.path, delay, again.error)
+            await asyncio.sleep(delay)
 
     async def _attempt(self, call: Call) -> Reply:
         try:
@@ -129,24 +129,24 @@ class Wire:
         if status in call.accepts or 200 <= status < 300:
             if not isinstance(content, dict) and status != 204:
                 kind = answer.headers.get("content-type", "no content type")
-                raise not_romancy(self.url, f"{call.method} {call.path} gave {status} with {kind}")
+                raise not_romancy(self.url, f"{call.method} {call.path} answered {status} with {kind}")
             return Reply(status, content)
         if answer.is_redirect:
-            raise not_romancy(self.url, f"it says to look at {answer.headers.get('location')!r}")
+            raise not_romancy(self.url, f"it redirects to {answer.headers.get('location')!r}")
         error = to_error(self.url, status, content, call.about, with_token=self._with_token)
         if may_help(status, content):
             raise _Again(error, asked_for(answer.headers.get("retry-after"), SystemClock().now()))
         raise error
 
     def _unreachable(self, error: httpx.TransportError, about: About) -> ServerUnreachable:
-        said = [_reason(cause) for cause in _causes(error) if isinstance(cause, OSError) and cause.errno]
-        why = (said[-1] if said else str(error)) or type(error).__name__
-        text = f"can't reach a server at {self.url}: {why}{about}; is it running, and is the address right?"
+        reasons = [_reason(cause) for cause in _causes(error) if isinstance(cause, OSError) and cause.errno]
+        why = (reasons[-1] if reasons else str(error)) or type(error).__name__
+        text = f"can't reach the server at {self.url}: {why}{about}; is it running, and is the URL right?"
         return ServerUnreachable(text)
 
 
 def _json(answer: httpx.Response) -> Any:
-    """None if it is none."""
+    """The JSON of an answer; None if it is not JSON."""
     try:
         return json.loads(answer.content)
     except (ValueError, RecursionError):
@@ -154,13 +154,13 @@ def _json(answer: httpx.Response) -> Any:
 
 
 def _reason(error: OSError) -> str:
-    """In the system's words; asyncio's own only repeat the address."""
+    """The message of the operating system; asyncio's own only repeats the address."""
     is_own = isinstance(error, socket.gaierror | ssl.SSLError)
     return (error.strerror if is_own else os.strerror(error.errno or 0)) or str(error)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what led to it, as deep as it goes."""
+    """An error and all its causes."""
     while error is not None:
         yield error
         if isinstance(error, BaseExceptionGroup):

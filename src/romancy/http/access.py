@@ -1,15 +1,15 @@
-"""Who may: tokens with scopes; and without tokens, no web page of somebody else's.
+"""Access control: tokens with scopes; without tokens, protection from web pages of other sites.
 
-An app without tokens answers requests from this machine only, whatever address its server listens on, unless it was
-told to be open (`HTTPOptions(open=True)`). A browser on this machine can reach it too, on behalf of any web page. Two
-things give such a page away. A request that changes something names the page's origin: an `Origin` that is neither the
-`Host` asked for nor the public URL is refused. And a page whose own name was made to point to 127.0.0.1 ("DNS
-rebinding") asks by that name: on a loopback address only names of this machine are answered, and those in
-`HTTPOptions(allowed_hosts=...)`. With tokens neither is needed: the page does not know one.
+An app without tokens answers only requests from this machine, whatever address its server listens on, unless it is
+open (`HTTPOptions(open=True)`). But a browser on this machine can also reach it on behalf of any web page. Two checks
+detect this. A request that changes something names the page's origin: an `Origin` that is neither the requested `Host`
+nor the public URL is refused. And a page whose own name was made to point to 127.0.0.1 ("DNS rebinding") uses that
+name: on a loopback address, only names of this machine and those in `HTTPOptions(allowed_hosts=...)` are answered.
+With tokens neither check is needed, since the page does not know one.
 
-The viewer's visitors have a session (`sessions.py`), known by a cookie, which a browser may send along for other pages
-too. So a session counts for what changes something only if the browser says that a page of ours asks. (What is only
-read, no other page gets to see.)
+The viewer's visitors have a session (`sessions.py`) in a cookie, which a browser may also send for other pages. So a
+request that changes something counts as part of a session only if the browser says that it comes from one of the
+viewer's own pages. (Browsers don't let other pages read the answers.)
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from romancy.options import SCOPES, HTTPOptions, Token, digest
 
 _logger = logging.getLogger("romancy")
 PRIVATE: Header = (b"cache-control", b"private, no-store")
-"""On what was asked with the token in the URL, as the webhook specification wants it."""
+"""For requests with the token in the URL, as the webhook specification requires."""
 _CHALLENGE: Header = (b"www-authenticate", b"Bearer")
 _SAFE = ("GET", "HEAD", "OPTIONS")
-_REMEDY = "give the App tokens=[...] or set ROMANCY_TOKENS; HTTPOptions(open=True) answers everybody without tokens"
+_REMEDY = "give the App tokens=[...] or set ROMANCY_TOKENS; HTTPOptions(open=True) allows everyone without tokens"
 
 
 class Access:
-    """Lets requests in, or raises why not."""
+    """Checks whether a request is allowed; raises the reason if not."""
 
     def __init__(
         self,
@@ -48,17 +48,17 @@ class Access:
         self._allows = frozenset(allows)
         self._tokens = tokens
         self._hosts = frozenset(host.lower() for host in options.allowed_hosts)
-        self._has_told = False
+        self._has_warned = False
 
     def check_peer(self, scope: Scope) -> None:
-        """Without tokens, only this machine is answered."""
+        """Without tokens, refuse requests that don't come from this machine."""
         why = self._distance(scope)
         if why is None:
             return
-        if not self._has_told:
-            self._has_told = True
-            _logger.warning("a request was refused: it %s, and the app has no tokens; %s", why, _REMEDY)
-        text = f"without tokens only requests from this machine (over loopback) are answered, and this one {why}"
+        if not self._has_warned:
+            self._has_warned = True
+            _logger.warning("refused a request: it %s, and the app has no tokens; %s", why, _REMEDY)
+        text = f"without tokens, only requests from this machine (over loopback) are allowed, and this one {why}"
         raise _forbidden(f"{text}; {_REMEDY}")
 
     def _distance(self, scope: Scope) -> str | None:
@@ -68,14 +68,14 @@ class Access:
         self,
         head: Head,
         scope: Scope,
-        wanted: str | None,
+        required: str | None,
         in_url: bytes | None = None,
         session: Sequence[Token] = (),
     ) -> Sequence[Header]:
-        """Headers the answer must carry. `wanted`: the scope it takes; None: any valid token will do.
+        """Return the headers that the answer must have. `required` is a scope; None means any valid token.
 
-        `in_url`: the token that came as `?access_token=`, where that counts. `session`: what a visitor logged in
-        with; a token that is shown counts instead of it.
+        `in_url` is the token from `?access_token=`, where that is allowed. `session` is what a visitor logged in
+        with; a token in the request takes precedence.
         """
         if self.is_open:
             self._check_browser(head, scope)
@@ -83,60 +83,60 @@ class Access:
             presented = in_url if (bearer := bearer_of(head)) is None else bearer
             if presented is None and session:
                 self._check_own_page(head, scope)
-            fitting = session if presented is None else self._fitting(presented)
-            if not fitting:
+            matching = session if presented is None else self._matching(presented)
+            if not matching:
                 raise _unknown(head)
-            _check_scope(fitting, wanted)
-            head.token = fitting[0].digest
-        if wanted is not None and wanted not in self._allows:
-            raise _forbidden("this server only shows; `romancy viewer --allow-actions` lets you act")
+            _check_scope(matching, required)
+            head.token = matching[0].digest
+        if required is not None and required not in self._allows:
+            raise _forbidden("this server is read-only; `romancy viewer --allow-actions` allows actions")
         return () if in_url is None or self.is_open else (PRIVATE,)
 
     def scopes(self, head: Head, scope: Scope, session: Sequence[Token] = ()) -> frozenset[str]:
-        """What a visitor may do here; nothing, if it is not known who it is."""
+        """The scopes of a visitor; empty without a valid token or session."""
         if self.is_open:
             return self._allows if self._distance(scope) is None else frozenset()
         bearer = bearer_of(head)
-        found = session if bearer is None else self._fitting(bearer)
+        found = session if bearer is None else self._matching(bearer)
         return frozenset(name for token in found for name in token.scopes) & self._allows
 
     def token(self, secret: bytes) -> Token | None:
         """The token with this secret."""
-        return next(iter(self._fitting(secret)), None)
+        return next(iter(self._matching(secret)), None)
 
-    def _fitting(self, presented: bytes) -> list[Token]:
+    def _matching(self, presented: bytes) -> list[Token]:
         offered = digest(presented)
-        # Every token is compared, whichever fits: how long it takes says nothing.
+        # Compare all tokens, so that the time taken reveals nothing.
         return [token for token in self._tokens if hmac.compare_digest(token.digest, offered)]
 
     def _check_browser(self, head: Head, scope: Scope) -> None:
         host = head.get(b"host")
         if head.get(b"origin") is not None and not self.pages.is_origin_ours(head):
-            raise _forbidden(f"another site's page can't use this: {self.pages.explain(head)}")
+            raise _forbidden(f"pages of other sites can't use this server: {self.pages.explain(head)}")
         if host is None or "*" in self._hosts or not is_loopback((scope.get("server") or ("",))[0]):
             return
         name = host_name(host)
         if name != "localhost" and not is_loopback(name) and name not in self._hosts and name != self.pages.host:
             raise _forbidden(
-                f"without tokens only this machine's own names are answered here, not {name[:100]!r}; set tokens, "
-                "or name it in HTTPOptions(allowed_hosts=[...]), or the address people use in App(public_url=...)"
+                f"without tokens, only names of this machine are allowed as Host here, not {name[:100]!r}; set tokens, "
+                "add the name to HTTPOptions(allowed_hosts=[...]), or set App(public_url=...)"
             )
 
     def _check_own_page(self, head: Head, scope: Scope) -> None:
         if scope["method"] not in _SAFE and not self.pages.are_ours(head):
             raise _forbidden(
-                "another site's page can't act with your session; a program sends its token as a header: "
+                "pages of other sites can't use your session, and programs must send a token as a header: "
                 + self.pages.explain(head)
             )
 
 
-def _check_scope(fitting: Sequence[Token], wanted: str | None) -> None:
-    if wanted is not None and not any(wanted in token.scopes for token in fitting):
-        raise _forbidden(f"this token does not have the scope {wanted!r} that this needs")
+def _check_scope(tokens: Sequence[Token], required: str | None) -> None:
+    if required is not None and not any(required in token.scopes for token in tokens):
+        raise _forbidden(f"this token does not have the scope {required!r}, which is needed here")
 
 
 def _unknown(head: Head) -> HTTPError:
-    text = "this needs a valid token: send it as 'Authorization: Bearer TOKEN'"
+    text = "this needs a valid token; send it as 'Authorization: Bearer TOKEN'"
     if b"romancy" in (head.get(b"cookie") or b""):
         text += "; if you were logged in to the viewer, your session has ended: log in again"
     return HTTPError(401, text, kind="Unauthorized", headers=[_CHALLENGE])
@@ -152,7 +152,7 @@ def bearer_of(head: Head) -> bytes | None:
 
 
 def take_from_url(scope: Scope) -> bytes | None:
-    """The token in the URL. It is removed from the scope, so that no access log can show it."""
+    """Remove the token in the URL from the scope, so that no access log shows it, and return it."""
     if b"access_token=" not in scope.get("query_string", b""):
         return None
     pairs: list[bytes] = scope["query_string"].split(b"&")

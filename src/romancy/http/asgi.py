@@ -1,4 +1,4 @@
-"""The door: every request comes in here, and is answered here, whatever happens."""
+"""The entry point: takes every request and answers it, whatever happens."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ from romancy.options import SCOPES, SHORT, Token, seconds
 from romancy.service import Service, runtime_of
 
 _logger = logging.getLogger("romancy")
-_TOLD = (400, 408, 413, 415, 422, 429, 431)
-"""Refusals worth a line in the log: somebody who is let in sends what can't be taken, and will ask why."""
+_LOGGED = (400, 408, 413, 415, 422, 429, 431)
+"""Refusals that are logged: a client with access sends something wrong and will ask why."""
 _CLOSE: Header = (b"connection", b"close")
 
 
 class HttpApp:
-    """A service as an ASGI application, with `pages` beside its own routes.
+    """A service as an ASGI application, with `pages` in addition to its own routes.
 
-    `allows`: the scopes that are of any use here, whatever a token says.
+    `allows` limits the scopes that can be used here, whatever a token has.
     """
 
     def __init__(self, app: Service, pages: Sequence[Route] = (), allows: Collection[str] = SCOPES) -> None:
@@ -68,12 +68,12 @@ class HttpApp:
         self.active = 0
         """Requests under way."""
         self.waiting = 0
-        """Requests that only wait for somebody's result."""
+        """Requests that only wait for a result."""
         self._database_timeout = seconds(options.database_timeout)
         self._body_timeout = seconds(options.body_timeout)
         own = Route("GET", "/openapi.json", self.describe_api, {200: Described})
         self.routes = (Events(options).route, webhook.ROUTE, *control.ROUTES, *health.ROUTES, metrics.ROUTE, own)
-        # Neither pages nor streams are anything OpenAPI could describe.
+        # OpenAPI can describe neither pages nor streams.
         self._router = Router((*self.routes, Hub().route, *pages))
         self._described: Response | None = None
 
@@ -85,7 +85,7 @@ class HttpApp:
         return self._stopping.is_set()
 
     def drain(self) -> None:
-        """The server is about to stop: what is under way is finished, nothing new is begun."""
+        """The server is about to stop: finish what is under way, accept nothing new."""
         self._stopping.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,7 +99,7 @@ class HttpApp:
     # --- a request --------------------------------------------------------------------------------------------------
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         method: str = scope["method"]
-        in_url = b"access_token=" in scope.get("query_string", b"")  # it will have been taken out
+        in_url = b"access_token=" in scope.get("query_string", b"")  # before it is removed
         self.active += 1
         try:
             answer = await self._respond(method, path_of(scope), scope, receive)
@@ -110,12 +110,12 @@ class HttpApp:
         except asyncio.CancelledError:
             if not self.is_stopping:
                 raise
-            answer = error_answer(_stopping(), method)  # the server's patience is over; the client should know
+            answer = error_answer(_stopping(), method)  # the grace period is over; tell the client
         finally:
             self.active -= 1
-        if answer.status in _TOLD:
-            said = printable((answer.body or b"")[:500].decode("utf-8", "replace"))
-            _logger.info("%s %r was answered %d: %s", method, scope["path"][:200], answer.status, said)
+        if answer.status in _LOGGED:
+            text = printable((answer.body or b"")[:500].decode("utf-8", "replace"))
+            _logger.info("%s %r was answered %d: %s", method, scope["path"][:200], answer.status, text)
         if answer.status == 401 and (in_url or _shows_token(scope)) and not await self._wrong_tokens.wrong(scope):
             answer.headers = (*answer.headers, _CLOSE)
         await send_answer(send, answer, without_body=method == "HEAD")
@@ -125,11 +125,11 @@ class HttpApp:
         head = read_head(scope["headers"])
         fault = fault_of(scope.get("http_version", "1.1"), head)
         if fault is not None:
-            raise HTTPError(400, f"this is not a proper HTTP request: {fault}", kind="BadRequest", headers=[_CLOSE])
+            raise HTTPError(400, f"malformed HTTP request: {fault}", kind="BadRequest", headers=[_CLOSE])
         if head.size > self._options.max_headers:
-            text = f"the headers have more than the {self._options.max_headers:,} bytes allowed"
+            text = f"the headers are larger than the {self._options.max_headers:,} bytes allowed"
             raise HTTPError(431, text, kind="HeadersTooLarge", headers=[_CLOSE])
-        counted = in_url if path == "/" else None
+        accepted = in_url if path == "/" else None
         try:
             route, params = self._router.find(method, path)
         except HTTPError:
@@ -138,7 +138,7 @@ class HttpApp:
             if page is not None:
                 return page
             session = await self._session(head, scope)
-            self._access.check(head, scope, None, counted, session)  # what exists is not for everybody
+            self._access.check(head, scope, None, accepted, session)  # don't reveal which paths exist
             raise
         if not route.is_public:
             self._access.check_peer(scope)
@@ -157,9 +157,9 @@ class HttpApp:
             sessions=self._sessions,
         )
         if route.on_error is None:
-            return await self._admit(route, request, counted)
+            return await self._admit(route, request, accepted)
         try:
-            return await self._admit(route, request, counted)
+            return await self._admit(route, request, accepted)
         except ClientGone:
             raise
         except Exception as error:
@@ -181,7 +181,7 @@ class HttpApp:
         return answer
 
     async def _session(self, head: Head, scope: Scope) -> Sequence[Token]:
-        """Asked for only where it counts: a visitor's cookie comes with every style sheet."""
+        """Find the visitor's session. Called only where needed: requests for style sheets have the cookie, too."""
         if self._access.is_open or bearer_of(head) is not None or head.get(b"cookie") is None:
             return ()
         return await self._sessions.find(head, scope)
@@ -194,9 +194,9 @@ class HttpApp:
 
     @contextmanager
     def _resting(self) -> Generator[None]:
-        """Whoever only waits takes no place from those who bring something; but there are limits to that, too."""
+        """Requests that only wait have their own limit, and don't count against that of the others."""
         if self.waiting >= self._options.max_requests:
-            raise HTTPError(503, "too many wait for results already; try again in a moment", kind="Overloaded")
+            raise HTTPError(503, "too many requests wait for results; try again in a moment", kind="Overloaded")
         self.active -= 1
         self.waiting += 1
         try:
@@ -212,7 +212,7 @@ class HttpApp:
             request.query = read_query(request.scope.get("query_string", b""), route.query)
         if route.body is not None:
             await self._read_model(request, route.body)
-        # What writes also reads, before and after, and keeps to the limit by itself while it writes.
+        # A write also reads before and after, and while it writes it has its own time limit.
         limit = route.patience or self._database_timeout * (3 if route.method == "POST" else 1)
         try:
             async with asyncio.timeout(limit):
@@ -228,28 +228,28 @@ class HttpApp:
         self._quotas.take(request.head.token, 1, len(body))
 
     async def describe_api(self, request: Request) -> Response:
-        """This description, as OpenAPI."""
+        """This API description, as OpenAPI."""
         if self._described is None:
             self._described = json_answer(200, describe(self.routes, _version(), has_tokens=bool(self._runtime.tokens)))
         return Response(200, self._described.body, self._described.headers)
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- lifespan ---------------------------------------------------------------------------------------------------
     async def _live(self, receive: Receive, send: Send) -> None:
-        """The server starts and stops the app, unless somebody else had started it already."""
-        mine = False
+        """Start and stop the app with the server, unless it was already started."""
+        is_ours = False
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 try:
-                    mine = await self._start()
+                    is_ours = await self._start()
                 except Exception as error:
-                    _logger.error("the app can't be started: %s", error)
+                    _logger.error("the app failed to start: %s", error)
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
                     return
                 await send({"type": "lifespan.startup.complete"})
             else:
                 self.drain()
-                if mine:
+                if is_ours:
                     await self._app.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
@@ -263,7 +263,7 @@ class HttpApp:
 
 
 def _shows_token(scope: Scope) -> bool:
-    """Whether a request shows a token, in a header or in the form for it."""
+    """Whether a request has a token, in a header or in the login form."""
     return any(name == b"authorization" for name, _ in scope["headers"]) or path_of(scope) == "/viewer/login"
 
 
@@ -271,8 +271,8 @@ def _warn_of_short(tokens: Sequence[Token]) -> None:
     short = sum(token.is_short for token in tokens)
     if short:
         _logger.warning(
-            "%d of %d tokens have fewer than %d characters and may be guessed; "
-            "`python -c 'import secrets; print(secrets.token_urlsafe(32))'` makes good ones",
+            "%d of %d tokens have fewer than %d characters and could be guessed; "
+            "`python -c 'import secrets; print(secrets.token_urlsafe(32))'` creates good ones",
             short,
             len(tokens),
             SHORT,
@@ -286,5 +286,5 @@ def _stopping() -> AppNotRunning:
 def _version() -> str:
     try:
         return version("romancy")
-    except PackageNotFoundError:  # a source tree that was never installed
+    except PackageNotFoundError:  # a source tree that is not installed
         return "0"

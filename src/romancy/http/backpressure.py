@@ -1,8 +1,8 @@
-"""Writes on their way to the database: bounded in amount, and in how long somebody waits for them.
+"""Writes on their way to the database, bounded in amount and in how long a request waits for them.
 
-While the database is out, the engine keeps what it was given and stores it when it can. A sender can't wait that long:
-after the limit it hears that the outcome is not known. It repeats, and a repeated event is a duplicate. What was given
-stays counted until it is stored: an outage does not fill the memory.
+While the database is unavailable, the engine keeps what it was given and stores it when it can. A sender can't wait
+that long: after the limit it is told that the outcome is unknown. It sends the event again, which is then a duplicate.
+Everything counts against the limit until it is stored, so an outage does not fill the memory.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from romancy.options import HTTPOptions, seconds
 T = TypeVar("T")
 _logger = logging.getLogger("romancy")
 _OVERHEAD = 2048
-"""Bytes an event costs in memory besides its own."""
+"""Memory that an event needs besides its own bytes."""
 
 
 class Backpressure:
-    """Has things stored for requests."""
+    """Stores things for requests."""
 
     def __init__(self, options: HTTPOptions) -> None:
         self._overdue = 0
@@ -40,21 +40,21 @@ class Backpressure:
 
     @property
     def is_stalled(self) -> bool:
-        """Something takes too long to be stored."""
+        """Whether a write has taken too long and is still not stored."""
         return self._overdue > 0
 
     @contextmanager
     def receiving(self) -> Generator[Hold]:
-        """While a body comes in, and until it is understood. Slow ones can't take the room of those that come at once.
+        """Count a body while it is received and parsed. Slow bodies can't take the room of those that arrive at once.
 
-        What is given to `store` afterwards is counted there.
+        `store` counts what it is given by itself.
         """
         mine = 0
 
         def hold(size: int) -> None:
             nonlocal mine
             if self._coming + size > self._coming_limit or self._held + self._coming + size > self._limit:
-                raise Overloaded("too much is coming in at once; try again in a moment")
+                raise Overloaded("too much data is being received at once; try again in a moment")
             self._coming += size
             mine += size
 
@@ -64,7 +64,7 @@ class Backpressure:
             self._coming -= mine
 
     async def store(self, write: Coroutine[Any, Any, T], size: int, unknown: str, count: int = 1) -> T:
-        """The outcome of a write. `unknown`: what to tell the sender if it takes too long."""
+        """Return the outcome of a write. `unknown` is added to the error if it takes too long."""
         size += _OVERHEAD * count
         if self._held + size > self._limit:
             write.close()
@@ -84,13 +84,13 @@ class Backpressure:
     def _settled(self, task: asyncio.Task[Any], size: int) -> None:
         self._held -= size
         if not task.cancelled():
-            task.exception()  # asked for here, because whoever waited may be gone
+            task.exception()  # retrieved here, since the request may be gone
 
     def _late(self, task: asyncio.Task[Any]) -> None:
-        """It was dealt with after all, when nobody waited for it any more."""
+        """The write ended after its request had given up."""
         self._overdue -= 1
         if not task.cancelled() and (error := task.exception()) is not None:
-            _logger.warning("what a request had given to be stored was not: %s", error)
+            _logger.warning("a write failed after its request had timed out: %s", error)
 
 
 def out_of_time(timeout: float, unknown: str) -> HTTPError:

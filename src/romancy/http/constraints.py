@@ -1,7 +1,7 @@
-"""What the server asks of texts and events, as JSON Schema: types alone would let `/openapi.json` promise too much.
+"""Constraints on texts and events as JSON Schema, so that `/openapi.json` does not promise more than is accepted.
 
-What no schema can say is left: a text of fewer than 1024 characters may have too many bytes, data may be nested too
-deeply, bytes in base64 may be no JSON, 1.0 is no integer in a CloudEvent, and each workflow has arguments of its own.
+A schema can't express everything: a text of fewer than 1024 characters can have too many bytes, data can be nested too
+deeply, bytes in base64 may not be JSON, 1.0 is not an integer in a CloudEvent, and each workflow has its own arguments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INTEGER = {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}
 
 
 def _text(characters: str = rf"^[^{_NO_TEXT}]+$", **more: Any) -> Schema:
-    """One of the texts every event can have: so many characters, and not more bytes than an index takes."""
+    """A text attribute of an event: limited in characters, and in bytes to what an index takes."""
     short = {"maxLength": MAX_BYTES // 4}
     plain = {"maxLength": MAX_TEXT, "pattern": r"^[ -~]*$"}
     return {"type": "string", "minLength": 1, "pattern": characters, "anyOf": [short, plain], **more}
@@ -46,7 +46,7 @@ _EXTENSION: Schema = {
 CLOUD_EVENT: Schema = {
     "type": "object",
     "title": "CloudEvent",
-    "description": "An event in CloudEvents' JSON format; further attributes are kept as extensions.",
+    "description": "An event in the CloudEvents JSON format. Other attributes are kept as extensions.",
     "required": ["specversion", "id", "source", "type"],
     "properties": {
         "specversion": {"const": "1.0", "type": "string"},
@@ -59,7 +59,7 @@ CLOUD_EVENT: Schema = {
         "dataschema": _or_null(_ABSOLUTE),
         "data": {},
         "data_base64": _or_null({"type": "string", "pattern": _BASE64, "contentEncoding": "base64"}),
-        TARGET: _or_null(_text(description="The id of the one instance that may take it.")),
+        TARGET: _or_null(_text(description="The id of an instance. No other instance can take the event.")),
         "expirytime": _or_null(_TIME),
     },
     "propertyNames": {"pattern": r"^([a-z0-9]+|data_base64)$", "maxLength": MAX_TEXT},
@@ -71,7 +71,7 @@ CLOUD_EVENT: Schema = {
     },
     "then": {"properties": {"data": {"type": ["string", "null"]}}},
 }
-"""Data of a type that is not JSON is a text; data comes plain or in base64, not both."""
+"""Data of a type other than JSON is text. An event has `data` or `data_base64`, not both."""
 
 INSTANCE_ID: Schema = {
     "type": "string",
@@ -92,6 +92,6 @@ _STRING = f"22(2[013-9a-f]|[346][0-9a-f]|5[0-9abdef]|7[0-9a-e]|{_ESCAPE})*22"
 
 
 def cursor(*parts: type) -> Schema:
-    """The cursor of a list whose positions are made of numbers and texts."""
+    """The cursor of a list whose positions consist of numbers and texts."""
     inside = "2c20".join(_NUMBER if part is int else _STRING for part in parts)
     return {"type": "string", "pattern": f"^5b{inside}5d$"}

@@ -1,4 +1,4 @@
-"""The control API: what looks at instances, waits and events, and what acts on instances."""
+"""The control API: reads instances, waits and events; starts, cancels and resumes instances."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from romancy.http.responses import ClientGone, HTTPError, Response, json_answer,
 from romancy.http.routes import Request, Route
 
 
-# --- looking --------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------------------------
 async def list_instances(request: Request) -> Response:
     """Instances, newest first."""
     query: schemas.InstancesQuery = request.query
@@ -26,35 +26,35 @@ async def list_instances(request: Request) -> Response:
 
 
 async def list_waits(request: Request) -> Response:
-    """What instances wait for, by instance."""
+    """Open waits, by instance."""
     query: schemas.WaitsQuery = request.query
     return await paged(request.app.list_waits, query.model_dump(), serialize.wait_item)
 
 
 async def list_events(request: Request) -> Response:
-    """The event log, newest first, with who received each."""
+    """The event log, newest first, with the instances that received each event."""
     query: schemas.EventsQuery = request.query
     return await paged(request.app.list_events, query.model_dump(), serialize.event_item)
 
 
 async def get_instance(request: Request) -> Response:
-    """One instance with what it waits for."""
+    """One instance, with its open waits."""
     instance = await request.app.get_instance(request.path["instance_id"])
     waits = list(map(serialize.wait_item, instance.waits))
     return json_answer(200, {**serialize.instance_item(instance), "waits": waits})
 
 
 async def get_history(request: Request) -> Response:
-    """Everything recorded of an instance, in order; the first entry is its start."""
+    """The history of an instance, in order; the first entry is its start."""
     id = request.path["instance_id"]
     entries = await request.app.get_history(id)
     return json_answer(200, {"instance_id": id, "entries": list(map(serialize.entry_item, entries))})
 
 
 async def get_result(request: Request) -> Response:
-    """How an instance stands; with `timeout`, waits that long for its end.
+    """The status of an instance, and its result once it has ended. With `timeout`, waits that long for the end.
 
-    It ends early, with the status of the moment, when the server is about to stop.
+    Answers early, with the current status, when the server is about to stop.
     """
     id, query = request.path["instance_id"], request.query
     instance = await request.app.get_instance(id)
@@ -66,7 +66,7 @@ async def get_result(request: Request) -> Response:
 
 
 async def _end_of(id: str, request: Request, timeout: float) -> None:
-    """Wait for an instance's end, for so long; or until the server stops, or the client has hung up."""
+    """Wait until the instance ends, the time is up, the server stops, or the client disconnects."""
     ending = asyncio.ensure_future(request.runtime.engine.ending(id))
     others = [asyncio.ensure_future(request.stopping.wait()), asyncio.ensure_future(request.gone())]
     try:
@@ -82,7 +82,7 @@ async def _end_of(id: str, request: Request, timeout: float) -> None:
 
 
 async def list_workflows(request: Request) -> Response:
-    """The workflows this process has registered."""
+    """The workflows registered in this process."""
     return json_answer(200, {"items": [_workflow(known) for known in request.runtime.registry.definitions.values()]})
 
 
@@ -95,13 +95,13 @@ def _workflow(definition: WorkflowDefinition) -> schemas.WorkflowItem:
     }
 
 
-# --- acting ---------------------------------------------------------------------------------------------------------
+# --- actions --------------------------------------------------------------------------------------------------------
 async def start_workflow(request: Request) -> Response:
-    """Start a workflow by name; one that is not registered here is checked by the worker that has it."""
+    """Start a workflow by name. If it is not registered here, the worker that has it checks the arguments."""
     app, name, body = request.app, request.path["name"], request.body
     args, kwargs = _arguments(request.runtime.registry.get(name), body)
     id = new_id(request.runtime.clock.now()) if body.instance_id is None else body.instance_id
-    unknown = f"; whether it was started is not known: ask again with the instance_id {id!r}"
+    unknown = f"; it is unknown whether the workflow was started: try again with the instance_id {id!r}"
     starting = app.start_workflow(name, *args, instance_id=id, **kwargs)
     handle = await request.backpressure.store(starting, request.size, unknown)
     return json_answer(201 if handle.created else 200, {"instance_id": handle.instance_id})
@@ -110,46 +110,46 @@ async def start_workflow(request: Request) -> Response:
 def _arguments(
     definition: WorkflowDefinition | None, body: schemas.StartBody
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """JSON as what the workflow's annotations make of it; as it is, where they are not known."""
+    """Decode JSON arguments by the workflow's annotations; unchanged if the workflow is not known here."""
     if "instance_id" in body.kwargs:
-        raise InvalidInput("instance_id is no argument of a workflow; it stands beside args and kwargs")
+        raise InvalidInput("instance_id is not an argument of a workflow; put it next to args and kwargs")
     if definition is None:
         return tuple(body.args), body.kwargs
     if definition.on_event:
         types = " or ".join(definition.on_event)
-        raise InvalidInput(f"workflow {definition.name!r} is started by events; POST one of type {types} to /")
+        raise InvalidInput(f"workflow {definition.name!r} is started by events; POST an event of type {types} to /")
     given = _given(definition, body)
     return definition.signature.decode_given(to_json(given))
 
 
 def _given(definition: WorkflowDefinition, body: schemas.StartBody) -> dict[str, Any]:
-    """The arguments by the names of their parameters, without defaults: those are no JSON."""
+    """The arguments by parameter name, without defaults, which are not JSON."""
     signature: Signature = definition.signature
-    signature.bind(tuple(body.args), body.kwargs)  # says in good words what is missing or too much
+    signature.bind(tuple(body.args), body.kwargs)  # raises a clear error if arguments are missing or too many
     _, *parameters = inspect.signature(definition.fn).parameters.values()
     return dict(inspect.Signature(parameters).bind(*body.args, **body.kwargs).arguments)
 
 
 async def cancel(request: Request) -> Response:
-    """Cancel an instance; its code may clean up first. Finished already: 409."""
+    """Cancel an instance; its code can clean up first. 409 if it has already ended."""
     app, id = request.app, request.path["instance_id"]
     if (before := await app.get_instance(id)).status in FINAL:
-        raise _conflict(id, before.status, "is finished; there is nothing to cancel")
-    unknown = "; whether it is cancelled is not known: ask again"
-    took = await request.backpressure.store(app.cancel_workflow(id, reason=request.body.reason), request.size, unknown)
+        raise _conflict(id, before.status, "has already ended; there is nothing to cancel")
+    unknown = "; it is unknown whether the instance was cancelled: try again"
+    done = await request.backpressure.store(app.cancel_workflow(id, reason=request.body.reason), request.size, unknown)
     after = await app.get_instance(id)
-    if not took or (after.status in FINAL and after.status != "cancelled"):
+    if not done or (after.status in FINAL and after.status != "cancelled"):
         raise _conflict(id, after.status, "ended before it could be cancelled")
     return json_answer(200, {"instance_id": id, "status": after.status})
 
 
 async def resume(request: Request) -> Response:
-    """Try a blocked instance again, after you fixed its code. Not blocked: 409."""
+    """Run a blocked instance again, after you fix its code. 409 if it is not blocked."""
     app, id = request.app, request.path["instance_id"]
-    unknown = "; whether it is resumed is not known: ask again"
-    took = await request.backpressure.store(app.resume_workflow(id), 0, unknown)
+    unknown = "; it is unknown whether the instance was resumed: try again"
+    done = await request.backpressure.store(app.resume_workflow(id), 0, unknown)
     after = await app.get_instance(id)
-    if not took:
+    if not done:
         raise _conflict(id, after.status, "is not blocked; there is nothing to resume")
     return json_answer(200, {"instance_id": id, "status": after.status})
 

@@ -1,4 +1,4 @@
-"""`POST /`: CloudEvents in, receipts out. Nothing is acknowledged before it is stored."""
+"""`POST /`: takes CloudEvents and returns receipts. Nothing is acknowledged before it is stored."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from romancy.options import HTTPOptions, seconds
 from romancy.service import to_receipt
 
 _LARGE = 64 * 1024
-"""Bytes of a body that are read on the event loop itself."""
-_UNKNOWN = "; whether the event is stored is not known: send it again, the same source and id are stored once"
+"""Bodies up to this size are parsed on the event loop."""
+_UNKNOWN = "; it is unknown whether the event is stored: send it again, with the same source and id it is stored once"
 
 
 class Events:
-    """Takes events, within an app's limits."""
+    """Accepts events, within the app's limits."""
 
     def __init__(self, options: HTTPOptions) -> None:
         self._max_body, self._timeout = options.max_body, seconds(options.body_timeout)
@@ -48,12 +48,12 @@ class Events:
         )
 
     async def receive_events(self, request: Request) -> Response:
-        """Deliver a CloudEvent, structured, in headers (`ce-id`, ...) or in a batch; answered when it is stored.
+        """Send a CloudEvent in structured, binary or batched mode. Answered when it is stored.
 
-        In binary mode the body is the data, of any content type; the attributes are headers: `ce-specversion`, `ce-id`,
-        `ce-source` and `ce-type` are required.
+        In binary mode, the body is the data, of any content type, and the attributes are headers: `ce-specversion`,
+        `ce-id`, `ce-source` and `ce-type` are required.
         """
-        engine = request.runtime.engine  # first: an app that is not running reads no bodies
+        engine = request.runtime.engine  # first, so that an app that is not running reads no body
         backpressure = request.backpressure
         request.quotas.check(request.head.token)
         with backpressure.receiving() as hold:
@@ -68,7 +68,7 @@ class Events:
         return self._accepted({"status": "accepted", "events": list(map(_receipt, stored))})
 
     async def _parse(self, headers: list[Header], body: bytes) -> Parsed:
-        """A large body may take long to read: apart, one at a time, so that everything else is answered meanwhile."""
+        """Parse large bodies in a thread, one at a time, so that they don't block other requests."""
         if len(body) <= _LARGE:
             return parse(headers, body, self._limits)
         async with self._one_at_a_time:
@@ -80,6 +80,6 @@ class Events:
 
 def _receipt(accepted: Accepted) -> dict[str, Any]:
     receipt = dict(vars(to_receipt(accepted)))
-    if not receipt["differs"]:  # it says so only where it is so
+    if not receipt["differs"]:  # present only if true
         del receipt["differs"]
     return receipt

@@ -1,7 +1,7 @@
-"""For whoever watches the process: is it alive, and does its database answer?
+"""For monitoring: is the process alive, and does its database answer?
 
-No token is needed, and an app without tokens answers from everywhere: probes (a kubelet's, a load balancer's) come from
-other machines and can't log in. In return it says yes or no, and why only to those who may look.
+No token is needed, and all machines are answered even if the app has no tokens: probes (of a kubelet or a load
+balancer) come from other machines and can't log in. In return, only clients with the scope `read` are told the reason.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from romancy.http.routes import Handler, Request, Route
 
 
 async def live(request: Request) -> Response:
-    """Whether the process answers at all; the database is not asked."""
+    """Whether the process answers at all; does not check the database."""
     return json_answer(200, {"status": "alive"})
 
 
 async def ready(request: Request) -> Response:
-    """Whether the app runs and its database can be read and is not known to refuse writes."""
+    """Whether the app is running, and its database can be read and takes writes as far as known."""
     if request.stopping.is_set():
         raise AppNotRunning("the server is stopping")
     if request.runtime.engine.outdated is not None:
         raise request.runtime.engine.outdated
     await request.runtime.engine.storage.instance("")
     if request.backpressure.is_stalled:
-        raise HTTPError(503, "the database does not take what is to be stored", kind="DatabaseUnavailable")
+        raise HTTPError(503, "the database does not accept writes at the moment", kind="DatabaseUnavailable")
     return json_answer(200, {"status": "ready"})
 
 
 def failed(request: Request, error: Exception) -> Response:
-    """What is wrong with the database may name servers and files."""
+    """Errors of the database may name servers and files, so they are not shown to everyone."""
     if isinstance(error, StorageError) and "read" not in request.scopes:
-        text = "the database is unavailable; a token with the scope 'read' is told more"
+        text = "the database is unavailable; send a token with the scope 'read' to see the reason"
         error = HTTPError(503, text, kind="DatabaseUnavailable")
     return error_answer(error, f"{request.scope['method']} {request.scope['path']!r}")
 

@@ -1,10 +1,10 @@
-"""Where a request ends: it must say so once, and in one way.
+"""Where a request ends. A request must state this once and unambiguously.
 
-Who stands before this server (a proxy, a cache) has read the same bytes. Wherever the two could disagree about the end
-of a request, an attacker can hide a second one in the first ("request smuggling"). So whatever is ambiguous is refused,
-and the connection is closed: nothing that follows can be trusted.
+A proxy or cache in front of this server has read the same bytes. If the two could disagree about the end of a request,
+an attacker could hide a second request in the first ("request smuggling"). So an ambiguous request is refused and its
+connection closed, since nothing that follows can be trusted.
 
-`fault_of` judges a head, whichever server has read it. `Framing` judges bytes, for a parser that is too kind to them.
+`fault_of` checks a head, whichever server has read it. `Framing` checks bytes, for a parser that is too lenient.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ _REQUEST = re.compile(rb"[!-~]+ [!-~]+ HTTP/([0-9]\.[0-9])")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?")
 _BARE = re.compile(rb"(?<!\r)\n|\r(?=[^\n])")
-"""Half an end of a line."""
+"""CR or LF alone."""
 _LONGEST_SIZE = 1024
-"""Bytes of a chunk's size with its extensions."""
+"""Maximum bytes of a chunk's size with its extensions."""
 
 
 def fault_of(version: str, head: Head) -> str | None:
-    """What is wrong with a head; `version`: as in "HTTP/1.1" without "HTTP/". A header that came twice has a comma."""
+    """What is wrong with a head, or None. `version` is "1.1" for HTTP/1.1. A repeated header has a comma."""
     host, length, encoding = map(head.get, (b"host", b"content-length", b"transfer-encoding"))
     if version not in ("1.0", "1.1", "2", "3"):
-        return f"HTTP/{version[:10]} is not spoken here, only HTTP/1.1 and 1.0"
+        return f"HTTP/{version[:10]} is not supported, only HTTP/1.1 and 1.0"
     if host is None and version == "1.1":
         return "the Host header is missing"
     if host is not None and b"," in host:
-        return "there is more than one Host"
+        return "more than one Host header"
     if length is not None and not (length.isdigit() and len(length) <= 19):
-        return "Content-Length must be one whole number"
+        return "Content-Length must be a single whole number"
     if encoding is None:
         return None
     if length is not None:
-        return "there are both Content-Length and Transfer-Encoding, so it is not clear where the request ends"
+        return "both Content-Length and Transfer-Encoding are given, so the end of the request is ambiguous"
     if version == "1.0":
-        return "there is no Transfer-Encoding in HTTP/1.0"
-    return None if encoding.lower() == b"chunked" else "the only Transfer-Encoding understood is chunked, once"
+        return "HTTP/1.0 has no Transfer-Encoding"
+    return None if encoding.lower() == b"chunked" else "the only supported Transfer-Encoding is a single chunked"
 
 
 class Framing:
-    """Follows the bytes of a connection from request to request, and stops where they are not what they should be."""
+    """Follows the bytes of a connection from request to request, and stops at the first invalid ones."""
 
     def __init__(self, longest: int) -> None:
-        """`longest`: bytes of a head, and of the trailers after the last chunk."""
+        """`longest` is the maximum size of a head, and of the trailers after the last chunk."""
         self.fault: str | None = None
         self._longest = longest
         self._held = bytearray()
-        """A head or a line that is not complete yet."""
+        """An incomplete head or line."""
         self._left = 0
-        """Bytes of the body or the chunk that are still to come."""
+        """Bytes of the body or chunk still to come."""
         self._read: Callable[[bytes, int], int] = self._head
 
     def feed(self, data: bytes) -> int:
-        """How many of the bytes are fine; fewer than there are: `fault` says what is wrong with the next."""
+        """Return how many of the bytes are valid. If not all are, `fault` says what is wrong."""
         place = 0
         while place < len(data) and self.fault is None:
             place = self._read(data, place)
@@ -71,10 +71,10 @@ class Framing:
         first, *lines = text.split(b"\r\n")
         request = _REQUEST.fullmatch(first)
         if request is None:
-            return self._stop("the first line is not that of an HTTP request", place)
+            return self._stop("the first line is not an HTTP request line", place)
         fields = [_FIELD.fullmatch(line) for line in lines]
         if None in fields:
-            return self._stop("a header can't be read (folded lines and control characters are refused)", place)
+            return self._stop("a header is malformed (folded lines and control characters are not allowed)", place)
         head = read_head([(field[1].lower(), field[2]) for field in fields if field is not None])
         fault = fault_of(request[1].decode(), head)
         if fault is not None:
@@ -85,7 +85,7 @@ class Framing:
         return end
 
     def _until(self, mark: bytes, data: bytes, place: int, longest: int) -> tuple[bytes | None, int]:
-        """The text before a mark, and how far the bytes are fine; None: it has not come yet, or something is wrong."""
+        """The text before a mark (None if incomplete or invalid), and how far the bytes are valid."""
         end = -1 if self._held else data.find(mark, place, place + longest + len(mark))
         if end >= 0 and _BARE.search(data, place, end) is None:
             return data[place:end], end + len(mark)
@@ -97,7 +97,7 @@ class Framing:
             return None, self._stop("a line ends in CR or LF alone", place)
         if end < 0:
             if len(self._held) >= longest + len(mark):
-                return None, self._stop(f"there is no end to it within {longest:,} bytes", place)
+                return None, self._stop(f"it does not end within {longest:,} bytes", place)
             return None, len(data)
         text = bytes(self._held[:end])
         self._held.clear()
@@ -124,7 +124,7 @@ class Framing:
             return end
         size = _SIZE.fullmatch(line)
         if size is None:
-            return self._stop("the size of a chunk can't be read", place)
+            return self._stop("the size of a chunk is malformed", place)
         self._left = int(size[1], 16)
         self._read = self._chunk if self._left else self._trailer
         return end
@@ -141,12 +141,12 @@ class Framing:
         return end
 
     def _trailer(self, data: bytes, place: int) -> int:
-        """Nobody reads them, but they must be headers: the first empty line is the end."""
+        """Trailers are ignored, but must be headers. The first empty line ends them."""
         line, end = self._until(b"\r\n", data, place, self._longest)
         if line is None:
             return end
         if line and _FIELD.fullmatch(line) is None:
-            return self._stop("what comes after the last chunk is not a header", place)
+            return self._stop("a trailer after the last chunk is not a header", place)
         if not line:
             self._read = self._head
         return end

@@ -1,4 +1,4 @@
-"""`/metrics`: what the engine counted, in Prometheus' words."""
+"""`/metrics`: the engine's counters in the Prometheus format."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from romancy.http.traffic import Traffic
 
 
 async def metrics(request: Request) -> Response:
-    """What this process has done, in Prometheus text."""
+    """Metrics of this process, in the Prometheus text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(request.runtime.engine, request.traffic))
     return Response(200, generate_latest(registry), [(b"content-type", CONTENT_TYPE_LATEST.encode())])
 
 
 class _Collector(Collector):
-    """Reads an engine's counts; nothing is kept twice."""
+    """Reads the counters of an engine when asked; keeps no copy."""
 
     def __init__(self, engine: Engine, traffic: Traffic) -> None:
         self._engine, self._metrics, self._traffic = engine, engine.metrics, traffic
@@ -36,13 +36,13 @@ class _Collector(Collector):
         yield from self._workflows()
         yield from self._activities()
         yield from self._events()
-        yield from self._engine_room()
+        yield from self._engine_internals()
         yield from self._requests()
 
     def _workflows(self) -> Iterator[Metric]:
         m = self._metrics
         started = {(name,): n for name, n in m.workflows_started.items()}
-        yield _counter("workflows_started", "Instances this process began to run.", ["workflow"], started)
+        yield _counter("workflows_started", "Instances this process started to run.", ["workflow"], started)
         yield _counter("workflows_ended", "Instances that ended here.", ["workflow", "status"], m.workflows_ended)
         yield _histograms("workflow_duration_seconds", "From start to end.", "workflow", m.workflow_seconds)
 
@@ -50,41 +50,41 @@ class _Collector(Collector):
         m = self._metrics
         text = "Attempts of activities that ended here."
         yield _counter("activity_attempts", text, ["activity", "outcome"], m.activities_ended)
-        yield _histograms("activity_duration_seconds", "One attempt.", "activity", m.activity_seconds)
+        yield _histograms("activity_duration_seconds", "Duration of one attempt.", "activity", m.activity_seconds)
 
     def _events(self) -> Iterator[Metric]:
         m = self._metrics
         yield _counter("events", "Events accepted here.", ["kind"], _only(m.events, "new", "duplicate"))
-        yield _counter("events_differing", "Duplicates with other content.", [], {(): m.events.get("differing", 0)})
-        text = "What became of accepted events: instances reached, not fitted or started; events nobody waited for."
-        fates = _only(m.events, "delivered", "mismatched", "started", "unmatched")
-        yield _counter("event_outcomes", text, ["outcome"], fates)
+        yield _counter("events_differing", "Duplicates with different content.", [], {(): m.events.get("differing", 0)})
+        text = "Outcomes of accepted events: instances reached, mismatched or started; unmatched events."
+        outcomes = _only(m.events, "delivered", "mismatched", "started", "unmatched")
+        yield _counter("event_outcomes", text, ["outcome"], outcomes)
         outcomes = _only(m.waits_ended, "received", "timed_out", "withdrawn")
         yield _counter("waits_ended", "Waits for events that ended here.", ["outcome"], outcomes)
-        yield _histogram("wait_duration_seconds", "How long waits for events took.", m.wait_seconds)
-        yield _histogram("delivery_lag_seconds", "From an event's acceptance to its wait.", m.delivery_lag)
-        yield _histogram("timer_lag_seconds", "How late timers were fed.", m.timer_lag)
+        yield _histogram("wait_duration_seconds", "Duration of waits for events.", m.wait_seconds)
+        yield _histogram("delivery_lag_seconds", "From accepting an event to receiving it.", m.delivery_lag)
+        yield _histogram("timer_lag_seconds", "How late timers fired.", m.timer_lag)
 
     def _requests(self) -> Iterator[Metric]:
         t = self._traffic
         yield _gauge("http_connections", "Connections to `romancy serve`.", t.connections)
-        text = "Connections that were closed or refused because there were too many."
+        text = "Connections closed or refused because there were too many."
         yield _counter("http_connections_crowded_out", text, [], {(): t.crowded_out})
-        yield _counter("http_wrong_tokens", "Requests with a token that is not known.", [], {(): t.wrong_tokens})
+        yield _counter("http_wrong_tokens", "Requests with an unknown token.", [], {(): t.wrong_tokens})
         yield _counter("http_over_quota", "Requests beyond the quota of their token.", [], {(): t.over_quota})
 
-    def _engine_room(self) -> Iterator[Metric]:
+    def _engine_internals(self) -> Iterator[Metric]:
         m, engine = self._metrics, self._engine
         yield _histogram("commit_items", "Items in one group commit.", m.commit_items)
-        yield _histogram("commit_duration_seconds", "One group commit, the way there and back.", m.commit_seconds)
+        yield _histogram("commit_duration_seconds", "One group commit, with the round trip.", m.commit_seconds)
         yield _gauge("resident_instances", "Instances in memory.", len(engine.scheduler.residents))
-        yield _gauge("activities_running", "Attempts that run or wait for a free slot.", engine.activities.running)
-        yield _gauge("commit_queue", "Items that wait to be stored.", engine.committer.queued)
+        yield _gauge("activities_running", "Attempts running or waiting for a slot.", engine.activities.running)
+        yield _gauge("commit_queue", "Items waiting to be stored.", engine.committer.queued)
         yield _gauge("timers_armed", "Timers due within the look-ahead.", engine.timers.armed)
 
 
 def _only(counts: Mapping[str, int], *names: str) -> dict[tuple[str], int]:
-    """Every name has a value from the beginning: a rate of something absent is nothing one can watch."""
+    """Give every name a value from the start, so that its rate can be watched before the first event."""
     return {(name,): counts.get(name, 0) for name in names}
 
 

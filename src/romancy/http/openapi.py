@@ -1,4 +1,4 @@
-"""The routes described as OpenAPI: made of the very declarations they work by."""
+"""The OpenAPI description of the routes, made from the same declarations that serve them."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _SCHEMES = {
     "token": {"type": "http", "scheme": "bearer"},
     "token_in_url": {"type": "apiKey", "in": "query", "name": "access_token"},
 }
-_WORDS = {
-    200: "Done.",
+_DESCRIPTIONS = {
+    200: "OK.",
     201: "Started.",
     202: "Stored.",
     204: "Stored.",
-    400: "What was sent is not right.",
-    401: "A valid token is needed.",
-    403: "The token lacks the scope; without tokens: not from this machine, or by another site's web page.",
-    404: "There is no such instance.",
-    405: "Not with this method.",
-    408: "The body took too long.",
-    409: "It can't be done as things stand.",
+    400: "The request is invalid.",
+    401: "A valid token is required.",
+    403: "The token lacks the scope. Without tokens: the request is from another machine or another site's web page.",
+    404: "The instance does not exist.",
+    405: "The method is not allowed.",
+    408: "The body took too long to arrive.",
+    409: "The state of the instance does not allow this.",
     413: "The body is too large.",
-    415: "This kind of body is not understood.",
-    429: "Too much waits to be stored.",
+    415: "The format of the body is not supported.",
+    429: "Too much is waiting to be stored, or a quota is used up.",
     431: "The headers are too large.",
-    500: "Something unexpected.",
-    503: "Not now: the database, the app or the server is not able to.",
+    500: "An unexpected error.",
+    503: "The database, the app or the server is temporarily unavailable.",
 }
 
 
 def describe(routes: Sequence[Route], version: str, *, has_tokens: bool = False) -> dict[str, Any]:
-    """The OpenAPI document. `has_tokens`: the app asks for one."""
+    """The OpenAPI document. `has_tokens`: whether the app requires tokens."""
     types = [schemas.Error, *(t for route in routes for t in _types(route))]
     unique = list({id(t): t for t in types}.values())
     known, definitions = TypeAdapter.json_schemas(
@@ -54,7 +54,7 @@ def describe(routes: Sequence[Route], version: str, *, has_tokens: bool = False)
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, found, has_tokens)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Romancy", "version": version, "description": "Events in, instances under control."},
+        "info": {"title": "Romancy", "version": version, "description": "Send events; read and control instances."},
         "paths": paths,
         "components": {
             "schemas": definitions.get("$defs", {}),
@@ -84,7 +84,7 @@ def _operation(route: Route, found: dict[int, Any], has_tokens: bool) -> dict[st
     details = [route.details]
     if route.scope is not None and has_tokens:
         operation["security"] = [{"token": []}, *([{"token_in_url": []}] if route.path == "/" else [])]
-        details.append(f"Takes a token with the scope `{route.scope}`.")
+        details.append(f"Requires a token with the scope `{route.scope}`.")
     if any(details):
         operation["description"] = " ".join(filter(None, details))
     return operation
@@ -111,7 +111,7 @@ def _has_any(route: Route) -> bool:
 
 
 def _one(schema: dict[str, Any]) -> dict[str, Any]:
-    """What may be left out is null in Python; a query has no null."""
+    """Remove null from the choices: a query parameter is left out instead."""
     choices = [choice for choice in schema.pop("anyOf", []) if choice != {"type": "null"}]
     if choices:
         schema.pop("default", None)
@@ -121,7 +121,7 @@ def _one(schema: dict[str, Any]) -> dict[str, Any]:
 def _responses(route: Route, found: dict[int, Any]) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for status, answer in route.answers.items():
-        responses[str(status)] = {"description": _WORDS[status]}
+        responses[str(status)] = {"description": _DESCRIPTIONS[status]}
         if answer is not None:
             kind = "text/plain" if answer is str else "application/json"
             responses[str(status)]["content"] = {kind: {"schema": found[id(answer)]}}
@@ -129,8 +129,8 @@ def _responses(route: Route, found: dict[int, Any]) -> dict[str, Any]:
     takes_body = bool(route.contents) or route.body is not None
     guarded = _GUARDED if route.scope is not None else ()
     for status in sorted({*_ALWAYS, *guarded, *(_WITH_BODY if takes_body else ()), *route.errors}):
-        responses[str(status)] = {"description": _WORDS[status], "content": error}
+        responses[str(status)] = {"description": _DESCRIPTIONS[status], "content": error}
         if status in RETRYABLE:
-            seconds = {"description": "Seconds.", "required": True, "schema": {"type": "integer"}}
+            seconds = {"description": "Seconds to wait.", "required": True, "schema": {"type": "integer"}}
             responses[str(status)]["headers"] = {"Retry-After": seconds}
     return responses

@@ -1,4 +1,4 @@
-"""Pages of a list, limited in bytes too: what is shown in one go must neither fill the memory nor hold up the loop."""
+"""Pages of a list, also limited in bytes: one page must neither fill the memory nor block the event loop."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from romancy.records import Page
 
 T = TypeVar("T")
 ENOUGH = 4 * 1024 * 1024
-"""Bytes after which a page ends, even if it may hold more items; the next one goes on from there."""
+"""Bytes after which a page ends, even if the limit allows more items; the next page continues there."""
 _FIRST = 10
-"""Items read at first; twice as many each time, while they are small."""
+"""Items in the first read. Each further read is twice as large."""
 
 
 async def paged(

@@ -1,7 +1,7 @@
-"""Where a request comes from: from which machine, through a proxy or not, and from whose web page.
+"""Where a request comes from: which machine, a proxy or not, and which web page.
 
-The peer is what the server says of the connection (`client` in the ASGI scope), never what a header claims. A header
-counts only against a request: one that only proxies add shows that somebody else is behind it, whoever is connected.
+The peer is what the server says about the connection (`client` in the ASGI scope), never what a header claims. Headers
+can only count against a request: one that only proxies add shows that the request comes from another machine.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _PROXY_HEADERS = frozenset(
 
 
 def not_local(scope: Scope) -> str | None:
-    """Why a request does not come from this machine, as the end of a sentence; None: it came over loopback."""
+    """Why a request is not from this machine, as the end of a sentence; None if it came over loopback."""
     client = cast("tuple[str, int] | None", scope.get("client"))
     if client is None:
-        return "came over a Unix socket, or through a server that does not say from where"
+        return "came over a Unix socket, or through a server that does not tell the client's address"
     if not is_loopback(client[0]):
-        return f"came from {client[0][:100] or 'nowhere'}"
-    added = next((name for name, _ in cast("list[Header]", scope["headers"]) if _is_of_a_proxy(name)), None)
+        return f"came from {client[0][:100] or 'an unknown address'}"
+    added = next((name for name, _ in cast("list[Header]", scope["headers"]) if _is_from_proxy(name)), None)
     return None if added is None else f"came through a proxy (it has the header {added.decode('latin-1')!r})"
 
 
-def _is_of_a_proxy(name: bytes) -> bool:
+def _is_from_proxy(name: bytes) -> bool:
     return name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIXES)
 
 
@@ -68,44 +68,44 @@ def host_name(host: bytes) -> str:
 
 # --- web pages ------------------------------------------------------------------------------------------------------
 class Pages:
-    """Tells our own web pages from those of other sites, by what the browser says of the page that asks."""
+    """Tells our own web pages from those of other sites, by what the browser says about the requesting page."""
 
     def __init__(self, public_url: str | None) -> None:
         self._origin = None if public_url is None else origin_of(public_url)
 
     @property
     def host(self) -> str | None:
-        """The name people use for this app, if it was told."""
+        """The host name of the public URL, if there is one."""
         return None if self._origin is None else host_name(self._origin.partition(b"://")[2])
 
     def are_ours(self, head: Head) -> bool:
-        """Whether the browser vouches that a page of ours asks."""
+        """Whether the browser confirms that the request comes from one of our pages."""
         if head.get(b"origin") is not None and not self.is_origin_ours(head):
             return False
         site = head.get(b"sec-fetch-site")
         return site == b"same-origin" if site is not None else head.get(b"origin") is not None
 
     def is_origin_ours(self, head: Head) -> bool:
-        """Whether the page's origin is where the request was sent to, or the public address."""
+        """Whether the page's origin is the host of the request, or the public URL."""
         origin, host = (head.get(b"origin") or b"").lower(), head.get(b"host")
         return origin == self._origin or (host is not None and origin.partition(b"://")[2] == host.lower())
 
     def explain(self, head: Head) -> str:
-        """Why a page was taken for another site's, and what to do if it was not."""
+        """Why a page was taken for another site's, and what to do if that is wrong."""
         origin, host = (head.get(name) for name in (b"origin", b"host"))
         if origin is None:
-            return "the browser did not say which page asked (no Origin)"
-        where = f"its Origin is {_quoted(origin)}, and the Host asked for is {_quoted(host or b'')}"
+            return "the browser did not say which page sent the request (no Origin header)"
+        where = f"its Origin is {_quoted(origin)}, and the requested Host is {_quoted(host or b'')}"
         if head.get(b"sec-fetch-site") == b"cross-site":
             return where
         return (
             f"{where}; if you opened this app at that Origin, a proxy in between changes the Host: let the proxy pass "
-            'it on (nginx: proxy_set_header Host $http_host), or name the address in App(public_url="https://...")'
+            'it on (nginx: proxy_set_header Host $http_host), or set App(public_url="https://...")'
         )
 
 
 def origin_of(url: str) -> bytes:
-    """`https://shop.example` of `https://shop.example/path`, without the port that the scheme has anyway."""
+    """The origin of a URL, without the default port: `https://shop.example` for `https://shop.example/path`."""
     parts = urlsplit(url)
     usual = {"http": 80, "https": 443}.get(parts.scheme)
     name = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname

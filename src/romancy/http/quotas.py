@@ -1,4 +1,4 @@
-"""How much one token may bring in a minute. Each process counts for itself."""
+"""How much one token can send per minute. Each process counts for itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MINUTE = 60.0
 
 
 class _Bucket:
-    """Fills up by itself in a minute. What is larger than what is left is taken all the same: a debt, to be waited out.
+    """Refills within a minute. An amount larger than what is left is taken anyway, as a debt to be waited out.
 
     So a request is never too large for its quota, only too early.
     """
@@ -22,7 +22,7 @@ class _Bucket:
         self._size, self._level, self._at = size, float(size), now
 
     def wait(self, now: float) -> float:
-        """Seconds until something may be taken."""
+        """Seconds until something can be taken."""
         self._level = min(self._size, self._level + (now - self._at) * self._size / _MINUTE)
         self._at = now
         return 0.0 if self._level > 0 else (1 - self._level) * _MINUTE / self._size
@@ -32,7 +32,7 @@ class _Bucket:
 
 
 class Quotas:
-    """What every token has left. Its digest stands for a token; tokens are few, so nothing has to be forgotten."""
+    """What each token, identified by its digest, has left. Tokens are few, so none is ever forgotten."""
 
     def __init__(self, options: HTTPOptions, traffic: Traffic) -> None:
         self._sizes = {"events": options.max_events_per_minute, "bytes": options.max_bytes_per_minute}
@@ -40,14 +40,14 @@ class Quotas:
         self._traffic = traffic
 
     def check(self, token: bytes) -> None:
-        """Refuses whoever has used up a quota; to be asked before a body is read, too."""
+        """Refuse a token that has used up a quota. Also call this before a body is read."""
         for kind, size in self._sizes.items():
             wait = 0.0 if size is None else self._bucket(token, kind, size).wait(stopwatch())
             if wait:
                 raise self._used_up(token, kind, size or 0, wait)
 
     def take(self, token: bytes, events: int, size: int) -> None:
-        """Counts what is about to be stored, or refuses it."""
+        """Count what is about to be stored, or refuse it."""
         self.check(token)
         for kind, amount in (("events", events), ("bytes", size)):
             if (bucket := self._buckets.get((token, kind))) is not None:
@@ -61,8 +61,8 @@ class Quotas:
 
     def _used_up(self, token: bytes, kind: str, size: int, wait: float) -> HTTPError:
         self._traffic.over_quota += 1
-        quota = f"quota of {size:,} {kind} a minute"
-        used_up = f"this token has used up its {quota}" if token else f"the {quota} for all together is used up"
+        quota = f"quota of {size:,} {kind} per minute"
+        used_up = f"this token has used up its {quota}" if token else f"the {quota} for all clients is used up"
         text = f"{used_up}; try again later"
         again = b"%d" % max(1, math.ceil(wait))
         return HTTPError(429, text, kind="QuotaExceeded", headers=[(b"retry-after", again)])

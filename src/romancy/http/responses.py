@@ -1,4 +1,4 @@
-"""What goes out: JSON, and for each error the status that tells the sender whether to try again."""
+"""Answers: JSON, and a status for each error that tells the sender whether to try again."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ Header: TypeAlias = tuple[bytes, bytes]
 _logger = logging.getLogger("romancy")
 JSON_TYPE: Header = (b"content-type", b"application/json")
 _GUARDS: Sequence[Header] = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
-"""On every answer that does not say otherwise: browsers neither guess what it is nor keep it."""
+"""Default headers: browsers neither guess the content type nor cache the answer."""
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _LONGEST = 2000
-"""Characters of an error's text: it may quote what was sent."""
+"""Maximum characters of an error's text, since it may quote what was sent."""
 
 
 @dataclass(slots=True)
 class Response:
-    """A status, headers and a body; None is no body at all. A body that goes on and on comes in `parts`."""
+    """A status, headers and a body (or None). An endless body comes in `parts`."""
 
     status: int
     body: bytes | None = None
@@ -49,7 +49,7 @@ class Response:
 
 
 class HTTPError(RomancyError):
-    """A request that is answered with an error of this face's own."""
+    """An error with its own HTTP status."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class HTTPError(RomancyError):
 
 
 class ClientGone(Exception):
-    """The client hung up: there is nobody to answer."""
+    """The client has disconnected, so there is nothing to answer."""
 
 
 STATUSES: Sequence[tuple[type[Exception], int]] = (
@@ -82,9 +82,9 @@ STATUSES: Sequence[tuple[type[Exception], int]] = (
     (RefusedValue, 400),
     (StorageError, 503),
 )
-"""The first that fits counts."""
+"""The first match counts."""
 RETRYABLE: Mapping[int, bytes] = {429: b"1", 503: b"5"}
-"""Statuses that ask for another try, each with its Retry-After in seconds."""
+"""Statuses that invite a retry, each with its Retry-After in seconds."""
 
 
 def json_answer(status: int, content: Any, headers: Sequence[Header] = ()) -> Response:
@@ -92,7 +92,7 @@ def json_answer(status: int, content: Any, headers: Sequence[Header] = ()) -> Re
 
 
 def to_json(content: Any) -> bytes:
-    """JSON in ASCII: whatever a stored text holds, half a surrogate pair too, can be written so."""
+    """JSON in ASCII, which can represent every stored text, even half a surrogate pair."""
     try:
         return _encode(content).encode()
     except ValueError:
@@ -100,7 +100,7 @@ def to_json(content: Any) -> bytes:
 
 
 def _finite(content: Any) -> Any:
-    """JSON has no NaN and no infinity; as texts they can be shown."""
+    """JSON has no NaN and no infinity, so they become text."""
     if isinstance(content, float) and not math.isfinite(content):
         return "NaN" if math.isnan(content) else "Infinity" if content > 0 else "-Infinity"
     if isinstance(content, dict):
@@ -109,21 +109,21 @@ def _finite(content: Any) -> Any:
 
 
 def error_answer(error: Exception, what: str) -> Response:
-    """The answer to a request that did not work; `what` names it in the log."""
+    """The answer to a failed request; `what` names it in the log."""
     if isinstance(error, HTTPError):
         return _refused(error.status, str(error), error.kind, error.more, error.headers)
     if isinstance(error, InstanceNotFound):
-        text = f"no instance has the id {error.instance_id!r}; GET /api/instances lists those there are"
+        text = f"no instance has the id {error.instance_id!r}; GET /api/instances lists all instances"
         return _refused(404, text, InstanceNotFound.__name__)
     for kind, status in STATUSES:
         if isinstance(error, kind):
             return _refused(status, str(error), type(error).__name__, _failures(error))
     _logger.error("%s failed", what, exc_info=error)
-    return _refused(500, "something unexpected went wrong; the log of the server has the details", "InternalError")
+    return _refused(500, "an unexpected error occurred; see the log of the server", "InternalError")
 
 
 def _failures(error: Exception) -> dict[str, Any]:
-    """A batch that is refused says which of its events are to blame."""
+    """The invalid events of a refused batch."""
     found: Sequence[tuple[int, str]] = getattr(error, "failures", ())
     return {"failures": [{"index": index, "error": text[:_LONGEST]} for index, text in found]} if found else {}
 

@@ -1,7 +1,7 @@
-"""What a route is, and how a path finds it.
+"""Routes, and how a path finds its route.
 
-A route is declared once: the dispatcher, the checks of what comes in, and `/openapi.json` are all made of it. Ids and
-names may hold slashes, so `{...}` takes as much of a path as it can, and the route with more words of its own wins:
+A route is declared once; the dispatcher, the input checks and `/openapi.json` all use that declaration. Ids and names
+can contain slashes, so `{...}` matches as much of a path as possible, and the route with more literal text wins:
 `/api/instances/a/b/history` is the history of `a/b`. Paths are compared as they were sent: the instance `a/history` is
 `/api/instances/a%2Fhistory`.
 """
@@ -37,12 +37,12 @@ class Nothing(BaseModel, extra="forbid"):
 
 @dataclass(slots=True)
 class Request:
-    """What a handler is given; path, query and body are checked and decoded."""
+    """A request as its handler gets it; path, query and body are checked and decoded."""
 
     app: Service
     backpressure: Backpressure
     stopping: asyncio.Event
-    """Set when the server begins to stop: who waits for something long should end then."""
+    """Set when the server begins to stop; long waits should end then."""
     scope: Scope
     head: Head
     receive: Receive
@@ -51,11 +51,11 @@ class Request:
     body: Any = None
     size: int = 0
     resting: Callable[[], AbstractContextManager[None]] = nullcontext
-    """While it only waits it takes nobody's place."""
+    """A request that only waits does not count against the limit of requests."""
     scopes: frozenset[str] = frozenset()
-    """What the visitor may do."""
+    """The scopes of the visitor."""
     session: Callable[[], Awaitable[Sequence[Token]]] | None = None
-    """Asks again whether the session lasts that let the visitor in."""
+    """Checks again whether the visitor's session exists."""
     _: KW_ONLY
     traffic: Traffic
     quotas: Quotas
@@ -68,7 +68,7 @@ class Request:
         return runtime_of(self.app)
 
     async def gone(self) -> None:
-        """Returns when the client has hung up."""
+        """Return when the client has disconnected."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
@@ -85,22 +85,22 @@ class Route:
     path: str
     handler: Handler
     answers: Mapping[int, Any]
-    """What it answers when all is well: a type for each status, None for no body."""
+    """The type of each successful answer by its status; None for no body."""
     errors: Sequence[int] = ()
-    """Statuses of its own, besides those every route has."""
+    """Error statuses besides those that every route has."""
     scope: str | None = "read"
-    """The scope a token needs; None: it needs none, and no token."""
+    """The scope that a token needs. With None, no token is needed."""
     is_public: bool = False
-    """Answered from everywhere, also where an app without tokens answers this machine only."""
+    """Answered to all machines, even if the app has no tokens."""
     query: type[BaseModel] | None = Nothing
-    """None: whatever there is, it is not looked at."""
+    """None if the query is ignored."""
     body: type[BaseModel] | None = None
     contents: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Bodies the handler reads by itself, by their content types."""
+    """Types of the bodies that the handler reads by itself, by content type."""
     patience: float | None = None
-    """Seconds it may take; None: as long as the database may."""
+    """Time limit in seconds. None stands for the time limit of the database."""
     on_error: OnError | None = None
-    """What is answered instead of JSON when it does not work, and when the visitor may not: pages are for people."""
+    """Makes the answer to an error, or to a refused visitor, in place of JSON: for pages."""
 
     @property
     def summary(self) -> str:
@@ -108,7 +108,7 @@ class Route:
 
     @property
     def details(self) -> str:
-        """What its description says besides the summary."""
+        """The description without the summary."""
         return " ".join((self.handler.__doc__ or "").partition("\n")[2].split())
 
     @property
@@ -132,24 +132,24 @@ class Router:
         exact = self._exact.get((method, path))
         if exact is not None:
             return exact, {}
-        there: list[str] = []
+        methods: list[str] = []
         for route in self._ordered:
             found = route.pattern.fullmatch(path)
             if found is None:
                 continue
             if route.method == method or (route.method == "GET" and method == "HEAD"):
                 return route, {name: _decoded(part) for name, part in found.groupdict().items()}
-            there += ["GET", "HEAD"] if route.method == "GET" else [route.method]
-        if there:
-            raise _not_allowed(method, list(dict.fromkeys(there)))
-        raise HTTPError(404, f"there is nothing at {path[:200]!r}; /openapi.json lists what there is", kind="NotFound")
+            methods += ["GET", "HEAD"] if route.method == "GET" else [route.method]
+        if methods:
+            raise _not_allowed(method, list(dict.fromkeys(methods)))
+        raise HTTPError(404, f"nothing found at {path[:200]!r}; see /openapi.json for all routes", kind="NotFound")
 
 
-def _not_allowed(method: str, there: Sequence[str]) -> HTTPError:
-    allowed = ", ".join(there)
+def _not_allowed(method: str, methods: Sequence[str]) -> HTTPError:
+    allowed = ", ".join(methods)
     headers = [(b"allow", allowed.encode())]
     return HTTPError(
-        405, f"{method[:20]} is not possible here, only {allowed}", kind="MethodNotAllowed", headers=headers
+        405, f"{method[:20]} is not allowed here, only {allowed}", kind="MethodNotAllowed", headers=headers
     )
 
 
@@ -158,7 +158,7 @@ def _decoded(part: str) -> str:
 
 
 def path_of(scope: Scope) -> str:
-    """The path below where the app is mounted, still percent-encoded if the server tells how it was sent."""
+    """The path below the mount point, still percent-encoded if the server provides it."""
     root = cast(str, scope.get("root_path", "")).rstrip("/")
     raw = cast("bytes | None", scope.get("raw_path"))
     path = cast(str, scope["path"]) if raw is None else raw.decode("latin-1")
@@ -169,7 +169,7 @@ def path_of(scope: Scope) -> str:
 
 
 def for_people(method: str, path: str, scope: Scope) -> Response | None:
-    """A browser at the root, where only events are taken, is shown to the viewer; nobody else is."""
+    """Redirect browsers from the root, which only takes events, to the viewer."""
     headers = cast("Sequence[tuple[bytes, bytes]]", scope["headers"])
     if path != "/" or method not in ("GET", "HEAD"):
         return None

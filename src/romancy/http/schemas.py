@@ -1,7 +1,7 @@
-"""What goes in and out of the routes. What comes in is a model, and checked; what goes out is a typed dict.
+"""Input and output of the routes. Input is a model, which is validated; output is a typed dict.
 
-Times are RFC 3339 in UTC. Values are JSON as they are stored; what is no JSON is `{"base64": "..."}`. `serialize.py`
-makes them of the app's records.
+Times are RFC 3339 in UTC. Values are JSON as stored; values that are not JSON are `{"base64": "..."}`. `serialize.py`
+creates them from the app's records.
 """
 
 from __future__ import annotations
@@ -18,80 +18,80 @@ from romancy.http import constraints
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
 
 
-def _written_out(given: object) -> object:
-    """Numbers are times, too, but whose: seconds, milliseconds?"""
+def _check_moment(given: object) -> object:
+    """Refuse plain numbers: they could be seconds or milliseconds."""
     if isinstance(given, str) and _MOMENT.match(given) is None:
-        raise ValueError("a time is written as 2026-01-31T12:00:00Z")
+        raise ValueError("must be a time such as 2026-01-31T12:00:00Z")
     return given
 
 
-Moment = Annotated[AwareDatetime, BeforeValidator(_written_out)]
+Moment = Annotated[AwareDatetime, BeforeValidator(_check_moment)]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 # --- in -------------------------------------------------------------------------------------------------------------
 class _Closed(BaseModel, extra="forbid"):
-    """What is not named is refused: a slip of the pen should not pass for a filter."""
+    """Refuses unknown names, so that a typing error does not silently drop a filter."""
 
 
 class _Paged(_Closed):
-    limit: int = Field(50, ge=1, le=1000, description="At most this many.")
+    limit: int = Field(50, ge=1, le=1000, description="Maximum number of items.")
 
 
 def _cursor(*parts: type) -> Any:
     return WithJsonSchema(constraints.cursor(*parts))
 
 
-_GO_ON: Any = Field(None, description="Go on where the page before ended.")
+_CURSOR: Any = Field(None, description="The `cursor` of the previous page, to continue there.")
 
 
 class InstancesQuery(_Paged):
-    cursor: Annotated[str, _cursor(int, str)] | None = _GO_ON
-    status: list[Status] = Field([], max_length=50, description="Only these; repeatable.")
-    workflow: str | None = Field(None, description="Only of this workflow.")
-    text: str | None = Field(None, description="Only those with this text in their id, input or error.")
-    started_after: Moment | None = Field(None, description="Only those started later than this.")
+    cursor: Annotated[str, _cursor(int, str)] | None = _CURSOR
+    status: list[Status] = Field([], max_length=50, description="Only instances with this status; repeatable.")
+    workflow: str | None = Field(None, description="Only instances of this workflow.")
+    text: str | None = Field(None, description="Only instances with this text in their id, input or error.")
+    started_after: Moment | None = Field(None, description="Only instances started after this time.")
 
 
 class WaitsQuery(_Paged):
-    cursor: Annotated[str, _cursor(str, str)] | None = _GO_ON
-    instance_id: str | None = Field(None, description="Only those of this instance.")
-    type: str | None = Field(None, description="Only those for this event type.")
+    cursor: Annotated[str, _cursor(str, str)] | None = _CURSOR
+    instance_id: str | None = Field(None, description="Only waits of this instance.")
+    type: str | None = Field(None, description="Only waits for this event type.")
 
 
 class EventsQuery(_Paged):
-    cursor: Annotated[str, _cursor(int)] | None = _GO_ON
-    type: str | None = Field(None, description="Only of this type.")
-    instance_id: str | None = Field(None, description="Only those this instance received.")
-    unmatched: bool = Field(False, description="Only those nobody has received.")
+    cursor: Annotated[str, _cursor(int)] | None = _CURSOR
+    type: str | None = Field(None, description="Only events of this type.")
+    instance_id: str | None = Field(None, description="Only events that this instance received.")
+    unmatched: bool = Field(False, description="Only events that no instance has received.")
 
 
 class ResultQuery(_Closed):
-    timeout: float = Field(0, ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the end.")
+    timeout: float = Field(0, ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the instance to end.")
 
 
 class StartBody(_Closed):
-    args: list[Any] = Field([], description="The arguments by position, as JSON.")
+    args: list[Any] = Field([], description="Positional arguments, as JSON.")
     kwargs: Annotated[dict[str, Any], WithJsonSchema(constraints.KWARGS)] = Field(
-        {}, description="The arguments by name, as JSON."
+        {}, description="Keyword arguments, as JSON."
     )
     instance_id: Annotated[str, WithJsonSchema(constraints.INSTANCE_ID)] | None = Field(
-        None, description="The same id, workflow and input again give the instance that is there already."
+        None, description="If an instance with this id, workflow and input exists, it is returned."
     )
 
 
 class CancelBody(_Closed):
-    reason: str | None = Field(None, description="Why; it is recorded and shown.")
+    reason: str | None = Field(None, description="The reason; it is recorded and shown.")
 
 
-def _as_the_server_asks(schema: dict[str, Any]) -> None:
+def _use_constraints(schema: dict[str, Any]) -> None:
     schema.clear()
     schema.update(constraints.CLOUD_EVENT)
 
 
-@with_config(ConfigDict(json_schema_extra=_as_the_server_asks))
+@with_config(ConfigDict(json_schema_extra=_use_constraints))
 class CloudEvent(TypedDict):
-    """An event in CloudEvents' JSON format; further attributes are kept as extensions."""
+    """An event in the CloudEvents JSON format. Other attributes are kept as extensions."""
 
     specversion: Literal["1.0"]
     id: str
@@ -235,7 +235,7 @@ class Standing(TypedDict):
 
 
 class Result(TypedDict):
-    """`output` once it is completed, `error` if it failed, was cancelled or is blocked."""
+    """`output` is set if it completed, `error` if it failed, was cancelled or is blocked."""
 
     instance_id: str
     status: Status

@@ -1,4 +1,4 @@
-"""The app's records as they go out."""
+"""The app's records as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _time(moment: datetime | None) -> str | None:
 
 
 def _plain(value: object) -> Any:
-    """A filter may hold numbers that JSON in Python has no type for; they are shown as they are written."""
+    """A filter can hold numbers that Python's JSON has no type for; they become text."""
     return value if value is None or isinstance(value, str | int) else str(value)
 
 
@@ -70,7 +70,7 @@ def entry_item(entry: HistoryEntry) -> schemas.Entry:
 
 
 def event_item(record: EventRecord) -> schemas.EventItem:
-    """Data as in CloudEvents' own JSON: plain where it is JSON, text as text, else in base64."""
+    """Data as in the JSON format of CloudEvents: JSON as it is, text as text, anything else in base64."""
     event = record.event
     data, encoded = _shown_data(event.data, event.datacontenttype)
     return {

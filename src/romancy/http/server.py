@@ -1,4 +1,4 @@
-"""The server behind `romancy serve`: uvicorn, on uvloop and httptools where they are installed."""
+"""The server behind `romancy serve`: uvicorn, with uvloop and httptools if they are installed."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from romancy.signals import on_first_signal
 
 _logger = logging.getLogger("romancy")
 _AT_ONCE, _QUEUE = 16, 2048
-"""Connections that are accepted in one go, before it is looked whether there is room; and those that may queue for it.
+"""Connections accepted in one go before the limit is checked, and connections that can queue in the kernel.
 
-asyncio has one number for both, and would take all descriptors before it lets anybody go.
+asyncio has one number for both, so a large queue could use up all file descriptors before any connection is closed.
 """
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """`asyncio.run`, on uvloop where it is installed."""
+    """`asyncio.run`, with uvloop if it is installed."""
     try:
-        import uvloop  # an extra: not everybody has it
+        import uvloop  # an optional extra
 
         factory: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
     except ImportError:
@@ -39,7 +39,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to an address; `OSError` says why it can't be."""
+    """Return a socket bound to an address; raises `OSError` if that fails."""
     family, _, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     bound = socket.socket(family, socket.SOCK_STREAM, proto)
     try:
@@ -53,7 +53,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 async def serve(app: Service, face: HttpApp, bound: socket.socket, on_started: Callable[[], None]) -> None:
-    """Start the app and answer requests until a signal comes; a second one is not waited for."""
+    """Start the app and answer requests until a signal arrives. A second signal ends the process at once."""
     async with app:
         server = Server(face, app, on_started)
 
@@ -66,10 +66,10 @@ async def serve(app: Service, face: HttpApp, bound: socket.socket, on_started: C
 
 
 class Server(uvicorn.Server):
-    """uvicorn, leaving signals and the app's life to us."""
+    """uvicorn, without its handling of signals and lifespan."""
 
     def __init__(self, face: HttpApp, app: Service, on_started: Callable[[], None]) -> None:
-        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a warning for each garbled request is an invitation
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # clients could flood the log with warnings
         runtime = runtime_of(app)
         limits = runtime.http
         options = uvicorn.Config(
@@ -89,14 +89,14 @@ class Server(uvicorn.Server):
         self._on_started = on_started
 
     def _check_protocol(self) -> None:
-        """The limits rely on a few names inside uvicorn. Where those are not as we know them, it serves without."""
+        """The limits rely on a few internal names of uvicorn. If some are missing, serve without the limits."""
         chosen: Any = self.config.http_protocol_class
         missing = absent_in(chosen(config=self.config, server_state=uvicorn.server.ServerState(), app_state={}))
         if missing:
             self.config.http_protocol_class = plain_of(chosen)
             _logger.warning(
-                "uvicorn %s is not as Romancy knows it (%s is missing): it serves without limits for slow clients, "
-                "connections and malformed requests; install another version, or put a proxy before it",
+                "uvicorn %s is not compatible (%s is missing): serving without limits for slow clients, "
+                "connections and malformed requests; install another version, or put a proxy in front of the server",
                 uvicorn.__version__,
                 ", ".join(missing),
             )

@@ -1,11 +1,11 @@
-"""Visitors of the viewer who are logged in.
+"""Sessions of the viewer's visitors.
 
-A browser keeps a random secret in a cookie, never a token: cookies go to every port of a host. The database keeps the
-secret's hash, so every process behind an address knows the session, it survives restarts, and logging out ends it
-everywhere at once. A session counts as the token it was opened with, as long as the app has that token.
+A browser keeps a random secret in a cookie, never a token, since cookies go to every port of a host. The database keeps
+a hash of the secret, so every process behind an address knows the session, it survives restarts, and logging out ends
+it everywhere at once. A session is worth the token it was opened with, as long as the app has that token.
 
-Where the app is reached by https (its `public_url` says so, or the server does), the cookie is `Secure` and has the
-prefix `__Host-`: no page reached without TLS, and no other host of the same domain, can read or plant it.
+If the app is reached by https (according to `public_url` or the server), the cookie is `Secure` and has the prefix
+`__Host-`: no page reached without TLS, and no other host of the same domain, can read or plant it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from romancy.runtime import Runtime
 from romancy.storage.sessions import StoredSession
 
 HOURS = 12
-"""After which a visitor logs in again."""
+"""How long a session lasts."""
 _LENGTH = 43
-"""Characters of 32 random bytes in URL-safe base64."""
+"""Length of 32 random bytes in URL-safe base64."""
 
 
 class Sessions:
@@ -37,7 +37,7 @@ class Sessions:
         self._runtime = runtime
 
     async def open(self, token: Token, head: Head, scope: Scope) -> Header:
-        """A new session; the one the visitor had before ends. Returns the header that hands it over."""
+        """Open a session, and end the visitor's previous one. Returns the header that sets the cookie."""
         await self._end(head, scope)
         secret, engine = secrets.token_urlsafe(32), self._runtime.engine
         now = engine.clock.now()
@@ -46,12 +46,12 @@ class Sessions:
         return self._cookie(secret, head, scope)
 
     async def close(self, head: Head, scope: Scope) -> Header:
-        """End a session for good. Returns the header that makes the browser forget it."""
+        """End a session. Returns the header that deletes the cookie."""
         await self._end(head, scope)
         return self._cookie("", head, scope, "; Max-Age=0")
 
     async def find(self, head: Head, scope: Scope) -> Sequence[Token]:
-        """The token a visitor logged in with (several may have one secret); none if there is no session any more."""
+        """The token the visitor logged in with (several can have one secret); empty if there is no session."""
         tokens = self._runtime.tokens
         secret = self.secret(head, scope) if tokens else None
         if secret is None:
@@ -63,7 +63,7 @@ class Sessions:
         return [token for token in tokens if hmac.compare_digest(_proof(secret, token), session.proof)]
 
     def secret(self, head: Head, scope: Scope) -> bytes | None:
-        """What the visitor's cookie holds, if it looks like a secret of ours."""
+        """The secret in the visitor's cookie, if it looks like one of ours."""
         name = self._name(head, scope).encode()
         for pair in (head.get(b"cookie") or b"").replace(b",", b";").split(b";"):
             found, _, value = pair.strip().partition(b"=")
@@ -84,7 +84,7 @@ class Sessions:
         return b"set-cookie", f"{self._name(head, scope)}={value}; {flags}".encode()
 
     def _name(self, head: Head, scope: Scope) -> str:
-        """One for each address: browsers keep cookies by host, whatever the port, and apps may share a host."""
+        """A name per address: browsers keep cookies by host, whatever the port, and apps can share a host."""
         host = (head.get(b"host") or b"").decode("latin-1")
         netloc = urlsplit(self._runtime.public_url).netloc if self._runtime.public_url else host
         port = netloc.rpartition(":")[2] if not netloc.endswith("]") and ":" in netloc else ""
@@ -105,5 +105,5 @@ def _key(secret: bytes) -> bytes:
 
 
 def _proof(secret: bytes, token: Token) -> bytes:
-    """Who has only the database can't try tokens against it: that takes the visitor's secret, too."""
+    """Tokens can't be guessed from the database alone: that also takes the visitor's secret."""
     return hashlib.sha256(secret + token.digest).digest()

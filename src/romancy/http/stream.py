@@ -1,9 +1,9 @@
 """`GET /api/stream`: what changed, as server-sent events, at most three times a second however much happens.
 
-A message is `{"changed": [ids] | null, "started": n, "events": n, "counts": {...}, "now": ms, "database": bool}`; null:
-look at everything. A client that falls behind gets one such message for all it missed. A stream begins with a `beat`,
-and a quiet one has another every few seconds: `{"database": bool}`, whether that can be read. Nobody listening costs
-nothing.
+A message is `{"changed": [ids] | null, "started": n, "events": n, "counts": {...}, "now": ms, "database": bool}`. If
+`changed` is null, anything may have changed. A client that falls behind gets one such message for all it missed. A
+stream begins with a `beat`, and a quiet one has another every few seconds: `{"database": bool}`, whether the database
+can be read. While no client listens, nothing is collected.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from romancy.http.responses import HTTPError, Response, to_json
 from romancy.http.routes import Request, Route
 
 CAP = 10_001
-"""Up to here instances are counted; a count of so many means "more than 10,000"."""
+"""Instances are counted up to here; this number means "more than 10,000"."""
 MOST = 100
-"""Streams at a time."""
+"""Maximum of open streams."""
 _PAUSE, _SHARE = 0.35, 20
-"""Seconds between messages at least; and counting may take one part in so many of the time."""
-_LOOK, _BEAT = 2.0, 5.0
-"""Seconds between looks for what nobody announced, and between signs of life on a quiet stream."""
+"""Minimum of seconds between messages; counting takes at most one part in `_SHARE` of the time."""
+_POLL, _BEAT = 2.0, 5.0
+"""Seconds between checks for unannounced changes, and between beats on a quiet stream."""
 _PATIENCE = 5.0
-"""Seconds after which a database that has not answered is called away."""
+"""Seconds without an answer after which the database counts as unavailable."""
 Counts = dict[Any, int]
 _HEADERS = (
     (b"content-type", b"text/event-stream"),
@@ -37,7 +37,7 @@ _HEADERS = (
 
 
 class Stream:
-    """One listener: the message it has not been sent yet."""
+    """One listener, with the message that it has not been sent yet."""
 
     def __init__(self, reads: Callable[[], bool]) -> None:
         self._reads = reads
@@ -46,7 +46,7 @@ class Stream:
         self.is_over = False
 
     def put(self, message: dict[str, Any]) -> None:
-        """Nothing is queued: who has not taken the message before looks at everything."""
+        """Messages are not queued: a listener that missed one is told to refresh everything."""
         self._pending = message if self._pending is None else {**message, "changed": None}
         self._ready.set()
 
@@ -58,7 +58,7 @@ class Stream:
         return b"event: beat\ndata: " + to_json({"database": self._reads()}) + b"\n\n"
 
     async def next(self) -> bytes:
-        """A message, or a sign of life."""
+        """The next message, or a beat."""
         try:
             async with asyncio.timeout(_BEAT):
                 await self._ready.wait()
@@ -70,28 +70,28 @@ class Stream:
 
 
 class Hub:
-    """Watches the engine while somebody listens, and tells all listeners the same."""
+    """Watches the engine while there are listeners, and sends all of them the same."""
 
     def __init__(self) -> None:
         self._streams: set[Stream] = set()
         self._task: asyncio.Task[None] | None = None
         self._failed = False
         self._asked: float | None = None
-        """Since when the database owes an answer."""
+        """When the database was asked, while it has not answered."""
         self.route = Route("GET", "/api/stream", self.listen, {200: str})
 
     def __repr__(self) -> str:
         return f"<Hub streams={len(self._streams)}>"
 
     def reads(self) -> bool:
-        """Whether the database can be read, as far as it was asked."""
+        """Whether the database could be read when last asked."""
         return not self._failed and (self._asked is None or stopwatch() - self._asked < _PATIENCE)
 
     async def listen(self, request: Request) -> Response:
-        """What changes, as it changes: server-sent events."""
+        """Live changes, as server-sent events."""
         if len(self._streams) >= MOST:
-            raise HTTPError(503, f"{MOST} others listen already; close some of the viewer's pages", kind="Overloaded")
-        request.runtime.engine  # noqa: B018 - not running is said at once, not in the stream
+            raise HTTPError(503, f"too many open streams ({MOST}); close some pages of the viewer", kind="Overloaded")
+        request.runtime.engine  # noqa: B018 - raises at once if the app is not running
         return Response(200, None, _HEADERS, self._parts(request))
 
     async def _parts(self, request: Request) -> AsyncGenerator[bytes]:
@@ -118,7 +118,7 @@ class Hub:
                 ending.cancel()
 
     async def _run(self, request: Request) -> None:
-        """One after the other: something changed, count, tell everybody, rest."""
+        """Repeat: wait for a change, count, tell all listeners, pause."""
         engine = request.runtime.engine
         watcher = engine.changes.watch()
         counts: Counts = {}
@@ -129,11 +129,11 @@ class Hub:
                 counts = await self._counted(engine.storage.catalog.counts, before)
                 if _is_news(changes) or counts != before:
                     self._tell(changes, counts, engine.clock.now())
-                # How long an outage took says nothing about counting.
+                # The length of an outage says nothing about the cost of counting.
                 took = 0.0 if self._failed else stopwatch() - begun
                 await asyncio.sleep(max(_PAUSE, took * _SHARE))
         finally:
-            self._asked, self._failed = None, False  # whoever listens next asks anew
+            self._asked, self._failed = None, False  # the next listener asks again
             engine.changes.leave(watcher)
             for stream in self._streams:
                 stream.end()
@@ -142,7 +142,7 @@ class Hub:
         self._asked = stopwatch()
         try:
             found = await count(CAP)
-        except StorageError:  # what was counted last still stands
+        except StorageError:  # keep the previous counts
             self._failed = True
             return before
         finally:
@@ -165,7 +165,7 @@ class Hub:
 
 
 async def _is_welcome(request: Request) -> bool:
-    """A session may end while its stream goes on. While the database can't be asked nobody is turned away."""
+    """Whether the session still exists. While the database is unavailable, streams are kept open."""
     try:
         return request.session is None or bool(await request.session())
     except StorageError:
@@ -178,7 +178,7 @@ def _is_news(changes: Changes) -> bool:
 
 async def _changed(watcher: Watcher) -> None:
     try:
-        async with asyncio.timeout(_LOOK):
+        async with asyncio.timeout(_POLL):
             await watcher.changed.wait()
     except TimeoutError:
-        pass  # not every database tells what others wrote: the counts show it
+        pass  # not every database announces the writes of others; the counts reveal them

@@ -1,4 +1,4 @@
-"""What comes in, counted for /metrics; and how many connections there may be."""
+"""Counters for /metrics, and the limit on connections."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from romancy.core.throttle import Throttle, and_more
 
 _logger = logging.getLogger("romancy")
 MOST = 10_000
-"""Connections at a time, however many descriptors there are."""
+"""Maximum of connections, however many file descriptors are available."""
 _EXPLAINED = 16
-"""Connections beyond the limit that are told so; others are just closed."""
+"""Connections beyond the limit that get an error; further ones are just closed."""
 _UNKNOWN = 1000
-"""Connections where it can't be asked how many descriptors there are."""
+"""Maximum of connections if the number of file descriptors is unknown."""
 
 
 @dataclass(slots=True)
 class Traffic:
-    """Counts since the server began, but for the connections, which are those there are now."""
+    """Counts since the server started; `connections` is the current number."""
 
     connections: int = 0
     crowded_out: int = 0
-    """Connections that were closed, or refused, because there were too many."""
+    """Connections that were closed or refused because there were too many."""
     wrong_tokens: int = 0
     over_quota: int = 0
     """Requests that were refused because their token had used up its quota."""
 
 
 def most_connections() -> int:
-    """As many as leave a quarter of the descriptors, and then some, to the database and the workflows."""
+    """Leave over a quarter of the file descriptors to the database and the workflows."""
     try:
-        import resource  # there is none on Windows
+        import resource  # not available on Windows
     except ImportError:
         return _UNKNOWN
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -42,28 +42,28 @@ def most_connections() -> int:
 
 
 class Room:
-    """The connections of a server. When there are too many, those that have been idle longest are closed.
+    """The connections of a server. If there are too many, the longest idle ones are closed.
 
-    Idle is a connection on which no request is under way: nothing has come, or only a part of a head.
+    A connection is idle while no request is under way: nothing has arrived, or only part of a head.
     """
 
     def __init__(self, limit: int, traffic: Traffic) -> None:
         self.limit = limit
         self._traffic = traffic
         self._idle: dict[Any, None] = {}
-        """In order of how long."""
-        self._told = Throttle()
+        """Longest idle first."""
+        self._throttle = Throttle()
 
     def __repr__(self) -> str:
         return f"<Room connections={self._traffic.connections} limit={self.limit} idle={len(self._idle)}>"
 
     def enter(self, connection: Any) -> bool:
-        """False: there is no room for it, for all are busy."""
+        """Add a connection. Returns False if there is no room and all others are busy."""
         self._traffic.connections += 1
         is_full = self._traffic.connections > self.limit
         if is_full:
             self._traffic.crowded_out += 1
-            self._tell()
+            self._warn()
             longest = next(iter(self._idle), None)
             if longest is None:
                 return False
@@ -73,7 +73,7 @@ class Room:
         return True
 
     def can_explain(self) -> bool:
-        """Whether a connection without room may stay for a moment, to be told why."""
+        """Whether a refused connection can stay for a moment, to be told why."""
         return self._traffic.connections <= self.limit + _EXPLAINED
 
     def leave(self, connection: Any) -> None:
@@ -88,13 +88,13 @@ class Room:
         """Its request is answered."""
         self._idle[connection] = None
 
-    def _tell(self) -> None:
-        left_out = self._told.turn()
+    def _warn(self) -> None:
+        left_out = self._throttle.turn()
         if left_out is not None:
             _logger.warning(
-                "there are %d connections, which is as many as there may be: those idle longest are closed, and if all "
-                "are busy, new ones refused; HTTPOptions(max_connections=...) or more descriptors (ulimit -n) allow "
-                "more%s",
+                "the limit of %d connections is reached: the longest idle ones are closed, and new ones are refused if "
+                "all are busy; to allow more, set HTTPOptions(max_connections=...) or raise the limit of file "
+                "descriptors (ulimit -n)%s",
                 self.limit,
                 and_more(left_out),
             )

@@ -1,8 +1,8 @@
-"""The patience uvicorn lacks, or has too much of.
+"""Limits that uvicorn lacks.
 
-It waits for ever for the headers of a request and for a client to take its answer, headers may have any length, and
-what comes after a body counts as headers, too. A `Patience` mixed into its protocol class puts a limit to each. Bodies
-are `body.py`'s.
+uvicorn waits forever for the headers of a request and for a client to read its answer, allows headers of any length,
+and takes what follows a body for headers, too. `Patience`, mixed into its protocol class, limits each of these.
+`body.py` limits bodies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ else:
     Base = object
 
 _EXPLAINING = 1.0
-"""Seconds a connection for which there is no room is kept, to tell it so."""
+"""Seconds a refused connection is kept, to tell it why."""
 _PHRASES = {
     400: "Bad Request",
     408: "Request Timeout",
@@ -31,14 +31,14 @@ _PHRASES = {
 
 
 def patient(options: HTTPOptions, room: Room, base: type[Any] | None = None) -> type[asyncio.Protocol]:
-    """uvicorn's protocol with these limits: the faster one, where its parser is installed."""
+    """uvicorn's protocol class with these limits; the faster one if its parser is installed."""
     made = type("Patient", (Patience, base or _fastest()), {"options": options, "room": room})
     return cast("type[asyncio.Protocol]", made)
 
 
 def _fastest() -> type[Any]:
     try:
-        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol  # an extra: not everybody has it
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol  # an optional extra
     except ImportError:
         from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -47,17 +47,17 @@ def _fastest() -> type[Any]:
 
 
 _NEEDED = ("loop", "transport", "flow", "cycle", "connections")
-"""What `Patience` uses of a protocol of uvicorn's, besides `parser` or `conn`."""
+"""The attributes of uvicorn's protocols that `Patience` uses, besides `parser` or `conn`."""
 
 
 def absent_in(protocol: Any) -> list[str]:
-    """What a protocol lacks of that, so that `Patience` can't do its work."""
+    """The attributes that `Patience` needs and a protocol lacks."""
     missing = [name for name in _NEEDED if not hasattr(protocol, name)]
     return missing if hasattr(protocol, "parser") or hasattr(protocol, "conn") else [*missing, "parser or conn"]
 
 
 def plain_of(patient_class: type[Any]) -> type[asyncio.Protocol]:
-    """The class of uvicorn's that was made patient; any other is what it is."""
+    """uvicorn's own class behind one made by `patient`; any other class unchanged."""
     return patient_class.__mro__[2] if issubclass(patient_class, Patience) else patient_class
 
 
@@ -71,15 +71,15 @@ class Patience(Base):
     _has_room = True
     _unread = 0
     _in_headers = False
-    """Known with httptools only; h11 limits its headers by itself."""
+    """With httptools only; h11 limits headers by itself."""
     conn: StrictConnection | None = None
     """With h11 only."""
     _earlier: Any = None
-    """The request before the current one; with httptools only, which reads on while one is being answered."""
+    """The request before the current one; with httptools only, which reads ahead during an answer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=0)  # pause as soon as something is left unread, to know that it is
+        transport.set_write_buffer_limits(high=0)  # pause as soon as something is left unread, so that we notice it
         if hasattr(self, "parser"):
             self.parser = PlainParser(self)
         else:
@@ -87,7 +87,7 @@ class Patience(Base):
         self._has_room = self.room.enter(self)
         if self._has_room:
             self._await_headers()
-        elif self.room.can_explain():  # once it has asked: what is not read would take the answer with it
+        elif self.room.can_explain():  # after its request, since unread data would discard the answer
             self._headers_due = self.loop.call_later(_EXPLAINING, transport.abort)
         else:
             transport.abort()
@@ -104,20 +104,20 @@ class Patience(Base):
             self._stop_waiting()
             self.room.is_busy(self)
         if self._in_headers and self._unread > self.options.max_headers:
-            self._refuse(431, f"the headers have more than the {self.options.max_headers:,} bytes allowed")
+            self._refuse(431, f"the headers are larger than the {self.options.max_headers:,} bytes allowed")
 
     def on_message_begin(self) -> None:
         self._in_headers, self._unread = True, 0
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_headers:  # what comes after a body is no header: nobody has checked it
+        if self._in_headers:  # ignore trailers after a body: they are unchecked
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_headers = False
         self._earlier = self.cycle
-        if not self.parser.should_upgrade():  # else it is about to be read once more, without that offer
+        if not self.parser.should_upgrade():  # else it is read again without the offer
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -131,23 +131,23 @@ class Patience(Base):
 
     def send_400_response(self, msg: str) -> None:
         fault = self.conn.framing.fault if self.conn is not None else None
-        self._refuse(400, f"this is not a proper HTTP request{f': {fault}' if fault else ''}")
+        self._refuse(400, f"malformed HTTP request{f': {fault}' if fault else ''}")
 
     def pause_writing(self) -> None:
         super().pause_writing()
         self._watch_reader()
 
     def _watch_reader(self) -> None:
-        """A slow reader may be as slow as it likes; one that takes nothing at all for so long is gone."""
+        """A reader can be slow, but one that reads nothing within the time limit is disconnected."""
         left = self.transport.get_write_buffer_size()
 
-        def look() -> None:
+        def check() -> None:
             if self.transport.get_write_buffer_size() >= left:
                 self.transport.abort()
             else:
                 self._watch_reader()
 
-        self._answer_due = self.loop.call_later(seconds(self.options.body_timeout), look)
+        self._answer_due = self.loop.call_later(seconds(self.options.body_timeout), check)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -166,13 +166,13 @@ class Patience(Base):
         return cycle is None or cycle.response_complete
 
     def _owes_an_answer(self) -> bool:
-        """A request has arrived whole, and its answer is still to come."""
+        """Whether a complete request has not been answered yet."""
         if self._is_between_requests():
             return False
         return not cast(Any, self.cycle).more_body or bool(getattr(self, "pipeline", ()))
 
     def _last_to_answer(self) -> Any:
-        """The last request that has arrived whole. One after it, that never will, waits for its turn in vain."""
+        """The last complete request. An incomplete one queued after it is dropped."""
         queued: Any = getattr(self, "pipeline", ())
         if queued and cast(Any, self.cycle).more_body:
             queued.popleft()
@@ -180,7 +180,7 @@ class Patience(Base):
         return self.cycle
 
     def _is_asking(self) -> bool:
-        """Something of a request has arrived, and it is not the rest of a body that nobody wanted."""
+        """Whether part of a request has arrived that is not the rest of a discarded body."""
         cycle = cast(Any, self.cycle)
         is_discarding = cycle is not None and cycle.more_body
         return self._in_headers or (self._unread > 0 and not is_discarding)
@@ -201,10 +201,10 @@ class Patience(Base):
             self.transport.close()
 
     def _refuse(self, status: int, text: str) -> None:
-        """In bytes: there is no request yet that could be answered in the usual way.
+        """Write the answer as bytes, since no complete request exists yet that could be answered in the usual way.
 
-        While an earlier one still is, its sender would take this for its answer: that one is answered, and then the
-        connection is closed.
+        If an earlier request is still unanswered, its sender would take this for its answer. Then that request is
+        answered, and the connection closed.
         """
         if self._owes_an_answer():
             self.flow.pause_reading()
@@ -212,7 +212,7 @@ class Patience(Base):
             return
         cycle = cast(Any, self.cycle)
         if cycle is not None and cycle.response_started and not cycle.response_complete:
-            self.transport.close()  # in the middle of an answer no other can begin
+            self.transport.close()  # another answer can't begin in the middle of one
             return
         phrase = _PHRASES[status]
         body = error_answer(HTTPError(status, text, kind=phrase.replace(" ", "")), "a request").body or b""

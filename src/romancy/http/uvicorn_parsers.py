@@ -1,10 +1,10 @@
 """uvicorn's two parsers, each without its weakness.
 
-h11 is kind to bytes that others may read otherwise (see framing.py); `StrictConnection` is not.
+h11 accepts bytes that other software may read differently (see message_length.py); `StrictConnection` does not.
 
 httptools' parser stops at the head of a request that offers another protocol (every Java client does, and
-`curl --http2`), and the body is then dropped, or taken for the next request. Nothing here speaks another protocol: such
-a request is read once more without its offer (`PlainParser`).
+`curl --http2`), and the body is then dropped or taken for the next request. This server speaks no other protocol, so
+`PlainParser` reads the request again without the offer.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _OFFER = (b"upgrade", b"http2-settings")
 
 
 class PlainParser:
-    """The parser of one connection; what it finds it tells the protocol's callbacks."""
+    """The parser of one connection. It calls the callbacks of the protocol."""
 
     def __init__(self, protocol: Any) -> None:
-        import httptools  # an extra: whoever made the protocol has it
+        import httptools  # an extra; installed if this protocol is used
 
         self._tools: Any = httptools
         self._protocol = protocol
@@ -45,10 +45,10 @@ class PlainParser:
             self.feed_data(head + data[upgrade.args[0] :])
 
     def _head(self) -> bytes:
-        """The request's head as it came, without the offer."""
+        """The head of the request without the offer."""
         method: bytes = self._parser.get_method()
         if method == b"CONNECT":
-            raise self._tools.HttpParserError("there are no tunnels here")
+            raise self._tools.HttpParserError("CONNECT is not supported")
         lines = [b"%b %b HTTP/%b" % (method, self._protocol.url, self._parser.get_http_version().encode())]
         for name, value in self._protocol.headers:
             if name == b"connection":
@@ -60,19 +60,19 @@ class PlainParser:
 
 
 class StrictConnection(h11.Connection):
-    """h11's side of one connection; it only gets to see bytes that say one thing."""
+    """An h11 connection that only sees unambiguous bytes."""
 
     def __init__(self, longest: int) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size=longest)
         self.framing = Framing(longest)
 
     def receive_data(self, data: bytes) -> None:
-        fine = data[: self.framing.feed(data)]
-        if fine or not data:  # nothing at all would mean that the client has closed
-            super().receive_data(fine)
+        valid = data[: self.framing.feed(data)]
+        if valid or not data:  # empty data would mean that the client has closed
+            super().receive_data(valid)
 
     def next_event(self) -> Any:
-        """What is fine comes first."""
+        """The next event; the fault is raised after the valid bytes."""
         event = super().next_event()
         if event is h11.NEED_DATA and self.framing.fault is not None:
             raise h11.RemoteProtocolError(self.framing.fault)

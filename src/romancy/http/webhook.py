@@ -1,7 +1,7 @@
-"""The handshake of webhook senders: `OPTIONS /` asks whether this place wants their events.
+"""The handshake of webhook senders: `OPTIONS /` asks whether this server accepts their events.
 
-Consent is in the headers, never in the status: who is not in `HTTPOptions(allowed_origins=...)` gets the same answer
-without them. `WebHook-Request-Callback` is not followed: a URL that strangers name is not one to call.
+Consent is in the headers, not in the status: an origin that is not in `HTTPOptions(allowed_origins=...)` gets the same
+answer without them. `WebHook-Request-Callback` is ignored: the server does not call URLs that strangers send.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from romancy.http.routes import Request, Route
 
 
 async def handshake(request: Request) -> Response:
-    """The webhook handshake: whether events of the asking origin are welcome here."""
+    """The webhook handshake: whether events from the requesting origin are accepted."""
     options = request.runtime.http
     headers = [(b"allow", b"POST, OPTIONS")]
     origin = (request.head.get(b"webhook-request-origin") or b"").decode("latin-1").strip().lower()

@@ -1,6 +1,6 @@
-"""Wrong tokens: counted, told of now and then, and answered the later the more of them an address sends.
+"""Wrong tokens are counted and logged now and then. The more an address sends, the later each is answered.
 
-The right token is never kept waiting, whatever its address has done: behind a proxy, everybody has the same.
+A right token is never delayed, whatever its address has done: behind a proxy, all clients have the same address.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from romancy.http.traffic import Traffic
 
 _logger = logging.getLogger("romancy")
 FREE = 5
-"""Wrong tokens of one address that are answered at once: who mistypes is not punished."""
+"""Wrong tokens per address that are answered at once, to allow for typing errors."""
 _FIRST, LONGEST = 0.1, 5.0
-"""Seconds the next one waits; each one after it waits twice as long, up to a limit."""
+"""Seconds the next one is delayed; the delay doubles each time, up to a limit."""
 _FORGOTTEN = 300.0
-"""Seconds after which an address that has sent no more of them has a clean record."""
+"""Seconds without a wrong token after which an address is forgotten."""
 _ADDRESSES, _WAITING = 1000, 50
-"""Addresses that are remembered, and answers that are held back, at a time."""
+"""Maximum of remembered addresses, and of delayed answers at a time."""
 
 
 class WrongTokens:
-    """Those who try tokens."""
+    """Counts and delays requests with wrong tokens."""
 
     def __init__(self, traffic: Traffic, stopping: asyncio.Event) -> None:
         self._traffic, self._stopping = traffic, stopping
         self._wrong: dict[str, tuple[int, float]] = {}
-        """How many came from an address, and when the last one did; in that order."""
+        """The count per address and the time of the last one; least recent first."""
         self._waiting = 0
         self._told = Throttle()
 
@@ -38,16 +38,16 @@ class WrongTokens:
         return f"<WrongTokens addresses={len(self._wrong)} waiting={self._waiting}>"
 
     async def wrong(self, scope: Scope) -> bool:
-        """Somebody has shown a token that is not known: waits before that may be said.
+        """Delay the answer to a request with an unknown token.
 
-        False: too many wait already, so the connection should at least be closed.
+        Returns False if too many are delayed already; then at least close the connection.
         """
         client = scope.get("client")
         address = str(client[0]) if client else "unknown"
         self._traffic.wrong_tokens += 1
         left_out = self._told.turn()
         if left_out is not None:
-            _logger.warning("a request from %s came with a wrong token%s", address, and_more(left_out))
+            _logger.warning("a request from %s had a wrong token%s", address, and_more(left_out))
         delay = self._delay(address)
         if delay and self._waiting >= _WAITING:
             return False

@@ -67,7 +67,7 @@ def _elsewhere(request: Request) -> str | None:
 def _check_own_page(request: Request, act: str) -> None:
     pages = request.access.pages
     if not pages.are_ours(request.head):
-        raise HTTPError(403, f"another site's page can't {act}: {pages.explain(request.head)}", kind="Forbidden")
+        raise HTTPError(403, f"pages of other sites can't {act}: {pages.explain(request.head)}", kind="Forbidden")
 
 
 # --- where to go afterwards -----------------------------------------------------------------------------------------

@@ -1,27 +1,28 @@
 """CloudEvents 1.0 over HTTP: requests to events, and back. The rules on one page.
 
-Mode: the Content-Type alone decides, whatever its case and parameters. `application/cloudevents-batch+json` is a batch,
-`application/cloudevents+json` one event (ce- headers beside it are copies and not looked at), anything else or nothing
-is binary mode. Other CloudEvents formats, no event at all, JSON in another charset than UTF-8: `UnsupportedFormat`.
+Mode: only the Content-Type decides, regardless of case and parameters. `application/cloudevents-batch+json` is a batch,
+`application/cloudevents+json` is one event (ce- headers are then copies and ignored), and any other or missing type is
+binary mode. Other CloudEvents formats, requests without an event, and JSON in a charset other than UTF-8 raise
+`UnsupportedFormat`.
 
-Attributes: `specversion` ("1.0"), `id`, `source`, `type` must be there; nothing is ever made up. null is absent. Names
-are a-z and 0-9. Values are texts without control characters, integers of 32 bits, booleans; in headers always texts.
-Texts of the core are not empty and at most 1024 characters; `source` is a URI reference, `dataschema` an absolute URI,
-`datacontenttype` a media type, `time` RFC 3339. Any extension is kept; two mean something here: `romancyinstanceid`
-names the one instance the event is for, `expirytime` says until when it is of use.
+Attributes: `specversion` ("1.0"), `id`, `source` and `type` are required; no default is ever filled in. null means
+absent. Names consist of a-z and 0-9. Values are strings without control characters, 32-bit integers or booleans; in
+headers they are always strings. Core strings are not empty and have at most 1024 characters; `source` is a URI
+reference, `dataschema` an absolute URI, `datacontenttype` a media type, `time` RFC 3339. All extensions are kept. Two
+have a meaning: `romancyinstanceid` is the only instance that can take the event, `expirytime` is when it expires.
 
-Data: `event.data` is the bytes that were sent: the body, the decoded `data_base64`, the UTF-8 of a text, or the very
-slice of the body that is the JSON of `data` (type `application/json` if none is said). What says it is JSON must be
-JSON. `"data": null` is data, the JSON null; with a type that is not JSON it is no data. An empty body is no data.
+Data: `event.data` holds the bytes as sent: the body, the decoded `data_base64`, the UTF-8 of a string, or the exact
+slice of the body that is the JSON of `data` (the default type is `application/json`). Data of a JSON type must be
+JSON. `"data": null` is data, the JSON null; with any other type it means no data. An empty body means no data.
 
-Batches: all or nothing; `InvalidBatch.failures` names every event that failed. The same event twice is fine.
+Batches: all or nothing. `InvalidBatch.failures` lists every invalid event. A batch can contain the same event twice.
 
-    model.py        limits, what comes out, how things are refused
+    model.py        limits, results and errors
     headers.py      binary mode
     json_format.py  structured and batched mode
     members.py      the outermost level of a JSON text
-    attributes.py   what attributes may hold
-    writing.py      the way back
+    attributes.py   rules for attributes
+    writer.py       events to requests
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ __all__ = [
 ]
 
 _ANY = "application/cloudevents"
-# Without a suffix the format is not said; JSON is the one everybody has to understand.
+# Without a suffix the format is unspecified; JSON is the one that everyone must support.
 _ONE = frozenset((_ANY, f"{_ANY}+json"))
 _BATCH = frozenset((f"{_ANY}-batch", f"{_ANY}-batch+json"))
 _DEFAULT = Limits()
 
 
 def parse(headers: Iterable[tuple[bytes, bytes]], body: bytes, limits: Limits = _DEFAULT) -> Parsed:
-    """The events a request holds.
+    """Return the events in a request.
 
     Raises `InvalidEvent` (for a batch `InvalidBatch`), `UnsupportedFormat` or `TooLarge`, and nothing else.
     """
@@ -64,7 +65,7 @@ def parse(headers: Iterable[tuple[bytes, bytes]], body: bytes, limits: Limits = 
         return _parse_json(kind, content_type or "", body, limits)
     if not attributes:
         raise UnsupportedFormat(
-            f"this is no CloudEvent: its Content-Type is {show(content_type)} and it has no ce- headers; "
+            f"not a CloudEvent: the Content-Type is {show(content_type)}, and there are no ce- headers; "
             "send application/cloudevents+json, or ce-specversion, ce-id, ce-source and ce-type"
         )
     return Parsed([parse_binary(content_type, attributes, body, limits)], batched=False)
@@ -72,7 +73,7 @@ def parse(headers: Iterable[tuple[bytes, bytes]], body: bytes, limits: Limits = 
 
 def _parse_json(kind: str, content_type: str, body: bytes, limits: Limits) -> Parsed:
     if kind not in _ONE | _BATCH:
-        raise UnsupportedFormat(f"events as {show(kind)} are not understood; send {_ANY}+json or {_ANY}-batch+json")
+        raise UnsupportedFormat(f"the format {show(kind)} is not supported; send {_ANY}+json or {_ANY}-batch+json")
     check_charset(content_type)
     if kind in _BATCH:
         return Parsed(parse_batch(body, limits), batched=True)

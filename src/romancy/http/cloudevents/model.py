@@ -1,4 +1,4 @@
-"""What the parser takes and gives, and how it refuses."""
+"""Limits, results and errors of the parser."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from romancy.core.model import Event
 from romancy.errors import InvalidEvent, RomancyError
 
 _SHOWN = 3
-"""So many failures of a batch are in its message; all of them are in `failures`."""
+"""Failures of a batch that its message shows; `failures` has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much is accepted, and how strictly.
 
-    `max_depth` counts the levels of the data alone, whatever it is wrapped in; 200 is the most there can be. `strict`
-    also refuses what senders must not send but some do: a lone `%` or raw bytes beyond ASCII in a header, characters
-    RFC 3986 does not know in a URI.
+    `max_depth` limits the nesting of the data alone; it can be at most 200. `strict` also refuses mistakes that some
+    senders make: a lone `%` or non-ASCII bytes in a header, and characters in a URI that RFC 3986 does not allow.
     """
 
     max_batch: int = 1000
@@ -27,25 +26,25 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The events of one request; `batched` says whether they came as a batch, be it of one or none."""
+    """The events of one request. `batched` is true if they came as a batch, even of one event or none."""
 
     events: list[Event]
     batched: bool
 
 
 class UnsupportedFormat(RomancyError):
-    """This is not a format in which events are understood."""
+    """The format of the request is not supported."""
 
 
 class TooLarge(RomancyError):
-    """More was sent at once than is accepted."""
+    """The request is larger than allowed."""
 
 
 class InvalidBatch(InvalidEvent):
-    """Some events of a batch can't be accepted, so none is; `failures` holds every index and why."""
+    """Some events of a batch are invalid, so none was accepted. `failures` has the index and reason of each."""
 
     def __init__(self, failures: list[tuple[int, str]], total: int) -> None:
-        said = "; ".join(f"event {index}: {why}" for index, why in failures[:_SHOWN])
+        reasons = "; ".join(f"event {index}: {why}" for index, why in failures[:_SHOWN])
         more = f"; and {len(failures) - _SHOWN} more" if len(failures) > _SHOWN else ""
-        super().__init__(f"{len(failures)} of the {total} events can't be accepted, so none was: {said}{more}")
+        super().__init__(f"{len(failures)} of {total} events are invalid, so none was accepted: {reasons}{more}")
         self.failures = failures
