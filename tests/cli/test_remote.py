@@ -100,7 +100,7 @@ def test_the_nearest_events(romancy: Any, answered: Any, url: str) -> None:
     romancy("send", "payment.completed", '{"order": {"id": "ORD-1"}}', "--id", "fits", *at)
     (wait,) = answered("why", "order-1", *at)["waits"]
     assert [(event["id"], event["reasons"]) for event in wait["near"]] == [
-        ("fits", ["no worker has looked at it yet, or its data does not fit the model; the worker's log says why"]),
+        ("fits", ["no worker has looked at it yet, or its data does not fit the model; see the worker's log"]),
         ("slip", ["its type is not 'payment.completed'"]),
         ("near", ["where order.id = 'ORD-1' but got 'ORD-8'"]),
     ]

@@ -76,7 +76,7 @@ def test_send_an_unmatched_event_again(live: Live, look: Page) -> None:
     live.start("approval", "ada", id="late")
     live.until("late", "waiting_for_event")
     look.goto("/viewer/events?show=unmatched")
-    expect(look.locator("tr", has_text="early")).to_contain_text("came before the instance was started")
+    expect(look.locator("tr", has_text="early")).to_contain_text("arrived before the instance was started")
     look.get_by_role("link", name="early").click()
     look.get_by_role("link", name="Send again").click()
     look.get_by_role("button", name="Send", exact=True).click()

@@ -290,7 +290,7 @@ def test_a_worker_that_dies_is_noticed_though_nobody_says_so(
     for look in visiting(browser, live):
         look.goto("/viewer/instances/e")
         expect(look.locator(".runner")).to_contain_text("runs it and is alive")
-        expect(look.locator(".runner")).to_contain_text("but its lease ran out", timeout=15_000)
+        expect(look.locator(".runner")).to_contain_text("but its lease expired", timeout=15_000)
 
 
 # --- small truths -----------------------------------------------------------------------------------------------------

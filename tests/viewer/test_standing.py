@@ -45,7 +45,7 @@ async def held(app: App, worker: str, lease: int) -> None:
 async def test_no_worker_ever_took_it(app: App) -> None:
     await app.start_workflow("echo", 1, instance_id="e")
     text = await page(app, "/viewer/instances/e")
-    assert "no worker runs it; start one that has workflow &#39;echo&#39;: romancy worker MODULE" in text
+    assert "no worker runs it; start one with workflow &#39;echo&#39;: romancy worker MODULE" in text
     assert "its code is running" not in text
 
 
@@ -60,8 +60,11 @@ async def test_a_worker_that_runs_it_is_named(app: App) -> None:
 async def test_a_worker_whose_lease_is_over_is_gone_or_hangs(app: App) -> None:
     await held(app, "w1", -5 * SECOND)
     text = await page(app, "/viewer/instances/e")
-    assert "but its lease ran out" in text
-    assert "it is gone or hangs; another takes over, that has workflow &#39;echo&#39;: romancy worker MODULE" in text
+    assert "but its lease expired" in text
+    assert (
+        "it is dead or hangs; the instance goes to another one with workflow &#39;echo&#39;: romancy worker MODULE"
+        in text
+    )
     assert "its code is running" not in text
 
 
@@ -69,7 +72,7 @@ async def test_a_worker_that_left_is_gone(app: App) -> None:
     await held(app, "w1", 60 * SECOND)
     await app._runtime.engine.storage.release("w1")
     text = await page(app, "/viewer/instances/e")
-    assert "worker w1, which ran it, is gone; start one that has workflow &#39;echo&#39;: romancy worker MODULE" in text
+    assert "worker w1, which ran it, is gone; start one with workflow &#39;echo&#39;: romancy worker MODULE" in text
 
 
 async def test_of_what_has_ended_no_worker_is_told(live: Live) -> None:
@@ -79,7 +82,7 @@ async def test_of_what_has_ended_no_worker_is_told(live: Live) -> None:
 
 
 # --- why an event was not taken -------------------------------------------------------------------------------------
-BLOCKED = "the instance is blocked: nothing reaches it until it is resumed"
+BLOCKED = "the instance is blocked; it takes no events until it is resumed"
 
 
 def test_a_blocked_instance_is_told_from_a_misfit(blocked: Live) -> None:

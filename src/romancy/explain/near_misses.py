@@ -1,4 +1,4 @@
-"""Why a wait was not met: the events that came near it; and for an event nobody took, the waits it came near."""
+"""The events that nearly matched a wait, and for an event that no instance took, the waits it nearly matched."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from romancy.storage.protocol import Storage
 from romancy.storage.records import StoredWait
 
 _SHOWN, _LOG, _ALIKE = 3, 50, 0.75
-"""Near ones shown, events looked at per type, and how much alike two types must be to be near."""
+"""Near misses shown, events checked per type, and how similar two types must be to count as near."""
 _TYPES, _WAITS = 200, 20
-"""Types, and waits of each, that an event is held against."""
+"""Types, and waits of each, that an event is compared with."""
 _MISFITS = 100
-"""Misfits of an instance that are read at most."""
-BLOCKED = "the instance is blocked: nothing reaches it until it is resumed"
+"""Maximum of misfits that are read per instance."""
+BLOCKED = "the instance is blocked; it takes no events until it is resumed"
 
 
 Misfits = Mapping[tuple[int, str], str]
-"""By event and wait, what the model had against the data."""
+"""By event and wait, why the data did not fit the model."""
 
 
 class Log(Protocol):
-    """Where events are looked up: an app, a client, a catalog."""
+    """A source of events: an app, a client or a catalog."""
 
     async def list_events(
         self,
@@ -48,7 +48,7 @@ class Log(Protocol):
 
 @dataclass(frozen=True)
 class NearEvent:
-    """An event of the log that a wait did not take, and why not."""
+    """An event that a wait did not take, and why not."""
 
     id: str
     source: str
@@ -60,7 +60,7 @@ class NearEvent:
 
 @dataclass(frozen=True)
 class Reason:
-    """One wait of an instance, with the events that came near."""
+    """One wait of an instance, with the events that nearly matched."""
 
     wait: Wait
     near: Sequence[NearEvent] = field(default=())
@@ -73,14 +73,14 @@ class NearWait:
     wait: Wait
     reasons: Sequence[str]
     is_misfit: bool = False
-    """All but the data fits, and that is recorded."""
+    """Everything matches except the data, and that is recorded."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """An instance as events are judged against it.
+    """An instance that events are compared with.
 
-    `misfits` and `deliveries` (events that no worker has looked at yet) are None where they can't be known.
+    `misfits` and `deliveries` (events that no worker has looked at yet) are None if unknown.
     """
 
     id: str
@@ -92,7 +92,7 @@ class Case:
 
 
 async def reasons(log: Log, case: Case, waits: Sequence[tuple[Wait, Filter]]) -> list[Reason]:
-    """Everything an instance waits for."""
+    """The waits of an instance, each with its nearest events."""
     return [Reason(wait, await _near(log, case, wait, narrow)) for wait, narrow in waits]
 
 
@@ -103,12 +103,12 @@ async def _near(log: Log, case: Case, wait: Wait, narrow: Filter) -> list[NearEv
     judged: list[tuple[int, bool, NearEvent]] = []
     for record in [record for type in types for record in await _log(log, type=type)]:
         wrong = _wrong(record, narrow, case)
-        said = wrong or [_subtle(record.event, case, wait)]
-        judged.append((len(wrong), False, _near_event(record, said)))
+        why = wrong or [_subtle(record.event, case, wait)]
+        judged.append((len(wrong), False, _near_event(record, why)))
     for record in await _alike(log, types):
         wrong = _wrong(record, narrow, case)
-        said = [f"its type is not {_closest(record.event.type, types)!r}", *wrong]
-        judged.append((len(wrong), True, _near_event(record, said)))
+        why = [f"its type is not {_closest(record.event.type, types)!r}", *wrong]
+        judged.append((len(wrong), True, _near_event(record, why)))
     return [event for _, _, event in sorted(judged, key=lambda found: found[:2])[:_SHOWN]]
 
 
@@ -117,40 +117,40 @@ async def _log(log: Log, *, type: str | None = None, unmatched: bool = False) ->
 
 
 async def _alike(log: Log, types: list[str]) -> list[EventRecord]:
-    """Events nobody took whose type looks like a slip of the pen."""
+    """Events that no instance took, with a type that looks misspelled."""
     recent = [record for record in await _log(log, unmatched=True) if record.event.type not in types]
     return [r for r in recent if _likeness(r.event.type, _closest(r.event.type, types)) >= _ALIKE]
 
 
 def _closest(type: str, types: list[str]) -> str:
-    return max(types, key=lambda wanted: _likeness(type, wanted))
+    return max(types, key=lambda other: _likeness(type, other))
 
 
 def _likeness(one: str, other: str) -> float:
     return SequenceMatcher(None, one[:500], other[:500], autojunk=False).ratio()
 
 
-def _near_event(record: EventRecord, said: Sequence[str]) -> NearEvent:
+def _near_event(record: EventRecord, why: Sequence[str]) -> NearEvent:
     event = record.event
-    return NearEvent(event.id, event.source, event.type, event.subject, record.accepted_at, said)
+    return NearEvent(event.id, event.source, event.type, event.subject, record.accepted_at, why)
 
 
 def _wrong(record: EventRecord, narrow: Filter, case: Case) -> list[str]:
-    """What a wait has against an event, besides its type and what the model says."""
+    """Why a wait does not take an event, apart from the type and the model."""
     event = record.event
     took = next((op for instance, op in record.received_by if instance == case.id), None)
     if took is not None:
-        return [f"this instance took it already, for {took!r}"]
-    said = narrow.nearest(event.subject, event.source, _data(event))
+        return [f"this instance has already taken it, for {took!r}"]
+    found = narrow.nearest(event.subject, event.source, _data(event))
     if event.target is not None and event.target != case.id:
-        said.append(f"it was sent to {event.target!r} only")
+        found.append(f"it was sent only to {event.target!r}")
     if event.expires_at is not None and event.expires_at <= case.now:
-        said.append(f"it expired at {from_us(event.expires_at).isoformat()}")
-    return said
+        found.append(f"it expired at {from_us(event.expires_at).isoformat()}")
+    return found
 
 
 def _subtle(event: Event, case: Case, wait: Wait) -> str:
-    """It has all the wait asks for, so it is a matter of time or of the model."""
+    """Everything matches, so the reason is the time or the model."""
     problem = _recorded(case.misfits or {}, event, wait.wait_id)
     if problem is not None:
         return problem
@@ -159,17 +159,17 @@ def _subtle(event: Event, case: Case, wait: Wait) -> str:
     if event.seq in (case.deliveries or ()):
         return "it fits so far; no worker has looked at it yet"
     if event.accepted_at < case.created_at:
-        return "it came before the instance was started"
+        return "it arrived before the instance was started"
     if event.accepted_at < to_us(wait.since):
-        return f"it came before this wait (since='now'), or {_unlooked(case.misfits)}"
+        return f"it arrived before this wait (since='now'), or {_unlooked(case.misfits)}"
     if case.deliveries is None:
         return _unlooked(case.misfits)
-    return "a worker looked at it and did not take it; its log says why"
+    return "a worker looked at it and did not take it; see the worker's log"
 
 
 def _recorded(misfits: Misfits, event: Event, op: str) -> str | None:
-    """What a worker wrote down against the data of an event."""
-    of_others = (error for (seq, _), error in misfits.items() if seq == event.seq)  # waits alike are judged as one
+    """Why the data of an event did not fit, as recorded by a worker."""
+    of_others = (error for (seq, _), error in misfits.items() if seq == event.seq)  # identical waits are checked once
     problem = misfits.get((event.seq, op)) or next(of_others, None)
     if problem is None:
         return None
@@ -177,10 +177,10 @@ def _recorded(misfits: Misfits, event: Event, op: str) -> str | None:
 
 
 def _unlooked(misfits: Misfits | None) -> str:
-    """Nothing is recorded. Where records can't be read, or there are more than are read, it may be a misfit, too."""
+    """Nothing is recorded. If misfits are unknown, or there are more than were read, it may still be one."""
     if misfits is not None and len(misfits) < _MISFITS:
         return "no worker has looked at it yet"
-    return "no worker has looked at it yet, or its data does not fit the model; the worker's log says why"
+    return "no worker has looked at it yet, or its data does not fit the model; see the worker's log"
 
 
 def _data(event: Event) -> Any:
@@ -192,9 +192,9 @@ def _data(event: Event) -> Any:
         return event.data
 
 
-# --- for an event: the nearest waits --------------------------------------------------------------------------------
+# --- the nearest waits of an event ----------------------------------------------------------------------------------
 class Nearest:
-    """Holds events against what is waited for; asks the database once for each type, however many events there are."""
+    """Compares events with open waits. Asks the database once per type, however many events there are."""
 
     def __init__(self, storage: Storage, now: int) -> None:
         self._storage, self._catalog, self._now = storage, storage.catalog, now
@@ -204,42 +204,42 @@ class Nearest:
         self._blocked: dict[str, bool] = {}
 
     async def waits(self, shown: ShownEvent) -> list[NearWait]:
-        """The waits that come nearest to taking this event, with which part did not match."""
+        """The waits that this event nearly matched, and which parts did not match."""
         event = shown.event
         judged: list[tuple[list[str], StoredWait]] = []
         for type in [event.type, *await self._alike(event.type)]:
-            slip = [] if type == event.type else [f"it waits for {type!r}, not {event.type!r}"]
-            judged += [(slip + self._against(shown, stored), stored) for stored in await self._of_type(type)]
+            other = [] if type == event.type else [f"it waits for {type!r}, not {event.type!r}"]
+            judged += [(other + self._against(shown, stored), stored) for stored in await self._of_type(type)]
         nearest = sorted(judged, key=lambda found: len(found[0]))[:_SHOWN]
-        return [NearWait(to_wait(wait), said) if said else await self._subtle(event, wait) for said, wait in nearest]
+        return [NearWait(to_wait(wait), why) if why else await self._subtle(event, wait) for why, wait in nearest]
 
     async def _subtle(self, event: Event, stored: StoredWait) -> NearWait:
-        """It has all the wait asks for: a matter of time, of the model, or of the instance."""
+        """Everything matches, so the reason is the time, the model or the instance."""
         wait, id = to_wait(stored), stored.instance
         if id not in self._misfits:
             self._misfits[id] = {(seq, op): error for seq, op, error in await self._storage.misfits(id)}
             self._blocked[id] = any(row.status == "blocked" for row in await self._catalog.summaries([id]))
         problem = _recorded(self._misfits[id], event, stored.op)
         if problem is not None:
-            return NearWait(wait, [f"all parts match, but {problem}"], is_misfit=True)
+            return NearWait(wait, [f"everything matches, but {problem}"], is_misfit=True)
         if self._blocked[id]:
             return NearWait(wait, [BLOCKED])
         if event.accepted_at < stored.created_at:
-            late = "it came before the instance was started, or before a wait with since='now'"
+            late = "it arrived before the instance was started, or before a wait with since='now'"
         elif event.expires_at is not None and event.expires_at <= self._now:
             late = f"it expired at {from_us(event.expires_at).isoformat()}"
         elif stored.due is not None and event.accepted_at > stored.due:
-            late = "it came after the wait's time was over"
+            late = "it arrived after the wait had timed out"
         else:
             late = _unlooked(self._misfits[id])
-        return NearWait(wait, [f"all parts match, but {late}"])
+        return NearWait(wait, [f"everything matches, but {late}"])
 
     def _against(self, shown: ShownEvent, stored: StoredWait) -> list[str]:
         event = shown.event
-        said = _unlike(shown, filter_of(stored))
+        found = _unlike(shown, filter_of(stored))
         if event.target is not None and event.target != stored.instance:
-            said.append(f"the event was sent to {event.target!r} only")
-        return said
+            found.append(f"the event was sent only to {event.target!r}")
+        return found
 
     async def _of_type(self, type: str) -> list[StoredWait]:
         if type not in self._waits:
@@ -253,7 +253,7 @@ class Nearest:
 
 
 def filter_of(stored: StoredWait) -> Filter:
-    """What a stored wait narrows by. Of one whose description is damaged nothing is known; `to_wait` says so."""
+    """The filter of a stored wait; none if its description is damaged, which `to_wait` reports."""
     try:
         spec: dict[str, Any] = json.loads(stored.spec) if stored.spec else {}
         return Filter.from_json(spec["filter"]) if "filter" in spec else NO_FILTER
@@ -266,4 +266,4 @@ def _unlike(shown: ShownEvent, narrow: Filter) -> list[str]:
     if shown.size <= WHOLE or not narrow.where:
         return narrow.nearest(event.subject, event.source, _data(event))
     outside = Filter.build(narrow.subject, narrow.source).nearest(event.subject, event.source, None)
-    return [*outside, f"its data ({shown.size:,} bytes) is too long to be compared here"]
+    return [*outside, f"its data ({shown.size:,} bytes) is too large to compare here"]

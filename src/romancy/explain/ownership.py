@@ -1,4 +1,4 @@
-"""Who runs an instance, in words: for `romancy why` and for its page. Pure."""
+"""Which worker runs an instance, as text for `romancy why` and the viewer. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from romancy.storage.records import WorkerRow
 
 @dataclass(frozen=True)
 class Runner:
-    """A worker, or that there is none. `until`: when its lease is over; `advice` follows where it was over already."""
+    """A worker, or none. `until` is when its lease ends; `advice` is set if it has expired."""
 
     said: str
     is_alive: bool
@@ -22,12 +22,12 @@ class Runner:
 def runner_of(
     workflow: str, status: Status, owner: str | None, worker: WorkerRow | None, now: int, *, is_wanted: bool
 ) -> Runner:
-    """Who runs it, and whether that worker is alive. `is_wanted`: there is something for it that a worker must do."""
-    hint = f"that has workflow {workflow!r}: romancy worker MODULE"
+    """Which worker runs it, and whether it is alive. `is_wanted`: there is something that a worker must do."""
+    hint = f"with workflow {workflow!r}: romancy worker MODULE"
     runs, ran = ("runs", "ran") if status == "running" else ("holds", "held")
     if worker is None and status != "running" and not is_wanted:
-        said = f"no worker holds it now; when what it waits for comes, it is taken up by one {hint}"
-        return Runner(said, is_alive=False)
+        text = f"no worker holds it now; when its wait ends, it is continued by one {hint}"
+        return Runner(text, is_alive=False)
     if owner is None:
         return Runner(f"no worker {runs} it; start one {hint}", is_alive=False)
     if worker is None:
@@ -35,4 +35,5 @@ def runner_of(
     who, until = f"worker {owner} on {worker.host} {runs} it", from_us(worker.until)
     if worker.until > now:
         return Runner(f"{who} and is alive", True, until)
-    return Runner(f"{who}, but its lease ran out", False, until, f"it is gone or hangs; another takes over, {hint}")
+    advice = f"it is dead or hangs; the instance goes to another one {hint}"
+    return Runner(f"{who}, but its lease expired", False, until, advice)

@@ -1,4 +1,4 @@
-"""What pages read: the database's catalog in the words of people. The only way from the viewer to the app."""
+"""The data that pages show, from the database's catalog. The viewer reaches the app only through this module."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from romancy.viewer.spans import Timeline, bars_of, draw
 from romancy.viewer.values import shown_entry, shown_instance
 
 CAP = 10_001
-"""Up to here things are counted."""
+"""Things are counted up to here."""
 SCAN = 50_000
-"""Rows that a search looks at before it stops and says so."""
+"""Rows that a search checks before it stops and says so."""
 PAGE, ENTRIES, WAITS = 50, 500, 200
-"""How much a page shows. A history of up to `ENTRIES` is also replayed; a longer one would hold up the event loop."""
+"""How much a page shows. A history of up to `ENTRIES` is also replayed; a longer one would block the event loop."""
 _ROW_WAITS = 3
 
 
@@ -54,12 +54,12 @@ class Row:
     finished_at: datetime | None
     waits: Sequence[Wait]
     position: str
-    """Where it stands in the list."""
+    """Its position in the list, as a cursor."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A page of instances. `searched_to`: the search stopped there, and goes on from the cursor."""
+    """A page of instances. `searched_to`: where the search stopped; it continues from the cursor."""
 
     items: Sequence[Row]
     cursor: str | None
@@ -68,7 +68,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Detail:
-    """One instance, with all that its page shows."""
+    """One instance, with everything that its page shows."""
 
     instance: Instance
     whole: Whole
@@ -81,7 +81,7 @@ class Detail:
 
 @dataclass(frozen=True)
 class Group:
-    """What is waited for: a type, how often, and some of the waits."""
+    """An event type, how many waits for it are open, and some of them."""
 
     type: str
     count: int
@@ -90,7 +90,7 @@ class Group:
 
 @dataclass(frozen=True)
 class EventLine:
-    """An event in a list: who took it, whom it started, and for one nobody took the waits it came near."""
+    """An event, with the instances that took it or that it started; for an unmatched one, the nearest waits."""
 
     shown: ShownEvent
     started: Sequence[str]
@@ -106,7 +106,7 @@ class EventLine:
 
     @property
     def receivers(self) -> Sequence[tuple[str, str]]:
-        """Those that waited for it, as (instance, wait): not those it started."""
+        """(instance, wait) of those that waited for it, without the instances it started."""
         return [(instance, wait) for instance, wait in self.shown.receivers if instance not in self.started]
 
 
@@ -115,11 +115,11 @@ class Events:
     items: Sequence[EventLine]
     cursor: str | None
     is_partial: bool = False
-    """The search stopped, and goes on from the cursor."""
+    """The search stopped early; it continues from the cursor."""
 
 
 class Catalog:
-    """Reads for people. Nothing in here changes anything."""
+    """Reads for people. Changes nothing."""
 
     def __init__(self, app: Service) -> None:
         self._app, self._runtime = app, runtime_of(app)
@@ -132,7 +132,7 @@ class Catalog:
 
     @property
     def workflows(self) -> Mapping[str, WorkflowDefinition]:
-        """Those this process has."""
+        """The workflows of this process."""
         return self._runtime.registry.definitions
 
     async def counts(self) -> dict[Status, int]:
@@ -154,7 +154,7 @@ class Catalog:
         return Rows(items, write_cursor(reached), None if reached is None else from_us(reached[0]))
 
     async def newer(self, search: Search) -> int:
-        """How many there are by now above the first row of a page, up to a page."""
+        """How many instances there are above the first row of a page, up to one page."""
         return len((await self._stored.search(search, PAGE, None, SCAN)).rows)
 
     async def rows(self, ids: Collection[str]) -> Sequence[Row]:
@@ -168,7 +168,7 @@ class Catalog:
         return [_row(row, waits.get(row.id, ())) for row in found]
 
     async def instance(self, id: str, after: int | None) -> Detail:
-        """One instance; `after`: the entries of its history after this one, else the newest."""
+        """One instance, with the history after the entry `after`; if None, with the newest entries."""
         whole = await self._stored.whole(id)
         if whole is None:
             raise InstanceNotFound(instance_id=id)
@@ -185,7 +185,7 @@ class Catalog:
         return Detail(shown_instance(whole, waits), whole, found, history, start, timeline, await self._runner(whole))
 
     async def _runner(self, whole: Whole) -> Runner | None:
-        """Who runs it; of what has ended or is blocked nobody does."""
+        """The worker that runs it; None if it has ended or is blocked."""
         row = whole.row
         if row.finished_at is not None or row.status == "blocked":
             return None
@@ -207,7 +207,7 @@ class Catalog:
         return found + [Reason(wait) for wait in running]
 
     def _replayed(self, whole: Whole, entries: Sequence[ShownEntry], start: int) -> Replay | None:
-        """What the code itself tells, as far as it follows; None where it or the whole history is not at hand."""
+        """Replay the history as far as the code follows it; None if the code or the full history is not available."""
         row = whole.row
         definition = self.workflows.get(row.workflow)
         is_whole = start == 0 and len(entries) == whole.length and all(shown.is_whole for shown in entries)
@@ -218,7 +218,7 @@ class Catalog:
         return replay(instance, [shown.entry for shown in entries])
 
     async def wait(self, id: str, wait_id: str) -> tuple[Wait | None, Codec | None]:
-        """A wait as it stands, and its model for the first of its types if this process can know it."""
+        """An open wait, and the model for the first of its types if this process knows it."""
         whole = await self._stored.whole(id)
         if whole is None:
             raise InstanceNotFound(instance_id=id)
@@ -230,12 +230,12 @@ class Catalog:
 
     # --- waits ------------------------------------------------------------------------------------------------------
     async def groups(self, after: str, limit: int, each: int) -> list[Group]:
-        """What is waited for, by type."""
+        """Open waits by event type."""
         types = await self._stored.wait_types(after, limit, CAP)
         return [Group(type, n, [wait for _, wait in await self._waits_for(type, each, None)]) for type, n in types]
 
     async def waits_for(self, type: str, cursor: str | None) -> tuple[Sequence[Wait], str | None]:
-        """Everybody who waits for a type."""
+        """All waits for a type."""
         found = await self._waits_for(type, PAGE + 1, read_cursor(cursor, int, str, str, str, str))
         more = write_cursor(found[PAGE - 1][0]) if len(found) > PAGE else None
         return [wait for _, wait in found[:PAGE]], more
@@ -244,7 +244,7 @@ class Catalog:
         return [(place, to_wait(stored)) for place, stored in await self._stored.waits_for(type, limit, after)]
 
     async def coming(self, seconds: float, limit: int) -> Sequence[Wait]:
-        """What falls due within so many seconds, soonest first."""
+        """What is due within so many seconds, soonest first."""
         now = self._runtime.clock.now()
         found = await self._stored.coming(now - 3600 * SECOND, now + int(seconds * SECOND), limit)
         return [to_wait(stored) for stored in found]
@@ -284,7 +284,7 @@ class Catalog:
         return EventLine(shown, (), await Nearest(self._storage, self._runtime.clock.now()).waits(shown))
 
     async def _lines(self, found: Sequence[ShownEvent]) -> list[EventLine]:
-        """Whom an event started follows from its source and id."""
+        """Find the instances that events started, whose ids follow from source and id."""
         triggers = await self._stored.triggers({shown.event.type for shown in found})
         ids = {
             (shown.event.seq, triggered_id(workflow, shown.event.source, shown.event.id))
@@ -307,11 +307,11 @@ class Catalog:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[EventRecord]:
-        """The log, as judging what came near a wait wants it."""
+        """The event log, as `explain` reads it."""
         found, _ = await self._stored.events(
             type=type, instance=instance_id, unmatched=unmatched, limit=limit, before=None, scan=SCAN
         )
-        short = [shown for shown in found if shown.size <= WHOLE]  # what was cut short can't be judged
+        short = [shown for shown in found if shown.size <= WHOLE]  # cut data can't be compared
         return Page([EventRecord(s.event, from_us(s.event.accepted_at), tuple(s.receivers)) for s in short], None)
 
 

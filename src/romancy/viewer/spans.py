@@ -1,4 +1,4 @@
-"""A history as bars: what began when, ended when, and how. Pure."""
+"""A history as bars on a timeline: when each operation began, when it ended, and how. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from romancy.storage.catalog import ShownEntry
 from romancy.viewer.attempts import Attempt, Failed, attempts_of, failed_attempts
 
 MOST = 300
-"""Bars that are drawn."""
+"""Maximum of bars."""
 _KINDS: Mapping[int, tuple[str, str]] = {
     Kind.ACTIVITY_COMPLETED: ("activity", "completed"),
     Kind.ACTIVITY_FAILED: ("activity", "failed"),
@@ -22,13 +22,13 @@ _KINDS: Mapping[int, tuple[str, str]] = {
     Kind.EVENT_RECEIVED: ("event", "received"),
     Kind.WAIT_TIMED_OUT: ("event", "timed out"),
 }
-_MARKS: Mapping[int, str] = {Kind.EVENT_SENT: "sent", Kind.CANCEL_REQUESTED: "cancel asked"}
+_MARKS: Mapping[int, str] = {Kind.EVENT_SENT: "sent", Kind.CANCEL_REQUESTED: "cancel requested"}
 _TICKS = 6
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One operation. `end` None: it is open. `n`: the entry that ended it."""
+    """One operation. `end` is None while it is open; `n` is the entry that ended it."""
 
     label: str
     kind: str
@@ -37,14 +37,14 @@ class Bar:
     end: datetime | None
     n: int | None = None
     is_guess: bool = False
-    """When it began is not recorded; it is taken for when the entry before was."""
+    """The start is not recorded; the time of the previous entry is used instead."""
     attempts: Sequence[Attempt] = ()
-    """Where there was more than one."""
+    """Set if there was more than one."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """An attempt in its place, percent of the width; and the rest that followed it."""
+    """An attempt with its position and the pause after it, in percent of the width."""
 
     attempt: Attempt
     x: float
@@ -55,7 +55,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A bar in its place: percent of the width."""
+    """A bar with its position, in percent of the width."""
 
     bar: Bar
     x: float
@@ -67,7 +67,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Bars by when they began, and the scale above them."""
+    """Bars ordered by start, and the scale above them."""
 
     bars: Sequence[Drawn]
     ticks: Sequence[tuple[float, str]]
@@ -81,7 +81,7 @@ class Timeline:
 def bars_of(
     entries: Sequence[ShownEntry], waits: Sequence[Wait], opened: Mapping[str, Opened] | None, began: datetime
 ) -> list[Bar]:
-    """What has ended by the history, and what is open now."""
+    """Bars for operations that ended according to the history, and for those that are open."""
     found: list[Bar] = []
     known, seen, before = opened or {}, set[str](), began
     for shown in entries:
@@ -106,7 +106,7 @@ def bars_of(
 
 
 def _with_attempts(bars: Sequence[Bar], failed: Mapping[str, Sequence[Failed]]) -> list[Bar]:
-    """Bars of what was tried several times in pieces. What has marks only is drawn as far as they go."""
+    """Split bars of activities with several attempts. Activities with marks only are drawn up to the last mark."""
     known = {bar.label for bar in bars if bar.kind != "mark"}
     alone = [
         Bar(op, "activity", "tried", marks[0].began or marks[0].at, marks[-1].at)
@@ -128,7 +128,7 @@ def _in_pieces(bar: Bar, failed: Sequence[Failed]) -> Bar:
 
 
 def draw(bars: Sequence[Bar], began: datetime, until: datetime) -> Timeline:
-    """The newest bars, in proportion to time."""
+    """Place the newest bars to scale."""
     kept = bars[-MOST:]
     begin = kept[0].begin if len(kept) < len(bars) else began
     end = max([until, *(bar.end for bar in kept if bar.end is not None)])
