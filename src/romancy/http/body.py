@@ -1,4 +1,4 @@
-"""What a request brings: its headers in one pass, its body within limits of size and time."""
+"""Reads a request: its headers in one pass, its body within limits of size and time."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _BODY = Reader("the body", InvalidInput, exact=False)
 
 @dataclass(slots=True)
 class Head:
-    """The headers this face itself looks at; a name that came twice counts as both, joined by a comma."""
+    """The headers that are needed; the values of a repeated header are joined by a comma."""
 
     fields: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
     size: int = 0
     token: bytes = b""
-    """The digest of the token it came with, once that is known to be a right one."""
+    """The digest of the token, once it is verified."""
 
     def get(self, name: bytes) -> bytes | None:
         return self.fields.get(name)
 
 
-_WANTED = frozenset(
+_NEEDED = frozenset(
     {
         b"authorization",
         b"content-encoding",
@@ -52,14 +52,14 @@ def read_head(headers: Sequence[Header]) -> Head:
     head = Head()
     for name, value in headers:
         head.size += len(name) + len(value) + 4
-        if name in _WANTED:
+        if name in _NEEDED:
             known = head.fields.get(name)
             head.fields[name] = value if known is None else known + b"," + value
     return head
 
 
 Hold = Callable[[int], None]
-"""Told of bytes that are kept while a body is still coming in; raises, if there are too many of them already."""
+"""Called with the number of bytes held while a body is received; raises if there are too many."""
 _SMALL = 64 * 1024
 
 
@@ -67,12 +67,12 @@ def _hold_any(size: int) -> None: ...
 
 
 async def read_body(head: Head, receive: Receive, limit: int, timeout: float, hold: Hold = _hold_any) -> bytes:
-    """The whole body. What is refused for its length is refused as soon as that is known."""
+    """Return the whole body. A body that is too long is refused as soon as that is known."""
     declared = head.get(b"content-length")
     if declared is not None and declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
         raise _too_large(limit)
     if head.get(b"content-encoding") not in (None, b"identity"):
-        raise UnsupportedFormat("a compressed body is not understood; send it without Content-Encoding")
+        raise UnsupportedFormat("compressed bodies are not supported; send the body without Content-Encoding")
     try:
         async with asyncio.timeout(timeout):
             return await _read_all(receive, limit, hold)
@@ -93,7 +93,7 @@ async def _read_all(receive: Receive, limit: int, hold: Hold) -> bytes:
         if size > limit:
             raise _too_large(limit)
         has_more = message.get("more_body", False)
-        if has_more or size > _SMALL:  # a small one that comes at once is not kept for long
+        if has_more or size > _SMALL:  # a small body that arrives at once is not held for long
             hold(len(part))
         if not has_more:
             return b"".join((*parts, part)) if parts else part
@@ -101,16 +101,16 @@ async def _read_all(receive: Receive, limit: int, hold: Hold) -> bytes:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body has more than the {limit:,} bytes allowed; send less, or where to find it")
+    return TooLarge(f"the body is larger than the {limit:,} bytes allowed; send less, or a reference to the data")
 
 
-# --- what routes take -----------------------------------------------------------------------------------------------
+# --- query and body -------------------------------------------------------------------------------------------------
 def read_query(query: bytes, model: type[M]) -> M:
-    """The parameters after the question mark; what is unknown or does not fit is refused by name."""
+    """Validate the query parameters; the error names an unknown or invalid one."""
     try:
         pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
     except ValueError as error:
-        raise InvalidInput(f"the query can't be read: {error}") from None
+        raise InvalidInput(f"the query is malformed: {error}") from None
     found: dict[str, list[str]] = {}
     for name, value in pairs:
         found.setdefault(name, []).append(value)
@@ -120,7 +120,7 @@ def read_query(query: bytes, model: type[M]) -> M:
 
 
 def read_model(head: Head, body: bytes, model: type[M]) -> M:
-    """A JSON body; none at all is an empty object."""
+    """Validate a JSON body; an empty body counts as an empty object."""
     kind = (head.get(b"content-type") or b"application/json").partition(b";")[0].strip().lower()
     if body and kind != b"application/json":
         raise UnsupportedFormat(f"the body must be application/json, not {kind.decode('latin-1')!r}")
@@ -138,5 +138,5 @@ def _validated(found: dict[str, Any], model: type[M], what: str) -> M:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        known = ", ".join(model.model_fields) or "nothing"
-        raise InvalidInput(f"{what} does not fit at {where!r}: {first['msg']}; it may hold: {known}") from None
+        known = ", ".join(model.model_fields) or "none"
+        raise InvalidInput(f"{what} is invalid at {where!r}: {first['msg']}; known names: {known}") from None

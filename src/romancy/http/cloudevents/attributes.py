@@ -1,4 +1,4 @@
-"""Context attributes: which there must be, and what each may hold. The same for every mode."""
+"""Rules for context attributes, the same in every mode."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_STRICT_URI = re.compile(r'[\s"<>\\^`{|}]|[^\x00-\x7f]|%(?![0-9A-Fa-f]{2})')
 
 
 def make(attributes: dict[str, Any], data: bytes | None, limits: Limits, parsed: Any = None) -> Event:
-    """The event that has these attributes, none of them null; raises `InvalidEvent` that says what is wrong.
+    """The event that has these attributes, none of them null; raises `InvalidEvent` with what is wrong.
 
     `parsed`: the data, where it is JSON and was parsed and checked already.
     """
@@ -60,12 +60,10 @@ def make(attributes: dict[str, Any], data: bytes | None, limits: Limits, parsed:
 def _check_required(attributes: dict[str, Any]) -> None:
     missing = [name for name in _REQUIRED if name not in attributes]
     if missing:
-        raise InvalidEvent(
-            f"the event lacks {' and '.join(missing)}; the sender has to set it, nothing is made up here"
-        )
+        raise InvalidEvent(f"the event lacks {' and '.join(missing)}; the sender must set it")
     version = attributes["specversion"]
     if version != VERSION:
-        raise InvalidEvent(f"specversion must be {VERSION!r}, the one version understood here, got {show(version)}")
+        raise InvalidEvent(f"specversion must be {VERSION!r}, the only supported version, got {show(version)}")
 
 
 def _check_formats(core: dict[str, Any], strict: bool) -> None:
@@ -80,7 +78,7 @@ def _check_formats(core: dict[str, Any], strict: bool) -> None:
 
 
 def _check_media_type(text: str) -> None:
-    """Refuse a datacontenttype that is no media type."""
+    """Refuse a datacontenttype that is not a media type."""
     if not _MEDIA_TYPE.fullmatch(text):
         raise InvalidEvent(f"datacontenttype must be a media type such as application/json, got {show(text)}")
 
@@ -89,6 +87,6 @@ def _check_uri(name: str, text: str, strict: bool) -> None:
     odd = (_NO_STRICT_URI if strict else _NO_URI).search(text)
     if odd:
         raise InvalidEvent(
-            f"{name} must be a URI, which can't hold {odd[0]!r}, got {show(text)}; "
+            f"{name} must be a URI, which can't contain {odd[0]!r}, got {show(text)}; "
             "percent-encode it (and in a header once more: %20 is sent as %2520)"
         )

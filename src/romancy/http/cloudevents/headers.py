@@ -28,7 +28,7 @@ _UTF_8 = frozenset(("utf-8", "utf8", "us-ascii", "ascii"))
 
 
 def split(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str | None, list[tuple[str, bytes]]]:
-    """The content type, and the headers that are attributes by their names."""
+    """The content type, and the headers that are attributes, without their prefix."""
     content_type: str | None = None
     attributes: list[tuple[str, bytes]] = []
     for name, value in headers:
@@ -37,17 +37,17 @@ def split(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str | None, list[tupl
             attributes.append((name[3:].decode("latin-1"), value))
         elif name == b"content-type":
             if content_type is not None:
-                raise InvalidEvent("the header Content-Type is there twice; send it once")
+                raise InvalidEvent("the Content-Type header is repeated; send it once")
             content_type = value.decode("latin-1").strip(" \t")
     return content_type or None, attributes
 
 
 def parse_binary(content_type: str | None, headers: list[tuple[str, bytes]], body: bytes, limits: Limits) -> Event:
-    """The event whose attributes these headers are; a body that is empty is no data."""
+    """The event with these headers as attributes; an empty body means no data."""
     attributes: dict[str, Any] = {}
     for name, value in headers:
         if name in attributes:
-            raise InvalidEvent(f"the header {show('ce-' + name)} is there twice; send each attribute once")
+            raise InvalidEvent(f"the header {show('ce-' + name)} is repeated; send each attribute once")
         attributes[name] = decode_value(name, value, limits.strict)
     if "datacontenttype" in attributes:
         raise InvalidEvent("the header ce-datacontenttype must not be sent; Content-Type says what the data is")
@@ -59,14 +59,14 @@ def parse_binary(content_type: str | None, headers: list[tuple[str, bytes]], bod
 
 
 def check_charset(content_type: str) -> None:
-    """JSON is UTF-8 and nothing else."""
+    """Refuse a charset other than UTF-8, which JSON requires."""
     charset = _CHARSET.search(content_type)
     if charset and charset[1].lower() not in _UTF_8:
-        raise UnsupportedFormat(f"JSON is sent as UTF-8, not as charset {show(charset[1])}; encode the body as UTF-8")
+        raise UnsupportedFormat(f"JSON must be UTF-8, not charset {show(charset[1])}; encode the body as UTF-8")
 
 
 def decode_value(name: str, value: bytes, strict: bool) -> str:
-    """The text a header stands for."""
+    """The text of a header value."""
     text = _to_text(name, value, strict).strip(" \t")
     if '"' in text:
         text = _unquote(name, text)
@@ -75,7 +75,7 @@ def decode_value(name: str, value: bytes, strict: bool) -> str:
 
 def _to_text(name: str, value: bytes, strict: bool) -> str:
     if strict and not value.isascii():
-        raise _bad(name, value, "holds bytes beyond ASCII; percent-encode them")
+        raise _bad(name, value, "contains non-ASCII bytes; percent-encode them")
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -90,7 +90,7 @@ def _unquote(name: str, text: str) -> str:
 
 def _percent_decode(name: str, text: str, strict: bool) -> str:
     if strict and _LONE_PERCENT.search(text):
-        raise _bad(name, text, "has a % that begins no escape; send it as %25")
+        raise _bad(name, text, "has a % that does not begin an escape; send it as %25")
     try:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError:

@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 def parse_structured(body: bytes, limits: Limits) -> Event:
-    """The one event a body holds."""
+    """The single event in a body."""
     text = BODY.decode(body)
     found = _outermost(text, "{", "one JSON object; several events are application/cloudevents-batch+json", members)
     return _event(text, found, limits)
 
 
 def parse_batch(body: bytes, limits: Limits) -> list[Event]:
-    """All events of a batch; if some can't be accepted, `InvalidBatch` names every one of them."""
+    """All events of a batch; if some are invalid, `InvalidBatch` lists all of those."""
     text = BODY.decode(body)
     found = _outermost(
         text,
@@ -47,18 +47,18 @@ def parse_batch(body: bytes, limits: Limits) -> list[Event]:
     return events
 
 
-def _outermost(text: str, opening: str, wanted: str, read: Callable[[str, int], tuple[T, int]]) -> T:
-    """What `read` finds in the one value that the whole text must be."""
+def _outermost(text: str, opening: str, expected: str, read: Callable[[str, int], tuple[T, int]]) -> T:
+    """Apply `read` to the text, which must be a single value."""
     start = skip_blank(text, 0)
     if not text.startswith(opening, start):
-        raise InvalidEvent(f"the body must be {wanted}; found {_excerpt(text, start)}")
+        raise InvalidEvent(f"the body must be {expected}; found {_excerpt(text, start)}")
     try:
         found, end = read(text, start)
     except RecursionError:
-        raise InvalidEvent("the body is nested far too deeply; make the data flatter") from None
+        raise InvalidEvent("the body is nested too deeply; make the data flatter") from None
     end = skip_blank(text, end)
     if end != len(text):
-        raise InvalidEvent(f"the body goes on after its JSON: {_excerpt(text, end)}; send one value only")
+        raise InvalidEvent(f"the body continues after its JSON: {_excerpt(text, end)}; send a single value")
     return found
 
 
@@ -72,12 +72,12 @@ def _event(text: str, found: list[Member], limits: Limits) -> Event:
     by_name = {member.name: member for member in found}
     if len(by_name) != len(found):
         twice = Counter(member.name for member in found).most_common(1)[0][0]
-        raise InvalidEvent(f"the event has the name {show(twice)} twice; send each attribute once")
+        raise InvalidEvent(f"the event has {show(twice)} twice; send each attribute once")
     plain, encoded = by_name.pop("data", None), by_name.pop("data_base64", None)
     if encoded is not None and encoded.value is None:
         encoded = None
     if plain is not None and encoded is not None:
-        raise InvalidEvent("the event has data and data_base64; send one of them")
+        raise InvalidEvent("the event has both data and data_base64; send only one")
     attributes = {name: member.value for name, member in by_name.items() if member.value is not None}
     if plain is None:
         return make(attributes, None if encoded is None else _encoded(encoded), limits)
@@ -91,19 +91,19 @@ def _event(text: str, found: list[Member], limits: Limits) -> Event:
 
 
 def _plain(text: str, member: Member, content_type: Any) -> bytes | None:
-    """Data that is not JSON, as the text it is."""
+    """Data that is not JSON, as text."""
     if member.value is None:
         return None
     if not isinstance(member.value, str):
         raise InvalidEvent(
-            f"data of type {show(content_type)} must be a text, found {_excerpt(text, member.start)}; "
-            "send it as a text, as data_base64, or with a JSON datacontenttype"
+            f"data of type {show(content_type)} must be a string, found {_excerpt(text, member.start)}; "
+            "send a string, use data_base64, or set a JSON datacontenttype"
         )
     try:
         return member.value.encode()
     except UnicodeEncodeError:
         raise InvalidEvent(
-            f"the data holds a lone surrogate: {show(member.value)}; send bytes as data_base64"
+            f"the data contains a lone surrogate: {show(member.value)}; send bytes as data_base64"
         ) from None
 
 
@@ -113,8 +113,8 @@ def _encoded(member: Member) -> bytes:
         try:
             return base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
-            pass  # said below, with what was sent
-    raise InvalidEvent(f"data_base64 must be a text in base64 (RFC 4648, padded, no line breaks), got {show(text)}")
+            pass  # raised below
+    raise InvalidEvent(f"data_base64 must be a base64 string (RFC 4648, padded, no line breaks), got {show(text)}")
 
 
 def _excerpt(text: str, at: int) -> str:

@@ -1,7 +1,6 @@
-"""The outermost level of a JSON text: members with the place of each value, so that data keeps its bytes.
+"""The outermost level of a JSON text: members with the position of each value, so that data keeps its bytes.
 
-A number such as 1.0 or 1e400 is no longer what was sent once it has been through Python: whoever needs a value as it
-was sent cuts it out of the text.
+Python does not preserve numbers such as 1.0 or 1e400. To get a value exactly as it was sent, cut it out of the text.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from romancy.http.cloudevents.model import TooLarge
 BODY = Reader("the body", InvalidEvent, exact=True)
 _PLAIN = r'[^"\\\x00-\x1f]*+'
 _MEMBER = re.compile(rf'[ \t\n\r]*"({_PLAIN}(?:\\.{_PLAIN})*+)"[ \t\n\r]*:[ \t\n\r]*(?:"({_PLAIN})"[ \t\n\r]*([,}}]))?')
-"""A name and the colon; if a text without escapes follows, as it nearly always does, also that and what comes next."""
+"""A name and the colon; if a string without escapes follows, as usual, also that and the next character."""
 _BLANK = re.compile(r"[ \t\n\r]*")
 _AFTER = re.compile(r"[ \t\n\r]*([,}\]])")
 
 
 class Member(NamedTuple):
-    """A name, its value as an attribute would have it, and where in the text that value is."""
+    """A name, its parsed value, and the position of the value in the text."""
 
     name: str
     value: Any
@@ -32,14 +31,14 @@ class Member(NamedTuple):
 
 
 class Element(NamedTuple):
-    """One of an array: the members if it is an object, and where in the text it is."""
+    """One element of an array: its members if it is an object, and its position in the text."""
 
     members: list[Member] | None
     start: int
 
 
 def skip_blank(text: str, at: int) -> int:
-    """Where the next thing that is not white space begins."""
+    """The position after any white space."""
     match = _BLANK.match(text, at)
     return match.end() if match else at
 
@@ -54,7 +53,7 @@ def members(text: str, at: int) -> tuple[list[Member], int]:
     while mark == ",":
         match = _MEMBER.match(text, at)
         if match is None:
-            raise _malformed("a name in double quotes and a colon are expected", text, at)
+            raise _malformed("expected a name in double quotes and a colon", text, at)
         name, value, mark = match.groups()
         at = match.end()
         if "\\" in name:
@@ -78,7 +77,7 @@ def elements(text: str, at: int, most: int) -> tuple[list[Element], int]:
     mark = ","
     while mark == ",":
         if len(found) == most:
-            raise TooLarge(f"a batch may hold {most:,} events, this one has more; send it in parts")
+            raise TooLarge(f"the batch has more than the {most:,} events allowed; send it in parts")
         start = skip_blank(text, at)
         if text.startswith("{", start):
             inside, at = members(text, start)
@@ -90,12 +89,12 @@ def elements(text: str, at: int, most: int) -> tuple[list[Element], int]:
 
 
 def _after(text: str, at: int, closing: str) -> tuple[str, int]:
-    """What follows a value: a comma or the closing bracket, and where that ends."""
+    """The comma or closing bracket after a value, and where it ends."""
     match = _AFTER.match(text, at)
     if match is None or match[1] not in (",", closing):
-        raise _malformed(f"a comma or {closing} is expected", text, skip_blank(text, at))
+        raise _malformed(f"expected a comma or {closing}", text, skip_blank(text, at))
     return match[1], match.end()
 
 
 def _malformed(what: str, text: str, at: int) -> InvalidEvent:
-    return InvalidEvent(f"the body is not JSON: {what} at character {at}, found {show(text[at : at + 40])}")
+    return InvalidEvent(f"the body is not valid JSON: {what} at character {at}, found {show(text[at : at + 40])}")

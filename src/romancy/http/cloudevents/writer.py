@@ -1,4 +1,4 @@
-"""Events as requests, in each of the three modes. What is written here, `parse` reads back as the same event."""
+"""Events as requests, in each of the three modes. `parse` reads back the same event."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ _UNESCAPED = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in
 
 
 def structured(event: Event) -> Message:
-    """All in the body, as JSON."""
+    """Structured mode: everything in the body, as JSON."""
     return [(b"content-type", b"application/cloudevents+json")], _to_json(event)
 
 
 def batched(events: Iterable[Event]) -> Message:
-    """Several events in one body."""
+    """Batched mode: several events in one body."""
     body = b"[" + b",".join(map(_to_json, events)) + b"]"
     return [(b"content-type", b"application/cloudevents-batch+json")], body
 
 
 def binary(event: Event) -> Message:
-    """Attributes as headers, the data as the body; integers and booleans become text, empty data becomes none."""
+    """Binary mode: attributes as headers, data as the body. Numbers and booleans become text, empty data no data."""
     content_type = event.datacontenttype
     if content_type is not None and content_type.lower().startswith("application/cloudevents"):
-        raise InvalidEvent(f"event {event.id!r} holds an event ({content_type}); send it structured, not binary")
+        raise InvalidEvent(
+            f"the data of event {event.id!r} is an event ({content_type}); send it structured, not binary"
+        )
     headers = [(b"content-type", content_type.encode("latin-1"))] if content_type is not None else []
     for name, value in _attributes(event).items():
         if name != "datacontenttype":
@@ -72,19 +74,19 @@ def _to_json(event: Event) -> bytes:
 
 
 def _data(data: bytes, content_type: str | None) -> tuple[bytes, bytes]:
-    """The member that holds the data; base64 where nothing else would bring back the same bytes."""
+    """The member for the data; base64 if nothing else preserves the bytes."""
     if content_type is not None and is_json(content_type) and _is_bare_json(data):
         return b"data", data
     if content_type is not None and content_type.lower().startswith("text/"):
         try:
             return b"data", json.dumps(data.decode(), ensure_ascii=False).encode()
         except UnicodeDecodeError:
-            pass  # another encoding: its bytes are what counts
+            pass  # another encoding: keep the bytes
     return b"data_base64", b'"%b"' % base64.b64encode(data)
 
 
 def _is_bare_json(data: bytes) -> bool:
-    """Whether it is JSON without white space around, which nobody would get back."""
+    """Whether it is JSON without surrounding white space, which would be lost."""
     if data[:1].isspace() or data[-1:].isspace():
         return False
     try:
