@@ -14,7 +14,8 @@ from romancy.core.history import Entry, Kind, showable, unpack_event
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event, Scalar, Status, from_us
 from romancy.errors import InvalidInput
-from romancy.storage.records import InstanceRow, StoredEvent, StoredWait
+from romancy.storage.catalog import ShownEvent
+from romancy.storage.records import InstanceRow, StoredWait
 
 T = TypeVar("T")
 WaitKind = Literal["event", "timer", "activity", "retry", "child"]
@@ -195,7 +196,7 @@ def to_history(entry: Entry) -> HistoryEntry:
     )
 
 
-def to_event_record(stored: StoredEvent) -> EventRecord:
+def to_event_record(stored: ShownEvent) -> EventRecord:
     differed_at = None if stored.differed_at is None else from_us(stored.differed_at)
     return EventRecord(stored.event, from_us(stored.event.accepted_at), tuple(stored.receivers), differed_at)
 

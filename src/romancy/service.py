@@ -54,6 +54,7 @@ from romancy.records import (
 )
 from romancy.runtime import Runtime
 from romancy.storage.batch import STATUS_CODES, Start
+from romancy.storage.catalog import Search
 from romancy.storage.urls import usual_schema
 
 P = ParamSpec("P")
@@ -257,10 +258,10 @@ class Service:
     async def get_instance(self, instance_id: str) -> Instance:
         """One instance with what it waits for."""
         check_lookup(instance_id)
-        row = await self._runtime.engine.storage.instance(instance_id)
+        row = await self._runtime.engine.storage.catalog.instance(instance_id)
         if row is None:
             raise InstanceNotFound(instance_id=instance_id)
-        stored = await self._runtime.engine.storage.waits(instance=instance_id, limit=1000)
+        stored = await self._runtime.engine.storage.catalog.waits(instance=instance_id, limit=1000)
         return to_instance(row, [*(to_wait(w) for w in stored), *self._open_activities(instance_id, stored)])
 
     def _open_activities(self, instance_id: str, stored: Sequence[Any]) -> list[Wait]:
@@ -287,13 +288,11 @@ class Service:
         for name in wanted:
             if name not in STATUS_CODES:
                 raise ValueError(f"there is no status {name!r}; there are: {', '.join(STATUS_CODES)}")
-        rows = await self._runtime.engine.storage.instances(
-            status=wanted,
-            workflow=workflow,
-            text=text,
-            started_after=None if started_after is None else to_us(started_after),
-            limit=check_limit(limit) + 1,
-            cursor=read_cursor(cursor, int, str),
+        after = None if started_after is None else to_us(started_after)
+        position = read_cursor(cursor, int, str)
+        search = Search(wanted, workflow, text, after)
+        rows = await self._runtime.engine.storage.catalog.instances(
+            search, check_limit(limit) + 1, position and (position[0], position[1])
         )
         more = (rows[limit - 1].created_at, rows[limit - 1].id) if len(rows) > limit else None
         return Page([to_instance(row) for row in rows[:limit]], write_cursor(more))
@@ -309,7 +308,7 @@ class Service:
         """What instances wait for, by instance."""
         if instance_id is not None:
             check_lookup(instance_id)
-        rows = await self._runtime.engine.storage.waits(
+        rows = await self._runtime.engine.storage.catalog.waits(
             instance=instance_id, type=type, limit=check_limit(limit) + 1, cursor=read_cursor(cursor, str, str)
         )
         more = (rows[limit - 1].instance, rows[limit - 1].op) if len(rows) > limit else None
@@ -326,7 +325,7 @@ class Service:
     ) -> Page[EventRecord]:
         """The event log, newest first, with who received each."""
         before = read_cursor(cursor, int)
-        rows = await self._runtime.engine.storage.events(
+        rows = await self._runtime.engine.storage.catalog.events(
             type=type,
             instance=instance_id,
             unmatched=unmatched,
@@ -339,10 +338,10 @@ class Service:
     async def get_history(self, instance_id: str) -> list[HistoryEntry]:
         """Everything recorded of an instance, in order; the first entry is its start."""
         check_lookup(instance_id)
-        row = await self._runtime.engine.storage.instance(instance_id)
+        row = await self._runtime.engine.storage.catalog.instance(instance_id)
         if row is None:
             raise InstanceNotFound(instance_id=instance_id)
-        return [started_entry(row), *map(to_history, await self._runtime.engine.storage.history(instance_id))]
+        return [started_entry(row), *map(to_history, await self._runtime.engine.storage.catalog.history(instance_id))]
 
 
 def runtime_of(service: Service) -> Runtime:

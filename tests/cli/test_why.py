@@ -73,7 +73,7 @@ def test_an_event_that_does_not_fit_the_model_with_the_reason(answered, romancy)
     async def look() -> None:
         async with App("romancy.db", workflows=[importlib.import_module("shop")]) as app:
             async with asyncio.timeout(30):
-                while not await app._runtime.engine.storage.misfits("order-1"):  # noqa: ASYNC110
+                while not await app._runtime.engine.storage.catalog.misfits("order-1"):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
 
     asyncio.run(look())

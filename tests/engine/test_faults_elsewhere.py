@@ -117,13 +117,13 @@ async def test_a_worker_paused_past_its_lease_writes_nothing(db: str) -> None:
             other.clock.turn_to(paused.clock.now() + 11_000_000)  # past the lease of 10 s
             dead = await other.app._runtime.engine.storage.take_over(other.app._runtime.engine.worker_id or "")
             assert dead == [paused.app._runtime.engine.worker_id]
-            version = (await other.app._runtime.engine.storage.instance("one")).version  # type: ignore[union-attr]
+            version = (await other.app._runtime.engine.storage.catalog.instance("one")).version  # type: ignore[union-attr]
             resident = paused.app._runtime.engine.scheduler.residents["one"]
             paused.app._runtime.engine.loader.wake(
                 "one", CancelAsked(0, "stale")
             )  # the paused one comes back and acts on old knowledge
             await until(lambda: resident.is_gone)
-            row = await other.app._runtime.engine.storage.instance("one")
+            row = await other.app._runtime.engine.storage.catalog.instance("one")
             assert row is not None
             assert row.status == "waiting_for_event"
             assert row.version >= version

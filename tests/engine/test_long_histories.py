@@ -194,16 +194,15 @@ async def test_reading_a_long_history_leaves_the_loop_to_others(
     """Rows become entries on another thread."""
     threads: set[int] = set()
     module = f"romancy.storage.{backend}.reads"
-    to_entry = __import__(module, fromlist=["to_entry"]).to_entry
 
-    def noting(row: Any) -> Entry:
+    def noting(*values: Any) -> Entry:
         threads.add(threading.get_ident())
-        return to_entry(row)
+        return Entry(*values)
 
     async with environment(database=db) as env:
         await write(env, "short", 100)
         await write(env, "long", 10_000)
-        monkeypatch.setattr(f"{module}.to_entry", noting)
+        monkeypatch.setattr(f"{module}.Entry", noting)
         for id, is_elsewhere in (("short", False), ("long", True)):
             threads.clear()
             snapshot = await env.app._runtime.engine.storage.load(id)

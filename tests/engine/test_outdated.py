@@ -11,10 +11,11 @@ from romancy.errors import Outdated
 from romancy.http.health import ready
 from romancy.storage import sql
 from romancy.storage.postgres import PostgresStorage, migrations
-from romancy.storage.sqlite import SQLiteStorage, connection
+from romancy.storage.sqlite import SQLiteStorage
+from romancy.storage.sqlite import migrations as of_files
 from tests.engine.helpers import until
 
-NEWER = connection.LIBRARY_VERSION + 1
+NEWER = of_files.LIBRARY_VERSION + 1
 MESSAGE = rf"schema version {NEWER}.*newer romancy.*upgrade"
 
 
@@ -43,7 +44,7 @@ async def waits(ctx: WorkflowContext) -> Any:
 async def migrate(app: App, min_reader: int = NEWER) -> None:
     """As a process with the next version of the library does when it opens the database."""
     old: Any = app._runtime.engine.storage
-    kind: Any = migrations if isinstance(old, PostgresStorage) else connection
+    kind: Any = migrations if isinstance(old, PostgresStorage) else of_files
     with pytest.MonkeyPatch.context() as patch:
         steps = [
             *sql.migrations("postgres" if kind is migrations else "sqlite"),
@@ -111,7 +112,7 @@ async def test_the_next_worker_goes_on_where_the_old_one_was_cut_short(
         gate.open.set()
         await until(lambda: app._runtime.engine.outdated)
         monkeypatch.setattr(migrations, "LIBRARY_VERSION", NEWER)
-        monkeypatch.setattr(connection, "LIBRARY_VERSION", NEWER)
+        monkeypatch.setattr(of_files, "LIBRARY_VERSION", NEWER)
         async with App(db, workflows=[holds], state=gate) as new:
             assert await new.handle(handle.instance_id).result(20) == 1
             assert await rows(new, "SELECT * FROM attempts") == [], "nothing is a suspect"

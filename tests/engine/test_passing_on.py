@@ -126,10 +126,10 @@ async def test_an_event_too_late_by_another_clock_is_not_handed_to_and_fro(env: 
     env.clock._now -= 11_000_000
     (paid,) = (await env.app.list_events()).items
     waits = await env.waits(handle)
-    version = (await env.app._runtime.engine.storage.instance(handle.instance_id)).version  # type: ignore[union-attr]
+    version = (await env.app._runtime.engine.storage.catalog.instance(handle.instance_id)).version  # type: ignore[union-attr]
     env.app._runtime.engine.loader.wake(handle.instance_id, EventOffered(waits[0].wait_id, paid.event))
     await env.settle()
-    row = await env.app._runtime.engine.storage.instance(handle.instance_id)
+    row = await env.app._runtime.engine.storage.catalog.instance(handle.instance_id)
     assert row is not None
     assert row.version - version <= 1, "it went to and fro"
     await env.advance(12)

@@ -80,7 +80,7 @@ def test_a_read_that_takes_too_long(serve: Any, monkeypatch: pytest.MonkeyPatch)
     async def never(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(_storage(live), "instances", never)
+    monkeypatch.setattr(_storage(live).catalog, "instances", never)
     assert_error(live.client.get("/api/instances"), 503, "DatabaseUnavailable")
 
 

@@ -235,7 +235,7 @@ async def test_health_says_nothing_of_the_database_to_strangers(tmp_path: Path) 
         (("secret",), ("203.0.113.7", 1), {"authorization": "Bearer secret"}, True),
     ):
         async with App(tmp_path / "a.db", tokens=tokens) as app, asking(app, client) as there:
-            app._runtime.engine.storage.instance = broken  # type: ignore[method-assign]
+            app._runtime.engine.storage.existing = broken  # type: ignore[method-assign]
             found = assert_error(await there.get("/health/ready", headers=headers), 503)
             assert ("db.internal" in found["error"]) is knows, (tokens, client)
 

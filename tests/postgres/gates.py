@@ -14,7 +14,7 @@ import pytest
 
 from romancy.storage.errors import TransientError
 from romancy.storage.postgres import PostgresStorage
-from romancy.storage.postgres.statements import Statement
+from romancy.storage.sql import Statement
 from tests.postgres.conftest import Place
 from tests.storage.conftest import Database
 

@@ -180,8 +180,8 @@ async def test_what_is_recorded_bears_the_time_of_the_database(place: Place, ser
         handle = await sender.start_workflow(nap, 0)
         await handle.result(20)
         storage, now = sender._runtime.engine.storage, await server.now()
-        [stored] = await storage.events()
-        row = await storage.instance(handle.instance_id)
+        [stored] = await storage.catalog.events()
+        row = await storage.catalog.instance(handle.instance_id)
         assert row is not None
         assert row.finished_at is not None
         for at in (stored.event.accepted_at, row.created_at, row.finished_at):

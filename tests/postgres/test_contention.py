@@ -125,8 +125,8 @@ async def test_an_instance_that_has_the_id_of_a_pruned_one_is_left_alone(place: 
 
     connections.ask = overtaken
     assert await one.storage.prune(before, before, 10) == 0
-    assert [(row.id, row.status) for row in await one.storage.instances()] == [("a", "waiting_for_event")]
-    assert len(await one.storage.waits(instance="a")) == 1
+    assert [(row.id, row.status) for row in await one.storage.catalog.instances()] == [("a", "waiting_for_event")]
+    assert len(await one.storage.catalog.waits(instance="a")) == 1
 
 
 # --- migrations ------------------------------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from romancy.core.filters import Filter
 from romancy.core.model import FOREVER_US
 from romancy.storage.batch import CANCEL, Attempt, Misfit, Request, Suspicion, Trial
 from romancy.storage.postgres import PostgresStorage
+from romancy.storage.rows import MAX_SHAPES
 from romancy.storage.sqlite import SQLiteStorage
-from romancy.storage.sqlite.event_lookup import MAX_SHAPES
 from romancy.storage.tools.copy import copy
 from romancy.storage.tools.copy.order import Order
 from romancy.testing import Environment, ManualClock
@@ -323,8 +323,8 @@ async def test_everything_else_arrives_as_it_was(here: Here, place: Place) -> No
     assert [(kind, payload) for _, kind, payload in snapshot.requests] == [(CANCEL, b"why")]
     assert snapshot.deliveries == [1]
     assert snapshot.row.description == "a␀b"
-    assert await moved.storage.misfits("a") == [(1, "w", "no ␀ fit")]
-    [stored] = await moved.storage.events()
+    assert await moved.storage.catalog.misfits("a") == [(1, "w", "no ␀ fit")]
+    [stored] = await moved.storage.catalog.events()
     assert (stored.event.subject, stored.event.time, stored.event.target) == ("S", 5, "a")
     assert stored.event.expires_at == moved.now + 10
     assert stored.differed_at == moved.now

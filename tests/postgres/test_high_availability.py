@@ -205,7 +205,7 @@ async def test_leases_and_times_go_by_the_clock_of_the_standby(
                     assert await handle.result(20) == "rested"
                 else:
                     assert await handle.status() == "waiting_for_timer"
-            row = await one._runtime.engine.storage.instance(fresh[0].instance_id)
+            row = await one._runtime.engine.storage.catalog.instance(fresh[0].instance_id)
             assert row is not None
             assert abs(row.created_at - now) < 30_000_000, "recorded by the new clock"
             assert not (await one.list_instances(status="blocked")).items

@@ -44,7 +44,7 @@ class Meeting(Play):
 
     async def check(self) -> None:
         """Once the wait and the event are stored, the event reaches the owner, or whoever claims the instance."""
-        is_open, is_stored = await self["heir"].version("a") == 1, bool(await self["heir"].storage.events())
+        is_open, is_stored = await self["heir"].version("a") == 1, bool(await self["heir"].storage.catalog.events())
         answers = [self.result(name) for name in self.senders if not self.is_dead(name)]
         new = sum(not answer.accepts[0].duplicate for answer in answers)
         assert is_open or self.is_dead("owner")
@@ -133,7 +133,7 @@ class Handover(Play):
         """Either the commit is in and the heir sees it, or it is refused. Never both, never neither."""
         answer = self.result("owner")
         claimed |= set(await self[name].claim(name))
-        rows = {row.id: row for row in await self[name].storage.instances()}
+        rows = {row.id: row for row in await self[name].storage.catalog.instances()}
         assert claimed == set(rows), "an instance is left with a dead owner"
         assert {row.owner for row in rows.values()} == {name}
         if answer is not None:

@@ -67,7 +67,7 @@ class Learning(Play):
         dead = [name for name in self.learners if self.is_dead(name)]
         await heir.storage.take_over("heir", dead)
         claimed = await heir.claim("heir")
-        waiting = {wait.instance for wait in await heir.storage.waits()}
+        waiting = {wait.instance for wait in await heir.storage.catalog.waits()}
         for worker in self.learners:
             instance = INSTANCES[worker]
             if worker not in dead:

@@ -45,7 +45,7 @@ async def test_schemas_do_not_know_each_other(place: Place) -> None:
         one = await place.worker("me")
         two = await place.worker("me", schema=odd)
         await one.start("a", "me")
-        assert await two.storage.instance("a") is None
+        assert await two.storage.catalog.instance("a") is None
         await two.waiting("a", "me")
         assert (await one.send()).matched == []
     finally:
@@ -129,7 +129,7 @@ async def test_a_role_that_may_only_read_and_write_rows_is_enough_once_the_schem
 async def test_the_time_zone_of_a_session_does_not_matter(place: Place, zone: str) -> None:
     place.url += f"&options=-ctimezone%3D{zone.replace('/', '%2F')}"
     db = await place.worker("me", clock=SystemClock())
-    row = await db.storage.worker("me")
+    row = await db.storage.catalog.worker("me")
     assert row is not None
     assert abs(row.started_at - SystemClock().now()) < 60 * 10**6
 

@@ -14,9 +14,10 @@ from romancy import App, WorkflowContext, activity, wait_event, workflow
 from romancy.api.context import ActivityContext
 from romancy.core.history import Entry, Kind
 from romancy.storage.batch import Accept, Commit, Misfit
+from romancy.storage.catalog import Search
 from romancy.storage.errors import RefusedValue, TransientError
 from romancy.storage.postgres import connection
-from romancy.storage.postgres.statements import Statement
+from romancy.storage.sql import Statement
 from tests import pg_server
 from tests.engine.helpers import until
 from tests.postgres.conftest import Place
@@ -60,8 +61,8 @@ async def check(db: Database, batch: Any) -> None:
     assert (answer.starts[0].created, answer.commits) == (True, [True, True])
     assert [a.duplicate for a in (*answer.accepts, *answer.sent)] == [False, False]
     assert await db.version("a") == 1
-    assert len(await db.storage.history("b")) == 1
-    assert len(await db.storage.events()) == 2
+    assert len(await db.storage.catalog.history("b")) == 1
+    assert len(await db.storage.catalog.events()) == 2
     assert await db.submit(batch) == answer
 
 
@@ -192,9 +193,9 @@ async def test_nul_in_text_is_refused_and_in_data_it_is_not(place: Place) -> Non
             await db.commit(accepts=[Accept(replace(item.event, **{field: "a\0b"}), b"")])
     item = db.event()
     await db.commit(accepts=[Accept(replace(item.event, data=b"a\0b"), b"")])
-    assert [stored.event.data for stored in await db.storage.events()] == [b"a\0b"]
-    assert await db.storage.instance("a\0b") is None
-    assert await db.storage.instances(text="a\0b") == []
+    assert [stored.event.data for stored in await db.storage.catalog.events()] == [b"a\0b"]
+    assert await db.storage.catalog.instance("a\0b") is None
+    assert await db.storage.catalog.instances(Search(text="a\0b")) == []
 
 
 async def test_words_for_people_may_hold_anything(place: Place) -> None:
@@ -202,10 +203,10 @@ async def test_words_for_people_may_hold_anything(place: Place) -> None:
     await db.waiting("a", "me")
     seq = (await db.send()).seq
     await db.step("a", "me", 1, description="a\0b", misfits=[Misfit("w", "M", seq, "bad: \0")])
-    row = await db.storage.instance("a")
+    row = await db.storage.catalog.instance("a")
     assert row is not None
     assert row.description == "a␀b"
-    assert await db.storage.misfits("a") == [(seq, "w", "bad: ␀")]
+    assert await db.storage.catalog.misfits("a") == [(seq, "w", "bad: ␀")]
 
 
 async def test_text_too_long_for_an_index_is_refused(place: Place) -> None:

@@ -74,7 +74,7 @@ class Inheritance(Play):
         """The heir hears of the event if the instance waits for it, and takes it once."""
         db, storage = self[heir], self[heir].storage
         row, found = await self._inherited(heir, found)
-        waits, stored = await storage.waits(), [each.event.seq for each in await storage.events()]
+        waits, stored = await storage.catalog.waits(), [each.event.seq for each in await storage.catalog.events()]
         assert len(stored) == 1 or self.is_dead("sender")
         assert set(found) == set(stored if waits else ()), "lost"
         if found:
@@ -89,12 +89,12 @@ class Inheritance(Play):
         """
         storage = self[heir].storage
         found = [*found, *await self.succeeding(heir)]
-        row = await storage.instance("a")
+        row = await storage.catalog.instance("a")
         assert row is not None
-        if row.owner != heir and row.status == "waiting_for_event" and not await storage.events(unmatched=True):
+        if row.owner != heir and row.status == "waiting_for_event" and not await storage.catalog.events(unmatched=True):
             await self.sending()
             found += await self.claiming(heir)
-            row = await storage.instance("a")
+            row = await storage.catalog.instance("a")
             assert row is not None
         assert row.owner == heir, "left with a dead owner"
         for version in range(row.version + 2):
@@ -129,7 +129,7 @@ class Taking(Inheritance):
         """Both events are taken once and in order, wherever the owner came to."""
         db, storage = self[heir], self[heir].storage
         row, found = await self._inherited(heir, found)
-        stored, taken = [each.event.seq for each in await storage.events()][::-1], await self._taken(heir)
+        stored, taken = [each.event.seq for each in await storage.catalog.events()][::-1], await self._taken(heir)
         assert len(stored) == 2 or self.is_dead("sender")
         assert set(found) >= set(stored[len(taken) :][:1]), "lost"
         for n in range(3):
@@ -139,7 +139,7 @@ class Taking(Inheritance):
         assert await self._taken(heir) == stored
 
     async def _taken(self, heir: str) -> list[int | None]:
-        return [entry.event for entry in await self[heir].storage.history("a")]
+        return [entry.event for entry in await self[heir].storage.catalog.history("a")]
 
 
 @pytest.mark.parametrize("filter", FILTERS)
@@ -224,7 +224,7 @@ class Sharing(Inheritance):
             assert not more & set().union(*claimed.values())
             claimed[rest] |= more
         assert set().union(*claimed.values()) == set(self.ids), "left behind"
-        owners = {row.id: row.owner for row in await self[rest].storage.instances()}
+        owners = {row.id: row.owner for row in await self[rest].storage.catalog.instances()}
         assert owners == {id: name for name, ids in claimed.items() for id in ids}
 
 
@@ -246,7 +246,7 @@ class Starting(Inheritance):
 
     async def check(self) -> None:
         await self.sweeping("owner")
-        events, started = await self["owner"].storage.events(), await self["owner"].storage.instances()
+        events, started = await self["owner"].storage.catalog.events(), await self["owner"].storage.catalog.instances()
         assert len(started) == len(events)
         assert len(events) == 1 or self.is_dead("sender")
 

@@ -14,7 +14,7 @@ from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Answered
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.sqlite.batches import BatchWriter, append_statement
-from romancy.storage.sqlite.threads import _as_storage_error
+from romancy.storage.sqlite.errors import as_storage_error
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class InlineConnection:
         try:
             return (self._write(job) if write else job(self.connection)), None
         except sqlite3.Error as error:
-            return None, _as_storage_error(error, ":memory:")
+            return None, as_storage_error(error, ":memory:")
         except Exception as error:
             return None, error
 

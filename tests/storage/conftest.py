@@ -18,8 +18,8 @@ from romancy.core.history import Entry, Kind, pack_event
 from romancy.core.model import SECOND, Event
 from romancy.storage.batch import Accept, AcceptAnswer, Batch, BatchResult, Commit, Consumption, Start, WaitRow
 from romancy.storage.postgres import PostgresStorage
-from romancy.storage.postgres.statements import Statement
 from romancy.storage.protocol import Storage
+from romancy.storage.sql import Statement
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock
 from tests import pg_schemas, pg_server
@@ -141,7 +141,7 @@ class Database:
         return [(offer.op, offer.event.seq) for offer in answer.offers]
 
     async def version(self, instance: str) -> int:
-        row = await self.storage.instance(instance)
+        row = await self.storage.catalog.instance(instance)
         assert row is not None
         return row.version
 

@@ -80,7 +80,7 @@ async def test_adopting_takes_what_waits_and_nobody_owns(db: Database) -> None:
     assert await db.storage.claim_idle("other", ["wf"], 2) == 2
     assert await db.storage.claim_idle("other", ["wf"], 2) == 1
     assert await db.storage.claim_idle("other", ["wf"], 2) == 0
-    rows = {row.id: (row.owner, row.version) for row in await db.storage.instances()}
+    rows = {row.id: (row.owner, row.version) for row in await db.storage.catalog.instances()}
     assert rows == {"a": ("other", 3), "b": ("other", 3), "c": ("other", 3), "mine": ("me", 1), "running": (None, 0)}
 
 

@@ -15,7 +15,7 @@ def entry(n: int) -> Entry:
 
 
 async def history(db: Database, id: str) -> list[int]:
-    return [e.n for e in await db.storage.history(id)]
+    return [e.n for e in await db.storage.catalog.history(id)]
 
 
 # --- compare and set -------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ async def test_what_has_ended_stays_so(db: Database, end: str) -> None:
     for version in (1, 2, 3):
         late = Commit("a", version, "running", db.now, entries=[entry(1)])
         assert (await db.commit("me", commits=[late])).commits == [False]
-    row = await db.storage.instance("a")
+    row = await db.storage.catalog.instance("a")
     assert row is not None
     assert (row.status, row.owner, row.finished_at is not None) == (end, None, end != "blocked")
 
@@ -221,12 +221,12 @@ async def test_a_blocked_instance_is_cancelled_where_it_stands_or_resumed(db: Da
     assert (answer.status, answer.took) == ("cancelled", True)
     [again] = (await db.commit(requests=[Request("a", CANCEL, b"", db.now + 1)])).requests
     assert (again.status, again.took) == ("cancelled", False)
-    assert [w.instance for w in await db.storage.waits()] == ["b"]
+    assert [w.instance for w in await db.storage.catalog.waits()] == ["b"]
     assert await db.storage.resume("b") == "blocked"
     assert await db.storage.resume("b") == "running", "another one resumed it"
     assert await db.storage.resume("unknown") is None
     assert list(await db.claim("me")) == ["b"]
-    row = await db.storage.instance("a")
+    row = await db.storage.catalog.instance("a")
     assert row is not None
     assert row.status == "cancelled"
     await db.storage.resume("a")

@@ -60,7 +60,7 @@ def made(db: Database, **fields: Any) -> Accept:
 
 
 async def differed(db: Database) -> Any:
-    [stored] = await db.storage.events()
+    [stored] = await db.storage.catalog.events()
     shown = await db.storage.catalog.event("bank", "e")
     assert shown is not None
     assert shown.differed_at == stored.differed_at
@@ -119,7 +119,7 @@ async def test_the_first_difference_is_the_one_that_is_noted(db: Database) -> No
     [again] = (await db.commit(accepts=[made(db, data=b"3")])).accepts
     assert again.differs
     assert await differed(db) == noted
-    assert [(e.event.type, e.event.data) for e in await db.storage.events()] == [("go", BASE["data"])]
+    assert [(e.event.type, e.event.data) for e in await db.storage.catalog.events()] == [("go", BASE["data"])]
 
 
 async def test_events_that_instances_send(db: Database) -> None:

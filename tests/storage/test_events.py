@@ -13,8 +13,9 @@ import pytest
 from romancy.core.filters import MAX_ANCHORS, Filter
 from romancy.core.model import SECOND
 from romancy.storage.batch import Accept, Commit, Misfit
+from romancy.storage.catalog import Search
 from romancy.storage.postgres import PostgresStorage
-from romancy.storage.sqlite.event_lookup import MAX_SHAPES
+from romancy.storage.rows import MAX_SHAPES
 from tests.storage.conftest import Database, offers
 
 
@@ -96,7 +97,7 @@ async def test_every_instance_takes_an_event_once(db: Database) -> None:
     await db.take("a", "me", 1, seq, db.wait(), opened=[db.wait("again")])
     assert await db.look("a", "me") == []
     assert await db.look("b", "me") == [("w", seq)]
-    [stored] = await db.storage.events()
+    [stored] = await db.storage.catalog.events()
     assert stored.receivers == [("a", "w")]
 
 
@@ -200,7 +201,7 @@ async def test_an_expired_event_is_kept_but_not_delivered(db: Database) -> None:
     assert offers(await db.step("a", "me", 0, opened=[db.wait()])) == [("a", "w", long)]
     dead = await db.send(id="dead", expires_at=db.now)
     assert dead.matched == []
-    assert {stored.event.seq for stored in await db.storage.events()} == {short, long, dead.seq}
+    assert {stored.event.seq for stored in await db.storage.catalog.events()} == {short, long, dead.seq}
 
 
 async def test_a_targeted_event_is_for_one_instance_only(db: Database) -> None:
@@ -426,7 +427,7 @@ async def test_an_event_starts_each_workflow_once(db: Database) -> None:
     assert {(s.workflow, s.owner) for s in answer.started} == {("ship", "svc"), ("bill", None)}
     again = await db.send("placed", {"n": 1}, id="p")
     assert (again.duplicate, again.started) == (True, [])
-    rows = {row.workflow: row for row in await db.storage.instances()}
+    rows = {row.workflow: row for row in await db.storage.catalog.instances()}
     assert set(rows) == {"ship", "bill"}
     assert rows["ship"].deadline is None
     assert rows["bill"].deadline == db.now + 3600 * SECOND
@@ -471,15 +472,15 @@ async def test_sent_events_start_and_match_like_any_other(db: Database) -> None:
 async def test_waits_are_listed_in_pages(db: Database) -> None:
     for n in range(5):
         await db.waiting(f"i{n}", "me", db.wait("e", "go"), db.wait("t", due=db.now + n))
-    listed = await db.storage.waits(limit=100)
+    listed = await db.storage.catalog.waits(limit=100)
     assert [(w.instance, w.op, w.kind) for w in listed][:2] == [("i0", "e", "event"), ("i0", "t", "timer")]
     pages: list[tuple[str, str]] = []
     cursor = None
-    while page := await db.storage.waits(limit=3, cursor=cursor):
+    while page := await db.storage.catalog.waits(limit=3, cursor=cursor):
         pages += [(w.instance, w.op) for w in page]
         cursor = (page[-1].instance, page[-1].op)
     assert pages == [(w.instance, w.op) for w in listed]
-    assert [w.instance for w in await db.storage.waits(type="go")] == [f"i{n}" for n in range(5)]
+    assert [w.instance for w in await db.storage.catalog.waits(type="go")] == [f"i{n}" for n in range(5)]
     assert json.loads(listed[0].spec)["types"] == ["go"]
 
 
@@ -487,11 +488,11 @@ async def test_events_are_listed_newest_first(db: Database) -> None:
     await db.waiting("a", "me")
     seqs = [(await db.send("go" if n % 2 else "other")).seq for n in range(6)]
     await db.take("a", "me", 1, seqs[1], db.wait())
-    assert [s.event.seq for s in await db.storage.events(limit=4)] == seqs[::-1][:4]
-    assert [s.event.seq for s in await db.storage.events(before=seqs[2])] == [seqs[1], seqs[0]]
-    assert [s.event.seq for s in await db.storage.events(type="go")] == [seqs[5], seqs[3], seqs[1]]
-    assert [s.event.seq for s in await db.storage.events(instance="a")] == [seqs[1]]
-    assert seqs[1] not in [s.event.seq for s in await db.storage.events(unmatched=True)]
+    assert [s.event.seq for s in await db.storage.catalog.events(limit=4)] == seqs[::-1][:4]
+    assert [s.event.seq for s in await db.storage.catalog.events(before=seqs[2])] == [seqs[1], seqs[0]]
+    assert [s.event.seq for s in await db.storage.catalog.events(type="go")] == [seqs[5], seqs[3], seqs[1]]
+    assert [s.event.seq for s in await db.storage.catalog.events(instance="a")] == [seqs[1]]
+    assert seqs[1] not in [s.event.seq for s in await db.storage.catalog.events(unmatched=True)]
 
 
 async def test_instances_are_listed_newest_first_in_pages(db: Database) -> None:
@@ -500,14 +501,14 @@ async def test_instances_are_listed_newest_first_in_pages(db: Database) -> None:
         db.clock.turn_to(db.now + (n % 2))
     seen: list[str] = []
     cursor = None
-    while page := await db.storage.instances(limit=2, cursor=cursor):
+    while page := await db.storage.catalog.instances(limit=2, cursor=cursor):
         seen += [row.id for row in page]
         cursor = (page[-1].created_at, page[-1].id)
     assert len(seen) == len(set(seen)) == 7
-    assert seen == [row.id for row in await db.storage.instances(limit=100)]
-    assert {row.id for row in await db.storage.instances(workflow="wf")} == {"i1", "i3", "i5"}
-    assert [row.id for row in await db.storage.instances(text="i4")] == ["i4"]
-    assert await db.storage.instances(status=["completed"]) == []
+    assert seen == [row.id for row in await db.storage.catalog.instances(limit=100)]
+    assert {row.id for row in await db.storage.catalog.instances(Search(workflow="wf"))} == {"i1", "i3", "i5"}
+    assert [row.id for row in await db.storage.catalog.instances(Search(text="i4"))] == ["i4"]
+    assert await db.storage.catalog.instances(Search(status=["completed"])) == []
 
 
 async def test_an_event_without_data_is_found_by_the_first_wait_that_filters_its_type(db: Database) -> None:

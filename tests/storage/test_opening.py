@@ -17,7 +17,8 @@ from romancy import App, StorageError, WorkflowContext, wait_event, workflow
 from romancy.storage import sql
 from romancy.storage.errors import TransientError
 from romancy.storage.sqlite import SQLiteStorage
-from romancy.storage.sqlite.connection import LIBRARY_VERSION, connect, migrate
+from romancy.storage.sqlite.connection import connect
+from romancy.storage.sqlite.migrations import LIBRARY_VERSION, migrate
 from romancy.testing import ManualClock
 from tests.engine.helpers import until
 from tests.storage.conftest import Database
@@ -98,7 +99,7 @@ async def test_a_later_migration_is_applied_once_to_an_old_database(
     newer = LIBRARY_VERSION + 1
     steps = [*sql.migrations("sqlite"), (newer, newer, "ALTER TABLE instances ADD COLUMN shiny TEXT")]
     monkeypatch.setattr(sql, "migrations", lambda dialect: steps)
-    monkeypatch.setattr("romancy.storage.sqlite.connection.LIBRARY_VERSION", newer)
+    monkeypatch.setattr("romancy.storage.sqlite.migrations.LIBRARY_VERSION", newer)
     storages = [SQLiteStorage(str(path)) for _ in range(3)]
     await asyncio.gather(*(s.open() for s in storages))
     for storage in storages:

@@ -48,7 +48,7 @@ async def test_a_fenced_worker_writes_nothing_but_what_anybody_may(db: Database)
     assert (answer.starts[0].created, answer.starts[0].owned) == (True, False)
     assert len(answer.accepts[0].matched) == 1, "the event is a fact, whoever brings it"
     assert answer.requests[0].id
-    new = await db.storage.instance("new")
+    new = await db.storage.catalog.instance("new")
     assert new is not None
     assert new.owner is None
 

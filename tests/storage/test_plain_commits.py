@@ -20,7 +20,7 @@ def plain(db: Database, instance: str, version: int, *entries: Entry) -> Commit:
 
 
 async def history(db: Database, id: str) -> list[Entry]:
-    return await db.storage.history(id)
+    return await db.storage.catalog.history(id)
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ async def prune(db: Database, limit: int = 100) -> int:
 
 
 async def kept(db: Database) -> set[str]:
-    return {stored.event.id for stored in await db.storage.events(limit=1000)}
+    return {stored.event.id for stored in await db.storage.catalog.events(limit=1000)}
 
 
 async def test_old_events_go_with_all_that_hangs_on_them(db: Database) -> None:
@@ -43,7 +43,7 @@ async def test_what_is_still_to_be_delivered_is_never_pruned(db: Database) -> No
     db.clock.turn_to(db.now + 8 * DAY)
     assert await prune(db) == 0
     assert await kept(db) == {"pending"}
-    [stored] = await db.storage.events()
+    [stored] = await db.storage.catalog.events()
     assert stored.event.seq == pending.seq
 
 
@@ -61,7 +61,7 @@ async def test_an_expired_event_loses_its_data_but_not_its_identity(db: Database
     await db.send("go", {"secret": 1}, id="short", expires_at=db.now + SECOND)
     db.clock.turn_to(db.now + 2 * SECOND)
     await prune(db)
-    [stored] = await db.storage.events()
+    [stored] = await db.storage.catalog.events()
     assert stored.event.data is None
     assert (await db.send("go", {"secret": 1}, id="short")).duplicate
 
@@ -86,12 +86,12 @@ async def test_finished_instances_go_whole_and_the_others_not_at_all(db: Databas
         await db.take(id, "me", 1, seq, db.wait(), status=status)
     db.clock.turn_to(db.now + 20 * DAY)
     assert await prune(db) == 2
-    assert {row.id for row in await db.storage.instances()} == {"running", "waiting", "blocked"}
+    assert {row.id for row in await db.storage.catalog.instances()} == {"running", "waiting", "blocked"}
     for table in ("history", "consumed", "marks", "waits", "wait_keys", "deliveries", "misfits", "attempts"):
         orphans = await db.rows(f"SELECT instance FROM {table} WHERE instance NOT IN (SELECT id FROM instances)")
         assert orphans == [], table
-    assert len(await db.storage.history("running")) == 1
-    assert [w.instance for w in await db.storage.waits()] == ["waiting"]
+    assert len(await db.storage.catalog.history("running")) == 1
+    assert [w.instance for w in await db.storage.catalog.waits()] == ["waiting"]
 
 
 @pytest.mark.parametrize(("failed", "left"), [(3, {"done"}), (None, {"done", "failed"}), (20, {"failed"})])

@@ -29,9 +29,8 @@ async def test_what_has_ended_is_forgotten_when_another_comes(db: Database) -> N
 
 
 async def test_there_are_only_so_many(db: Database, monkeypatch) -> None:
-    for backend in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"romancy.storage.{backend}.sessions.MOST", 3)
     assert sessions.MOST == 1000
+    monkeypatch.setattr(sessions, "MOST", 3)
     store, now = db.storage.sessions, db.now
     for n in range(5):
         await store.add(b"%d" % n, StoredSession(b"p", now + 10 + n), now)

@@ -14,7 +14,7 @@ import pytest
 import romancy
 from romancy.storage.catalog import Catalog
 from romancy.storage.protocol import Storage
-from romancy.storage.sessions import SessionStore
+from romancy.storage.sessions import Sessions
 
 SOURCE = Path(romancy.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -57,7 +57,7 @@ def test_every_map_lists_every_file(package: str) -> None:
     assert listed == there
 
 
-@pytest.mark.parametrize("protocol", [Storage, Catalog, SessionStore])
+@pytest.mark.parametrize("protocol", [Storage, Catalog, Sessions])
 def test_every_method_of_a_storage_protocol_states_its_promise(protocol: type) -> None:
     methods = [name for name, value in vars(protocol).items() if not name.startswith("_") and inspect.isfunction(value)]
     assert methods

@@ -15,7 +15,8 @@ from romancy.core.clock import SystemClock
 from romancy.core.failure import Failure
 from romancy.core.filters import Filter
 from romancy.core.model import SECOND
-from romancy.storage.sqlite.connection import connect, migrate
+from romancy.storage.sqlite.connection import connect
+from romancy.storage.sqlite.migrations import migrate
 
 STATUSES = (10, 10, 10, 10, 10, 2, 2, 2, 3, 3)
 """Of each ten instances; every 997th has failed, every 9973th runs."""

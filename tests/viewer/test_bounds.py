@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
 from romancy.core.clock import SystemClock
 from romancy.core.model import SECOND
-from romancy.storage.catalog import Search
-from romancy.storage.sqlite.catalog import SQLiteCatalog
+from romancy.storage.catalog import Catalog, Search
 from romancy.storage.sqlite.connection import connect
+from romancy.storage.sqlite.statements import run
 from tests.viewer.make_many import RARE, make
 
 MANY = 20_000
@@ -34,16 +34,16 @@ class Counted:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection, self.steps = connection, 0
-        self.catalog = SQLiteCatalog(self.read)
+        self.catalog = Catalog(self.read)
 
-    async def read(self, job: Callable[[sqlite3.Connection], Any], /) -> Any:
+    async def read(self, name: str, /, **given: Any) -> list[Any]:
         def count() -> int:
             self.steps += 10
             return 0
 
         self.connection.set_progress_handler(count, 10)
         try:
-            return job(self.connection)
+            return run(self.connection, name, given)
         finally:
             self.connection.set_progress_handler(None, 10)
 
@@ -95,7 +95,7 @@ async def test_what_falls_due(counted: Counted) -> None:
 @pytest.mark.parametrize("unmatched", [True, False])
 @pytest.mark.parametrize("type", [None, "payment.completed", "nosuch"])
 async def test_events(counted: Counted, unmatched: bool, type: str | None) -> None:
-    await counted.catalog.events(type=type, instance=None, unmatched=unmatched, limit=51, before=None, scan=500)
+    await counted.catalog.shown_events(type=type, instance=None, unmatched=unmatched, limit=51, before=None, scan=500)
 
 
 async def test_rows_again(counted: Counted) -> None:

@@ -179,7 +179,7 @@ async def test_an_event_search_stops_and_goes_on(app: App) -> None:
     catalog, before, found, rounds = app._runtime.engine.storage.catalog, None, [], 0
     while rounds < 20:
         rounds += 1
-        lines, before = await catalog.events(
+        lines, before = await catalog.shown_events(
             type="rare", instance=None, unmatched=False, limit=9, before=before, scan=2
         )
         found += [line.event.id for line in lines]

@@ -18,6 +18,7 @@ from romancy.handle import WorkflowHandle
 from romancy.records import to_history, to_instance, to_wait
 from romancy.service import runtime_of, to_receipt
 from romancy.storage.batch import CANCEL, Matched
+from romancy.storage.catalog import Search
 from romancy.storage.records import InstanceRow, Snapshot
 
 
@@ -37,11 +38,11 @@ class DatabaseTarget:
 
     async def has_run(self, name: str) -> bool:
         """Whether a worker ever claimed one of the newest instances of this workflow."""
-        rows = await self._runtime.engine.storage.instances(workflow=name, limit=50)
+        rows = await self._runtime.engine.storage.catalog.instances(Search(workflow=name))
         return any(row.owner is not None or row.status != "running" for row in rows)
 
     async def has_begun(self, id: str) -> bool:
-        row = await self._runtime.engine.storage.instance(id)
+        row = await self._runtime.engine.storage.catalog.instance(id)
         return row is not None and (row.owner is not None or row.status != "running")
 
     async def send(self, event: Event) -> Sent:
@@ -54,8 +55,8 @@ class DatabaseTarget:
         if snapshot is None:
             raise InstanceNotFound(instance_id=id)
         row = snapshot.row
-        waits = await storage.waits(instance=id, limit=1000)
-        misfits = {(event, op): error for event, op, error in await storage.misfits(id)}
+        waits = await storage.catalog.waits(instance=id, limit=1000)
+        misfits = {(event, op): error for event, op, error in await storage.catalog.misfits(id)}
         is_blocked = row.status == "blocked"
         case = Case(row.id, row.created_at, self._runtime.clock.now(), misfits, snapshot.deliveries, is_blocked)
         return Standing(
@@ -67,7 +68,7 @@ class DatabaseTarget:
 
     async def _inside(self, snapshot: Snapshot) -> Inside:
         owner = snapshot.row.owner
-        worker = await self._runtime.engine.storage.worker(owner) if owner else None
+        worker = await self._runtime.engine.storage.catalog.worker(owner) if owner else None
         is_cancelling = any(kind == CANCEL for _, kind, _ in snapshot.requests)
         return Inside(owner, worker, snapshot.attempts, is_cancelling, len(snapshot.deliveries))
 

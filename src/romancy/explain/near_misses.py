@@ -197,7 +197,7 @@ class Nearest:
     """Compares events with open waits. Asks the database once per type, however many events there are."""
 
     def __init__(self, storage: Storage, now: int) -> None:
-        self._storage, self._catalog, self._now = storage, storage.catalog, now
+        self._catalog, self._now = storage.catalog, now
         self._types: list[str] | None = None
         self._waits: dict[str, list[StoredWait]] = {}
         self._misfits: dict[str, Misfits] = {}
@@ -217,7 +217,7 @@ class Nearest:
         """Everything matches, so the reason is the time, the model or the instance."""
         wait, id = to_wait(stored), stored.instance
         if id not in self._misfits:
-            self._misfits[id] = {(seq, op): error for seq, op, error in await self._storage.misfits(id)}
+            self._misfits[id] = {(seq, op): error for seq, op, error in await self._catalog.misfits(id)}
             self._blocked[id] = any(row.status == "blocked" for row in await self._catalog.summaries([id]))
         problem = _recorded(self._misfits[id], event, stored.op)
         if problem is not None:

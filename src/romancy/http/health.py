@@ -23,7 +23,7 @@ async def ready(request: Request) -> Response:
         raise AppNotRunning("the server is stopping")
     if request.runtime.engine.outdated is not None:
         raise request.runtime.engine.outdated
-    await request.runtime.engine.storage.instance("")
+    await request.runtime.engine.storage.existing([""])
     if request.backpressure.is_stalled:
         raise HTTPError(503, "the database does not accept writes at the moment", kind="DatabaseUnavailable")
     return json_answer(200, {"status": "ready"})

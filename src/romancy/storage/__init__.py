@@ -3,9 +3,10 @@
     protocol.py  what the engine asks of a database
     batch.py     what it writes in one transaction, and the result of each item
     records.py   what it reads
+    reads.py     reads that are the same for every database
     errors.py    what a database may answer instead
     catalog.py   reads for people
-    sessions.py  the viewer's login sessions
+    sessions.py  the viewer's login sessions; these three run statements of the same names everywhere
     rows.py      between rows and records
     urls.py      which database a URL means, and how it is shown
     sql/         the statements, by name, and the migrations

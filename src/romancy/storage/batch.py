@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from romancy.core.failure import Failure
 from romancy.core.filters import NO_FILTER, Filter
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
@@ -165,6 +166,25 @@ class Commit:
     def is_final(self) -> bool:
         return STATUS_CODES[self.status] >= FIRST_FINAL
 
+    @property
+    def is_touch(self) -> bool:
+        """It leaves alone what is indexed of the instance, as most steps do: half the work."""
+        return self.same_status and self.description is None and not self.release
+
+    @property
+    def due_looks(self) -> Iterator[tuple[str, str]]:
+        """(instance, wait) to look for events once it is stored."""
+        groups: set[tuple[bytes, str]] = set()
+        for wait in self.opened:
+            group = (wait.spec, wait.model)
+            if not wait.types or (wait.since is None and group in groups):
+                continue  # one look serves all that are alike: taking one event leads to the next
+            if wait.since is None:
+                groups.add(group)
+            yield self.instance, wait.op
+        for op in self.looks:
+            yield self.instance, op
+
 
 @dataclass(slots=True)
 class Accept:
@@ -173,6 +193,9 @@ class Accept:
     event: Event
     payload: bytes
     unfit: Collection[str] = ()
+
+    def is_expired(self, now: int) -> bool:
+        return self.event.expires_at is not None and self.event.expires_at <= now
 
 
 @dataclass(slots=True)
@@ -183,6 +206,11 @@ class Request:
     kind: int
     payload: bytes
     at: int
+
+    @property
+    def cancellation(self) -> bytes:
+        """The error of an instance that it cancels."""
+        return Failure("CancelledError", self.payload.decode() or "cancelled").encode()
 
 
 @dataclass(slots=True)

@@ -1,23 +1,30 @@
-"""What people look at: the viewer's reads. Each is bounded, whatever the database holds.
+"""What people look at: lists and pages. Each is bounded, whatever the database holds.
 
 Lists go by an index, newest first, from a cursor. A search that no index answers looks at so many rows and says how far
-it got; values are cut short where only their beginning is shown. The same answers from every backend.
+it got; values are cut short where only their beginning is shown. The same answers from every backend: each runs the
+statements by the same names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
-from romancy.storage.records import InstanceRow, StoredWait
+from romancy.storage.batch import STATUS_CODES, STATUS_NAMES
+from romancy.storage.records import InstanceRow, StoredWait, WorkerRow
+from romancy.storage.rows import to_event, to_instance
+from romancy.storage.sql import Run
 
 WHOLE = 64 * 1024
 """Bytes up to which a value is read whole."""
 BEGINNING = 4 * 1024
 """Bytes that are read of a longer one."""
+
+_FIRST, _LAST = -(2**63), 2**63 - 1
+"""Times and numbers before and after all there are."""
 
 Position = tuple[int, str]
 """(created_at, id): where an instance stands in the lists."""
@@ -60,6 +67,23 @@ class Search:
     def is_indexed(self) -> bool:
         """The indexes answer it; else rows have to be looked at one by one."""
         return self.workflow is None and not self.text
+
+    def given(self, status: Status | None, cursor: Position | None) -> dict[str, Any]:
+        """What its statements want: the nearest bound on either side, and what rows have to fit."""
+        low, high = (_FIRST, ""), (_LAST, "") if cursor is None else cursor
+        if self.started_after is not None:
+            low = (self.started_after + 1, "")
+        if self.above is not None:
+            low = max(low, (self.above[0], self.above[1] + "\1"))  # what comes next: ids are printable
+        if self.started_before is not None:
+            high = min(high, (self.started_before + 1, ""))
+        text = self.text.encode("utf-8", "surrogatepass") if self.text else None
+        bounds = dict(zip(("low_at", "low_id", "high_at", "high_id"), (*low, *high), strict=True))
+        code = None if status is None else STATUS_CODES[status]
+        return {**bounds, "status": code, "workflow": self.workflow, "text": text}
+
+
+_ANY = Search()
 
 
 @dataclass(slots=True)
@@ -122,61 +146,160 @@ class Rates:
     accepted: int
 
 
-class Catalog(Protocol):
+class Catalog:
     """One database, as people look at it."""
+
+    def __init__(self, ask: Run) -> None:
+        self._ask = ask
 
     async def counts(self, cap: int) -> dict[Status, int]:
         """Instances by status, each counted up to `cap`."""
-        ...
+        found = dict(map(tuple, await self._ask("count_statuses", codes=list(STATUS_CODES.values()), cap=cap)))
+        return {name: found[code] for name, code in STATUS_CODES.items()}
+
+    async def rates(self, since: int, cap: int) -> Rates:
+        """What was started, finished and accepted since a time, each counted up to `cap`."""
+        [row] = await self._ask("rates", since=since, cap=cap)
+        return Rates(*row)
+
+    # --- instances --------------------------------------------------------------------------------------------------
+    async def instances(
+        self, search: Search = _ANY, limit: int = 50, cursor: Position | None = None
+    ) -> list[InstanceRow]:
+        """Instances with all they hold, newest first, after a cursor."""
+        found: list[InstanceRow] = []
+        for status in dict.fromkeys(search.status) or (None,):
+            rows = await self._ask(_of("instances", status), limit=limit, **search.given(status, cursor))
+            found += map(to_instance, rows)
+        return sorted(found, key=lambda row: (row.created_at, row.id), reverse=True)[:limit]
 
     async def search(self, search: Search, limit: int, cursor: Position | None, scan: int) -> Found:
         """Newest first. Where no index helps, at most `scan` instances (of each status) are looked at."""
-        ...
+        each = [await self._search(search, status, limit, cursor, scan) for status in search.status or (None,)]
+        return merged(each, limit)
+
+    async def _search(
+        self, search: Search, status: Status | None, limit: int, cursor: Position | None, scan: int
+    ) -> Found:
+        given = search.given(status, cursor)
+        reached: Position | None = None
+        if not search.is_indexed:
+            for at, id in await self._ask(_of("search_bound", status), skip=scan - 1, **given):
+                reached = given["low_at"], given["low_id"] = at, id
+        rows = [_summary(*row) for row in await self._ask(_of("search", status), limit=limit, **given)]
+        return Found(rows, reached if len(rows) < limit else None)
 
     async def summaries(self, ids: Collection[str]) -> list[Summary]:
         """Those of these instances that exist, without input and output."""
-        ...
+        return [_summary(*row) for row in await self._ask("summaries", listed=list(ids))]
 
-    async def waits_of(self, ids: Collection[str], each: int) -> list[StoredWait]:
-        """A few waits and retries of each of these instances."""
-        ...
+    async def instance(self, id: str) -> InstanceRow | None:
+        """One instance, without its waits and history."""
+        return next(map(to_instance, await self._ask("instance", id=id)), None)
 
     async def whole(self, instance: str) -> Whole | None:
         """One instance; values longer than `WHOLE` are cut to their beginning."""
-        ...
+        rows = await self._ask("whole", id=instance)
+        return Whole(to_instance(rows[0][:-3]), *rows[0][-3:]) if rows else None
+
+    async def history(self, instance: str) -> list[Entry]:
+        """All entries of an instance, in order."""
+        return [Entry(*row) for row in await self._ask("history", instance=instance)]
 
     async def entries(self, instance: str, after: int, limit: int) -> list[ShownEntry]:
         """Entries of a history from number `after` on, in order; long values are cut to their beginning."""
-        ...
+        rows = await self._ask("shown_entries", instance=instance, after=after, limit=limit)
+        return [ShownEntry(Entry(*row[:-2]), *row[-2:]) for row in rows]
+
+    async def worker(self, worker: str) -> WorkerRow | None:
+        """One worker; None if it was released or taken over."""
+        rows = await self._ask("worker", worker=worker)
+        return WorkerRow(*rows[0]) if rows else None
+
+    async def misfits(self, instance: str) -> list[tuple[int, str, str]]:
+        """(event, wait, problem) of each event whose data did not fit a wait of the instance."""
+        return [tuple(row) for row in await self._ask("misfits", instance=instance)]
+
+    # --- waits ------------------------------------------------------------------------------------------------------
+    async def waits(
+        self, *, instance: str | None = None, type: str | None = None, limit: int = 50, cursor: Any = None
+    ) -> list[StoredWait]:
+        """Open waits, timers and retries, by instance and operation, after a cursor `(instance, op)`."""
+        name = "waits" if instance is None else "waits_of_instance"
+        after_instance, after_op = cursor or ("", "")
+        given = {"instance": instance, "type": type, "after_instance": after_instance, "after_op": after_op}
+        return [StoredWait(*row) for row in await self._ask(name, limit=limit, **given)]
+
+    async def waits_of(self, ids: Collection[str], each: int) -> list[StoredWait]:
+        """A few waits and retries of each of these instances."""
+        return [StoredWait(*row) for row in await self._ask("few_waits", listed=list(ids), each=each)]
 
     async def wait_types(self, after: str, limit: int, cap: int) -> list[tuple[str, int]]:
         """Types that are waited for, in order, and how many waits each has, counted up to `cap`."""
-        ...
+        return [(type, n) for type, n in await self._ask("wait_types", after=after, limit=limit, cap=cap)]
 
     async def waits_for(
         self, type: str, limit: int, after: WaitPosition | None
     ) -> list[tuple[WaitPosition, StoredWait]]:
         """Waits for a type of event, in the order of their index, each with its position."""
-        ...
+        place = dict(zip(("shape", "key", "follows", "instance", "alike", "op"), place_after(after), strict=True))
+        rows = await self._ask("waits_for_type", type=type, limit=limit, **place)
+        return [((row[0], row[1].hex(), row[2].hex(), row[3], row[5]), StoredWait(*row[3:])) for row in rows]
 
     async def coming(self, after: int, before: int, limit: int) -> list[StoredWait]:
         """Sleeps, timeouts and retries by when they fall due."""
-        ...
+        rows = await self._ask("coming", after=after, before=before, limit=limit)
+        return [StoredWait(*row) for row in rows]
 
+    # --- events -----------------------------------------------------------------------------------------------------
     async def events(
+        self,
+        *,
+        type: str | None = None,
+        instance: str | None = None,
+        unmatched: bool = False,
+        limit: int = 50,
+        before: int | None = None,
+    ) -> list[ShownEvent]:
+        """Events with all their data and the instances that took them, newest first, older than the event `before`."""
+        name = "events_of_instance" if instance is not None else "events" if type is None else "events_of_type"
+        given = {"type": type, "instance": instance, "unmatched": unmatched, "limit": limit}
+        return await self._events(await self._ask(name, before=_LAST if before is None else before, **given))
+
+    async def shown_events(
         self, *, type: str | None, instance: str | None, unmatched: bool, limit: int, before: int | None, scan: int
     ) -> tuple[list[ShownEvent], int | None]:
         """Newest first; and how far it got, where it looked at `scan` events without getting to the end."""
-        ...
+        name, reached = "shown_events" if instance is None else "shown_events_of_instance", None
+        given: dict[str, Any] = {"before": _LAST if before is None else before, "type": type, "instance": instance}
+        if instance is None and (unmatched or type is not None):
+            reached = next((seq for (seq,) in await self._ask("events_bound", skip=scan - 1, **given)), None)
+        given |= {"reached": -1 if reached is None else reached, "unmatched": unmatched, "limit": limit}
+        found = await self._events(await self._ask(name, **given))
+        return found, reached if len(found) < limit else None
 
     async def event(self, source: str, id: str) -> ShownEvent | None:
         """One event with the instances that took it."""
-        ...
+        found = await self._events(await self._ask("shown_event", source=source, id=id))
+        return found[0] if found else None
+
+    async def _events(self, rows: Sequence[Any]) -> list[ShownEvent]:
+        found = {row[0]: ShownEvent(to_event(row[:-2]), row[-2], [], row[-1]) for row in rows}
+        for seq, taker, op in await self._ask("receivers", seqs=list(found)) if found else ():
+            found[seq].receivers.append((taker, op))
+        return list(found.values())
 
     async def triggers(self, types: Collection[str]) -> Mapping[str, Sequence[str]]:
         """The workflows that events of these types start."""
-        ...
+        found: dict[str, list[str]] = {type: [] for type in types}
+        for type, workflow in await self._ask("triggers_of_types", listed=list(types)):
+            found[type].append(workflow)
+        return found
 
-    async def rates(self, since: int, cap: int) -> Rates:
-        """What was started, finished and accepted since a time, each counted up to `cap`."""
-        ...
+
+def _of(name: str, status: Status | None) -> str:
+    return name if status is None else f"{name}_of_status"
+
+
+def _summary(id: str, workflow: str, status: int, *rest: Any) -> Summary:
+    return Summary(id, workflow, STATUS_NAMES.get(status, "blocked"), *rest)

@@ -8,26 +8,13 @@ result. Methods raise `TransientError` while the database is unavailable; the ca
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-from romancy.core.history import Entry
 from romancy.core.model import Status
 from romancy.storage.batch import Batch, BatchResult, Commit
 from romancy.storage.catalog import Catalog
-from romancy.storage.records import (
-    Claimed,
-    Due,
-    Idle,
-    InstanceRow,
-    Mail,
-    Mortality,
-    Shares,
-    Snapshot,
-    StoredEvent,
-    StoredWait,
-    WorkerRow,
-)
-from romancy.storage.sessions import SessionStore
+from romancy.storage.records import Claimed, Due, Idle, InstanceRow, Mail, Mortality, Shares, Snapshot
+from romancy.storage.sessions import Sessions
 
 Trigger = tuple[str, str, int | None]
 """(event type, workflow it starts, timeout of that workflow)"""
@@ -51,11 +38,11 @@ class Storage(Protocol):
 
     @property
     def catalog(self) -> Catalog:
-        """Reads for people: the viewer's pages."""
+        """Reads for people: lists and pages."""
         ...
 
     @property
-    def sessions(self) -> SessionStore:
+    def sessions(self) -> Sessions:
         """The viewer's login sessions."""
         ...
 
@@ -178,56 +165,4 @@ class Storage(Protocol):
 
     async def finished(self, instances: Collection[str]) -> list[InstanceRow]:
         """Those of the given instances that have ended or are blocked."""
-        ...
-
-    async def instance(self, instance: str) -> InstanceRow | None:
-        """One instance, without its waits and history."""
-        ...
-
-    async def history(self, instance: str) -> list[Entry]:
-        """All entries of an instance, in order."""
-        ...
-
-    async def worker(self, worker: str) -> WorkerRow | None:
-        """One worker; None if it was released or taken over."""
-        ...
-
-    async def misfits(self, instance: str) -> list[tuple[int, str, str]]:
-        """(event, wait, problem) of each event whose data did not fit a wait of the instance."""
-        ...
-
-    async def instances(
-        self,
-        *,
-        status: Collection[Status] = (),
-        workflow: str | None = None,
-        text: str | None = None,
-        started_after: int | None = None,
-        limit: int = 50,
-        cursor: tuple[Any, ...] | None = None,
-    ) -> list[InstanceRow]:
-        """Instances, newest first, after a cursor `(created_at, id)`."""
-        ...
-
-    async def waits(
-        self,
-        *,
-        instance: str | None = None,
-        type: str | None = None,
-        limit: int = 50,
-        cursor: tuple[Any, ...] | None = None,
-    ) -> list[StoredWait]:
-        """Open waits, timers and retries, by instance and operation, after a cursor `(instance, op)`."""
-        ...
-
-    async def events(
-        self,
-        *,
-        type: str | None = None,
-        instance: str | None = None,
-        unmatched: bool = False,
-        limit: int = 50,
-        before: int | None = None,
-    ) -> list[StoredEvent]:
-        """Events with the instances that took them, newest first, older than the event `before`."""
         ...

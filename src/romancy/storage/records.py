@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from romancy.core.history import Entry, Kind
-from romancy.core.model import Event, Status
+from romancy.core.model import Status
 from romancy.storage.batch import Attempt
 
 DEATHS_KEPT = 7 * 24 * 3600 * 1_000_000
@@ -163,13 +163,3 @@ class Snapshot:
     def heard(self) -> list[Entry]:
         """The history as far as the code has heard of it."""
         return self.history if self.unheard is None else self.history[:-1]
-
-
-@dataclass(slots=True)
-class StoredEvent:
-    """An event with the instances that took it."""
-
-    event: Event
-    receivers: list[tuple[str, str]]
-    differed_at: int | None = None
-    """When another event with its source and id was first dropped."""

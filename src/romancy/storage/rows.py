@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from typing import Any
 
+from romancy.core.filters import Filter
 from romancy.core.history import Entry, is_json
 from romancy.core.model import Event
 from romancy.core.same_event import is_same_event
@@ -13,6 +15,8 @@ from romancy.core.strict_json import parse_json
 from romancy.errors import InvalidEvent
 from romancy.storage.batch import STATUS_NAMES, Attempt, Suspicion, WaitRow
 from romancy.storage.records import InstanceRow
+
+_logger = logging.getLogger("romancy")
 
 
 def packed_attrs(event: Event) -> bytes | None:
@@ -95,8 +99,13 @@ def to_instance(row: tuple[Any, ...]) -> InstanceRow:
     return InstanceRow(row[0], row[1], STATUS_NAMES.get(row[2], "blocked"), *row[3:])
 
 
-def to_entry(row: tuple[Any, ...]) -> Entry:
-    return Entry(*row)
+def entry_values(entry: Entry) -> tuple[Any, ...]:
+    return entry.n, entry.kind, entry.op, entry.at, entry.input, entry.payload, entry.event
+
+
+def filter_of(spec: bytes) -> Filter:
+    """The filter of a wait that has one."""
+    return Filter.from_json(json.loads(spec)["filter"])
 
 
 def to_attempt(row: tuple[Any, ...]) -> Attempt:
@@ -125,6 +134,16 @@ def likeness(wait: WaitRow) -> bytes:
     if not wait.follows:
         return b""
     return hashlib.blake2b(len(wait.spec).to_bytes(4, "big") + wait.spec + wait.model.encode(), digest_size=16).digest()
+
+
+MAX_SHAPES = 16
+"""Sets of filtered fields per event type that get an index each; waits beyond it are filed under their anchors."""
+UNINDEXED = -1
+"""The shape of such a wait."""
+
+
+def warn_of_shapes(event_type: str) -> None:
+    _logger.warning("event type %r is filtered in over %d ways; further are slow", event_type, MAX_SHAPES)
 
 
 STARTED_BY = "(start)"

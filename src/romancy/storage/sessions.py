@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+
+from romancy.storage.sql import Run
 
 MOST = 1000
 """Sessions at a time; one more ends the oldest."""
@@ -17,17 +18,22 @@ class StoredSession:
     until: int
 
 
-class SessionStore(Protocol):
+class Sessions:
     """Sessions by the hash of the visitor's secret."""
+
+    def __init__(self, ask: Run, do: Run) -> None:
+        self._ask, self._do = ask, do
 
     async def add(self, key: bytes, session: StoredSession, now: int) -> None:
         """Remember one; those that have ended by now are forgotten."""
-        ...
+        await self._do("delete_old_sessions", now=now, most=MOST - 1)
+        await self._do("insert_session", key=key, proof=session.proof, until=session.until)
 
     async def get(self, key: bytes) -> StoredSession | None:
         """The session, also if its time is over."""
-        ...
+        rows = await self._ask("session", key=key)
+        return StoredSession(*rows[0]) if rows else None
 
     async def remove(self, key: bytes) -> None:
         """Forget it, if there is such a one."""
-        ...
+        await self._do("delete_session", key=key)

@@ -40,3 +40,8 @@ def check_schema(name: str) -> None:
         raise ValueError(f"a schema's name has 1 to 63 bytes, all printable, got {name!r}")
     if any(sign in name for sign in "':\\"):
         raise ValueError(f"a schema's name may hold no quote, colon or backslash, got {name!r}")
+
+
+def quoted(schema: str) -> str:
+    """A schema's name as SQL wants it; there are no parameters for names."""
+    return '"' + schema.replace('"', '""') + '"'

@@ -189,15 +189,15 @@ class Catalog:
         row = whole.row
         if row.finished_at is not None or row.status == "blocked":
             return None
-        worker = await self._storage.worker(row.owner) if row.owner else None
+        worker = await self._stored.worker(row.owner) if row.owner else None
         return runner_of(row.workflow, row.status, row.owner, worker, self._runtime.clock.now(), is_wanted=False)
 
     async def _reasons(self, whole: Whole) -> list[Reason]:
         row = whole.row
         if row.finished_at is not None:
             return []
-        stored = await self._storage.waits(instance=row.id, limit=WAITS)
-        misfits = {(event, op): error for event, op, error in await self._storage.misfits(row.id)}
+        stored = await self._stored.waits(instance=row.id, limit=WAITS)
+        misfits = {(event, op): error for event, op, error in await self._stored.misfits(row.id)}
         case = Case(row.id, row.created_at, self._runtime.clock.now(), misfits, is_blocked=row.status == "blocked")
         found = await reasons(self, case, [(to_wait(wait), filter_of(wait)) for wait in stored])
         if row.status != "running" or whole.input_size > 1_000_000:
@@ -222,7 +222,7 @@ class Catalog:
         whole = await self._stored.whole(id)
         if whole is None:
             raise InstanceNotFound(instance_id=id)
-        stored = await self._storage.waits(instance=id, limit=WAITS)
+        stored = await self._stored.waits(instance=id, limit=WAITS)
         found = next((to_wait(wait) for wait in stored if wait.op == wait_id), None)
         replayed = self._replayed(whole, await self._stored.entries(id, 0, ENTRIES), 0)
         operation = None if replayed is None else replayed.event_waits.get(wait_id)
@@ -259,7 +259,7 @@ class Catalog:
         cursor: str | None = None,
     ) -> Events:
         before = read_cursor(cursor, int)
-        found, reached = await self._stored.events(
+        found, reached = await self._stored.shown_events(
             type=type,
             instance=instance,
             unmatched=unmatched,
@@ -308,7 +308,7 @@ class Catalog:
         cursor: str | None = None,
     ) -> Page[EventRecord]:
         """The event log, as `explain` reads it."""
-        found, _ = await self._stored.events(
+        found, _ = await self._stored.shown_events(
             type=type, instance=instance_id, unmatched=unmatched, limit=limit, before=None, scan=SCAN
         )
         short = [shown for shown in found if shown.size <= WHOLE]  # cut data can't be compared

@@ -6,9 +6,7 @@ dispatch.py      an accepted event looks for waits
 event_lookup.py  a wait looks for events
 shapes.py        the fields that filters look at, indexed
 leases.py        workers, leases and claims
-reads.py         what the engine reads
-catalog.py       what people read
-sessions.py      the viewer's login sessions
+reads.py         instances brought to memory
 connection.py    the pool, and what happens when the server goes away
 listener.py      LISTEN and NOTIFY
 migrations.py    bringing a schema up to date
@@ -24,34 +22,20 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from romancy.core.clock import Clock, SystemClock, stopwatch
-from romancy.core.history import Entry
 from romancy.core.model import Status
 from romancy.core.tasks import start_now
 from romancy.storage.batch import Batch, BatchResult, Commit
 from romancy.storage.errors import TransientError
 from romancy.storage.postgres import migrations
 from romancy.storage.postgres.batches import BatchWriter
-from romancy.storage.postgres.catalog import PostgresCatalog
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.leases import Owning
 from romancy.storage.postgres.listener import Announcer, Listener, channel_of
-from romancy.storage.postgres.reads import Loads, Reading
-from romancy.storage.postgres.sessions import PostgresSessions
+from romancy.storage.postgres.reads import Loads, findable
 from romancy.storage.postgres.statements import Statements
 from romancy.storage.protocol import Answered, Trigger
-from romancy.storage.records import (
-    Claimed,
-    Due,
-    Idle,
-    InstanceRow,
-    Mail,
-    Mortality,
-    Shares,
-    Snapshot,
-    StoredEvent,
-    StoredWait,
-    WorkerRow,
-)
+from romancy.storage.reads import Reads
+from romancy.storage.records import Claimed, Shares, Snapshot
 from romancy.storage.urls import check_schema
 
 __all__ = ["PostgresStorage"]
@@ -60,7 +44,7 @@ _SWEEP = 0.5
 """Seconds between looks for events that a dead process did not dispatch."""
 
 
-class PostgresStorage:
+class PostgresStorage(Reads):
     """A database of a PostgreSQL server, everything in one schema of it.
 
     `notify_url`: a direct URL for LISTEN where `url` leads to a pooler (PgBouncer in transaction mode). With
@@ -86,17 +70,15 @@ class PostgresStorage:
         check_schema(schema)
         self.url, self.schema, self._create = url, schema, create
         self._changed: Callable[[], None] = lambda: None
-        self._clock = clock or SystemClock()
+        clock = clock or SystemClock()
         statements = Statements(schema, relaxed=durability == "normal", reader=migrations.LIBRARY_VERSION)
-        self._connections = Connections(url, statements, self._clock, self._replaced)
+        self._connections = Connections(url, statements, clock, self._replaced)
+        super().__init__(self._find, self._find, self._connections.do, clock)
         self._announcer = Announcer(self._connections)
         direct, home = notify_url or url if listen else None, self._connections if notify_url else None
         self._listener = Listener(direct, schema, self._announcer.sender, lambda: self._changed(), home)
         self._writer = BatchWriter(self._connections, self._tell)
-        self._owning = Owning(self._connections, self._listener, self._clock)
-        self._reading = Reading(self._connections)
-        self.catalog = PostgresCatalog(self._connections)
-        self.sessions = PostgresSessions(self._connections)
+        self._owning = Owning(self._connections, self._listener, clock)
         self._loads = Loads(self._connections)
         self._workflows: Collection[str] = ()
         self._swept = float("-inf")
@@ -133,6 +115,9 @@ class PostgresStorage:
             self._loads.close()
             self._listener.close()
             await self._connections.close()
+
+    async def _find(self, name: str, /, **given: Any) -> list[Any]:
+        return await self._connections.ask(name, **{name: findable(value) for name, value in given.items()})
 
     # --- telling and hearing ----------------------------------------------------------------------------------------
     def watch(self, changed: Callable[[], None]) -> None:
@@ -200,15 +185,12 @@ class PostgresStorage:
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
         return await self._owning.claim(worker, workflows, limit, due_before)
 
-    async def mortality(self) -> Mortality:
-        return await self._owning.mortality()
-
     async def claim_idle(self, worker: str, workflows: Collection[str], limit: int) -> int:
         return await self._owning.claim_idle(worker, workflows, limit)
 
     async def resume(self, instance: str) -> Status | None:
         while not await self._connections.do("resume_blocked", id=instance):
-            row = await self._reading.instance(instance)
+            row = await self.catalog.instance(instance)
             if row is None or row.status != "blocked":
                 return None if row is None else row.status
         self._tell({None}, ended=False)
@@ -222,72 +204,8 @@ class PostgresStorage:
         return await self._owning.prune(ended, accepted_before, limit)
 
     # --- reads ------------------------------------------------------------------------------------------------------
-    async def mail(self, worker: str, limit: int) -> Mail:
-        return await self._reading.mail(worker, limit)
-
-    async def due(self, worker: str, before: int, limit: int) -> list[Due]:
-        return await self._reading.due(worker, before, limit)
-
-    async def existing(self, instances: Collection[str]) -> set[str]:
-        return {id for (id,) in await self._connections.ask("known_instances", ids=list(instances))}
-
-    async def unloaded(self, worker: str) -> list[str]:
-        return [id for (id,) in await self._connections.ask("restless_of_worker", worker=worker)]
-
     async def shares(self, workflows: Collection[str], limit: int) -> Shares:
         return await self._owning.shares(workflows, limit)
 
-    async def idle(self, worker: str, due_after: int, limit: int) -> list[Idle]:
-        return await self._owning.idle(worker, due_after, limit)
-
-    async def worker(self, worker: str) -> WorkerRow | None:
-        rows = await self._connections.ask("worker", worker=worker)
-        return WorkerRow(*rows[0]) if rows else None
-
-    async def misfits(self, instance: str) -> list[tuple[int, str, str]]:
-        return [tuple(row) for row in await self._connections.ask("misfits_of_instance", instance=instance)]
-
     async def load(self, instance: str) -> Snapshot | None:
         return await self._loads.load(instance)
-
-    async def instance(self, instance: str) -> InstanceRow | None:
-        return await self._reading.instance(instance)
-
-    async def finished(self, instances: Collection[str]) -> list[InstanceRow]:
-        return await self._reading.finished(instances)
-
-    async def history(self, instance: str) -> list[Entry]:
-        return await self._reading.history(instance)
-
-    async def instances(
-        self,
-        *,
-        status: Collection[Status] = (),
-        workflow: str | None = None,
-        text: str | None = None,
-        started_after: int | None = None,
-        limit: int = 50,
-        cursor: tuple[Any, ...] | None = None,
-    ) -> list[InstanceRow]:
-        return await self._reading.instances(status, workflow, text, started_after, limit, cursor)
-
-    async def waits(
-        self,
-        *,
-        instance: str | None = None,
-        type: str | None = None,
-        limit: int = 50,
-        cursor: tuple[Any, ...] | None = None,
-    ) -> list[StoredWait]:
-        return await self._reading.waits(instance, type, limit, cursor)
-
-    async def events(
-        self,
-        *,
-        type: str | None = None,
-        instance: str | None = None,
-        unmatched: bool = False,
-        limit: int = 50,
-        before: int | None = None,
-    ) -> list[StoredEvent]:
-        return await self._reading.events(type, instance, unmatched, limit, before)

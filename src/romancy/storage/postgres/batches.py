@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from romancy.core.failure import Failure
 from romancy.core.model import Event
 from romancy.core.same_event import is_same_event
 from romancy.storage.batch import (
@@ -21,17 +20,17 @@ from romancy.storage.batch import (
     Batch,
     BatchResult,
     Commit,
-    Request,
     RequestAnswer,
     StartAnswer,
 )
 from romancy.storage.errors import RefusedValue, TransientError
-from romancy.storage.postgres.columns import Columns, entry_values, senders
+from romancy.storage.postgres.columns import Columns, senders
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.dispatch import Dispatched, Dispatcher, Outcome
 from romancy.storage.postgres.event_lookup import Looker
+from romancy.storage.postgres.reads import findable
 from romancy.storage.postgres.shapes import Shapes
-from romancy.storage.rows import is_other, packed_attrs
+from romancy.storage.rows import entry_values, is_other, packed_attrs
 
 Tell = Callable[[set["str | None"], bool], None]
 """Whom to wake (None: whoever is free), and whether an instance ended."""
@@ -66,7 +65,9 @@ class BatchWriter:
         looks.update(dict.fromkeys(outcome.mine))
         if batch.requests:
             answer.requests = await self._request(batch, outcome.owners)
-        _looks_of_commits(batch, answer, looks)
+        for commit, applied in zip(batch.commits, answer.commits, strict=True):
+            if applied and (commit.opened or commit.looks):
+                looks.update(dict.fromkeys(commit.due_looks))
         if looks and batch.worker is not None and not answer.fenced:
             fresh = (row.get("unlooked") if row is not None else None) or ()
             alive, answer.offers = await self.looker.look(looks, fresh, batch.worker, batch.at)
@@ -166,7 +167,7 @@ class BatchWriter:
         stored: dict[str, list[tuple[Any, ...]]] = {}
         for instance, *entry in rows:
             stored.setdefault(instance, []).append(tuple(entry))
-        return {c.instance for c in plain if stored.get(c.instance) == entry_values(c)}
+        return {c.instance for c in plain if stored.get(c.instance) == list(map(entry_values, c.entries))}
 
     # --- events -----------------------------------------------------------------------------------------------------
     async def _accept(self, batch: Batch, row: Any, answer: BatchResult) -> Outcome:
@@ -176,7 +177,7 @@ class BatchWriter:
             return Outcome({})
         answers = await self._numbers([item for _, item in items], batch, row)
         fresh = [(a.seq, item) for a, (_, item) in zip(answers, items, strict=True) if not a.duplicate]
-        alive = [(seq, item) for seq, item in fresh if not _is_expired(item, batch.at)]
+        alive = [(seq, item) for seq, item in fresh if not item.is_expired(batch.at)]
         outcome = await self.dispatcher.dispatch(alive, batch) if alive else Outcome({})
         for accepted, (sender, _) in zip(answers, items, strict=True):
             done = Dispatched() if accepted.duplicate else outcome.by_seq.get(accepted.seq, Dispatched())
@@ -235,7 +236,7 @@ class BatchWriter:
     async def _request(self, batch: Batch, owners: set[str | None]) -> list[RequestAnswer]:
         """Stored first, then looked whether it can be met at once: whoever claims the instance meanwhile finds it."""
         requests = list(batch.requests)
-        instances = [_findable(request.instance) for request in requests]
+        instances = [findable(request.instance) for request in requests]
         ats = [r.at for r in requests]
         stored = await self._connections.do(
             "insert_requests",
@@ -249,9 +250,9 @@ class BatchWriter:
         cancels = [r for r in requests if r.kind == CANCEL]
         await self._connections.do(
             "cancel_at_once",
-            instances=[_findable(r.instance) for r in cancels],
+            instances=[findable(r.instance) for r in cancels],
             ats=[r.at for r in cancels],
-            errors=[_reason(r) for r in cancels],
+            errors=[r.cancellation for r in cancels],
         )
         numbered = {"token": batch.token, "before": batch.asked}
         rows = await self._connections.do("request_answers", instances=instances, ats=ats, **numbered)
@@ -275,35 +276,6 @@ class BatchWriter:
         owners.discard(batch.worker if batch.worker is not None else "")
         if owners or ended:
             self._tell(owners, ended)
-
-
-def _looks_of_commits(batch: Batch, answer: BatchResult, looks: dict[tuple[str, str | None], None]) -> None:
-    for commit, applied in zip(batch.commits, answer.commits, strict=True):
-        if not applied:
-            continue
-        groups: set[tuple[bytes, str]] = set()
-        for wait in commit.opened:
-            group = (wait.spec, wait.model)
-            if not wait.types or (wait.since is None and group in groups):
-                continue  # one look serves all that are alike: taking one event leads to the next
-            if wait.since is None:
-                groups.add(group)
-            looks[commit.instance, wait.op] = None
-        for op in commit.looks:
-            looks[commit.instance, op] = None
-
-
-def _is_expired(item: Accept, now: int) -> bool:
-    return item.event.expires_at is not None and item.event.expires_at <= now
-
-
-def _findable(instance: str) -> str:
-    """An id somebody asks for may be anything; what can't be stored can't be found."""
-    return "" if "\0" in instance else instance
-
-
-def _reason(request: Request) -> bytes:
-    return Failure("CancelledError", request.payload.decode() or "cancelled").encode()
 
 
 def _request_answer(row: Any, is_stored: bool) -> RequestAnswer:

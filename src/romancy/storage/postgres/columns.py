@@ -8,8 +8,17 @@ from typing import Any
 
 from romancy.core.filters import Filter
 from romancy.storage.batch import STATUS_CODES, Accept, Batch, Commit, Consumption, Start
-from romancy.storage.postgres.shapes import MAX_SHAPES, UNINDEXED, Shapes
-from romancy.storage.rows import attempt_values, event_values, likeness, shown, suspect_values
+from romancy.storage.postgres.shapes import Shapes
+from romancy.storage.rows import (
+    MAX_SHAPES,
+    UNINDEXED,
+    attempt_values,
+    entry_values,
+    event_values,
+    likeness,
+    shown,
+    suspect_values,
+)
 
 _NAMES: dict[str, str] = {
     "starts": "start_ids start_workflows start_inputs start_kinds start_deadlines start_ats start_mine",
@@ -71,7 +80,7 @@ class Columns:
         self.given["plain_firsts"] = [c.entries[0].n for c in commits]
 
     def _add_commits(self, commits: list[Commit]) -> None:
-        if all(c.same_status and c.description is None and not c.release for c in commits):
+        if all(c.is_touch for c in commits):
             self._add("touches", [(c.instance, c.version, c.at) for c in commits])
         else:
             self._add("steps", map(_step, commits))
@@ -142,13 +151,8 @@ def _starts(starts: Sequence[Start]) -> list[tuple[Any, ...]]:
     ]
 
 
-def entry_values(commit: Commit) -> list[tuple[Any, ...]]:
-    """The entries of a commit as they are stored."""
-    return [(e.n, e.kind, e.op, e.at, e.input, e.payload, e.event) for e in commit.entries]
-
-
 def _entries(commits: list[Commit]) -> list[tuple[Any, ...]]:
-    return [(c.instance, *entry) for c in commits for entry in entry_values(c)]
+    return [(c.instance, *entry_values(e)) for c in commits for e in c.entries]
 
 
 def _step(c: Commit) -> tuple[Any, ...]:

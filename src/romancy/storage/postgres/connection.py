@@ -14,7 +14,8 @@ from romancy.errors import Outdated, StorageError
 from romancy.storage.errors import NotThere, RefusedValue, TookTooLong, TransientError
 from romancy.storage.postgres.driver import FAILED, LOST, asyncpg
 from romancy.storage.postgres.errors import STATEMENT_TIMEOUT, words
-from romancy.storage.postgres.statements import Statement, Statements
+from romancy.storage.postgres.statements import Statements
+from romancy.storage.sql import Statement
 from romancy.storage.urls import without_password
 
 _logger = logging.getLogger("romancy")

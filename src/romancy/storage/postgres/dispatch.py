@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from romancy.core.clock import stopwatch
-from romancy.core.filters import Filter, event_anchors, event_key
+from romancy.core.filters import event_anchors, event_key
 from romancy.core.history import pack_event
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event
 from romancy.storage.batch import Accept, Batch, Matched, Started
 from romancy.storage.errors import TookTooLong
 from romancy.storage.postgres.connection import Connections
-from romancy.storage.postgres.shapes import MAX_SHAPES, UNINDEXED, Shapes
-from romancy.storage.rows import matchable, to_event, triggered_id
+from romancy.storage.postgres.shapes import Shapes
+from romancy.storage.rows import MAX_SHAPES, UNINDEXED, filter_of, matchable, to_event, triggered_id
 
 STALE = 2_000_000
 """Microseconds after which an event that nobody dispatched is taken to be left behind."""
@@ -88,7 +88,7 @@ class Dispatcher:
         if anchors is None:
             # So many values: compare it with the waits there are. One that comes later looks for the event itself.
             rows = await self._connections.ask("anchored_waits", type=event.type, shape=UNINDEXED)
-            fitting = ((key, _filter(spec)) for key, spec in rows)
+            fitting = ((key, filter_of(spec)) for key, spec in rows)
             return {key for key, narrow in fitting if narrow.accepts(event.subject, event.source, data)}
         return anchors
 
@@ -168,11 +168,7 @@ def _outcome(
 
 def accepts(spec: bytes, event: Event) -> bool:
     """For a wait whose filter has no index."""
-    return _filter(spec).accepts(event.subject, event.source, matchable(event))
-
-
-def _filter(spec: bytes) -> Filter:
-    return Filter.from_json(json.loads(spec)["filter"])
+    return filter_of(spec).accepts(event.subject, event.source, matchable(event))
 
 
 def _start_columns(starts: Sequence[tuple[int, Started]]) -> dict[str, Any]:

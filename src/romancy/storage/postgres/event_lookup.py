@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Collection
 from typing import Any
 
-from romancy.core.filters import Filter
 from romancy.storage.batch import Consumption, Offer
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.dispatch import accepts
-from romancy.storage.rows import content_type_of, matchable_data, to_event
+from romancy.storage.rows import content_type_of, filter_of, matchable_data, to_event
 
 _REMEMBERED = 100_000
 _EVENT = slice(10, 21)
@@ -92,13 +90,13 @@ class Looker:
         for event_type in types:
             found = await self._scan(row, event_type, now)
             seqs += [found] if found is not None else []
-        events: list[Any] = await self._connections.ask("events", seqs=seqs) if seqs else []
+        events: list[Any] = await self._connections.ask("found_events", seqs=seqs) if seqs else []
         certain = row["seq"]
         fitting = [tuple(e) for e in events if e["seq"] == certain or accepts(row["spec"], to_event(tuple(e)[1:]))]
         return min(fitting, key=lambda event: event[:2], default=None)
 
     async def _scan(self, row: Any, event_type: str, now: int) -> int | None:
-        narrow = Filter.from_json(json.loads(row["spec"])["filter"])
+        narrow = filter_of(row["spec"])
         after: dict[str, int] = {"xid": 0, "seq": 0}
         given = {"instance": row["instance"], "op": row["op"], "type": event_type, "at": now}
         while rows := await self._connections.ask("look_scan", **given, **after):

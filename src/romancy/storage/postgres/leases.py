@@ -10,23 +10,11 @@ from typing import Any
 from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.model import SECOND
 from romancy.errors import Outdated
-from romancy.storage.batch import STATUS_NAMES
 from romancy.storage.postgres import migrations
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.listener import Listener, lock_key
 from romancy.storage.protocol import Trigger
-from romancy.storage.records import (
-    DEATHS_KEPT,
-    MOST_COUNTED,
-    MOST_DEATHS,
-    POOLED,
-    Claimed,
-    Death,
-    Idle,
-    Mortality,
-    Shares,
-    Tally,
-)
+from romancy.storage.records import DEATHS_KEPT, MOST_COUNTED, Claimed, Shares
 
 _logger = logging.getLogger("romancy")
 _MISSING = 1.0
@@ -91,7 +79,7 @@ class Owning:
         return bool(rows)
 
     async def check(self) -> None:
-        [row] = await self._connections.ask("readers_now")
+        [row] = await self._connections.ask("schema_version")
         _check_version(row)
 
     async def leave(self, worker: str) -> None:
@@ -155,11 +143,6 @@ class Owning:
             return False
         return stopwatch() - self._missing.setdefault(id, self._locks_read) >= _MISSING
 
-    async def mortality(self) -> Mortality:
-        deaths = await self._connections.ask("deaths", most=MOST_DEATHS)
-        tallies = await self._connections.ask("tallies", after=self._clock.now() - POOLED)
-        return Mortality([Death(*row) for row in deaths], {row[0]: Tally(*row[1:]) for row in map(tuple, tallies)})
-
     # --- claims -----------------------------------------------------------------------------------------------------
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
         """What needs running: running ones, waiting ones with mail or a request, and those whose time comes soon."""
@@ -177,10 +160,6 @@ class Owning:
         counts: dict[str | None, int] = dict(map(tuple, await self._connections.ask("shares", **given)))
         return Shares({id: n for id, n in counts.items() if id is not None}, counts[None])
 
-    async def idle(self, worker: str, due_after: int, limit: int) -> list[Idle]:
-        rows = await self._connections.ask("idle_of_worker", worker=worker, due=due_after, limit=limit)
-        return [Idle(id, version, STATUS_NAMES[status]) for id, version, status in rows]
-
     async def claim_idle(self, worker: str, workflows: Collection[str], limit: int) -> int:
         """Own instances that only wait and that nobody owns."""
         return len(await self._connections.do("claim_idle", worker=worker, workflows=list(workflows), limit=limit))
@@ -188,7 +167,9 @@ class Owning:
     async def prune(self, ended: Mapping[str, int], accepted_before: int, limit: int) -> int:
         """Forget instances that ended before a time, another one if they failed, and old events; how many went."""
         now = self._clock.now()
-        instances = await self._connections.ask("prunable_instances", limit=limit, **ended)
+        instances = await self._connections.ask(
+            "prunable_instances", latest=max(ended.values()), limit=limit, **ended
+        )
         if instances:
             instances = await self._connections.do("prune_instances", ids=[id for (id,) in instances], **ended)
         await self._connections.do("forget_expired_data", at=now)
@@ -197,7 +178,8 @@ class Owning:
             events = await self._connections.do("prune_events", seqs=[seq for (seq,) in events])
         await self._connections.do("delete_spent_mail")
         await self._connections.do("orphan_unknown", at=now)
-        await self._connections.do("forget_deaths", before=now - DEATHS_KEPT)
+        for name in ("forget_deaths", "forget_trials"):
+            await self._connections.do(name, before=now - DEATHS_KEPT)
         await self._connections.do("delete_spent_orphans")
         return len(instances) + len(events)
 

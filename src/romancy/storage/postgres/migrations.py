@@ -12,7 +12,7 @@ from romancy.storage.errors import NotThere
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.driver import FAILED, asyncpg
 from romancy.storage.sql import migrations
-from romancy.storage.urls import DEFAULT_SCHEMA
+from romancy.storage.urls import DEFAULT_SCHEMA, quoted
 
 LIBRARY_VERSION = 5
 """The newest schema this library knows."""
@@ -129,7 +129,7 @@ async def _versions(connection: Any, schema: str) -> tuple[int, int] | None:
     # Not by to_regclass: a session that waited for the lock may still remember that there was nothing.
     if "schema_info" not in await _tables(connection, schema):
         return None
-    row = await connection.fetchrow(f"SELECT version, min_reader FROM {_quoted(schema)}.schema_info")
+    row = await connection.fetchrow(f"SELECT version, min_reader FROM {quoted(schema)}.schema_info")
     return (row[0], row[1]) if row is not None else None
 
 
@@ -146,7 +146,7 @@ async def _migrate(connection: Any, schema: str) -> None:
     if found is None:
         await _begin(connection, schema)
     version, min_reader = found or (0, 0)
-    await connection.execute(f"SET LOCAL search_path TO {_quoted(schema)}")
+    await connection.execute(f"SET LOCAL search_path TO {quoted(schema)}")
     shuts_out = found is not None and any(n > version and r > min_reader for n, r, _ in migrations("postgres"))
     if shuts_out:
         await connection.execute("LOCK TABLE instances, events, requests IN SHARE ROW EXCLUSIVE MODE")
@@ -162,19 +162,15 @@ async def _migrate(connection: Any, schema: str) -> None:
 
 async def _begin(connection: Any, schema: str) -> None:
     if await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", schema) is None:
-        await connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
+        await connection.execute(f"CREATE SCHEMA {quoted(schema)}")
     tables = await _tables(connection, schema)
     if tables:
         raise StorageError(
             f"the schema {schema!r} holds {tables[0]!r} of another program; give Romancy a schema of its own (schema=)"
         )
     await connection.execute(
-        f"CREATE TABLE {_quoted(schema)}.schema_info (version integer NOT NULL, min_reader integer NOT NULL)"
+        f"CREATE TABLE {quoted(schema)}.schema_info (version integer NOT NULL, min_reader integer NOT NULL)"
     )
-
-
-def _quoted(schema: str) -> str:
-    return '"' + schema.replace('"', '""') + '"'
 
 
 def _lock_key(schema: str) -> int:

@@ -14,20 +14,15 @@ does no harm.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable
 from typing import Any
 
 from romancy.core.filters import Filter, event_key
 from romancy.storage.batch import WaitRow
 from romancy.storage.postgres.connection import Connections
-from romancy.storage.rows import content_type_of, matchable_data
+from romancy.storage.rows import MAX_SHAPES, UNINDEXED, content_type_of, matchable_data, warn_of_shapes
 
-MAX_SHAPES = 16
-"""Sets of filtered fields per event type that get an index; a wait beyond it is found by scanning."""
-UNINDEXED = -1
 _CHUNK = 1000
-_logger = logging.getLogger("romancy")
 
 
 class Shapes:
@@ -67,7 +62,9 @@ class Shapes:
         known = self._known[event_type]
         if fields not in known:
             if len(known) >= MAX_SHAPES:
-                self._warn(event_type)
+                if event_type not in self._warned:
+                    self._warned.add(event_type)
+                    warn_of_shapes(event_type)
                 return
             await self._connections.do("insert_shape", type=event_type, fields=fields)
             await self._refresh_shapes({event_type})
@@ -83,11 +80,6 @@ class Shapes:
         await self._index_log(event_type, fields, number)
         await self._connections.do("shape_is_ready", id=number, at=now)
         self._ready[event_type, fields] = number
-
-    def _warn(self, event_type: str) -> None:
-        if event_type not in self._warned:
-            self._warned.add(event_type)
-            _logger.warning("event type %r is filtered in over %d ways; further are slow", event_type, MAX_SHAPES)
 
     async def _refresh_shapes(self, types: Collection[str]) -> None:
         rows = await self._connections.ask("shapes_of_types", types=list(types))

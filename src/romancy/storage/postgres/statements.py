@@ -1,38 +1,14 @@
-"""The statements of postgres*.sql for one schema, with numbered parameters; the group commit is put together here."""
+"""The statements of PostgreSQL for one schema, with numbered parameters; the group commit is put together here."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
-from romancy.storage.sql import blocks
+from romancy.storage.sql import Statement, dialect, make
+from romancy.storage.urls import quoted
 
-_BLOCKS = blocks("postgres.sql") | blocks("postgres_owning.sql")
-_PART = re.compile(r"\{(\w+)\}")
-_PARAMETER = re.compile(r"(?<!:):(\w+)")
-_RESULTS = {
-    "applied": "(SELECT array_agg(id) FROM applied) AS applied",
-    "appended": "(SELECT array_agg(instance) FROM appended) AS appended, (SELECT ('the history of ' || id || "
-    "' is not as its owner knows it; nothing is stored')::integer FROM strange) AS strange",
-    "started": "(SELECT array_agg(id) FROM started) AS started",
-    "unlooked": "(SELECT array_agg(instance) FROM unlooked) AS unlooked",
-    "events": "(SELECT array_agg(source ORDER BY seq) FROM accepted) AS sources, "
-    "(SELECT array_agg(id ORDER BY seq) FROM accepted) AS ids, "
-    "(SELECT array_agg(seq ORDER BY seq) FROM accepted) AS seqs",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """SQL with $1, $2, ... and the names of what goes there."""
-
-    sql: str
-    names: tuple[str, ...]
-
-    def values(self, given: Mapping[str, Any]) -> list[Any]:
-        return [given[name] for name in self.names]
+BLOCKS = dialect("postgres")
 
 
 class Statements:
@@ -40,21 +16,26 @@ class Statements:
 
     def __init__(self, schema: str, *, relaxed: bool = False, reader: int = 0) -> None:
         """`relaxed`: a group commit need not be on disk before it is answered; `reader`: the newest schema we know."""
-        self._relaxed, self._reader = relaxed, str(reader)
-        self._schema = '"' + schema.replace('"', '""') + '".'
+        self._relaxed = relaxed
+        self._blocks = {
+            name: re.sub(r"\bromancy(?=\.)", lambda _: quoted(schema), text) for name, text in BLOCKS.items()
+        }
+        self._blocks["{reader}"] = str(reader)
         self._made: dict[object, Statement] = {}
 
-    def get(self, name: str, **parts: str) -> Statement:
-        """A statement by name; `parts` fill its {gaps}, other gaps are blocks of the file."""
-        key = (name, *parts.items())
-        made = self._made.get(key)
+    def get(self, name: str) -> Statement:
+        """A statement by name."""
+        made = self._made.get(name)
         if made is None:
-            made = self._made[key] = self._make(_BLOCKS[name], parts)
+            made = self._made[name] = make(self._blocks[name], self._blocks, "$")
         return made
 
     def write(self, pieces: Sequence[str]) -> Statement:
-        """The group commit of a batch that needs these pieces, besides the fence."""
-        key = ("", *pieces)
+        """The group commit of a batch that needs these pieces, besides the fence.
+
+        Not a statement of the file: those pieces that have nothing to do would take longer than those that have.
+        """
+        key = tuple(pieces)
         made = self._made.get(key)
         if made is None:
             made = self._made[key] = self._write(pieces)
@@ -62,29 +43,11 @@ class Statements:
 
     def _write(self, pieces: Sequence[str]) -> Statement:
         steps = "touches" in pieces or "steps" in pieces
-        senders = "WHERE sender IS NULL" + (" OR sender IN (SELECT id FROM applied)" if steps else "")
-        results = ["(SELECT count(*) FROM fence) AS alive", "{time} AS now"]
-        results += [_RESULTS["applied"]] if steps else []
-        results += [_RESULTS["appended"]] if "appended" in pieces else []
-        results += [_RESULTS["started"]] if "starts" in pieces else []
-        results += [_RESULTS["unlooked"]] if "unlooked" in pieces else []
-        results += [_RESULTS["events"]] if "events" in pieces else []
-        # A worker's commits need no such check: the migration took away its row, and with it the fence.
-        results += ["{outdated} AS outdated"] if "starts" in pieces or "events" in pieces else []
-        results += ["set_config('synchronous_commit', 'off', true)"] if self._relaxed else []
-        text = ", ".join(_BLOCKS[f"write_{piece}"] for piece in ("fence", *pieces))
-        return self._make(f"WITH {text} SELECT {', '.join(results)}", {"senders": senders})
-
-    def _make(self, text: str, parts: Mapping[str, str]) -> Statement:
-        parts = {"reader": self._reader, **parts}
-        while _PART.search(text):
-            text = _PART.sub(lambda m: parts[m[1]] if m[1] in parts else _BLOCKS[m[1]], text)
-        text = re.sub(r"\bromancy\.", lambda _: self._schema, text)
-        names: list[str] = []
-
-        def number(match: re.Match[str]) -> str:
-            if match[1] not in names:
-                names.append(match[1])
-            return f"${names.index(match[1]) + 1}"
-
-        return Statement(_PARAMETER.sub(number, text), tuple(names))
+        results = ["fence", *(piece for piece in ("appended", "starts", "unlooked", "events") if piece in pieces)]
+        results += ["applied"] if steps else []
+        results += ["outdated"] if "starts" in pieces or "events" in pieces else []
+        results += ["relaxed"] if self._relaxed else []
+        written = ", ".join(f"{{write_{piece}}}" for piece in ("fence", *pieces))
+        answered = ", ".join(f"{{result_{result}}}" for result in results)
+        sendable = self._blocks["{sent_by_applied}" if steps else "{sent_by_nobody}"]
+        return make(f"WITH {written} SELECT {answered}", {**self._blocks, "{sendable}": sendable}, "$")

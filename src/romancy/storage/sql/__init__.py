@@ -1,21 +1,67 @@
-"""SQL is data: named blocks in .sql files, `-- name: insert_event` before each."""
+"""SQL is data: named blocks in .sql files, `-- name: insert_event` before each.
+
+`common.sql` holds what both databases run, the files of a dialect what they don't share. A block that both dialects
+have says in `-- Differs:` why. `-- part: wait` begins a part of other statements, which stands in them as `{wait}`.
+
+All are written alike: `:name` is a parameter, `::bigint` its type (which SQLite does without), "romancy." the schema.
+That is translated once for each statement, before it is first used.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import resources
+from typing import Any, Protocol
+
+_FILES = {"sqlite": ("common.sql", "sqlite.sql"), "postgres": ("common.sql", "postgres.sql", "postgres_leases.sql")}
+_HEAD = re.compile(r"-- (name|part): (\w+)")
+_PART = re.compile(r"\{\w+\}")
+_PARAMETER = re.compile(r"(?<!:):(\w+)")
+
+
+class Run(Protocol):
+    """Runs a statement by its name."""
+
+    async def __call__(self, name: str, /, **given: Any) -> list[Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """SQL with $1 or ?1, ... and the names of what goes there."""
+
+    sql: str
+    names: tuple[str, ...]
+
+    def values(self, given: Mapping[str, Any]) -> list[Any]:
+        return [given[name] for name in self.names]
 
 
 def blocks(file: str) -> dict[str, str]:
-    """The named blocks of one file."""
+    """The named blocks of one file; parts are in braces, as they are where they are used."""
     found: dict[str, list[str]] = {}
-    name = ""
+    lines: list[str] = []
     for line in (resources.files(__package__ or __name__) / file).read_text("utf-8").splitlines():
-        if line.startswith("-- name:"):
-            name = line.removeprefix("-- name:").strip()
-            found[name] = []
-        elif name and line.strip() and not line.lstrip().startswith("--"):
-            found[name].append(line.strip())
-    return {name: " ".join(lines).rstrip(";") for name, lines in found.items()}
+        head = _HEAD.match(line)
+        if head is not None:
+            lines = found[head[2] if head[1] == "name" else f"{{{head[2]}}}"] = []
+        elif not line.lstrip().startswith("--"):
+            lines.append(line.strip())
+    return {name: " ".join(lines).strip() for name, lines in found.items()}
+
+
+def dialect(name: str) -> dict[str, str]:
+    """All blocks of a dialect, with those that it shares."""
+    return {name: text for file in _FILES[name] for name, text in blocks(file).items()}
+
+
+def make(text: str, parts: Mapping[str, str], sign: str) -> Statement:
+    """Put parts in their places, and number the parameters: $1, $2 or ?1, ?2."""
+    while _PART.search(text):
+        text = _PART.sub(lambda part: parts[part[0]], text)
+    names = list(dict.fromkeys(_PARAMETER.findall(text)))
+    return Statement(_PARAMETER.sub(lambda name: f"{sign}{names.index(name[1]) + 1}", text), tuple(names))
 
 
 def migrations(dialect: str) -> list[tuple[int, int, str]]:

@@ -1,5 +1,4 @@
--- What the PostgreSQL backend writes, and what follows a write; the rest is in postgres_owning.sql. "romancy." stands for
--- the schema, ":name" for a parameter, "{name}" for another block.
+-- What PostgreSQL writes, and what follows a write; the rest is in postgres_leases.sql.
 -- Each statement is a transaction of its own (autocommit, READ COMMITTED): no lock is ever held while a client thinks.
 --
 -- Write, commit, look. The writer of a wait or an event looks for the other kind after its own commit, with the fresh
@@ -15,15 +14,15 @@
 -- A migration may shut out older libraries. A writer without a worker's row asks in the same statement, which fails
 -- then as a whole, by making a number of the words that say so: `Connections.explain` knows them. Writers that wait for
 -- the migration's locks take their snapshot afterwards, and see it.
--- name: outdated
+-- part: outdated
 (SELECT ('outdated by schema version ' || version || ', knows {reader}')::integer FROM romancy.schema_info
   WHERE min_reader > {reader})
 
 -- === the group commit: one statement, composed of the pieces a batch needs ===
 
--- name: write_fence
+-- part: write_fence
 fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE)
--- name: write_starts
+-- part: write_starts
 started AS (INSERT INTO romancy.instances
   (id, workflow, status, owner, token, birth, born, input, input_kind, deadline, created_at, updated_at)
   SELECT x.id, x.workflow, 1, CASE WHEN x.mine THEN (SELECT id FROM fence) END, :token::bytea, :token,
@@ -34,7 +33,7 @@ started AS (INSERT INTO romancy.instances
   ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id)
 -- The planner must not think that many of a big table are wanted, and read it from end to end: OFFSET 0 keeps the look-up
 -- by id apart, and what is asked of the row outside makes few of many. The update asks it again: it may wait for a lock.
--- name: write_touches
+-- part: write_touches
 meant AS MATERIALIZED (SELECT x.*
   FROM unnest(:ids::text[], :versions::bigint[], :ats::bigint[]) AS x(id, version, at), fence,
     LATERAL (SELECT version, owner, status FROM romancy.instances i WHERE i.id = x.id OFFSET 0) i
@@ -43,7 +42,7 @@ applied AS (UPDATE romancy.instances i SET version = i.version + 1, token = :tok
   FROM meant x, fence
   WHERE i.id = x.id AND i.version = x.version AND i.owner IS NOT DISTINCT FROM fence.id AND i.status < 9
   RETURNING i.id)
--- name: write_steps
+-- part: write_steps
 meant AS MATERIALIZED (SELECT x.*
   FROM unnest(:ids::text[], :versions::bigint[], :ats::bigint[], :statuses::smallint[], :free::boolean[],
     :outputs::bytea[], :errors::bytea[], :descriptions::text[])
@@ -57,7 +56,7 @@ applied AS (UPDATE romancy.instances i SET version = i.version + 1, token = :tok
   FROM meant x, fence
   WHERE i.id = x.id AND i.version = x.version AND i.owner IS NOT DISTINCT FROM fence.id AND i.status < 9
   RETURNING i.id, x.status >= 10 AS ended)
--- name: write_entries
+-- part: write_entries
 entries AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, payload, event)
   SELECT x.* FROM unnest(:entry_instances::text[], :entry_ns::bigint[], :entry_kinds::smallint[], :entry_ops::text[],
     :entry_ats::bigint[], :entry_inputs::bytea[], :entry_payloads::bytea[], :entry_events::bigint[])
@@ -67,7 +66,7 @@ entries AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, paylo
 -- instance from a worker whose row is locked, makes this a compare-and-set. Only the same batch, submitted before and
 -- still under way on a connection that was lost, can add the same entries meanwhile: hence ON CONFLICT. Other entries in
 -- their place must never be: then the whole statement fails, by making a number of the words that say so.
--- name: write_appended
+-- part: write_appended
 added AS MATERIALIZED (SELECT x.* FROM unnest(:added_instances::text[], :added_ns::bigint[], :added_kinds::smallint[],
     :added_ops::text[], :added_ats::bigint[], :added_inputs::bytea[], :added_payloads::bytea[], :added_events::bigint[])
     AS x(instance, n, kind, op, at, input, payload, event)),
@@ -93,15 +92,15 @@ INSERT INTO romancy.history (instance, n, kind, op, at, input, payload, event)
   WHERE i.version = :version::bigint AND i.owner = fence.id AND i.status < 9
     AND NOT EXISTS (SELECT 1 FROM romancy.history h WHERE h.instance = :instance AND h.n >= :n)
   ON CONFLICT DO NOTHING RETURNING {time} AS now
--- name: write_ended
+-- part: write_ended
 ended_deliveries AS (DELETE FROM romancy.deliveries WHERE instance IN (SELECT id FROM applied WHERE ended)),
 ended_requests AS (DELETE FROM romancy.requests WHERE instance IN (SELECT id FROM applied WHERE ended)),
 ended_unlooked AS (DELETE FROM romancy.unlooked WHERE instance IN (SELECT id FROM applied WHERE ended))
--- name: write_consumed
+-- part: write_consumed
 consumed AS (INSERT INTO romancy.consumed (instance, event, op)
   SELECT x.* FROM unnest(:taken_instances::text[], :taken_events::bigint[], :taken_ops::text[]) AS x(instance, event, op)
   WHERE x.instance IN (SELECT id FROM applied))
--- name: write_marks
+-- part: write_marks
 marks AS (INSERT INTO romancy.marks (instance, type, shape, key, model, xid, seq)
   SELECT DISTINCT ON (x.instance, x.type, x.shape, x.key, x.model)
     x.instance, x.type, x.shape, x.key, x.model, x.xid::text::xid8, x.seq
@@ -110,22 +109,22 @@ marks AS (INSERT INTO romancy.marks (instance, type, shape, key, model, xid, seq
   WHERE x.instance IN (SELECT id FROM applied)
   ORDER BY x.instance, x.type, x.shape, x.key, x.model, x.xid DESC, x.seq DESC
   ON CONFLICT (instance, type, shape, key, model) DO UPDATE SET xid = excluded.xid, seq = excluded.seq)
--- name: write_misfits
+-- part: write_misfits
 misfits AS (INSERT INTO romancy.misfits (instance, model, event, op, error)
   SELECT x.* FROM unnest(:misfit_instances::text[], :misfit_models::text[], :misfit_events::bigint[],
     :misfit_ops::text[], :misfit_errors::text[]) AS x(instance, model, event, op, error)
   WHERE x.instance IN (SELECT id FROM applied) ON CONFLICT DO NOTHING)
--- name: write_closed
+-- part: write_closed
 closed AS (DELETE FROM romancy.waits w USING unnest(:closed_instances::text[], :closed_ops::text[]) AS x(instance, op)
   WHERE w.instance = x.instance AND w.op = x.op AND x.instance IN (SELECT id FROM applied)),
 closed_keys AS (DELETE FROM romancy.wait_keys k
   USING unnest(:closed_instances::text[], :closed_ops::text[]) AS x(instance, op)
   WHERE k.instance = x.instance AND k.op = x.op AND x.instance IN (SELECT id FROM applied))
--- name: write_hints
+-- part: write_hints
 hints AS (DELETE FROM romancy.deliveries d
   USING unnest(:hint_instances::text[], :hint_events::bigint[]) AS x(instance, event)
   WHERE d.instance = x.instance AND d.event = x.event AND x.instance IN (SELECT id FROM applied))
--- name: write_opened
+-- part: write_opened
 opened AS (INSERT INTO romancy.waits (instance, op, due_at, born, since, model, spec, location, created_at)
   SELECT x.instance, x.op, x.due, CASE WHEN x.fresh THEN pg_current_snapshot() END, x.since, x.model, x.spec,
     x.location, x.at
@@ -133,16 +132,16 @@ opened AS (INSERT INTO romancy.waits (instance, op, due_at, born, since, model, 
     :wait_sinces::bigint[], :wait_models::text[], :wait_specs::bytea[], :wait_locations::text[], :wait_ats::bigint[])
     AS x(instance, op, due, fresh, since, model, spec, location, at)
   WHERE x.instance IN (SELECT id FROM applied) ON CONFLICT DO NOTHING)
--- name: write_keys
+-- part: write_keys
 opened_keys AS (INSERT INTO romancy.wait_keys (type, shape, key, instance, op, follows, alike)
   SELECT x.* FROM unnest(:key_types::text[], :key_shapes::integer[], :key_keys::bytea[], :key_instances::text[],
     :key_ops::text[], :key_follows::boolean[], :key_alike::bytea[]) AS x(type, shape, key, instance, op, follows, alike)
   WHERE x.instance IN (SELECT id FROM applied) ON CONFLICT DO NOTHING)
 -- Where an earlier look is still due, the looks of this commit are not all.
--- name: write_unlooked
+-- part: write_unlooked
 unlooked AS (INSERT INTO romancy.unlooked (instance) SELECT x.id FROM unnest(:unlooked::text[]) AS x(id)
   WHERE x.id IN (SELECT id FROM applied) ON CONFLICT DO NOTHING RETURNING instance)
--- name: write_attempts
+-- part: write_attempts
 attempts AS (INSERT INTO romancy.attempts (instance, op, n, first_at, next_due, error, progress, crashes, started)
   SELECT x.* FROM unnest(:attempt_instances::text[], :attempt_ops::text[], :attempt_ns::integer[],
     :attempt_firsts::bigint[], :attempt_dues::bigint[], :attempt_errors::bytea[], :attempt_progress::bytea[],
@@ -152,7 +151,7 @@ attempts AS (INSERT INTO romancy.attempts (instance, op, n, first_at, next_due, 
   ON CONFLICT (instance, op) DO UPDATE SET n = excluded.n, next_due = excluded.next_due, error = excluded.error,
     progress = excluded.progress, crashes = excluded.crashes, started = excluded.started, suspected_at = NULL)
 -- The same for suspects, with what speaks for and against them.
--- name: write_suspects
+-- part: write_suspects
 suspects AS (INSERT INTO romancy.attempts (instance, op, n, first_at, next_due, error, progress, crashes, started,
     suspected_at, tried, tried_alone, alone, run, is_alone, culprit)
   SELECT x.* FROM unnest(:suspect_instances::text[], :suspect_ops::text[], :suspect_ns::integer[],
@@ -167,22 +166,22 @@ suspects AS (INSERT INTO romancy.attempts (instance, op, n, first_at, next_due, 
     progress = excluded.progress, crashes = excluded.crashes, started = excluded.started,
     suspected_at = excluded.suspected_at, tried = excluded.tried, tried_alone = excluded.tried_alone,
     alone = excluded.alone, run = excluded.run, is_alone = excluded.is_alone, culprit = excluded.culprit)
--- name: write_trials
+-- part: write_trials
 trials AS (INSERT INTO romancy.trials (culprit, at, since, tried_alone, alone)
   SELECT x.culprit, x.at, x.since, x.tried_alone, x.alone FROM unnest(:trial_instances::text[],
     :trial_culprits::text[], :trial_ats::bigint[], :trial_sinces::bigint[], :trial_tried::bigint[],
     :trial_alone::integer[]) AS x(instance, culprit, at, since, tried_alone, alone)
   WHERE x.instance IN (SELECT id FROM applied))
--- name: write_attempts_done
+-- part: write_attempts_done
 attempts_done AS (DELETE FROM romancy.attempts a
   USING unnest(:tried_instances::text[], :tried_ops::text[]) AS x(instance, op)
   WHERE a.instance = x.instance AND a.op = x.op AND x.instance IN (SELECT id FROM applied))
--- name: write_requests_done
+-- part: write_requests_done
 requests_done AS (DELETE FROM romancy.requests r
   USING unnest(:asked_instances::text[], :asked_ids::bigint[]) AS x(instance, id)
   WHERE r.id = x.id AND x.instance IN (SELECT id FROM applied))
 -- Numbers are drawn in the order of the batch; rows go in by (source, id), so that two batches can't lock each other out.
--- name: write_events
+-- part: write_events
 numbered AS MATERIALIZED (SELECT nextval('romancy.event_numbers') AS seq, x.*
   FROM unnest(:event_sources::text[], :event_ids::text[], :event_types::text[], :event_subjects::text[],
     :event_times::bigint[], :event_targets::text[], :event_attrs::bytea[], :event_datas::bytea[],
@@ -191,10 +190,37 @@ numbered AS MATERIALIZED (SELECT nextval('romancy.event_numbers') AS seq, x.*
 accepted AS (INSERT INTO romancy.events
   (seq, source, id, type, subject, time, target, attrs, data, token, accepted_at, expires_at)
   SELECT seq, source, id, type, subject, time, target, attrs, data, :token::bytea, accepted_at, expires_at FROM numbered
-  {senders} ORDER BY source, id, seq ON CONFLICT (source, id) DO NOTHING RETURNING source, id, seq),
+  WHERE {sendable} ORDER BY source, id, seq ON CONFLICT (source, id) DO NOTHING RETURNING source, id, seq),
 undispatched AS (INSERT INTO romancy.undispatched (event, seen, unfit, at)
   SELECT seq, pg_current_snapshot(), n.unfit, {time}
   FROM accepted JOIN numbered n USING (seq) WHERE n.expires_at IS NULL OR n.expires_at > :at::bigint)
+-- Which of these may be sent: one's own, unless the commit that sends it was refused.
+-- part: sent_by_nobody
+sender IS NULL
+-- part: sent_by_applied
+sender IS NULL OR sender IN (SELECT id FROM applied)
+
+-- What the group commit answers. A worker's commits need no look at `outdated`: the migration took away its row, and with
+-- it the fence.
+-- part: result_fence
+(SELECT count(*) FROM fence) AS alive, {time} AS now
+-- part: result_applied
+(SELECT array_agg(id) FROM applied) AS applied
+-- part: result_appended
+(SELECT array_agg(instance) FROM appended) AS appended, (SELECT ('the history of ' || id ||
+  ' is not as its owner knows it; nothing is stored')::integer FROM strange) AS strange
+-- part: result_starts
+(SELECT array_agg(id) FROM started) AS started
+-- part: result_unlooked
+(SELECT array_agg(instance) FROM unlooked) AS unlooked
+-- part: result_events
+(SELECT array_agg(source ORDER BY seq) FROM accepted) AS sources,
+  (SELECT array_agg(id ORDER BY seq) FROM accepted) AS ids, (SELECT array_agg(seq ORDER BY seq) FROM accepted) AS seqs
+-- part: result_outdated
+{outdated} AS outdated
+-- It need not be on disk before it is answered.
+-- part: result_relaxed
+set_config('synchronous_commit', 'off', true)
 
 -- name: resolve_commits
 SELECT id FROM romancy.instances WHERE id = ANY(:ids::text[]) AND token = :token::bytea
@@ -217,6 +243,7 @@ FROM unnest(:sources::text[], :ids::text[], :types::text[], :subjects::text[], :
 CROSS JOIN LATERAL (SELECT *, e.type = x.type AND (e.subject, e.target, e.attrs, e.data)
     IS NOT DISTINCT FROM (x.subject, x.target, x.attrs, x.data) AS same
   FROM romancy.events e WHERE e.source = x.source AND e.id = x.id OFFSET 0) e
+-- Differs: several in one statement.
 -- name: set_differed
 UPDATE romancy.events SET differed_at = :at::bigint WHERE seq = ANY(:seqs::bigint[]) AND differed_at IS NULL
 
@@ -296,12 +323,10 @@ SELECT k.key, w.spec FROM romancy.wait_keys k CROSS JOIN LATERAL (SELECT spec FR
   WHERE w.instance = k.instance AND w.op = k.op OFFSET 0) w WHERE k.type = :type::text AND k.shape = :shape::integer
 ORDER BY k.type, k.shape, k.key
 -- name: left_undispatched
-SELECT e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at, u.unfit
+SELECT {event}, u.unfit
 FROM romancy.undispatched u JOIN romancy.events e ON e.seq = u.event
 WHERE u.at < {time} - :age::bigint ORDER BY u.event LIMIT 500
 
--- name: insert_shape
-INSERT INTO romancy.shapes (type, fields) VALUES (:type::text, :fields::text) ON CONFLICT DO NOTHING
 -- name: shapes_of_types
 SELECT type, id, fields, ready FROM romancy.shapes WHERE type = ANY(:types::text[])
 -- name: unready_in_use
@@ -404,7 +429,7 @@ looked AS (DELETE FROM romancy.unlooked l USING asked a WHERE l.instance = a.ins
 SELECT alive.yes, r.* FROM alive LEFT JOIN (
   SELECT k.instance, k.op, k.model, k.spec, k.reaches_back, f.xid::text::bigint AS xid,
     f.xid < pg_snapshot_xmin(pg_current_snapshot()) AS settled, p.events AS pending, s.types AS scans,
-    e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at
+    {event}
   FROM (SELECT DISTINCT instance, op, model, spec, reaches_back FROM k) k
   LEFT JOIN found f ON f.instance = k.instance AND f.op = k.op
   LEFT JOIN LATERAL (SELECT * FROM romancy.events e WHERE e.seq = f.seq OFFSET 0) e ON true
@@ -412,12 +437,14 @@ SELECT alive.yes, r.* FROM alive LEFT JOIN (
   LEFT JOIN scans s ON s.instance = k.instance AND s.op = k.op
   WHERE f.seq IS NOT NULL OR p.events IS NOT NULL OR s.types IS NOT NULL) r ON true
 -- Whether a wait k may still take an event e, besides type, filter, target and place.
--- name: free
+-- Differs: where a wait begins is a snapshot here, a number there.
+-- part: free
 (k.since <= e.accepted_at OR k.since IS NULL AND NOT pg_visible_in_snapshot(e.xid, k.born)
     AND (k.trigger_seq IS NULL OR e.seq > k.trigger_seq OR e.xid <> k.trigger_xid))
   AND (e.expires_at IS NULL OR e.expires_at > :at::bigint)
   AND NOT EXISTS (SELECT 1 FROM romancy.consumed c WHERE c.instance = k.instance AND c.event = e.seq)
   AND NOT EXISTS (SELECT 1 FROM romancy.misfits f WHERE f.instance = k.instance AND f.model = k.model AND f.event = e.seq)
+-- Differs: read page by page, since a statement is a transaction.
 -- name: look_scan
 SELECT e.xid::text::bigint AS xid, e.seq, e.subject, e.source, e.data, e.attrs
 FROM romancy.instances i JOIN LATERAL (SELECT w.model, w.since, coalesce(w.born, i.born) AS born, i.trigger_xid,
@@ -426,9 +453,8 @@ CROSS JOIN LATERAL (SELECT * FROM romancy.events e WHERE e.type = :type::text
   AND (e.target IS NULL OR e.target = k.instance) AND (e.xid, e.seq) > (:xid::bigint::text::xid8, :seq::bigint) AND {free}
   ORDER BY e.xid, e.seq LIMIT 200) e
 WHERE i.id = :instance::text ORDER BY e.xid, e.seq
--- name: events
-SELECT xid::text::bigint AS xid, seq, source, id, type, subject, time, target, attrs, data, accepted_at, expires_at
-FROM romancy.events WHERE seq = ANY(:seqs::bigint[])
+-- name: found_events
+SELECT e.xid::text::bigint AS xid, {event} FROM romancy.events e WHERE e.seq = ANY(:seqs::bigint[])
 -- name: hint
 WITH hinted AS (INSERT INTO romancy.deliveries (instance, event)
   SELECT x.instance, x.event FROM unnest(:found_instances::text[], :found_events::bigint[]) AS x(instance, event)
@@ -445,6 +471,7 @@ FROM unnest(:instances::text[], :kinds::smallint[], :payloads::bytea[], :ats::bi
 CROSS JOIN LATERAL (SELECT status FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
 WHERE i.status < 10 AND {outdated} IS NULL ORDER BY x.n ON CONFLICT (token, n) DO NOTHING RETURNING n
 -- A blocked instance has no code that could clean up; one nobody ever ran has nothing to clean up.
+-- Differs: several in one statement, with all that belongs to them.
 -- name: cancel_at_once
 WITH cancelled AS (UPDATE romancy.instances i SET status = 12, owner = NULL, version = version + 1, finished_at = x.at,
     updated_at = x.at, error = x.error
@@ -466,6 +493,7 @@ CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE i.id = x.instance OF
 LEFT JOIN romancy.requests r ON r.token = :token::bytea AND r.n = x.n + :before::integer
 LEFT JOIN romancy.orphans o ON o.id = i.owner
 -- It begins without a record of worker deaths.
+-- Differs: one statement, since it is a transaction.
 -- name: resume_blocked
 WITH resumed AS (UPDATE romancy.instances SET status = 1, owner = NULL, version = version + 1, error = NULL
   WHERE id = :id::text AND status = 9 AND {outdated} IS NULL RETURNING id),
@@ -473,83 +501,3 @@ body AS (DELETE FROM romancy.attempts a USING resumed r WHERE a.instance = r.id 
 calls AS (UPDATE romancy.attempts a SET crashes = 0, started = false, next_due = NULL, suspected_at = NULL
   FROM resumed r WHERE a.instance = r.id AND a.op <> '' AND (a.crashes > 0 OR a.suspected_at IS NOT NULL))
 SELECT id FROM resumed
-
--- The catalog: what people look at. Long values are cut short here, so that they are never sent. What is counted has an
--- order, although it counts for nothing: without one the planner hopes to find enough by reading the table from its start.
--- A status is given as a range: where nearly all have the same, it would look for the others from the oldest instance on.
--- name: count_statuses
-SELECT x.code, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances WHERE status >= x.code AND status <= x.code
-  ORDER BY status, created_at LIMIT :cap::integer) y) AS n
-FROM unnest(:codes::smallint[]) AS x(code)
--- name: search
-SELECT id, workflow, status, CASE WHEN length(error) <= 65536 THEN error END, description, created_at, finished_at
-FROM romancy.instances {where} ORDER BY created_at DESC, id DESC LIMIT :limit::integer
--- name: search_bound
-SELECT created_at, id FROM romancy.instances {where} ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET :skip::integer
--- name: summaries
-SELECT i.id, i.workflow, i.status, CASE WHEN length(i.error) <= 65536 THEN i.error END, i.description, i.created_at,
-  i.finished_at FROM unnest(:ids::text[]) WITH ORDINALITY AS x(id, n) JOIN romancy.instances i ON i.id = x.id ORDER BY x.n
--- name: few_waits
-SELECT w.* FROM unnest(:ids::text[]) WITH ORDINALITY AS x(id, n) CROSS JOIN LATERAL (
-  (SELECT w.instance, i.workflow, w.op, CASE WHEN w.spec = '' THEN 'timer' ELSE 'event' END, w.spec, w.created_at,
-    w.due_at, w.location, NULL::bytea FROM romancy.waits w JOIN romancy.instances i ON i.id = w.instance
-  WHERE w.instance = x.id LIMIT :each::integer)
-  UNION ALL
-  (SELECT a.instance, i.workflow, a.op, 'retry', ''::bytea, a.first_at, a.next_due, '', a.error
-  FROM romancy.attempts a JOIN romancy.instances i ON i.id = a.instance
-  WHERE a.instance = x.id AND a.next_due IS NOT NULL LIMIT :each)
-) w ORDER BY x.n
--- name: whole
-SELECT i.id, workflow, status, owner, version,
-  CASE WHEN length(input) <= 65536 THEN input ELSE substring(input FROM 1 FOR 4096) END, input_kind,
-  CASE WHEN length(output) <= 65536 THEN output ELSE substring(output FROM 1 FOR 4096) END, error, deadline,
-  description, created_at, updated_at, finished_at, length(input), coalesce(length(output), 0),
-  (SELECT coalesce(max(n), 0) FROM romancy.history WHERE instance = i.id)
-FROM romancy.instances i WHERE i.id = ANY(:ids::text[])
--- name: shown_entries
-SELECT n, kind, op, at, CASE WHEN length(input) <= 65536 THEN input ELSE substring(input FROM 1 FOR 4096) END,
-  CASE WHEN length(payload) <= 65536 THEN payload ELSE substring(payload FROM 1 FOR 4096) END, event,
-  coalesce(length(input), 0), coalesce(length(payload), 0)
-FROM romancy.history WHERE instance = :instance::text AND n > :after::integer ORDER BY n LIMIT :limit::integer
--- From one type to the next by the index: there may be a million waits for each.
--- name: wait_types
-WITH RECURSIVE t(type, n) AS (
-  (SELECT type, 1 FROM romancy.wait_keys WHERE type > :after::text ORDER BY type LIMIT 1)
-  UNION ALL
-  SELECT (SELECT k.type FROM romancy.wait_keys k WHERE k.type > t.type ORDER BY k.type LIMIT 1), n + 1
-  FROM t WHERE t.type IS NOT NULL AND n < :limit::integer
-)
-SELECT type, (SELECT count(*) FROM (SELECT 1 FROM romancy.wait_keys k WHERE k.type = t.type
-  ORDER BY k.shape, k.key LIMIT :cap::integer) y) AS n
-FROM t WHERE type IS NOT NULL ORDER BY type
--- name: waits_for_type
-SELECT k.shape, k.key, k.alike, w.instance, i.workflow, w.op, 'event', w.spec, w.created_at, w.due_at, w.location,
-  NULL::bytea
-FROM romancy.wait_keys k JOIN romancy.waits w ON w.instance = k.instance AND w.op = k.op
-  JOIN romancy.instances i ON i.id = k.instance
-WHERE k.type = :type::text AND (k.shape, k.key, k.follows, k.instance, k.alike, k.op)
-  > (:shape::integer, :key::bytea, :follows::boolean, :instance::text, :alike::bytea, :op::text)
-ORDER BY k.shape, k.key, k.follows, k.instance, k.alike, k.op LIMIT :limit::integer
--- name: coming
-SELECT * FROM (
-  (SELECT w.instance, i.workflow, w.op, CASE WHEN w.spec = '' THEN 'timer' ELSE 'event' END, w.spec, w.created_at,
-    w.due_at AS due, w.location, NULL::bytea FROM romancy.waits w JOIN romancy.instances i ON i.id = w.instance
-  WHERE w.due_at > :after::bigint AND w.due_at <= :before::bigint ORDER BY w.due_at LIMIT :limit::integer)
-  UNION ALL
-  (SELECT a.instance, i.workflow, a.op, 'retry', ''::bytea, a.first_at, a.next_due, '', a.error
-  FROM romancy.attempts a JOIN romancy.instances i ON i.id = a.instance
-  WHERE a.next_due > :after AND a.next_due <= :before ORDER BY a.next_due LIMIT :limit)
-) x ORDER BY due LIMIT :limit
--- name: shown_events
-SELECT e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs,
-  CASE WHEN length(e.data) <= 65536 THEN e.data ELSE substring(e.data FROM 1 FOR 4096) END, e.accepted_at, e.expires_at,
-  coalesce(length(e.data), 0), e.differed_at FROM romancy.events e {where} {order} LIMIT :limit::integer
--- name: events_bound
-SELECT seq FROM romancy.events WHERE seq < :before::bigint ORDER BY seq DESC LIMIT 1 OFFSET :skip::integer
--- name: triggers_of_types
-SELECT type, workflow FROM romancy.triggers WHERE type = ANY(:types::text[]) ORDER BY type, workflow
--- name: rates
-SELECT (SELECT count(*) FROM (SELECT 1 FROM romancy.instances WHERE created_at > :since::bigint
-  ORDER BY created_at LIMIT :cap::integer) x),
-  (SELECT count(*) FROM (SELECT 1 FROM romancy.instances WHERE finished_at > :since ORDER BY finished_at LIMIT :cap) x),
-  (SELECT count(*) FROM (SELECT 1 FROM romancy.events WHERE accepted_at > :since ORDER BY accepted_at LIMIT :cap) x)

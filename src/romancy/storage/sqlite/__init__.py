@@ -1,14 +1,17 @@
 """SQLite: one writer thread, one reader thread, several processes on one file.
 
 batches.py        applies batches
-event_lookup.py   events for waits, and waits for events
+dispatch.py       an accepted event looks for waits
+event_lookup.py   a wait looks for events
+shapes.py         the fields that filters look at, indexed
 leases.py         workers, leases and claims
 expiry.py         whose lease has ended
 locks.py          a lock file for each worker
-reads.py          what the engine reads
-catalog.py        what people read
-sessions.py       the viewer's login sessions
-connection.py     opening a file, migrations, errors in words
+reads.py          an instance brought to memory
+statements.py     statements by name
+connection.py     opening a file
+migrations.py     bringing a file up to date
+errors.py         SQLite's errors in words
 threads.py        one thread for each connection
 inline_reader.py  short reads on the event loop's own thread
 """
@@ -21,34 +24,21 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from romancy.core.clock import Clock, SystemClock
-from romancy.core.history import Entry
 from romancy.core.model import Status
 from romancy.errors import StorageError
-from romancy.storage.batch import Batch, BatchResult, Commit
+from romancy.storage.batch import STATUS_NAMES, Batch, BatchResult, Commit
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Answered, Trigger
-from romancy.storage.records import (
-    Claimed,
-    Due,
-    Idle,
-    InstanceRow,
-    Mail,
-    Mortality,
-    Shares,
-    Snapshot,
-    StoredEvent,
-    StoredWait,
-    WorkerRow,
-)
+from romancy.storage.reads import Reads
+from romancy.storage.records import Claimed, Shares, Snapshot
 from romancy.storage.sqlite import leases, reads
 from romancy.storage.sqlite.batches import BatchWriter, append_statement
-from romancy.storage.sqlite.catalog import SQLiteCatalog
-from romancy.storage.sqlite.connection import connect, lock_folder, migrate
-from romancy.storage.sqlite.event_lookup import SQL
+from romancy.storage.sqlite.connection import connect, lock_folder
 from romancy.storage.sqlite.expiry import Leases
 from romancy.storage.sqlite.inline_reader import NearReader
 from romancy.storage.sqlite.locks import WorkerLocks
-from romancy.storage.sqlite.sessions import SQLiteSessions
+from romancy.storage.sqlite.migrations import migrate
+from romancy.storage.sqlite.statements import SQL, run
 from romancy.storage.sqlite.threads import ConnectionThread
 
 __all__ = ["SQLiteStorage"]
@@ -60,7 +50,7 @@ _POLL = 0.02
 """Seconds between looks for other processes' writes."""
 
 
-class SQLiteStorage:
+class SQLiteStorage(Reads):
     """A database file, or `:memory:`."""
 
     is_remote = False
@@ -71,7 +61,7 @@ class SQLiteStorage:
         self.path = path
         self._changed: Callable[[], None] = lambda: None
         self._durability = durability
-        self._clock = clock or SystemClock()
+        super().__init__(self._ask_reader, self._ask_looker, self._do, clock or SystemClock())
         self._in_memory = path == ":memory:"
         self._locks = WorkerLocks(None if self._in_memory else lock_folder(path))
         self._leases = Leases(self._clock)
@@ -81,8 +71,6 @@ class SQLiteStorage:
         self._batches: BatchWriter | None = None
         self._looker: ConnectionThread | None = None
         self._opening = asyncio.Lock()
-        self.catalog = SQLiteCatalog(self._look)
-        self.sessions = SQLiteSessions(self._write, self._read_now)
 
     def __repr__(self) -> str:
         return f"<SQLiteStorage {self.path!r}>"
@@ -160,6 +148,15 @@ class SQLiteStorage:
             self._looker = thread
         return await thread.call(job)
 
+    async def _ask_reader(self, name: str, /, **given: Any) -> list[Any]:
+        return await self._read(lambda c: run(c, name, given))
+
+    async def _ask_looker(self, name: str, /, **given: Any) -> list[Any]:
+        return await self._look(lambda c: run(c, name, given))
+
+    async def _do(self, name: str, /, **given: Any) -> list[Any]:
+        return await self._write(lambda c: run(c, name, given))
+
     async def _thread(self, name: str) -> ConnectionThread:
         return ConnectionThread(name, await self._connection(), self.path)
 
@@ -234,20 +231,17 @@ class SQLiteStorage:
         wanted = await self._read(lambda c: leases.claimable(c, workflows, limit, due_before))
         return await self._write(lambda c: leases.claim(c, worker, wanted)) if wanted else []
 
-    async def mortality(self) -> Mortality:
-        return await self._read(lambda c: leases.mortality(c, self._clock.now()))
-
     async def claim_idle(self, worker: str, workflows: Collection[str], limit: int) -> int:
         return await self._write(lambda c: leases.claim_idle(c, worker, workflows, limit))
 
     async def resume(self, instance: str) -> Status | None:
         def resume(c: sqlite3.Connection) -> Status | None:
             leases.check_version(c)
-            row = reads.instance(c, instance)
+            row = c.execute(SQL["request_target"], (instance,)).fetchone()
             if c.execute(SQL["resume_blocked"], (instance,)).rowcount:
                 c.execute(SQL["forget_suspected_body"], (instance,))
                 c.execute(SQL["forget_suspected_calls"], (instance,))
-            return None if row is None else row.status
+            return None if row is None else STATUS_NAMES.get(row[0], "blocked")
 
         return await self._write(resume)
 
@@ -258,72 +252,8 @@ class SQLiteStorage:
         return await self._write(lambda c: leases.prune(c, ended, accepted_before, now, limit))
 
     # --- reads ------------------------------------------------------------------------------------------------------
-    async def mail(self, worker: str, limit: int) -> Mail:
-        return await self._read(lambda c: reads.mail(c, worker, limit))
-
-    async def due(self, worker: str, before: int, limit: int) -> list[Due]:
-        return await self._read(lambda c: reads.due(c, worker, before, limit))
-
-    async def existing(self, instances: Collection[str]) -> set[str]:
-        return await self._read(lambda c: reads.existing(c, instances))
-
-    async def unloaded(self, worker: str) -> list[str]:
-        return await self._read(lambda c: [id for (id,) in c.execute(SQL["running_of_worker"], (worker,))])
-
     async def shares(self, workflows: Collection[str], limit: int) -> Shares:
         return await self._read(lambda c: leases.shares(c, workflows, self._clock.now(), limit))
 
-    async def idle(self, worker: str, due_after: int, limit: int) -> list[Idle]:
-        return await self._read(lambda c: leases.idle(c, worker, due_after, limit))
-
-    async def worker(self, worker: str) -> WorkerRow | None:
-        row = await self._read(lambda c: c.execute(SQL["worker"], (worker,)).fetchone())
-        return None if row is None else WorkerRow(*row)
-
-    async def misfits(self, instance: str) -> list[tuple[int, str, str]]:
-        return await self._read(lambda c: c.execute(SQL["misfits_of_instance"], (instance,)).fetchall())
-
     async def load(self, instance: str) -> Snapshot | None:
         return await self._read_now(lambda c: reads.load_small(c, instance), lambda c: reads.load(c, instance))
-
-    async def instance(self, instance: str) -> InstanceRow | None:
-        return await self._read_now(lambda c: reads.instance(c, instance))
-
-    async def finished(self, instances: Collection[str]) -> list[InstanceRow]:
-        return await self._read(lambda c: reads.finished(c, instances))
-
-    async def history(self, instance: str) -> list[Entry]:
-        return await self._look(lambda c: reads.history(c, instance))
-
-    async def instances(
-        self,
-        *,
-        status: Collection[Status] = (),
-        workflow: str | None = None,
-        text: str | None = None,
-        started_after: int | None = None,
-        limit: int = 50,
-        cursor: tuple[Any, ...] | None = None,
-    ) -> list[InstanceRow]:
-        return await self._look(lambda c: reads.instances(c, status, workflow, text, started_after, limit, cursor))
-
-    async def waits(
-        self,
-        *,
-        instance: str | None = None,
-        type: str | None = None,
-        limit: int = 50,
-        cursor: tuple[Any, ...] | None = None,
-    ) -> list[StoredWait]:
-        return await self._look(lambda c: reads.waits(c, instance, type, limit, cursor))
-
-    async def events(
-        self,
-        *,
-        type: str | None = None,
-        instance: str | None = None,
-        unmatched: bool = False,
-        limit: int = 50,
-        before: int | None = None,
-    ) -> list[StoredEvent]:
-        return await self._look(lambda c: reads.events(c, type, instance, unmatched, limit, before))

@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from romancy.core.failure import Failure
 from romancy.core.history import Entry
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event
@@ -35,14 +34,18 @@ from romancy.storage.errors import RefusedValue
 from romancy.storage.rows import (
     STARTED_BY,
     attempt_values,
+    entry_values,
     event_values,
     is_other,
     likeness,
     suspect_values,
     triggered_id,
 )
-from romancy.storage.sqlite.event_lookup import SQL, Looker
+from romancy.storage.sqlite.dispatch import Dispatcher
+from romancy.storage.sqlite.event_lookup import Looker
 from romancy.storage.sqlite.leases import check_version
+from romancy.storage.sqlite.shapes import Shapes
+from romancy.storage.sqlite.statements import SQL
 
 
 def append_statement(commit: Commit, worker: str | None) -> tuple[str, tuple[Any, ...]]:
@@ -51,8 +54,8 @@ def append_statement(commit: Commit, worker: str | None) -> tuple[str, tuple[Any
 
 
 def _entry_values(commit: Commit, entry: Entry, worker: str | None) -> tuple[Any, ...]:
-    stored = (entry.n, entry.kind, entry.op, entry.at, entry.input, entry.payload, entry.event)
-    return (commit.instance, *stored, worker, commit.version)
+    e = entry
+    return commit.instance, e.n, e.kind, e.op, e.at, e.input, e.payload, e.event, worker, commit.version
 
 
 class BatchWriter:
@@ -61,12 +64,15 @@ class BatchWriter:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection, self._run = connection, connection.execute
         self._run_many = connection.executemany
+        self._shapes = Shapes(connection)
+        self._dispatcher = Dispatcher(connection, self._shapes)
         self._looker = Looker(connection)
 
     def apply(self, batch: Batch) -> BatchResult:
         if batch.commits and len(batch) == len(batch.commits) and self._append_all(batch):
             return BatchResult(False, [], [True] * len(batch.commits), [], [], [], [])
-        self._looker.begin()
+        self._shapes.begin()
+        self._dispatcher.waits_changed()
         self._seen: set[object] = set()
         fenced = batch.worker is not None and self._run(SQL["fence"], (batch.worker,)).fetchone() is None
         if fenced or batch.worker is None:
@@ -116,12 +122,10 @@ class BatchWriter:
             start.workflow,
             owner,
             token,
-            token,
             horizon,
             start.input,
             start.input_kind,
             start.deadline,
-            start.created_at,
             start.created_at,
         )
         return self._run(SQL["insert_instance"], values).rowcount == 1
@@ -143,22 +147,14 @@ class BatchWriter:
             # A refused item that carries our token was applied by an earlier submission of this same batch.
             answer.commits.append(applied or self._is_token(commit.instance, batch))
         self._write_rows(fresh)
-        self._looker.waits_changed()
+        self._dispatcher.waits_changed()
         for commit, applied in zip(batch.commits, answer.commits, strict=True):
             if commit.append_only or not applied:
                 continue
             for item in commit.sent:
                 answer.sent.append(self._accept(item, batch, answer.fenced, looks))
-            groups: set[tuple[bytes, str]] = set()
-            for wait in commit.opened:
-                group = (wait.spec, wait.model)
-                if not wait.types or (wait.since is None and group in groups):
-                    continue  # one look serves all that are alike: taking one event leads to the next
-                if wait.since is None:
-                    groups.add(group)
-                looks[commit.instance, wait.op] = None
-            for op in commit.looks:
-                looks[commit.instance, op] = None
+            if commit.opened or commit.looks:
+                looks.update(dict.fromkeys(commit.due_looks))
 
     def _append_all(self, batch: Batch) -> bool:
         """The most common batch, in one statement with its fence. False: it takes a closer look."""
@@ -171,7 +167,7 @@ class BatchWriter:
 
     def _is_in(self, commit: Commit, batch: Batch, fenced: bool) -> bool:
         """Whether a plain commit's entries are stored, by this submission or an earlier one."""
-        wanted = [(e.n, e.kind, e.op, e.at, e.input, e.payload, e.event) for e in commit.entries]
+        wanted = list(map(entry_values, commit.entries))
         found = self._run(SQL["entries_between"], (commit.instance, wanted[0][0], wanted[-1][0])).fetchall()
         if found == wanted:
             return True
@@ -180,8 +176,7 @@ class BatchWriter:
         return False
 
     def _advance(self, commit: Commit, batch: Batch) -> bool:
-        if commit.same_status and commit.description is None and not commit.release:
-            # Most steps change nothing that is indexed: half the work.
+        if commit.is_touch:
             values = (batch.token, commit.at, commit.instance, batch.worker, commit.version)
             return self._run(SQL["touch_instance"], values).rowcount == 1
         final = commit.is_final
@@ -209,9 +204,7 @@ class BatchWriter:
 
     def _write_rows(self, commits: list[Commit]) -> None:
         many = self._run_many
-        entries = [
-            (c.instance, e.n, e.kind, e.op, e.at, e.input, e.payload, e.event) for c in commits for e in c.entries
-        ]
+        entries = [(c.instance, *entry_values(e)) for c in commits for e in c.entries]
         if entries:
             many(SQL["insert_entry"], entries)
         final = [(c.instance,) for c in commits if c.is_final]
@@ -228,7 +221,7 @@ class BatchWriter:
         instance = commit.instance
         for taken in commit.consumed:
             self._run(SQL["insert_consumed"], (instance, taken.event, taken.wait.op))
-            shape = self._looker.shape(taken.type, taken.wait.filter)
+            shape = self._shapes.shape(taken.type, taken.wait.filter)
             if taken.wait.since is None and shape is not None:
                 mark = (instance, taken.type, shape, taken.wait.filter.key, taken.wait.model, taken.event)
                 self._run(SQL["set_mark"], mark)
@@ -237,7 +230,7 @@ class BatchWriter:
         if commit.closed:
             ops = [(instance, op) for op in commit.closed]
             self._run_many(SQL["delete_wait"], ops)
-            self._run_many(SQL["delete_wait_keys"], ops)
+            self._run_many(SQL["delete_keys_of_wait"], ops)
         for seq in commit.seen_deliveries:
             self._run(SQL["delete_delivery"], (instance, seq))
         for wait in commit.opened:
@@ -252,7 +245,7 @@ class BatchWriter:
         values = (instance, wait.op, wait.due, since, wait.model, wait.spec, wait.location, wait.created_at)
         self._run(SQL["insert_wait"], values)
         for event_type in wait.types:
-            shape, key = self._looker.place(event_type, wait.filter)
+            shape, key = self._shapes.place(event_type, wait.filter)
             self._run(SQL["insert_wait_key"], (event_type, shape, key, instance, wait.op, wait.follows, likeness(wait)))
 
     def _write_attempts(self, commit: Commit) -> None:
@@ -283,9 +276,9 @@ class BatchWriter:
         else:
             seq = cursor.lastrowid
             assert seq is not None
-        if event.expires_at is not None and event.expires_at <= batch.at:
+        if item.is_expired(batch.at):
             return AcceptAnswer(seq, False, [], [])
-        matched = self._looker.waits_for(event, seq)
+        matched = self._dispatcher.waits_for(event, seq)
         if matched:
             receivers = [(instance, seq) for instance in dict.fromkeys(m.instance for m in matched)]
             self._run_many(SQL["insert_delivery"], receivers)
@@ -331,12 +324,8 @@ class BatchWriter:
 
     def _cancel_at_once(self, request: Request) -> bool:
         """A blocked instance has no code that could clean up; one nobody ever ran has nothing to clean up."""
-        reason = Failure("CancelledError", request.payload.decode() or "cancelled").encode()
-        values = (request.at, request.at, reason, request.instance)
-        if not any(self._run(SQL[name], values).rowcount for name in ("cancel_blocked", "cancel_unstarted")):
+        if not self._run(SQL["cancel_at_once"], (request.at, request.cancellation, request.instance)).rowcount:
             return False
-        for name in ("delete_deliveries", "delete_requests", "delete_attempts"):
+        for name in ("delete_deliveries", "delete_requests", "delete_attempts", "delete_wait_keys", "delete_waits"):
             self._run(SQL[name], (request.instance,))
-        self._run("DELETE FROM wait_keys WHERE instance = ?", (request.instance,))
-        self._run("DELETE FROM waits WHERE instance = ?", (request.instance,))
         return True

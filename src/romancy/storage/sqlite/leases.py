@@ -9,24 +9,18 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from romancy.errors import Outdated
-from romancy.storage.batch import STATUS_NAMES
 from romancy.storage.protocol import Trigger
-from romancy.storage.records import (
-    DEATHS_KEPT,
-    MOST_COUNTED,
-    MOST_DEATHS,
-    POOLED,
-    Claimed,
-    Death,
-    Idle,
-    Mortality,
-    Shares,
-    Tally,
-)
-from romancy.storage.sqlite import connection
-from romancy.storage.sqlite.event_lookup import SQL
+from romancy.storage.records import DEATHS_KEPT, MOST_COUNTED, Claimed, Shares
+from romancy.storage.sqlite import migrations
 from romancy.storage.sqlite.expiry import Leases
 from romancy.storage.sqlite.locks import WorkerLocks
+from romancy.storage.sqlite.statements import SQL
+
+_OF_INSTANCE = (
+    "delete_history delete_consumed delete_marks delete_misfits delete_attempts delete_waits delete_wait_keys "
+    "delete_deliveries delete_requests delete_instance"
+).split()
+"""What goes with an instance that is pruned."""
 
 
 def register(
@@ -57,8 +51,8 @@ def renew(c: sqlite3.Connection, worker: str, until: int) -> bool:
 def check_version(c: sqlite3.Connection) -> None:
     """Somebody may have migrated the file meanwhile."""
     version, min_reader = c.execute(SQL["schema_version"]).fetchone()
-    if min_reader > connection.LIBRARY_VERSION:
-        raise Outdated(version, connection.LIBRARY_VERSION)
+    if min_reader > migrations.LIBRARY_VERSION:
+        raise Outdated(version, migrations.LIBRARY_VERSION)
 
 
 def release(c: sqlite3.Connection, worker: str, now: int) -> None:
@@ -76,11 +70,11 @@ def _bury(c: sqlite3.Connection, worker: str, *, clean: bool, now: int, by: str 
         leaving, since, until = row
         clean = bool(leaving)
         if not clean:
-            seen = c.execute(SQL["last_sign"], (until - lease, worker, by, now)).fetchone()[0]
+            seen = c.execute(SQL["last_sign"], (until - lease, worker, now, by)).fetchone()[0]
             c.execute(SQL["insert_death"], (worker, since, max(since, min(now, until, seen))))
     gone = c.execute(SQL["delete_worker"], (worker,)).rowcount == 1
     if gone:
-        c.execute(SQL["insert_orphan"], (worker, now, clean, worker))
+        c.execute(SQL["insert_orphan"], (worker, now, clean))
     return gone
 
 
@@ -124,11 +118,6 @@ def claim(c: sqlite3.Connection, worker: str, wanted: list[Claimed]) -> list[Cla
     return [item for item in wanted if c.execute(SQL["claim"], (worker, item.id)).rowcount == 1]
 
 
-def mortality(c: sqlite3.Connection, now: int) -> Mortality:
-    deaths = [Death(*row) for row in c.execute(SQL["deaths"], (MOST_DEATHS,))]
-    return Mortality(deaths, {name: Tally(*row) for name, *row in c.execute(SQL["tallies"], (now - POOLED,))})
-
-
 def shares(c: sqlite3.Connection, workflows: Collection[str], now: int, limit: int) -> Shares:
     owned: dict[str, int] = dict(c.execute(SQL["shares"], (MOST_COUNTED, now)).fetchall())
     return Shares(owned, len(_free(c, workflows, limit)) if owned else 0)
@@ -137,11 +126,6 @@ def shares(c: sqlite3.Connection, workflows: Collection[str], now: int, limit: i
 def _free(c: sqlite3.Connection, workflows: Collection[str], limit: int) -> list[str]:
     found = [id for name in workflows for (id,) in c.execute(SQL["free_waiting"], (name, limit))]
     return found[:limit]
-
-
-def idle(c: sqlite3.Connection, worker: str, due_after: int, limit: int) -> list[Idle]:
-    rows = c.execute(SQL["idle_of_worker"], (worker, due_after, limit))
-    return [Idle(id, version, STATUS_NAMES[status]) for id, version, status in rows]
 
 
 def claim_idle(c: sqlite3.Connection, worker: str, workflows: Collection[str], limit: int) -> int:
@@ -154,17 +138,17 @@ def _rows(c: sqlite3.Connection, query: str, values: tuple[Any, ...]) -> list[tu
 
 
 def prune(c: sqlite3.Connection, ended: tuple[int, int], accepted_before: int, now: int, limit: int) -> int:
-    """Forget instances that ended before a time, another one if they failed, and old events; returns how many went."""
-    instances: list[tuple[str]] = c.execute(SQL["prunable_instances"], (*ended, limit)).fetchall()
-    for table in ("history", "consumed", "marks", "misfits", "attempts", "waits", "wait_keys", "deliveries"):
-        c.executemany(f"DELETE FROM {table} WHERE instance = ?", instances)
-    c.executemany("DELETE FROM instances WHERE id = ?", instances)
+    """Delete instances that ended before a time, another one if they failed, and old events; return how many."""
+    before, failed = ended
+    values = (max(ended), failed, before, limit)
+    instances: list[tuple[str]] = c.execute(SQL["prunable_instances"], values).fetchall()
+    for name in _OF_INSTANCE:
+        c.executemany(SQL[name], instances)
     c.execute(SQL["forget_expired_data"], (now,))
     c.execute(SQL["orphan_unknown"], (now,))
     c.execute(SQL["forget_deaths"], (now - DEATHS_KEPT,))
     c.execute(SQL["forget_trials"], (now - DEATHS_KEPT,))
     events: list[tuple[int]] = c.execute(SQL["prunable_events"], (accepted_before, now, limit)).fetchall()
-    c.executemany("DELETE FROM event_keys WHERE seq = ?", events)
-    c.executemany("DELETE FROM consumed WHERE event = ?", events)
-    c.executemany("DELETE FROM events WHERE seq = ?", events)
+    for name in ("delete_event_keys", "delete_receivers", "delete_event"):
+        c.executemany(SQL[name], events)
     return len(instances) + len(events)

@@ -14,9 +14,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from romancy.core.clock import stopwatch
-from romancy.errors import StorageError
-from romancy.storage.errors import RefusedValue, TransientError, Unusable
-from romancy.storage.sqlite.connection import explain
+from romancy.storage.errors import RefusedValue, TransientError
+from romancy.storage.sqlite.errors import as_storage_error
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], Any]
@@ -31,9 +30,6 @@ _LOOK_EVERY = 0.01
 long as a tenth of the statement."""
 _PATIENCE = 30.0
 """Seconds a writer waits for another process to let go of the file before it reports an outage."""
-
-_UNUSABLE = ("READONLY", "NOTADB", "CORRUPT", "PERM", "AUTH", "CANTOPEN", "ERROR")
-"""SQLite's names for what does not pass by itself; the last is a table or column that is not there."""
 
 
 class ConnectionThread(threading.Thread):
@@ -147,7 +143,7 @@ class ConnectionThread(threading.Thread):
         try:
             return (self._write(job, patience) if write else job(self.connection)), None
         except sqlite3.Error as error:
-            return None, _as_storage_error(error, self._path)
+            return None, as_storage_error(error, self._path)
         except (OverflowError, UnicodeError) as error:
             return None, RefusedValue(f"the database can't hold a value: {error}")
         except Exception as error:
@@ -224,16 +220,3 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         future.set_exception(error)
     else:
         future.set_result(result)
-
-
-def _as_storage_error(error: sqlite3.Error, path: str) -> StorageError:
-    """Tell an outage (try again) from a value that will never be taken."""
-    text = str(explain(error, path))
-    if isinstance(
-        error, sqlite3.DataError | sqlite3.IntegrityError | sqlite3.InterfaceError | sqlite3.ProgrammingError
-    ):
-        return RefusedValue(text)
-    if "Could not decode to UTF-8" in str(error):
-        return RefusedValue(f"{text} (a row is damaged)")
-    code = (getattr(error, "sqlite_errorname", "") or "").removeprefix("SQLITE_")
-    return Unusable(text) if code.split("_")[0] in _UNUSABLE else TransientError(text)

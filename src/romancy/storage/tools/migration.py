@@ -11,7 +11,7 @@ from romancy.core.clock import SystemClock
 from romancy.errors import StorageError
 from romancy.storage import open_storage, sql
 from romancy.storage.sqlite import SQLiteStorage
-from romancy.storage.sqlite.connection import explain
+from romancy.storage.sqlite.errors import explain
 from romancy.storage.urls import DEFAULT_SCHEMA, is_postgres
 
 

@@ -19,10 +19,11 @@ from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.driver import FAILED, asyncpg
 from romancy.storage.postgres.migrations import bring_up_to_date
 from romancy.storage.postgres.statements import Statements
-from romancy.storage.sqlite.connection import explain
+from romancy.storage.sqlite.errors import explain
 from romancy.storage.tools.copy.order import Order
 from romancy.storage.tools.copy.source import counts, cuts, last_event, open_alone
 from romancy.storage.tools.copy.tables import COLUMNS, Reader, Row
+from romancy.storage.urls import quoted
 
 __all__ = ["Told", "copy"]
 
@@ -84,17 +85,15 @@ async def _copy(source: sqlite3.Connection, target: Any, schema: str, told: Told
 
 async def _tidy(target: Any, schema: str) -> None:
     """Everything is copied; without this, the first who read so many new rows would have to mark them all as valid."""
-    quoted = '"' + schema.replace('"', '""') + '"'
     with suppress(*FAILED):  # then the server does it by and by
         for table in COLUMNS:
-            await target.execute(f"VACUUM {quoted}.{table}")
+            await target.execute(f"VACUUM {quoted(schema)}.{table}")
 
 
 async def _make_room(target: Any, schema: str) -> None:
     """The schema, up to date and empty; nobody else can touch it before the copy is whole."""
     await bring_up_to_date(target, schema)
-    quoted = '"' + schema.replace('"', '""') + '"'
-    await target.execute(f"SET LOCAL search_path TO {quoted}; SET LOCAL lock_timeout = '10s'")
+    await target.execute(f"SET LOCAL search_path TO {quoted(schema)}; SET LOCAL lock_timeout = '10s'")
     await target.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
     tables = (*COLUMNS, "workers", "unlooked", "undispatched")
     await target.execute(f"LOCK TABLE {', '.join(tables)} IN ACCESS EXCLUSIVE MODE")

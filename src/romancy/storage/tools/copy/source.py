@@ -7,7 +7,9 @@ from pathlib import Path
 
 from romancy.errors import StorageError
 from romancy.storage.errors import NotThere
-from romancy.storage.sqlite.connection import LIBRARY_VERSION, connect, explain, migrate
+from romancy.storage.sqlite.connection import connect
+from romancy.storage.sqlite.errors import explain
+from romancy.storage.sqlite.migrations import LIBRARY_VERSION, migrate
 from romancy.storage.tools.copy.tables import COLUMNS
 
 

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from romancy.storage.rows import shown
+from romancy.storage.rows import UNINDEXED, shown
 from romancy.storage.tools.copy.order import Order
 
 Row = Sequence[Any]
-UNINDEXED = -1
-"""The shape of a filter without an index, there; here it is told by the wait."""
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "events": tuple(

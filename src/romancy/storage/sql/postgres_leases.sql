@@ -1,4 +1,4 @@
--- Workers, claims, pruning and reads of the PostgreSQL backend; see the head of postgres.sql.
+-- Workers, claims, pruning and reads of PostgreSQL; see the head of postgres.sql.
 
 -- === workers and claims; :now is null but in tests: then the database's clock rules ===
 
@@ -11,20 +11,17 @@ INSERT INTO romancy.triggers (type, workflow, timeout) SELECT type, workflow, ti
 WHERE {outdated} IS NULL ORDER BY 1, 2
 ON CONFLICT (type, workflow) DO UPDATE SET timeout = excluded.timeout
 WHERE triggers.timeout IS DISTINCT FROM excluded.timeout
+-- Differs: the server's clock rules.
 -- name: insert_worker
 INSERT INTO romancy.workers (id, host, until, started_at, has_session)
 SELECT :worker::text, :host::text, now + :lease::bigint, now, :session::boolean FROM {now}
 RETURNING started_at AS now, {readers}
+-- Differs: the server's clock rules.
 -- name: renew_worker
 UPDATE romancy.workers SET until = now + :lease::bigint, has_session = :session::boolean FROM {now}
 WHERE id = :worker::text RETURNING now, {readers}
--- name: readers
+-- part: readers
 (SELECT version FROM romancy.schema_info) AS version, (SELECT min_reader FROM romancy.schema_info) AS min_reader
--- name: readers_now
-SELECT {readers}
--- It was asked to stop: whatever becomes of it from here on, it is not a death.
--- name: leave_worker
-UPDATE romancy.workers SET leaving = true WHERE id = :worker::text
 -- Not heard of since the server was started, or since we had trouble with it: perhaps it had trouble, too.
 -- name: other_workers
 SELECT id, until < now AS ended, has_session, until - :lease::bigint <= greatest(now - :trouble::bigint,
@@ -50,29 +47,9 @@ INSERT INTO romancy.orphans (id, at, clean) SELECT id, now, clean FROM gone ON C
 -- name: count_of_worker
 SELECT count(*) FROM (SELECT 1 FROM romancy.instances i WHERE i.owner = :worker::text AND i.status < 9
   ORDER BY i.status, i.id LIMIT :most::integer) x
--- name: delete_spent_orphans
-DELETE FROM romancy.orphans o WHERE NOT EXISTS (SELECT 1 FROM romancy.instances i WHERE i.owner = o.id AND i.status < 9)
--- Owners that no row tells of, because somebody deleted it by hand. From one owner to the next by the index.
--- name: orphan_unknown
-WITH RECURSIVE owners AS ((SELECT i.owner FROM romancy.instances i WHERE i.status < 9 AND i.owner IS NOT NULL
-    ORDER BY i.owner, i.status, i.id LIMIT 1)
-  UNION ALL SELECT (SELECT i.owner FROM romancy.instances i WHERE i.status < 9 AND i.owner > o.owner
-    ORDER BY i.owner, i.status, i.id LIMIT 1) FROM owners o WHERE o.owner IS NOT NULL)
-INSERT INTO romancy.orphans (id, at, clean) SELECT o.owner, :at::bigint, false FROM owners o
-WHERE o.owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM romancy.workers w WHERE w.id = o.owner) ON CONFLICT DO NOTHING
--- name: deaths
-SELECT since, at FROM romancy.deaths ORDER BY at DESC LIMIT :most::integer
--- name: tallies
-SELECT culprit, min(since), sum(tried_alone)::bigint, sum(alone)::bigint, sum(ended)::bigint FROM (
-  SELECT culprit, suspected_at AS since, tried_alone, alone, 0 AS ended FROM romancy.attempts
-  WHERE suspected_at > :after::bigint AND tried_alone > 0
-  UNION ALL SELECT culprit, since, tried_alone, alone, 1 FROM romancy.trials WHERE at > :after) x GROUP BY culprit
--- name: forget_deaths
-WITH t AS (DELETE FROM romancy.trials WHERE at < :before::bigint)
-DELETE FROM romancy.deaths WHERE at < :before
--- name: now
+-- part: now
 (SELECT coalesce(:now::bigint, {time}) AS now) AS clock
--- name: time
+-- part: time
 (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 -- Which database of which server this is.
 -- name: place
@@ -102,10 +79,12 @@ SELECT EXISTS (SELECT 1 FROM unnest(:workflows::text[]) AS w(name) CROSS JOIN LA
     AND (SELECT true FROM (SELECT instance FROM romancy.waits WHERE due_at <= :due::bigint ORDER BY due_at) d
       CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i WHERE i.id = d.instance AND {claimable} OFFSET 0) i
       LIMIT 1) IS NOT NULL
--- name: claimable
+-- Differs: lists are arrays.
+-- part: claimable
 i.status < 9 AND i.workflow = ANY(:workflows::text[])
   AND (i.owner IS NULL OR EXISTS (SELECT 1 FROM romancy.orphans o WHERE o.id = i.owner))
 -- Others may be at it too: what they have locked is passed over. Running ones go by workflow, each its share.
+-- Differs: found and claimed in one statement, past what others have locked.
 -- name: claim
 WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
 asked AS MATERIALIZED (SELECT i.id FROM (SELECT DISTINCT instance FROM romancy.requests) d CROSS JOIN LATERAL
@@ -139,6 +118,7 @@ SELECT b.id, b.crashed, b.waits FROM before b JOIN taken t ON t.id = b.id
 
 -- === balancing: who owns how many, who may leave, who is free; statuses 2 and 3 are of instances that only wait ===
 
+-- Differs: one statement, by the server's clock.
 -- name: shares
 SELECT w.id, o.n FROM romancy.workers w CROSS JOIN {now} CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
     SELECT 1 FROM romancy.instances i WHERE i.owner = w.id AND i.status < 9 ORDER BY i.status, i.id
@@ -148,6 +128,7 @@ UNION ALL SELECT NULL, count(*) FROM (SELECT 1 FROM unnest(:workflows::text[]) A
     (SELECT 1 FROM romancy.instances i WHERE i.owner IS NULL AND i.status < 9 AND i.status IN (2, 3)
        AND i.workflow = w.name ORDER BY i.status, i.id LIMIT :limit::integer) i
   WHERE (SELECT count(*) FROM romancy.workers) > 1 LIMIT :limit) free
+-- Differs: a look may be due; OFFSET 0 keeps the look-ups by id apart.
 -- name: idle_of_worker
 SELECT i.id, i.version, i.status FROM romancy.instances i
 WHERE i.owner = :worker::text AND i.status < 9 AND i.status IN (2, 3)
@@ -174,9 +155,6 @@ WITH d AS (DELETE FROM romancy.deliveries d USING romancy.deliveries x CROSS JOI
 DELETE FROM romancy.requests r USING romancy.requests x CROSS JOIN LATERAL
   (SELECT 1 FROM romancy.instances i WHERE i.id = x.instance AND i.status >= 10 OFFSET 0) i
 WHERE r.id = x.id
--- name: prunable_instances
-SELECT id FROM romancy.instances WHERE finished_at < greatest(:before::bigint, :failed::bigint)
-  AND finished_at < CASE status WHEN 11 THEN :failed ELSE :before END ORDER BY finished_at LIMIT :limit::integer
 -- Asked again under the lock: another worker may have pruned it meanwhile, and its id may belong to a new instance.
 -- What another worker is pruning at the moment is left to it.
 -- name: prune_instances
@@ -193,10 +171,12 @@ d AS (DELETE FROM romancy.deliveries WHERE instance IN (SELECT id FROM gone)),
 r AS (DELETE FROM romancy.requests WHERE instance IN (SELECT id FROM gone)),
 u AS (DELETE FROM romancy.unlooked WHERE instance IN (SELECT id FROM gone))
 DELETE FROM romancy.instances i WHERE i.id IN (SELECT id FROM gone) RETURNING i.id
+-- Differs: events may be left undispatched.
 -- name: forget_expired_data
 UPDATE romancy.events e SET data = NULL WHERE expires_at < :at::bigint AND data IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq)
   AND NOT EXISTS (SELECT 1 FROM romancy.undispatched u WHERE u.event = e.seq)
+-- Differs: events may be left undispatched.
 -- name: prunable_events
 SELECT seq FROM romancy.events e WHERE accepted_at < :before::bigint
   AND (expires_at IS NULL OR expires_at < :at::bigint)
@@ -215,8 +195,9 @@ SELECT seq FROM gone
 -- === reads ===
 
 -- Deliveries have no payload; both in one go, because somebody waits for them.
+-- Differs: LATERAL, so that the planner goes by id.
 -- name: mail
-(SELECT d.instance, d.event AS number, NULL::smallint AS kind, NULL::bytea AS payload FROM romancy.deliveries d
+(SELECT d.instance, d.event, NULL::smallint AS kind, NULL::bytea AS payload FROM romancy.deliveries d
   CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
     WHERE i.id = d.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i
   ORDER BY d.event LIMIT :limit::integer)
@@ -225,76 +206,42 @@ UNION ALL
   CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
     WHERE i.id = r.instance AND i.owner = :worker AND i.status < 9 OFFSET 0) i
   ORDER BY r.id LIMIT :limit)
+-- Differs: LATERAL, so that the planner goes by id.
 -- name: due_waits
 SELECT w.due_at, w.instance, w.op FROM romancy.waits w CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
   WHERE i.id = w.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i
 WHERE w.due_at <= :before::bigint ORDER BY w.due_at LIMIT :limit::integer
+-- Differs: LATERAL, so that the planner goes by id.
 -- name: due_retries
 SELECT a.next_due, a.instance, a.op FROM romancy.attempts a CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
   WHERE i.id = a.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i
 WHERE a.next_due <= :before::bigint ORDER BY a.next_due LIMIT :limit::integer
 -- Those with a retry need not be in memory before it falls due.
+-- Differs: a look may be due.
 -- name: restless_of_worker
 SELECT id FROM romancy.instances i WHERE owner = :worker::text AND status = 1
   AND NOT EXISTS (SELECT 1 FROM romancy.attempts a WHERE a.instance = i.id AND a.next_due IS NOT NULL OFFSET 0)
 UNION ALL SELECT i.id FROM romancy.unlooked l CROSS JOIN LATERAL (SELECT i.id FROM romancy.instances i
   WHERE i.id = l.instance AND i.owner = :worker::text AND i.status BETWEEN 2 AND 8 OFFSET 0) i
--- name: worker
-SELECT id, host, until, started_at FROM romancy.workers WHERE id = :worker::text
--- name: misfits_of_instance
-SELECT event, op, error FROM romancy.misfits WHERE instance = :instance::text ORDER BY event LIMIT 100
 
--- name: instance
-SELECT id, workflow, status, owner, version, input, input_kind, output, error, deadline, description, created_at,
-  updated_at, finished_at FROM romancy.instances WHERE id = :id::text
--- name: known_instances
-SELECT id FROM romancy.instances WHERE id = ANY(:ids::text[])
--- name: finished_instances
-SELECT id, workflow, status, owner, version, input, input_kind, output, error, deadline, description, created_at,
-  updated_at, finished_at FROM romancy.instances WHERE id = ANY(:ids::text[]) AND status >= 9
--- name: instances
-SELECT id, workflow, status, owner, version, input, input_kind, output, error, deadline, description, created_at,
-  updated_at, finished_at FROM romancy.instances {where} ORDER BY created_at DESC, id DESC LIMIT :limit::integer
--- name: history
-SELECT n, kind, op, at, input, payload, event FROM romancy.history WHERE instance = :instance::text ORDER BY n
--- Everything of some instances in one snapshot; what the columns hold depends on `part`.
+-- Everything of some instances in one snapshot, part by part; `names` and `numbers` are what a part has besides.
 -- name: load
-SELECT 1 AS part, instance, n AS a, kind::bigint AS b, at AS c, event AS d, op AS text, input AS x, payload AS y,
-  NULL::integer AS e, NULL::boolean AS f FROM romancy.history WHERE instance = ANY(:ids::text[])
-UNION ALL SELECT 2, instance, due_at, NULL, NULL, NULL, op, NULL, NULL, NULL, NULL FROM romancy.waits
-  WHERE instance = ANY(:ids)
-UNION ALL SELECT 3, instance, n, first_at, next_due, NULL, op, error, progress, crashes, started FROM romancy.attempts
-  WHERE instance = ANY(:ids)
-UNION ALL SELECT 8, instance, suspected_at, tried, tried_alone, run, op, convert_to(culprit, 'UTF8'), NULL, alone,
-  is_alone FROM romancy.attempts WHERE instance = ANY(:ids) AND suspected_at IS NOT NULL
-UNION ALL SELECT 4, instance, id, kind, NULL, NULL, NULL, payload, NULL, NULL, NULL FROM romancy.requests
-  WHERE instance = ANY(:ids)
-UNION ALL SELECT 5, instance, event, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM romancy.deliveries
-  WHERE instance = ANY(:ids)
-UNION ALL SELECT 0, id, version, created_at, updated_at, finished_at, workflow, input, output, status, NULL
+SELECT 'entry' AS part, instance, n, kind, op, at, input, payload, event, NULL::bigint AS due, NULL::bytea AS error,
+  NULL::text[] AS names, NULL::bigint[] AS numbers FROM romancy.history WHERE instance = ANY(:ids::text[])
+UNION ALL SELECT 'wait', instance, NULL, NULL, op, NULL, NULL, NULL, NULL, due_at, NULL, NULL, NULL
+  FROM romancy.waits WHERE instance = ANY(:ids)
+UNION ALL SELECT 'attempt', instance, n, NULL, op, first_at, NULL, progress, NULL, next_due, error, ARRAY[culprit],
+  ARRAY[crashes, started::integer, suspected_at, tried, tried_alone, alone, run, is_alone::integer]
+  FROM romancy.attempts WHERE instance = ANY(:ids)
+UNION ALL SELECT 'request', instance, id, kind, NULL, NULL, NULL, payload, NULL, NULL, NULL, NULL, NULL
+  FROM romancy.requests WHERE instance = ANY(:ids)
+UNION ALL SELECT 'delivery', instance, NULL, NULL, NULL, NULL, NULL, NULL, event, NULL, NULL, NULL, NULL
+  FROM romancy.deliveries WHERE instance = ANY(:ids)
+UNION ALL SELECT 'instance', id, NULL, NULL, NULL, NULL, input, output, NULL, deadline, error,
+  ARRAY[workflow, owner, description], ARRAY[status, version, input_kind, created_at, updated_at, finished_at]
   FROM romancy.instances WHERE id = ANY(:ids)
-UNION ALL SELECT 6, id, deadline, input_kind, NULL, NULL, owner, error, NULL, NULL, NULL
-  FROM romancy.instances WHERE id = ANY(:ids)
-UNION ALL SELECT 7, id, NULL, NULL, NULL, NULL, description, NULL, NULL, NULL, NULL
-  FROM romancy.instances WHERE id = ANY(:ids) AND description IS NOT NULL
-ORDER BY part, instance, a, text
--- By id, however many are finished beside it: a planner that reads both in order would read all of those first.
--- name: waits
-SELECT instance, workflow, op, kind, spec, created_at, due_at, location, error FROM (
-  (SELECT w.instance, i.workflow, w.op, CASE WHEN w.spec = '' THEN 'timer' ELSE 'event' END AS kind, w.spec,
-    w.created_at, w.due_at, w.location, NULL::bytea AS error
-  FROM romancy.waits w CROSS JOIN LATERAL (SELECT workflow FROM romancy.instances WHERE id = w.instance OFFSET 0) i {waits}
-  ORDER BY w.instance, w.op LIMIT :limit::integer)
-  UNION ALL
-  (SELECT a.instance, i.workflow, a.op, 'retry', ''::bytea, a.first_at, a.next_due, '', a.error
-  FROM romancy.attempts a
-  CROSS JOIN LATERAL (SELECT workflow FROM romancy.instances WHERE id = a.instance OFFSET 0) i {attempts}
-  ORDER BY a.instance, a.op LIMIT :limit)
-) x ORDER BY instance, op LIMIT :limit
--- name: listed_events
-SELECT e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at,
-  e.differed_at
-FROM romancy.events e {where} ORDER BY e.seq DESC LIMIT :limit::integer
+ORDER BY instance, n, op, event
+-- Differs: so many of each by LATERAL.
 -- name: receivers
 SELECT x.seq, c.instance, c.op FROM unnest(:seqs::bigint[]) AS x(seq) CROSS JOIN LATERAL
   (SELECT instance, op FROM romancy.consumed WHERE event = x.seq ORDER BY instance LIMIT 100) c
@@ -302,12 +249,29 @@ SELECT x.seq, c.instance, c.op FROM unnest(:seqs::bigint[]) AS x(seq) CROSS JOIN
 SELECT set_config('synchronous_commit', 'off', true), pg_notify(x.channel, :sender::text)
 FROM unnest(:channels::text[]) AS x(channel)
 
--- The viewer's sessions. One more makes room: those whose time is over go, and the oldest of too many.
--- name: insert_session
-WITH gone AS (DELETE FROM romancy.sessions WHERE until <= :now::bigint
-    OR key IN (SELECT key FROM romancy.sessions ORDER BY until DESC, key OFFSET :most::integer - 1))
-INSERT INTO romancy.sessions (key, proof, until) VALUES (:key::bytea, :proof::bytea, :until::bigint)
--- name: session
-SELECT proof, until FROM romancy.sessions WHERE key = :key::bytea
--- name: delete_session
-DELETE FROM romancy.sessions WHERE key = :key::bytea
+-- === parts of common.sql, and what people read ===
+
+-- Differs: how a literal of bytes is written.
+-- part: no_bytes
+''::bytea
+-- Differs: lists are arrays.
+-- part: listed
+unnest(:listed::text[]) WITH ORDINALITY AS x(value, n)
+-- Differs: lists are arrays.
+-- part: codes
+unnest(:codes::smallint[]) AS x(value)
+-- Differs: PostgreSQL finds the index by itself.
+-- part: by_creation
+-- Differs: PostgreSQL finds the index by itself.
+-- part: by_status
+-- Differs: how bytes are searched.
+-- part: has_text
+(:text::bytea IS NULL OR position(:text IN convert_to(i.id, 'UTF8')) > 0 OR position(:text IN i.input) > 0
+  OR position(:text IN coalesce(i.error, '')) > 0)
+-- Differs: so many of each by LATERAL.
+-- name: few_waits
+SELECT y.* FROM {listed} CROSS JOIN LATERAL (
+  (SELECT {wait} FROM romancy.waits w WHERE w.instance = x.value LIMIT :each::integer)
+  UNION ALL
+  (SELECT {retry} FROM romancy.attempts a WHERE a.instance = x.value AND a.next_due IS NOT NULL LIMIT :each)) y
+ORDER BY x.n

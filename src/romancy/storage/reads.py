@@ -1,0 +1,52 @@
+"""What the engine reads in the same way from every database. Statements of the same names do it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from romancy.core.clock import Clock
+from romancy.storage.batch import STATUS_NAMES
+from romancy.storage.catalog import Catalog
+from romancy.storage.records import MOST_DEATHS, POOLED, Death, Due, Idle, InstanceRow, Mail, Mortality, Tally
+from romancy.storage.rows import to_instance
+from romancy.storage.sessions import Sessions
+from romancy.storage.sql import Run
+
+
+class Reads:
+    """The part of a storage that is the same for all. `look` reads for people, `do` writes."""
+
+    def __init__(self, ask: Run, look: Run, do: Run, clock: Clock) -> None:
+        self._ask, self._clock = ask, clock
+        self.catalog = Catalog(look)
+        self.sessions = Sessions(ask, do)
+
+    async def mail(self, worker: str, limit: int) -> Mail:
+        rows = await self._ask("mail", worker=worker, limit=limit)
+        deliveries = [(instance, event) for instance, event, kind, _ in rows if kind is None]
+        requests = [(id, instance, kind, payload) for instance, id, kind, payload in rows if kind is not None]
+        return Mail(deliveries, requests)
+
+    async def due(self, worker: str, before: int, limit: int) -> list[Due]:
+        given: dict[str, Any] = {"worker": worker, "before": before, "limit": limit}
+        rows = await self._ask("due_waits", **given) + await self._ask("due_retries", **given)
+        return sorted((Due(*row) for row in rows), key=lambda due: due.due)[:limit]
+
+    async def unloaded(self, worker: str) -> list[str]:
+        return [id for (id,) in await self._ask("restless_of_worker", worker=worker)]
+
+    async def existing(self, instances: Collection[str]) -> set[str]:
+        return {id for (id,) in await self._ask("known_instances", listed=list(instances))}
+
+    async def finished(self, instances: Collection[str]) -> list[InstanceRow]:
+        return [to_instance(row) for row in await self._ask("finished_instances", listed=list(instances))]
+
+    async def idle(self, worker: str, due_after: int, limit: int) -> list[Idle]:
+        rows = await self._ask("idle_of_worker", worker=worker, due=due_after, limit=limit)
+        return [Idle(id, version, STATUS_NAMES[status]) for id, version, status in rows]
+
+    async def mortality(self) -> Mortality:
+        deaths = await self._ask("deaths", most=MOST_DEATHS)
+        tallies = await self._ask("tallies", after=self._clock.now() - POOLED)
+        return Mortality([Death(*row) for row in deaths], {name: Tally(*row) for name, *row in tallies})

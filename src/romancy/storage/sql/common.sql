@@ -1,0 +1,212 @@
+-- What both databases run, by name; see __init__.py for how it is written. What they don't share is in the files of the
+-- dialects.
+
+-- part: instance
+i.id, i.workflow, i.status, i.owner, i.version, i.input, i.input_kind, i.output, i.error, i.deadline, i.description,
+  i.created_at, i.updated_at, i.finished_at
+-- part: event
+e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at
+-- The workflow is looked up for what is listed, by id: a planner that joins may read all instances in order first.
+-- part: wait
+w.instance, (SELECT i.workflow FROM romancy.instances i WHERE i.id = w.instance) AS workflow, w.op,
+  CASE WHEN length(w.spec) = 0 THEN 'timer' ELSE 'event' END AS kind, w.spec, w.created_at, w.due_at AS due, w.location,
+  NULL::bytea AS error
+-- part: retry
+a.instance, (SELECT i.workflow FROM romancy.instances i WHERE i.id = a.instance) AS workflow, a.op, 'retry' AS kind,
+  {no_bytes} AS spec, a.first_at AS created_at, a.next_due AS due, '' AS location, a.error
+
+-- === workers ===
+
+-- name: schema_version
+SELECT version, min_reader FROM romancy.schema_info
+-- It was asked to stop: whatever becomes of it from here on, it is not a death.
+-- name: leave_worker
+UPDATE romancy.workers SET leaving = true WHERE id = :worker::text
+-- name: delete_spent_orphans
+DELETE FROM romancy.orphans
+WHERE NOT EXISTS (SELECT 1 FROM romancy.instances i WHERE i.owner = orphans.id AND i.status < 9)
+-- Owners that no row tells of, because somebody deleted it by hand. From one owner to the next by the index.
+-- name: orphan_unknown
+WITH RECURSIVE owners (owner) AS (SELECT min(owner) FROM romancy.instances WHERE status < 9
+  UNION ALL SELECT (SELECT min(i.owner) FROM romancy.instances i WHERE i.status < 9 AND i.owner > o.owner)
+    FROM owners o WHERE o.owner IS NOT NULL)
+INSERT INTO romancy.orphans (id, at, clean) SELECT o.owner, :at::bigint, false FROM owners o
+WHERE o.owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM romancy.workers w WHERE w.id = o.owner) ON CONFLICT DO NOTHING
+-- name: deaths
+SELECT since, at FROM romancy.deaths ORDER BY at DESC LIMIT :most::integer
+-- name: tallies
+SELECT culprit, min(since), sum(tried_alone)::bigint, sum(alone)::bigint, sum(ended)::bigint FROM (
+  SELECT culprit, suspected_at AS since, tried_alone, alone, 0 AS ended FROM romancy.attempts
+  WHERE suspected_at > :after::bigint AND tried_alone > 0
+  UNION ALL SELECT culprit, since, tried_alone, alone, 1 FROM romancy.trials WHERE at > :after) x GROUP BY culprit
+-- name: forget_deaths
+DELETE FROM romancy.deaths WHERE at < :before::bigint
+-- name: forget_trials
+DELETE FROM romancy.trials WHERE at < :before::bigint
+-- name: prunable_instances
+SELECT id FROM romancy.instances WHERE finished_at < :latest::bigint
+  AND finished_at < CASE status WHEN 11 THEN :failed::bigint ELSE :before::bigint END ORDER BY finished_at LIMIT :limit::integer
+-- name: insert_shape
+INSERT INTO romancy.shapes (type, fields) VALUES (:type::text, :fields::text) ON CONFLICT DO NOTHING
+
+-- === instances ===
+
+-- name: instance
+SELECT {instance} FROM romancy.instances i WHERE i.id = :id::text
+-- name: known_instances
+SELECT i.id FROM {listed} JOIN romancy.instances i ON i.id = x.value
+-- name: finished_instances
+SELECT {instance} FROM {listed} JOIN romancy.instances i ON i.id = x.value WHERE i.status >= 9
+-- name: history
+SELECT n, kind, op, at, input, payload, event FROM romancy.history WHERE instance = :instance::text ORDER BY n
+
+-- === the catalog: what people look at ===
+
+-- name: worker
+SELECT id, host, until, started_at FROM romancy.workers WHERE id = :worker::text
+-- name: misfits
+SELECT event, op, error FROM romancy.misfits WHERE instance = :instance::text ORDER BY event LIMIT 100
+
+-- What is counted has an order, although it counts for nothing: without one the planner hopes to find enough by reading
+-- the table from its start. A status is given as a range: where nearly all have the same, it would look for the others
+-- from the oldest instance on.
+-- name: count_statuses
+SELECT x.value, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_status} WHERE i.status >= x.value
+  AND i.status <= x.value ORDER BY i.status, i.created_at LIMIT :cap::integer) y) AS n FROM {codes}
+-- name: rates
+SELECT (SELECT count(*) FROM (SELECT 1 FROM romancy.instances WHERE created_at > :since::bigint
+  ORDER BY created_at LIMIT :cap::integer) x),
+  (SELECT count(*) FROM (SELECT 1 FROM romancy.instances WHERE finished_at > :since ORDER BY finished_at LIMIT :cap) x),
+  (SELECT count(*) FROM (SELECT 1 FROM romancy.events WHERE accepted_at > :since ORDER BY accepted_at LIMIT :cap) x)
+
+-- Lists of instances. Each status has its place in an index, and is searched by itself.
+-- part: summary
+i.id, i.workflow, i.status, CASE WHEN length(i.error) <= 65536 THEN i.error END, i.description, i.created_at,
+  i.finished_at
+-- part: created_between
+(i.created_at, i.id) >= (:low_at::bigint, :low_id::text) AND (i.created_at, i.id) < (:high_at::bigint, :high_id::text)
+-- part: fitting
+(:workflow::text IS NULL OR i.workflow = :workflow) AND {has_text}
+-- part: newest
+ORDER BY i.created_at DESC, i.id DESC LIMIT
+-- name: instances
+SELECT {instance} FROM romancy.instances i {by_creation} WHERE {created_between} AND {fitting} {newest} :limit::integer
+-- name: instances_of_status
+SELECT {instance} FROM romancy.instances i {by_status}
+WHERE i.status = :status::smallint AND {created_between} AND {fitting} {newest} :limit::integer
+-- name: search
+SELECT {summary} FROM romancy.instances i {by_creation} WHERE {created_between} AND {fitting} {newest} :limit::integer
+-- name: search_of_status
+SELECT {summary} FROM romancy.instances i {by_status}
+WHERE i.status = :status::smallint AND {created_between} AND {fitting} {newest} :limit::integer
+-- How far a search gets that looks at so many.
+-- name: search_bound
+SELECT i.created_at, i.id FROM romancy.instances i {by_creation} WHERE {created_between} {newest} 1 OFFSET :skip::integer
+-- name: search_bound_of_status
+SELECT i.created_at, i.id FROM romancy.instances i {by_status}
+WHERE i.status = :status::smallint AND {created_between} {newest} 1 OFFSET :skip::integer
+-- name: summaries
+SELECT {summary} FROM {listed} JOIN romancy.instances i ON i.id = x.value ORDER BY x.n
+
+-- One instance. Long values are cut short here, so that they are never sent.
+-- name: whole
+SELECT i.id, i.workflow, i.status, i.owner, i.version,
+  CASE WHEN length(i.input) <= 65536 THEN i.input ELSE substr(i.input, 1, 4096) END, i.input_kind,
+  CASE WHEN length(i.output) <= 65536 THEN i.output ELSE substr(i.output, 1, 4096) END, i.error, i.deadline,
+  i.description, i.created_at, i.updated_at, i.finished_at, length(i.input), coalesce(length(i.output), 0),
+  (SELECT coalesce(max(n), 0) FROM romancy.history WHERE instance = i.id)
+FROM romancy.instances i WHERE i.id = :id::text
+-- name: shown_entries
+SELECT n, kind, op, at, CASE WHEN length(input) <= 65536 THEN input ELSE substr(input, 1, 4096) END,
+  CASE WHEN length(payload) <= 65536 THEN payload ELSE substr(payload, 1, 4096) END, event,
+  coalesce(length(input), 0), coalesce(length(payload), 0)
+FROM romancy.history WHERE instance = :instance::text AND n > :after::integer ORDER BY n LIMIT :limit::integer
+
+-- Waits and retries.
+-- part: takes_type
+(:type::text IS NULL OR (SELECT k.type FROM romancy.wait_keys k
+  WHERE k.instance = w.instance AND k.op = w.op AND k.type = :type LIMIT 1) IS NOT NULL)
+-- name: waits
+SELECT * FROM (
+  SELECT * FROM (SELECT {wait} FROM romancy.waits w
+    WHERE (w.instance, w.op) > (:after_instance::text, :after_op::text) AND {takes_type}
+    ORDER BY w.instance, w.op LIMIT :limit::integer) y
+  UNION ALL SELECT * FROM (SELECT {retry} FROM romancy.attempts a
+    WHERE (a.instance, a.op) > (:after_instance, :after_op) AND a.next_due IS NOT NULL AND :type IS NULL
+    ORDER BY a.instance, a.op LIMIT :limit) z) x
+ORDER BY instance, op LIMIT :limit
+-- name: waits_of_instance
+SELECT * FROM (
+  SELECT * FROM (SELECT {wait} FROM romancy.waits w
+    WHERE w.instance = :instance::text AND (w.instance, w.op) > (:after_instance::text, :after_op::text)
+      AND {takes_type} ORDER BY w.op LIMIT :limit::integer) y
+  UNION ALL SELECT * FROM (SELECT {retry} FROM romancy.attempts a
+    WHERE a.instance = :instance AND (a.instance, a.op) > (:after_instance, :after_op) AND a.next_due IS NOT NULL
+      AND :type IS NULL ORDER BY a.op LIMIT :limit) z) x
+ORDER BY op LIMIT :limit
+-- From one type to the next by the index: there may be a million waits for each.
+-- name: wait_types
+WITH RECURSIVE t(type, n) AS (SELECT min(type), 1 FROM romancy.wait_keys WHERE type > :after::text
+  UNION ALL SELECT (SELECT min(k.type) FROM romancy.wait_keys k WHERE k.type > t.type), n + 1
+  FROM t WHERE t.type IS NOT NULL AND n < :limit::integer)
+SELECT type, (SELECT count(*) FROM (SELECT 1 FROM romancy.wait_keys k WHERE k.type = t.type
+  ORDER BY k.shape, k.key LIMIT :cap::integer) y) FROM t WHERE type IS NOT NULL ORDER BY type
+-- name: waits_for_type
+SELECT k.shape, k.key, k.alike, {wait}
+FROM romancy.wait_keys k JOIN romancy.waits w ON w.instance = k.instance AND w.op = k.op
+WHERE k.type = :type::text AND (k.shape, k.key, k.follows, k.instance, k.alike, k.op)
+  > (:shape::integer, :key::bytea, :follows::boolean, :instance::text, :alike::bytea, :op::text)
+ORDER BY k.shape, k.key, k.follows, k.instance, k.alike, k.op LIMIT :limit::integer
+-- name: coming
+SELECT * FROM (
+  SELECT * FROM (SELECT {wait} FROM romancy.waits w WHERE w.due_at > :after::bigint AND w.due_at <= :before::bigint
+    ORDER BY w.due_at LIMIT :limit::integer) y
+  UNION ALL SELECT * FROM (SELECT {retry} FROM romancy.attempts a WHERE a.next_due > :after AND a.next_due <= :before
+    ORDER BY a.next_due LIMIT :limit) z) x
+ORDER BY due LIMIT :limit
+
+-- Events, the newest first, with the size of their data.
+-- part: whole_event
+{event}, coalesce(length(e.data), 0), e.differed_at
+-- part: shown_event
+e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs,
+  CASE WHEN length(e.data) <= 65536 THEN e.data ELSE substr(e.data, 1, 4096) END, e.accepted_at, e.expires_at,
+  coalesce(length(e.data), 0), e.differed_at
+-- part: unmatched
+(NOT :unmatched::boolean OR (SELECT c.event FROM romancy.consumed c WHERE c.event = e.seq LIMIT 1) IS NULL)
+-- part: last_events
+{unmatched} ORDER BY e.seq DESC LIMIT :limit::integer
+-- part: taken_by_instance
+e.seq IN (SELECT event FROM romancy.consumed WHERE instance = :instance::text)
+  AND (:type::text IS NULL OR e.type = :type) AND e.seq < :before::bigint
+-- name: events
+SELECT {whole_event} FROM romancy.events e WHERE e.seq < :before::bigint AND {last_events}
+-- name: events_of_type
+SELECT {whole_event} FROM romancy.events e WHERE e.type = :type::text AND e.seq < :before::bigint AND {last_events}
+-- name: events_of_instance
+SELECT {whole_event} FROM romancy.events e WHERE {taken_by_instance} AND {last_events}
+-- By number, within the bound: the index on the type is in another order.
+-- name: shown_events
+SELECT {shown_event} FROM romancy.events e WHERE e.seq < :before::bigint AND e.seq >= :reached::bigint
+  AND (:type::text IS NULL OR e.type = :type) AND {last_events}
+-- name: shown_events_of_instance
+SELECT {shown_event} FROM romancy.events e WHERE {taken_by_instance} AND {last_events}
+-- name: shown_event
+SELECT {shown_event} FROM romancy.events e WHERE e.source = :source::text AND e.id = :id::text
+-- name: events_bound
+SELECT seq FROM romancy.events WHERE seq < :before::bigint ORDER BY seq DESC LIMIT 1 OFFSET :skip::integer
+-- name: triggers_of_types
+SELECT t.type, t.workflow FROM {listed} JOIN romancy.triggers t ON t.type = x.value ORDER BY t.type, t.workflow
+
+-- === the viewer's sessions ===
+
+-- One more makes room: those whose time is over go, and the oldest of too many.
+-- name: delete_old_sessions
+DELETE FROM romancy.sessions WHERE until <= :now::bigint
+  OR key NOT IN (SELECT key FROM romancy.sessions ORDER BY until DESC, key LIMIT :most::integer)
+-- name: insert_session
+INSERT INTO romancy.sessions (key, proof, until) VALUES (:key::bytea, :proof::bytea, :until::bigint)
+-- name: session
+SELECT proof, until FROM romancy.sessions WHERE key = :key::bytea
+-- name: delete_session
+DELETE FROM romancy.sessions WHERE key = :key::bytea

@@ -1,0 +1,102 @@
+"""An event looks for waits, in the transaction that stores it: nothing is missed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+from romancy.core.filters import event_anchors, event_key
+from romancy.core.model import Event
+from romancy.storage.batch import Matched
+from romancy.storage.rows import MAX_SHAPES, UNINDEXED, filter_of, matchable
+from romancy.storage.sqlite.shapes import Shapes
+from romancy.storage.sqlite.statements import SQL
+
+
+class Dispatcher:
+    """Finds waits for events."""
+
+    def __init__(self, connection: sqlite3.Connection, shapes: Shapes) -> None:
+        self._run, self._shapes = connection.execute, shapes
+        self._found: dict[tuple[str, int, bytes, str | None], list[Matched]] = {}
+        """Waits by the kind of event they take: thousands may wait alike, and a batch bring as many events."""
+
+    def waits_changed(self) -> None:
+        """Waits were opened or closed, perhaps by another process: what was found is out of date."""
+        self._found.clear()
+
+    def waits_for(self, event: Event, seq: int) -> list[Matched]:
+        """Index the event under every shape of its type; returns the waits that may take it."""
+        found = self._waits(event, 0, b"")
+        shapes = self._shapes.shapes(event.type)
+        if shapes:
+            data = matchable(event)
+            if len(shapes) >= MAX_SHAPES:
+                found = _fitting(found + self._anchored(event, data), event, data)
+            for fields, number in shapes.items():
+                key = event_key(fields, event.subject, event.source, data)
+                if key is not None:
+                    self._run(SQL["insert_event_key"], (number, key, seq))
+                    found += self._waits(event, number, key)
+        return found
+
+    def _anchored(self, event: Event, data: Any) -> list[Matched]:
+        """Waits without a shape of their own that have a value in common with the event."""
+        anchors = event_anchors(event.subject, event.source, data)
+        if anchors is None:
+            rows = self._run(SQL["waits_of_shape"], (event.type, UNINDEXED, event.target))
+            return [Matched(*row) for row in rows]
+        return [match for anchor in anchors for match in self._waits(event, UNINDEXED, anchor)]
+
+    def _waits(self, event: Event, shape: int, key: bytes) -> list[Matched]:
+        kind = event.type, shape, key, event.target
+        found = self._found.get(kind)
+        if found is None:
+            rows = self._of_key(*kind[:3]) if event.target is None else self._of_target(*kind[:3], event.target)
+            found = self._found[kind] = _one_of_each(rows)
+        return list(found)
+
+    def _of_key(self, event_type: str, shape: int, key: bytes) -> Iterator[tuple[Any, ...]]:
+        """Waits for such an event; of those that are alike one follower will do."""
+        rows = self._run(SQL["waits_of_key"], (event_type, shape, key))
+        for row in rows:
+            if row[-1]:  # from here on they follow
+                rows.close()
+                yield from self._followers(row, event_type, shape, key)
+                return
+            yield row
+
+    def _of_target(self, event_type: str, shape: int, key: bytes, target: str) -> Iterator[tuple[Any, ...]]:
+        yield from self._run(SQL["waits_of_key_and_target"], (event_type, shape, key, target))
+        first = self._run(SQL["next_followers"], (event_type, shape, key, target, b"")).fetchone()
+        yield from self._followers(first, event_type, shape, key, elsewhere=False)
+
+    def _followers(
+        self, row: tuple[Any, ...] | None, event_type: str, shape: int, key: bytes, *, elsewhere: bool = True
+    ) -> Iterator[tuple[Any, ...]]:
+        """This follower, then the first of every other kind."""
+        place = event_type, shape, key
+        while row is not None:
+            yield row
+            instance, alike = row[0], row[-1]
+            row = self._run(SQL["next_followers"], (*place, instance, alike)).fetchone()
+            if row is None and elsewhere:
+                row = self._run(SQL["followers_elsewhere"], (*place, instance)).fetchone()
+
+
+def _one_of_each(rows: Iterator[tuple[Any, ...]]) -> list[Matched]:
+    """Waits of one instance that are alike and reach back to its beginning count as one. In a fixed order."""
+    found: dict[tuple[str, str, bytes, str], Matched] = {}
+    for instance, op, model, spec, reaches_back, _ in rows:
+        kind = instance, model, spec, "" if reaches_back else op
+        if kind not in found:
+            found[kind] = Matched(instance, op, model, spec)
+    return [found[kind] for kind in sorted(found)] if len(found) > 1 else list(found.values())
+
+
+def _fitting(found: list[Matched], event: Event, data: Any) -> list[Matched]:
+    """Those whose filter accepts the event, or that have none."""
+    return [
+        m for m in found if b'"filter"' not in m.spec or filter_of(m.spec).accepts(event.subject, event.source, data)
+    ]

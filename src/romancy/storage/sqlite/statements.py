@@ -1,0 +1,29 @@
+"""The statements of SQLite by name, with numbered parameters."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from romancy.storage.sql import dialect, make
+
+_BLOCKS = dialect("sqlite")
+_FOREIGN = re.compile(r"::\w+(?:\[\])?|\bromancy\.")
+"""What SQLite has no use for: types of parameters, and a schema."""
+STATEMENTS = {
+    name: make(_FOREIGN.sub("", text), {part: _FOREIGN.sub("", of) for part, of in _BLOCKS.items()}, "?")
+    for name, text in _BLOCKS.items()
+    if not name.startswith("{")
+}
+SQL = {name: statement.sql for name, statement in STATEMENTS.items()}
+"""For values in the order in which a statement names them first."""
+
+
+def run(c: sqlite3.Connection, name: str, given: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Run a statement with values by name; lists are sent as JSON."""
+    statement = STATEMENTS[name]
+    values = [json.dumps(v) if isinstance(v, list) else v for v in statement.values(given)]
+    return c.execute(statement.sql, values).fetchall()
