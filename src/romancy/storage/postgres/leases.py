@@ -167,9 +167,7 @@ class Owning:
     async def prune(self, ended: Mapping[str, int], accepted_before: int, limit: int) -> int:
         """Forget instances that ended before a time, another one if they failed, and old events; how many went."""
         now = self._clock.now()
-        instances = await self._connections.ask(
-            "prunable_instances", latest=max(ended.values()), limit=limit, **ended
-        )
+        instances = await self._connections.ask("prunable_instances", latest=max(ended.values()), limit=limit, **ended)
         if instances:
             instances = await self._connections.do("prune_instances", ids=[id for (id,) in instances], **ended)
         await self._connections.do("forget_expired_data", at=now)
