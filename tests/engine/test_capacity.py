@@ -513,7 +513,7 @@ async def test_what_an_event_ends_is_not_looked_for(db: str, monkeypatch: pytest
         await until(lambda: list(app._runtime.engine.scheduler.residents) == ["pinned"])
         looks: list[str] = []
         look = app._runtime.engine.committer.look
-        monkeypatch.setattr(app._runtime.engine, "_read_mail", AsyncMock())  # the sweep would find them, too
+        monkeypatch.setattr(app._runtime.engine.sweep, "_read_mail", AsyncMock())  # the sweep would find them, too
         monkeypatch.setattr(
             app._runtime.engine.committer, "look", lambda id, *more: (looks.append(id), look(id, *more))[1]
         )

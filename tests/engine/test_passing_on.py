@@ -48,7 +48,7 @@ async def env(db: str) -> AsyncIterator[Environment]:
 @pytest.fixture
 async def elsewhere(env: Environment, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     """Another process that stores events. The owner never reads its mail, so it hears of them only by chance."""
-    monkeypatch.setattr(env.app._runtime.engine, "_read_mail", AsyncMock())
+    monkeypatch.setattr(env.app._runtime.engine.sweep, "_read_mail", AsyncMock())
     async with outsider(env) as app:
         yield app
 

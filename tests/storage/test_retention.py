@@ -6,6 +6,7 @@ import pytest
 
 from romancy.core.filters import Filter
 from romancy.core.model import SECOND
+from romancy.storage.catalog import Search
 from tests.storage.conftest import Database
 
 DAY = 24 * 3600 * SECOND
@@ -104,8 +105,10 @@ async def test_failed_instances_may_have_a_time_of_their_own(db: Database, faile
     ended = db.now - (10 if "done" in left else 4) * DAY
     failed_before = 0 if failed is None else db.now - failed * DAY
     await db.storage.prune(ended, 0, 100, failed_before=failed_before)
-    assert {row.id for row in await db.storage.instances()} - {"cancelled"} == left
-    assert ("cancelled" in {row.id for row in await db.storage.instances()}) == ("done" in left), "as if completed"
+    assert {row.id for row in await db.storage.catalog.instances(Search())} - {"cancelled"} == left
+    assert ("cancelled" in {row.id for row in await db.storage.catalog.instances(Search())}) == ("done" in left), (
+        "as if completed"
+    )
 
 
 async def test_pruning_comes_in_bites(db: Database) -> None:

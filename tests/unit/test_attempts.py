@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from romancy import ActivityContext, RetryPolicy, WorkflowContext, activity, workflow
+from romancy.core.failure import Failure
 from romancy.core.instance import Instance
 from romancy.core.model import SECOND
 from romancy.engine.activities import Activities, Attempting, Stage
@@ -26,6 +27,11 @@ released: threading.Event
 async def passing(ctx: ActivityContext) -> int:
     await gate.wait()
     return 1
+
+
+@activity
+async def giving_up(ctx: ActivityContext) -> int:
+    raise asyncio.CancelledError
 
 
 @activity
@@ -47,7 +53,7 @@ class Case:
         async def calling(ctx: WorkflowContext) -> None:
             await called(ctx)
 
-        resident = Resident(Instance(calling.definition, id, b"{}", 0), 0)
+        resident = Resident(Instance(calling._definition, id, b"{}", 0), 0)
         resident.instance.begin()
         (call,) = resident.instance.ops.values()
         call.timeout = timeout  # type: ignore[attr-defined]
@@ -132,4 +138,14 @@ async def test_the_last_attempt_fails_for_good(case: Case) -> None:
     await case.until(attempting, Stage.RUNNING)
     case.clock.turn_to(SECOND)
     await case.until(attempting, Stage.ENDED)
-    assert [(type(input), input.attempt) for input in case.posted] == [(ActivityFailed, 2)]
+    (failed,) = case.posted
+    assert (type(failed), failed.attempt) == (ActivityFailed, 2)
+    assert Failure.decode(failed.payload).timeout
+
+
+async def test_one_that_cancels_itself_did_not_run_out_of_time(case: Case) -> None:
+    case.start(giving_up)
+    async with asyncio.timeout(10):
+        await case.activities._drained()
+    (changed,) = case.posted
+    assert changed.error_type == "CancelledError"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -52,6 +53,12 @@ async def waiting(ctx: WorkflowContext) -> int:
         return (await wait_event(ctx, "paid", model=int, timeout=timedelta(seconds=10))).data
     except WaitTimeout:
         return -1
+
+
+@workflow
+async def both(ctx: WorkflowContext) -> int:
+    first, second = await asyncio.gather(wait_event(ctx, "paid", model=int), wait_event(ctx, "paid", model=int))
+    return first.data + second.data
 
 
 def resident(wf: Any) -> Resident:
@@ -110,6 +117,15 @@ def test_an_event_is_taken_with_its_hint() -> None:
     commit = feed(one, offer(7)).commit
     assert ([taken.event for taken in commit.consumed], list(commit.seen_deliveries)) == ([7], [7])
     assert (commit.output, list(commit.closed)) == (b"5", ["paid:1"])
+
+
+def test_an_event_is_taken_by_one_wait_even_if_it_was_offered_to_two() -> None:
+    one = resident(both)
+    feed(one)
+    first, second = offer(7), EventOffered("paid:2", offer(7).event)
+    feed(one, first)
+    commit = feed(one, second).commit
+    assert (list(commit.consumed), list(commit.looks)) == ([], ["paid:2"]), "there may be a later one for it"
 
 
 def test_an_event_that_does_not_fit_is_kept_and_there_is_another_look() -> None:

@@ -123,6 +123,10 @@ class Engine:
         return f"<Engine {self.worker_id} {self.scheduler!r} {self.committer!r} {self.activities!r} {self.timers!r}>"
 
     @property
+    def is_worker(self) -> bool:
+        return self.lease.is_worker
+
+    @property
     def worker_id(self) -> str | None:
         return self.lease.worker
 
@@ -135,7 +139,7 @@ class Engine:
     async def start(self) -> None:
         self.storage.watch(self._foreign_change)
         await self.lease.begin()
-        if self.lease.is_worker:
+        if self.is_worker:
             self.scheduler.watchdog.start()
             self._pruning.start()
             self._balance.start()
@@ -162,7 +166,7 @@ class Engine:
         self.storage.stop_waiting()
         await self._renewal.stop()
         self._announcement.stop()
-        self._refreshing.retire()
+        await self._refreshing.stop()
         self.scheduler.watchdog.stop()
         await self.lease.release()
         self.inboxes.close()
@@ -173,9 +177,8 @@ class Engine:
     async def crash(self) -> None:
         """For tests: stop as if killed. Nothing is finished, stored or released."""
         self.lease.close()
-        for duty in (self._sweep, self._pruning, self._balance, self._renewal):
+        for duty in (self._sweep, self._pruning, self._balance, self._renewal, self._refreshing):
             await duty.stop()
-        self._refreshing.retire()
         self._announcement.stop()
         self.timers.stop()
         self.committer.abandon()
