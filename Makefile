@@ -24,7 +24,7 @@ ifneq ($(CURDIR),$(shell cat $(STAMP) 2>/dev/null))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup demo test kills soak test-python check format bench bench-quick lock clean
+.PHONY: help setup demo test kills soak test-python test-uvicorn check format bench bench-quick lock clean
 
 help: ## List the targets
 	@echo 'Usage: make <target> [ARGS="..."]'
@@ -42,6 +42,9 @@ test: $(STAMP) .browser ## Run the tests (ARGS="-k name"; BROWSER=no: skip brows
 
 test-python: ## Run the tests on another Python (VERSION=3.14)
 	@scripts/test-python $(or $(VERSION),$(error VERSION is missing: make test-python VERSION=3.14)) $(ARGS)
+
+test-uvicorn: $(STAMP) ## Run the tests of the server with the oldest and the newest uvicorn
+	@scripts/test-uvicorn $(ARGS)
 
 soak: $(STAMP) ## Run random programs under faults (ROMANCY_SOAK_MINUTES=10, ROMANCY_SOAK_SEED=sim-1, ARGS=sim)
 	@$(BIN)/python -m tests.soak $(ARGS)

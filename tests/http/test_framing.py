@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from romancy import App, WorkerOptions
 from romancy.http import server as serving
+from romancy.http import uvicorn_limits
 from romancy.http.message_length import Framing
+from romancy.http.traffic import Room, Traffic
 from romancy.http.uvicorn_limits import patient
+from romancy.options import HTTPOptions
 from tests.http.conftest import WORKFLOWS, Live, event, read_all
 
 ANSWER = re.compile(rb"HTTP/1\.1 (\d\d\d) ")
@@ -284,3 +288,54 @@ def test_a_uvicorn_that_is_not_the_one_we_know(
     assert ANSWER.findall(said(live, REFUSED["length and chunks"])) == [b"400"], "by what the head says"
     [said_so] = [record.message for record in caplog.records if "uvicorn" in record.message]
     assert "without limits for slow clients" in said_so
+
+
+def test_a_uvicorn_without_the_classes_we_know(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(serving, "patient", patient)
+    monkeypatch.setattr(uvicorn_limits, "import_module", refuse)
+    live = serve()
+    assert live.send().status_code == 202
+    [said_so] = [record.message for record in caplog.records if "uvicorn" in record.message]
+    assert "HttpToolsProtocol or H11Protocol is missing" in said_so
+
+
+class RequestResponseCycle:
+    def __init__(self) -> None:
+        self.response_complete = self.response_started = self.more_body = False
+
+
+class Later:
+    """A protocol of a uvicorn to come: some of it has another name."""
+
+    def __init__(self, config: Any, server_state: Any, app_state: Any) -> None:
+        self.loop = self.transport = self.cycle = self.connections = self.conn = object()
+
+    def connection_made(self, transport: Any) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def send_400_response(self, msg: str) -> None: ...
+
+
+class Latest(Later):
+    def __init__(self, settings: Any) -> None: ...
+
+
+async def test_everything_that_is_missing_is_named() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None: ...
+
+    def missing(base: type[Any]) -> list[str]:
+        made = patient(HTTPOptions(), Room(10, Traffic()), base)
+        assert made is not None
+        return uvicorn_limits.absent_in(made, uvicorn.Config(app, log_config=None))
+
+    assert missing(Later) == ["flow", "on_response_complete", "keep_alive"]
+    [said_so] = missing(Latest)
+    assert said_so.startswith("its constructor (")
+    assert missing(H11Protocol) == missing(HttpToolsProtocol) == []

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-import uvicorn.server
 
 from romancy.http.asgi import HttpApp
 from romancy.http.traffic import Room, most_connections
@@ -74,7 +73,7 @@ class Server(uvicorn.Server):
         limits = runtime.http
         options = uvicorn.Config(
             face,
-            http=patient(limits, Room(limits.max_connections or most_connections(), face.traffic)),
+            http=patient(limits, Room(limits.max_connections or most_connections(), face.traffic)) or "auto",
             ws="none",
             lifespan="off",
             log_config=None,
@@ -91,7 +90,7 @@ class Server(uvicorn.Server):
     def _check_protocol(self) -> None:
         """The limits rely on a few internal names of uvicorn. If some are missing, serve without the limits."""
         chosen: Any = self.config.http_protocol_class
-        missing = absent_in(chosen(config=self.config, server_state=uvicorn.server.ServerState(), app_state={}))
+        missing = absent_in(chosen, self.config)
         if missing:
             self.config.http_protocol_class = plain_of(chosen)
             _logger.warning(

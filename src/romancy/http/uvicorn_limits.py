@@ -8,7 +8,12 @@ and takes what follows a body for headers, too. `Patience`, mixed into its proto
 from __future__ import annotations
 
 import asyncio
+import sys
+from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
+
+from uvicorn.server import ServerState
 
 from romancy.http.responses import RETRYABLE, HTTPError, error_answer
 from romancy.http.traffic import Room
@@ -30,35 +35,52 @@ _PHRASES = {
 }
 
 
-def patient(options: HTTPOptions, room: Room, base: type[Any] | None = None) -> type[asyncio.Protocol]:
-    """uvicorn's protocol class with these limits; the faster one if its parser is installed."""
-    made = type("Patient", (Patience, base or _fastest()), {"options": options, "room": room})
-    return cast("type[asyncio.Protocol]", made)
+def patient(options: HTTPOptions, room: Room, base: type[Any] | None = None) -> type[asyncio.Protocol] | None:
+    """uvicorn's protocol class with these limits; the faster one if its parser is installed. None if there is neither."""
+    base = base or _fastest()
+    if base is None:
+        return None
+    return cast("type[asyncio.Protocol]", type("Patient", (Patience, base), {"options": options, "room": room}))
 
 
-def _fastest() -> type[Any]:
+def _fastest() -> type[Any] | None:
+    for module, name in (("httptools_impl", "HttpToolsProtocol"), ("h11_impl", "H11Protocol")):
+        with suppress(ImportError, AttributeError):  # httptools is an extra: not everybody has it
+            return getattr(import_module(f"uvicorn.protocols.http.{module}"), name)
+    return None
+
+
+_ATTRIBUTES = ("loop", "transport", "flow", "cycle", "connections")
+_METHODS = (
+    "connection_made data_received connection_lost pause_writing resume_writing on_response_complete send_400_response"
+).split()
+_PARSED = "on_message_begin on_header on_headers_complete on_message_complete".split()
+"""With httptools only."""
+_CYCLE = ("response_started", "response_complete", "more_body", "keep_alive")
+
+
+def absent_in(chosen: type[Any], config: Any) -> list[str]:
+    """What a protocol class lacks of all that `Patience` uses of uvicorn, and so can't do its work."""
+    if not issubclass(chosen, Patience):
+        return ["HttpToolsProtocol or H11Protocol"]
+    plain = plain_of(chosen)
     try:
-        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol  # an optional extra
-    except ImportError:
-        from uvicorn.protocols.http.h11_impl import H11Protocol
-
-        return H11Protocol
-    return HttpToolsProtocol
-
-
-_NEEDED = ("loop", "transport", "flow", "cycle", "connections")
-"""The attributes of uvicorn's protocols that `Patience` uses, besides `parser` or `conn`."""
-
-
-def absent_in(protocol: Any) -> list[str]:
-    """The attributes that `Patience` needs and a protocol lacks."""
-    missing = [name for name in _NEEDED if not hasattr(protocol, name)]
-    return missing if hasattr(protocol, "parser") or hasattr(protocol, "conn") else [*missing, "parser or conn"]
+        made = chosen(config=config, server_state=ServerState(), app_state={})
+    except Exception as error:  # whatever the constructor of a later version raises
+        return [f"its constructor ({error})"]
+    modules = [vars(sys.modules[base.__module__]) for base in plain.__mro__]
+    cycle = next((found["RequestResponseCycle"] for found in modules if "RequestResponseCycle" in found), None)
+    answers = () if cycle is None else cycle.__init__.__code__.co_names  # the names it sets
+    methods = [*_METHODS, *_PARSED] if hasattr(made, "parser") else _METHODS
+    missing = [name for name in _ATTRIBUTES if not hasattr(made, name)]
+    missing += [name for name in methods if not hasattr(plain, name)]
+    missing += [name for name in _CYCLE if name not in answers]
+    return missing if hasattr(made, "parser") or made.conn is not None else [*missing, "parser or conn"]
 
 
-def plain_of(patient_class: type[Any]) -> type[asyncio.Protocol]:
+def plain_of(chosen: type[Any]) -> type[asyncio.Protocol]:
     """uvicorn's own class behind one made by `patient`; any other class unchanged."""
-    return patient_class.__mro__[2] if issubclass(patient_class, Patience) else patient_class
+    return chosen.__mro__[2] if issubclass(chosen, Patience) else chosen
 
 
 class Patience(Base):
