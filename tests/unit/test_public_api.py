@@ -149,6 +149,7 @@ from romancy import (
     ActivityContext, App, EventReceivedInfo, HooksBase, ReceivedEvent, RetryPolicy, WaitTimeout, WorkflowContext,
     WorkflowHandle, activity, send_event, sleep, wait_event, workflow,
 )
+from romancy import HistoryEntry, Instance, Page, sync
 from romancy.testing import environment
 
 
@@ -237,10 +238,20 @@ async def test_payment() -> None:
 
 def script() -> dict[str, str]:
     return App(":memory:").run(payment, "ORD-1")
+
+
+def blocks(there: sync.Client, here: sync.App) -> None:
+    assert_type(there.start_workflow(payment, "ORD-1").result(), dict[str, str])
+    assert_type(there.send_event("paid", "bank", {"a": 1}, dataschema="https://example.com/x").duplicate, bool)
+    assert_type(here.send_event("paid", source="bank", id="1").delivered, int)
+    assert_type(here.cancel_workflow("a", reason="b"), bool)
+    for one in (here, there):
+        assert_type(one.list_instances(status="failed", limit=3), Page[Instance])
+        assert_type(one.get_history("a"), list[HistoryEntry])
 """
 
 MISTAKES = """
-from romancy import ActivityContext, App, WorkflowContext, activity, workflow
+from romancy import ActivityContext, App, WorkflowContext, activity, sync, workflow
 
 @activity
 async def charge(ctx: ActivityContext, amount: int) -> str:
@@ -254,6 +265,11 @@ async def pay(ctx: WorkflowContext, amount: int) -> int:
 async def main(app: App) -> None:
     await app.start_workflow(pay, "much", instance_id=None)
     await app.start_workflow(pay)
+
+def blocks(here: sync.App) -> None:
+    here.send_event("paid")  # wrong
+    here.list_waits(limit="many")  # wrong
+    here.get_instance(1)  # wrong
 """
 
 
@@ -303,5 +319,5 @@ def test_mistakes_are_found_by_the_type_checker(tool: str, tmp_path: Path, cache
     done = check(tool, file, cache)
     lines = MISTAKES.splitlines()
     for number, line in enumerate(lines, start=1):
-        if '"much"' in line or line.endswith("start_workflow(pay)") or "return await" in line:
+        if '"much"' in line or line.endswith("start_workflow(pay)") or "return await" in line or "# wrong" in line:
             assert f"shop.py:{number}" in done.stdout, line + "\n" + done.stdout

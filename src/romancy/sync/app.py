@@ -16,7 +16,7 @@ from romancy.errors import AppNotRunning, RomancyError
 from romancy.hooks import HooksBase
 from romancy.options import WITHOUT_HTTP, Database, Retention, WorkerOptions, refuse
 from romancy.service import Service
-from romancy.sync.verbs import Background, Blocking
+from romancy.sync.verbs import Background, Blocking, blocking
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,6 +95,8 @@ class App(Blocking):
             self._app.register(*workflows)
         else:
             self._background.do(register)
+
+    send_event = blocking(Service.send_event)
 
     # --- life --------------------------------------------------------------------------------------------------------
     def start(self) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from romancy.client import Client as AsyncClient
-from romancy.core.model import Attribute, Duration, Event
+from romancy.core.model import Duration
 from romancy.errors import AppNotRunning
-from romancy.records import Receipt
-from romancy.sync.verbs import Background, Blocking
+from romancy.sync.verbs import Background, Blocking, blocking
 
 if TYPE_CHECKING:
     import httpx
@@ -76,34 +73,10 @@ class Client(Blocking):
     ) -> None:
         self.close()
 
-    def send_event(
-        self,
-        type: str,
-        source: str,
-        data: object = None,
-        *,
-        subject: str | None = None,
-        id: str | None = None,
-        to: str | None = None,
-        extensions: Mapping[str, Attribute] | None = None,
-        time: datetime | None = None,
-        dataschema: str | None = None,
-    ) -> Receipt:
-        """Send an event; returns when it is stored for good. The same `(source, id)` again is a duplicate."""
-        attributes = {"subject": subject, "id": id, "to": to, "dataschema": dataschema}
-        return self.send(self.event(type, source, data, **attributes, extensions=extensions, time=time))
-
     event = staticmethod(AsyncClient.event)
     """Makes an event for `send` and `send_events`, of the arguments of `send_event`."""
 
-    def list_workflows(self) -> list[str]:
-        """The names of the workflows the server has registered."""
-        return self.background.do(self._client.list_workflows)
-
-    def send(self, event: Event) -> Receipt:
-        """Send an event made by `client.event(...)`."""
-        return self.background.do(self._client.send, event)
-
-    def send_events(self, events: Sequence[Event]) -> list[Receipt]:
-        """Send several at once: all are stored, or none."""
-        return self.background.do(self._client.send_events, events)
+    send_event = blocking(AsyncClient.send_event)
+    send = blocking(AsyncClient.send)
+    send_events = blocking(AsyncClient.send_events)
+    list_workflows = blocking(AsyncClient.list_workflows)

@@ -7,15 +7,15 @@ import concurrent.futures
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Coroutine, Mapping
-from datetime import datetime
-from typing import Any, Generic, ParamSpec, TypeVar, TypeVarTuple, overload
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
-from romancy.core.model import Attribute, Duration, Status
+from romancy.core.model import Duration, Status
 from romancy.errors import AppNotRunning, RomancyError
-from romancy.records import EventRecord, HistoryEntry, Instance, Page, Receipt, Wait
+from romancy.service import Service
 from romancy.verbs import Handle, Verbs
 
 P = ParamSpec("P")
@@ -116,6 +116,16 @@ class WorkflowHandle(Generic[R_co]):
         return self._owner.background.do(self._handle.cancel, reason)
 
 
+def blocking(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """The verb with the same arguments and answer, for code that blocks."""
+
+    @wraps(verb)
+    def call(self: Blocking, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.background.do(getattr(self._verbs, verb.__name__), *args, **kwargs)  # pyright: ignore[reportPrivateUsage]
+
+    return call
+
+
 class Blocking(ABC):
     """The verbs of an app or a client, for code that blocks."""
 
@@ -155,82 +165,10 @@ class Blocking(ABC):
         """A handle on an instance started earlier, perhaps by another process."""
         return WorkflowHandle(self, self._verbs.handle(instance_id, wf) if wf else self._verbs.handle(instance_id))
 
-    # --- events, cancel, resume --------------------------------------------------------------------------------------
-    def send_event(
-        self,
-        type: str,
-        source: str,
-        data: object = None,
-        *,
-        subject: str | None = None,
-        id: str | None = None,
-        to: str | None = None,
-        extensions: Mapping[str, Attribute] | None = None,
-    ) -> Receipt:
-        """Send an event; returns when it is stored for good. The same `(source, id)` again is a duplicate."""
-        send = self._verbs.send_event
-        return self.background.do(send, type, source, data, subject=subject, id=id, to=to, extensions=extensions)
-
-    def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool:
-        """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up.
-
-        True if it was asked to stop, or is cancelled at once; false if it had ended already: nothing happens.
-        """
-        return self.background.do(self._verbs.cancel_workflow, instance_id, reason=reason)
-
-    def resume_workflow(self, instance_id: str) -> bool:
-        """Try a blocked instance again, after you fixed its code. False if it is not blocked: nothing happens."""
-        return self.background.do(self._verbs.resume_workflow, instance_id)
-
-    # --- reading -----------------------------------------------------------------------------------------------------
-    def get_instance(self, instance_id: str) -> Instance:
-        """One instance with what it waits for."""
-        return self.background.do(self._verbs.get_instance, instance_id)
-
-    def list_instances(
-        self,
-        *,
-        status: Status | Collection[Status] = (),
-        workflow: str | None = None,
-        text: str | None = None,
-        started_after: datetime | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> Page[Instance]:
-        """Instances, newest first."""
-        return self.background.do(
-            self._verbs.list_instances,
-            status=status,
-            workflow=workflow,
-            text=text,
-            started_after=started_after,
-            limit=limit,
-            cursor=cursor,
-        )
-
-    def list_waits(
-        self, *, instance_id: str | None = None, type: str | None = None, limit: int = 50, cursor: str | None = None
-    ) -> Page[Wait]:
-        """What instances wait for, by instance."""
-        return self.background.do(
-            self._verbs.list_waits, instance_id=instance_id, type=type, limit=limit, cursor=cursor
-        )
-
-    def list_events(
-        self,
-        *,
-        type: str | None = None,
-        instance_id: str | None = None,
-        unmatched: bool = False,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> Page[EventRecord]:
-        """The event log, newest first, with who received each."""
-        read = self._verbs.list_events
-        return self.background.do(
-            read, type=type, instance_id=instance_id, unmatched=unmatched, limit=limit, cursor=cursor
-        )
-
-    def get_history(self, instance_id: str) -> list[HistoryEntry]:
-        """Everything recorded of an instance, in order; the first entry is its start."""
-        return self.background.do(self._verbs.get_history, instance_id)
+    cancel_workflow = blocking(Service.cancel_workflow)
+    resume_workflow = blocking(Service.resume_workflow)
+    get_instance = blocking(Service.get_instance)
+    get_history = blocking(Service.get_history)
+    list_instances = blocking(Service.list_instances)
+    list_waits = blocking(Service.list_waits)
+    list_events = blocking(Service.list_events)
