@@ -36,7 +36,7 @@ _PHRASES = {
 
 
 def patient(options: HTTPOptions, room: Room, base: type[Any] | None = None) -> type[asyncio.Protocol] | None:
-    """uvicorn's protocol class with these limits; the faster one if its parser is installed. None if there is neither."""
+    """uvicorn's faster protocol class that is installed, with these limits; None if there is none."""
     base = base or _fastest()
     if base is None:
         return None
