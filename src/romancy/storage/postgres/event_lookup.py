@@ -48,7 +48,7 @@ class Looker:
                 offers.append(self._offer(row, worker, row[_EVENT]))
                 if row["settled"]:
                     self._remember(row)
-        return True, _in_order(offers + await self._judge(judged, whole, worker, now), asked)
+        return True, _in_order(offers + await self._judge(judged, worker, now), asked)
 
     def _offer(self, row: Any, worker: str, event: tuple[Any, ...]) -> Offer:
         group = (row["spec"], row["model"]) if row["reaches_back"] else None
@@ -66,7 +66,7 @@ class Looker:
         return self._settled.get((instance, taken.event, taken.wait.spec, taken.wait.model))
 
     # --- waits the index can't answer for ---------------------------------------------------------------------------
-    async def _judge(self, rows: list[Any], whole: set[str], worker: str, now: int) -> list[Offer]:
+    async def _judge(self, rows: list[Any], worker: str, now: int) -> list[Offer]:
         """Look at the data of events whose keys are not written yet, or of all events where there is no index."""
         offers: list[Offer] = []
         for row in rows:
@@ -74,11 +74,13 @@ class Looker:
             if best is not None:
                 offers.append(self._offer(row, worker, best[1:]))
         if rows:
+            due = {row["instance"]: row["due"] for row in rows if row["due"] is not None}
             await self._connections.do(
                 "hint",
                 found_instances=[offer.instance for offer in offers],
                 found_events=[offer.event.seq for offer in offers],
-                instances=sorted({row["instance"] for row in rows} & whole),
+                instances=list(due),
+                versions=list(due.values()),
             )
         return offers
 

@@ -137,10 +137,12 @@ opened_keys AS (INSERT INTO romancy.wait_keys (type, shape, key, instance, op, f
   SELECT x.* FROM unnest(:key_types::text[], :key_shapes::integer[], :key_keys::bytea[], :key_instances::text[],
     :key_ops::text[], :key_follows::boolean[], :key_alike::bytea[]) AS x(type, shape, key, instance, op, follows, alike)
   WHERE x.instance IN (SELECT id FROM applied) ON CONFLICT DO NOTHING)
--- Where an earlier look is still due, the looks of this commit are not all.
+-- If an earlier look is still due, the looks of this commit are not all. The row is then written anew: a look that is
+-- under way has not seen the waits of this commit, and must not delete it (`xmin` tells).
 -- part: write_unlooked
-unlooked AS (INSERT INTO romancy.unlooked (instance) SELECT x.id FROM unnest(:unlooked::text[]) AS x(id)
-  WHERE x.id IN (SELECT id FROM applied) ON CONFLICT DO NOTHING RETURNING instance)
+unlooked AS (INSERT INTO romancy.unlooked AS l (instance) SELECT x.id FROM unnest(:unlooked::text[]) AS x(id)
+  WHERE x.id IN (SELECT id FROM applied)
+  ON CONFLICT (instance) DO UPDATE SET instance = l.instance RETURNING l.instance, l.xmax = 0 AS fresh)
 -- part: write_attempts
 attempts AS (INSERT INTO romancy.attempts (instance, op, n, first_at, next_due, error, progress, crashes, started)
   SELECT x.* FROM unnest(:attempt_instances::text[], :attempt_ops::text[], :attempt_ns::integer[],
@@ -212,7 +214,7 @@ sender IS NULL OR sender IN (SELECT id FROM applied)
 -- part: result_starts
 (SELECT array_agg(id) FROM started) AS started
 -- part: result_unlooked
-(SELECT array_agg(instance) FROM unlooked) AS unlooked
+(SELECT array_agg(instance) FROM unlooked WHERE fresh) AS unlooked
 -- part: result_events
 (SELECT array_agg(source ORDER BY seq) FROM accepted) AS sources,
   (SELECT array_agg(id ORDER BY seq) FROM accepted) AS ids, (SELECT array_agg(seq ORDER BY seq) FROM accepted) AS seqs
@@ -422,19 +424,22 @@ scans AS MATERIALIZED (SELECT k.instance, k.op, array_agg(k.type) AS types FROM 
   GROUP BY k.instance, k.op),
 hinted AS (INSERT INTO romancy.deliveries (instance, event) SELECT DISTINCT instance, seq FROM found
   ORDER BY instance, seq ON CONFLICT DO NOTHING),
-looked AS (DELETE FROM romancy.unlooked l USING asked a WHERE l.instance = a.instance
-  AND a.instance = ANY(:whole::text[])
-  AND NOT EXISTS (SELECT 1 FROM pending p WHERE p.instance = a.instance)
-  AND NOT EXISTS (SELECT 1 FROM scans s WHERE s.instance = a.instance))
+due AS MATERIALIZED (SELECT DISTINCT l.instance, l.version FROM asked a CROSS JOIN LATERAL (
+    SELECT l.instance, l.xmin::text AS version FROM romancy.unlooked l WHERE l.instance = a.instance OFFSET 0) l
+  WHERE a.instance = ANY(:whole::text[])),
+looked AS (DELETE FROM romancy.unlooked l USING due d WHERE l.instance = d.instance AND l.xmin::text = d.version
+  AND NOT EXISTS (SELECT 1 FROM pending p WHERE p.instance = d.instance)
+  AND NOT EXISTS (SELECT 1 FROM scans s WHERE s.instance = d.instance))
 SELECT alive.yes, r.* FROM alive LEFT JOIN (
   SELECT k.instance, k.op, k.model, k.spec, k.reaches_back, f.xid::text::bigint AS xid,
     f.xid < pg_snapshot_xmin(pg_current_snapshot()) AS settled, p.events AS pending, s.types AS scans,
-    {event}
+    {event}, d.version AS due
   FROM (SELECT DISTINCT instance, op, model, spec, reaches_back FROM k) k
   LEFT JOIN found f ON f.instance = k.instance AND f.op = k.op
   LEFT JOIN LATERAL (SELECT * FROM romancy.events e WHERE e.seq = f.seq OFFSET 0) e ON true
   LEFT JOIN pending p ON p.instance = k.instance AND p.op = k.op
   LEFT JOIN scans s ON s.instance = k.instance AND s.op = k.op
+  LEFT JOIN due d ON d.instance = k.instance
   WHERE f.seq IS NOT NULL OR p.events IS NOT NULL OR s.types IS NOT NULL) r ON true
 -- Whether a wait k may still take an event e, besides type, filter, target and place.
 -- Differs: where a wait begins is a snapshot here, a number there.
@@ -459,7 +464,8 @@ SELECT e.xid::text::bigint AS xid, {event} FROM romancy.events e WHERE e.seq = A
 WITH hinted AS (INSERT INTO romancy.deliveries (instance, event)
   SELECT x.instance, x.event FROM unnest(:found_instances::text[], :found_events::bigint[]) AS x(instance, event)
   ON CONFLICT DO NOTHING)
-DELETE FROM romancy.unlooked WHERE instance = ANY(:instances::text[])
+DELETE FROM romancy.unlooked l USING unnest(:instances::text[], :versions::text[]) AS x(instance, version)
+WHERE l.instance = x.instance AND l.xmin::text = x.version
 
 -- === requests ===
 

@@ -156,10 +156,12 @@ DELETE FROM romancy.requests r USING romancy.requests x CROSS JOIN LATERAL
   (SELECT 1 FROM romancy.instances i WHERE i.id = x.instance AND i.status >= 10 OFFSET 0) i
 WHERE r.id = x.id
 -- Asked again under the lock: another worker may have pruned it meanwhile, and its id may belong to a new instance.
--- What another worker is pruning at the moment is left to it.
+-- What another worker is pruning at the moment is left to it. Without `coalesce` the planner may prefer the index of
+-- `finished_at` to the ids.
 -- name: prune_instances
-WITH gone AS MATERIALIZED (SELECT id FROM romancy.instances WHERE id = ANY(:ids::text[])
-  AND finished_at < CASE status WHEN 11 THEN :failed::bigint ELSE :before::bigint END ORDER BY id FOR UPDATE SKIP LOCKED),
+WITH gone AS MATERIALIZED (SELECT id FROM romancy.instances WHERE id = ANY(:ids::text[]) AND status >= 10
+  AND coalesce(finished_at, 9223372036854775807) < CASE status WHEN 11 THEN :failed::bigint ELSE :before::bigint END
+  ORDER BY id FOR UPDATE SKIP LOCKED),
 h AS (DELETE FROM romancy.history WHERE instance IN (SELECT id FROM gone)),
 c AS (DELETE FROM romancy.consumed WHERE instance IN (SELECT id FROM gone)),
 m AS (DELETE FROM romancy.marks WHERE instance IN (SELECT id FROM gone)),
