@@ -342,7 +342,7 @@ async def test_an_event_waiting_to_be_taken_is_not_forgotten(db: str) -> None:
         async with down(env), outsider(env) as other:
             await other.send_event("go", "test", "still here")
             env.clock._now += 8 * 86400_000_000
-            await other.engine._pruning.round()
+            await other._runtime.engine._pruning.round()
         assert await env.app.handle("one").result(timeout=5) == "still here"
 
 

@@ -98,7 +98,7 @@ async def test_a_start_by_name_waits_for_a_worker(db: str) -> None:
     async with App(db, worker=False) as outside:
         await outside.start_workflow("greet", "Ada", instance_id="one")
     async with App(db, workflows=[waiter]) as wrong_worker:
-        await wrong_worker.engine.sweep.round()
+        await wrong_worker._runtime.engine.sweep.round()
         assert (await wrong_worker.get_instance("one")).status == "running"
     async with App(db, workflows=[greet]) as worker:
         assert await worker.handle("one", greet).result(timeout=5) == "Hello, Ada"

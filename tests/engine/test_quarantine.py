@@ -142,7 +142,7 @@ async def test_what_runs_while_the_machine_sleeps_is_not_to_blame(env: Environme
         await env.advance(10)
         env.clock.turn_to(env.clock.now() + 3600 * SECOND)
         await env.advance(1)
-        engine = env.app.engine
+        engine = env.app._runtime.engine
         assert await engine.storage.renew(engine.worker_id or "", 10 * SECOND)
     assert (await env.app.get_instance("one")).status == "running"
 

@@ -135,7 +135,7 @@ async def test_a_blocked_instance(serve: Any) -> None:
     live = serve(workflows=[turns])
     live.start("turns", id="b")
     live.until("b", "waiting_for_event")
-    live.on_loop(live.app.crash)
+    live.on_loop(live.app._runtime.crash)
     name = "after"
     live.on_loop(live.app.start)
     async with Client(live.url) as client:

@@ -88,7 +88,7 @@ def test_the_viewer_makes_no_database(tmp_path: Path) -> None:
     for name in ("viewer", "top"):
         done = subprocess.run([*ROMANCY, name, "-d", str(tmp_path / "no.db")], capture_output=True, text=True, env=ENV)
         assert done.returncode == 2
-        assert "there is no database" in done.stderr
+        assert "no database at" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -110,7 +110,7 @@ async def test_a_quiet_stream_tells_that_it_lives_and_whether_the_database_can_b
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "_BEAT", 0.1)
-    monkeypatch.setattr(stream, "_LOOK", 0.1)
+    monkeypatch.setattr(stream, "_POLL", 0.1)
     made = Listening(live)
     task = asyncio.create_task(made.run())
     await _until(lambda: made.beats[-2:] == [True, True])

@@ -193,7 +193,7 @@ def _detail(entry: HistoryEntry) -> str:
 
 def _entry(entry: HistoryEntry) -> dict[str, Any]:
     """Return an entry for `--json`, with its filter as users write it, not as it is stored."""
-    shown = {name: found for name, found in vars(entry).items() if name != "raw"}
+    shown = {name: found for name, found in vars(entry).items() if name != "_raw"}
     if entry.kind not in ("event_received", "wait_timed_out"):
         return shown
     stored: dict[str, Any] = entry.input or {}
