@@ -74,13 +74,13 @@ class Looker:
             if best is not None:
                 offers.append(self._offer(row, worker, best[1:]))
         if rows:
-            due = {row["instance"]: row["due"] for row in rows if row["due"] is not None}
+            due = {row["instance"]: row["due_xid"] for row in rows if row["due_xid"] is not None}
             await self._connections.do(
                 "hint",
                 found_instances=[offer.instance for offer in offers],
                 found_events=[offer.event.seq for offer in offers],
                 instances=list(due),
-                versions=list(due.values()),
+                due_xids=list(due.values()),
             )
         return offers
 

@@ -424,16 +424,16 @@ scans AS MATERIALIZED (SELECT k.instance, k.op, array_agg(k.type) AS types FROM 
   GROUP BY k.instance, k.op),
 hinted AS (INSERT INTO romancy.deliveries (instance, event) SELECT DISTINCT instance, seq FROM found
   ORDER BY instance, seq ON CONFLICT DO NOTHING),
-due AS MATERIALIZED (SELECT DISTINCT l.instance, l.version FROM asked a CROSS JOIN LATERAL (
-    SELECT l.instance, l.xmin::text AS version FROM romancy.unlooked l WHERE l.instance = a.instance OFFSET 0) l
+due AS MATERIALIZED (SELECT DISTINCT l.instance, l.xid FROM asked a CROSS JOIN LATERAL (
+    SELECT l.instance, l.xmin::text AS xid FROM romancy.unlooked l WHERE l.instance = a.instance OFFSET 0) l
   WHERE a.instance = ANY(:whole::text[])),
-looked AS (DELETE FROM romancy.unlooked l USING due d WHERE l.instance = d.instance AND l.xmin::text = d.version
+looked AS (DELETE FROM romancy.unlooked l USING due d WHERE l.instance = d.instance AND l.xmin::text = d.xid
   AND NOT EXISTS (SELECT 1 FROM pending p WHERE p.instance = d.instance)
   AND NOT EXISTS (SELECT 1 FROM scans s WHERE s.instance = d.instance))
 SELECT alive.yes, r.* FROM alive LEFT JOIN (
   SELECT k.instance, k.op, k.model, k.spec, k.reaches_back, f.xid::text::bigint AS xid,
     f.xid < pg_snapshot_xmin(pg_current_snapshot()) AS settled, p.events AS pending, s.types AS scans,
-    {event}, d.version AS due
+    {event}, d.xid AS due_xid
   FROM (SELECT DISTINCT instance, op, model, spec, reaches_back FROM k) k
   LEFT JOIN found f ON f.instance = k.instance AND f.op = k.op
   LEFT JOIN LATERAL (SELECT * FROM romancy.events e WHERE e.seq = f.seq OFFSET 0) e ON true
@@ -464,8 +464,8 @@ SELECT e.xid::text::bigint AS xid, {event} FROM romancy.events e WHERE e.seq = A
 WITH hinted AS (INSERT INTO romancy.deliveries (instance, event)
   SELECT x.instance, x.event FROM unnest(:found_instances::text[], :found_events::bigint[]) AS x(instance, event)
   ON CONFLICT DO NOTHING)
-DELETE FROM romancy.unlooked l USING unnest(:instances::text[], :versions::text[]) AS x(instance, version)
-WHERE l.instance = x.instance AND l.xmin::text = x.version
+DELETE FROM romancy.unlooked l USING unnest(:instances::text[], :due_xids::text[]) AS x(instance, xid)
+WHERE l.instance = x.instance AND l.xmin::text = x.xid
 
 -- === requests ===
 
