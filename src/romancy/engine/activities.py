@@ -1,4 +1,4 @@
-"""The activity runner: attempts in tasks and threads, bounded, timed, cancelled, and their outcomes told."""
+"""The activity runner: runs attempts in tasks and threads, limits, times and cancels them, and posts their outcomes."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _logger = logging.getLogger("romancy")
 
 
 class Stage(Enum):
-    """Where an attempt stands."""
+    """The stage of an attempt."""
 
     WAITING = "waiting"
-    """For its time, or for a slot."""
+    """It waits for its due time, or for a slot."""
     STARTING = "starting"
-    """It has a slot; its code has yet to take its first step."""
+    """It has a slot, but its code has not started to run."""
     RUNNING = "running"
     EXPIRED = "expired"
-    """It ran out of time and was cancelled; it has yet to end."""
+    """It timed out and was cancelled, but has not ended yet."""
     WITHDRAWN = "withdrawn"
-    """Nobody waits for it any more. It may still run, but whatever it does is not recorded."""
+    """Its result is no longer needed. It may still run, but nothing it does is recorded."""
     ENDED = "ended"
 
 
@@ -52,7 +52,7 @@ WAITING, STARTING, RUNNING, EXPIRED, WITHDRAWN, ENDED = Stage  # as in resident.
 
 
 class Attempting:
-    """One attempt that is queued or runs."""
+    """One attempt that is queued or running."""
 
     __slots__ = (
         "_runner", "alarm", "call", "context", "progress_at", "record", "resident", "since", "stage", "task",
@@ -104,7 +104,7 @@ class Attempting:
 
 
 class Activities:
-    """Runs attempts, at most `limit` at a time, and posts what came of them."""
+    """Runs attempts, at most `limit` at a time, and posts their outcomes."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Activities:
         self._ended = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.replacements: dict[Callable[..., Any], Callable[..., Any]] = {}
-        """Fakes for tests: what to call instead of an activity's function."""
+        """Fakes for tests: the function to call instead of an activity's own."""
 
     def __repr__(self) -> str:
         return f"<Activities running={self._running} queued={len(self._queue)}>"
@@ -139,7 +139,7 @@ class Activities:
         return self._running + len(self._queue)
 
     def start(self, resident: Resident, call: ActivityCall) -> None:
-        """Begin the next attempt of a call, as soon as there is room."""
+        """Begin the next attempt of a call as soon as a slot is free."""
         attempting = Attempting(self, resident, call, resident.attempts.get(call.id))
         self._open[resident.instance.id, call.id] = attempting
         if self._running < self._limit and not self._queue and not self._stopping:
@@ -148,7 +148,7 @@ class Activities:
             self._queue.append(attempting)
 
     def retry_at(self, resident: Resident, call: ActivityCall, due: int) -> None:
-        """The next attempt begins at its recorded time."""
+        """Begin the next attempt at its recorded time."""
         attempting = Attempting(self, resident, call, resident.attempts[call.id])
         self._open[resident.instance.id, call.id] = attempting
         resident.resting.add(call.id)
@@ -163,7 +163,7 @@ class Activities:
         attempting.alarm = self._clock.call_at(due, begin)
 
     def withdraw(self, instance: str, op: str) -> None:
-        """Nobody waits for this call any more: cancel it; whatever it still does is not recorded."""
+        """Cancel a call whose result is no longer needed. Nothing it still does is recorded."""
         attempting = self._open.pop((instance, op), None)
         if attempting is None:
             return
@@ -184,7 +184,7 @@ class Activities:
         if attempting.task is None or not attempting.call.activity.is_async:
             return
         attempting.task.cancel()
-        if not has_begun:  # a task that is cancelled before its first step never runs: nobody else would say so
+        if not has_begun:  # a task cancelled before its first step never runs, so it can't report its own end
             self._over(attempting, None, asyncio.CancelledError())
 
     # --- running ----------------------------------------------------------------------------------------------------
@@ -233,12 +233,12 @@ class Activities:
             outcome = await fn(context, *args, **kwargs), None
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # SystemExit too: an activity ends itself, not the worker
+        except BaseException as error:  # SystemExit too: it ends the activity, not the worker
             outcome = None, error
         self._over(attempting, *outcome)
 
     async def _run_in_thread(self, attempting: Attempting, fn: Callable[..., Any], context: ActivityContext) -> None:
-        """The slot stays taken until the thread really ends, even if nobody waits for it any more."""
+        """Keep the slot until the thread really ends, even if its result is no longer needed."""
         if attempting.stage is WITHDRAWN:
             self._over(attempting, None, None)
             return
@@ -263,7 +263,7 @@ class Activities:
             return
         self._cancel(attempting, EXPIRED)
         if not attempting.call.activity.is_async:
-            # A thread can't be stopped: the attempt counts as timed out now, its slot is free when it ends.
+            # A thread can't be stopped: the attempt counts as timed out now, but its slot is freed when it ends.
             self._failed(attempting, self._timeout_error(attempting))
             attempting.stage = WITHDRAWN
 
@@ -281,17 +281,17 @@ class Activities:
         if is_wanted:
             try:
                 self._conclude(attempting, result, error)
-            except Exception as surprise:
-                _logger.exception("attempt %r could not be concluded", attempting)
+            except Exception as unexpected:
+                _logger.exception("the outcome of attempt %r can't be processed; the activity fails", attempting)
                 self._post(
                     attempting.resident,
-                    ActivityFailed(attempting.call.id, failures.capture(surprise).encode(), attempting.attempt),
+                    ActivityFailed(attempting.call.id, failures.capture(unexpected).encode(), attempting.attempt),
                 )
         attempting.stage = ENDED
-        attempting.task = attempting.context = attempting.alarm = None  # they refer to it: leave no cycle behind
+        attempting.task = attempting.context = attempting.alarm = None  # they refer to it: avoid a reference cycle
         self._ended.set()
         self._leave(attempting.resident, attempting.call.id)
-        if self._queue and not self._launching:  # else whoever launches goes on with the queue
+        if self._queue and not self._launching:  # otherwise the caller that launches continues with the queue
             self._fill()
 
     def _conclude(self, attempting: Attempting, result: Any, error: BaseException | None) -> None:
@@ -310,7 +310,7 @@ class Activities:
             if len(payload) > MAX_RESULT:
                 raise NotStorable(
                     f"the result of activity {call.activity.name!r} is {len(payload):,} bytes, more than the "
-                    f"{MAX_RESULT:,} allowed; store it elsewhere and return where it is"
+                    f"{MAX_RESULT:,} allowed; store it elsewhere and return a reference to it"
                 )
         except Exception as error:
             self._failed(attempting, error, final=True)
@@ -352,15 +352,15 @@ class Activities:
             due,
             failure.encode(),
             _plain(progress),
-        )  # it ended by itself: it is not suspected any more
+        )  # no suspicion: it ended by itself
         self._post(resident, AttemptChanged(changed, failure.error_type, failure.message))
 
     def progress(self, attempting: Attempting, value: object) -> None:
-        """Called by the activity, perhaps in its thread."""
+        """Keep the progress of an attempt. Called by the activity, perhaps from its thread."""
         self._loop.call_soon_threadsafe(self._keep_progress, attempting, json.dumps(value).encode())
 
     def _keep_progress(self, attempting: Attempting, raw: bytes) -> None:
-        """Stored at most once a second; the last value goes with a failed attempt anyway."""
+        """Store progress at most once a second. The last value is stored with a failed attempt anyway."""
         now = self._clock.now()
         is_over = attempting.stage is WITHDRAWN or attempting.stage is ENDED
         if is_over or now - attempting.progress_at < SECOND:
@@ -374,7 +374,7 @@ class Activities:
 
     # --- stopping ---------------------------------------------------------------------------------------------------
     async def stop(self, limit: float) -> None:
-        """Start nothing more; let what runs finish within the limit, then give it up unrecorded."""
+        """Start no more attempts. Give running ones `limit` seconds to finish, then abandon them unrecorded."""
         self._stopping = True
         for attempting in list(self._open.values()):
             if attempting.alarm is not None and attempting.task is None:
@@ -385,7 +385,7 @@ class Activities:
                 await self._drained()
         except TimeoutError:
             _logger.warning(
-                "after %g s these activities still run and will be repeated by another worker: %s",
+                "these activities are still running after %g s and will be repeated by another worker: %s",
                 limit,
                 ", ".join(a.call.id for a in self._open.values() if a.task is not None) or self._running,
             )

@@ -1,4 +1,4 @@
-"""Which events start which workflows: told to every process that accepts events, through the database."""
+"""Announces through the database which events start which workflows, to every process that accepts events."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from romancy.storage.protocol import Storage
 
 _logger = logging.getLogger("romancy")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
-"""Seconds between attempts while the database is away."""
+"""Seconds between attempts while the database is unavailable."""
 
 
 class Announcement:
-    """Stores the triggers of what is registered; events of this process wait until that is done."""
+    """Stores the triggers of registered workflows. Events sent in this process wait until that is done."""
 
     def __init__(self, storage: Storage, registry: Registry, outage: Outage) -> None:
         self._storage, self._registry, self._outage = storage, registry, outage
@@ -36,7 +36,7 @@ class Announcement:
         task.add_done_callback(self._tasks.discard)
 
     async def wait(self) -> None:
-        """Until everything that was begun is stored."""
+        """Wait until everything that was announced is stored."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -52,7 +52,7 @@ class Announcement:
                 self._outage.over("triggers")
                 return
             except (RefusedValue, Outdated) as error:
-                _logger.error("the events that start workflows can't be stored: %s", error)
+                _logger.error("can't store which events start which workflows: %s", error)
                 return
             except StorageError as error:
                 self._outage.noticed("triggers", error)

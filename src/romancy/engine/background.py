@@ -1,4 +1,4 @@
-"""Background duties: each a round of work that says how long to rest afterwards. The loop is written once."""
+"""Background duties. Each has a round of work that returns how long to rest; the loop is the same for all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _logger = logging.getLogger("romancy")
 
 
 class Duty:
-    """Repeats `round` until stopped; `kick` ends its rest. So does setting `kicked`, for parts that come before it."""
+    """Repeats `round` until stopped. `kick` ends its rest; parts that come before it set the event `kicked` instead."""
 
     def __init__(
         self, name: str, round: Callable[[], Awaitable[float]], outage: Outage, kicked: asyncio.Event | None = None
@@ -32,23 +32,23 @@ class Duty:
         self._task = asyncio.create_task(self._repeat(), name=f"romancy-{self._name}")
 
     def kick(self) -> None:
-        """Do a round now (or another one, if one is under way)."""
+        """Do a round now, or another one after the current one."""
         self._kicked.set()
 
     def retire(self) -> None:
-        """No more rounds; `stop` waits for the end of one under way."""
+        """Begin no more rounds. `stop` waits for the current one to end."""
         if self._task is not None:
             self._task.cancel()
 
     @property
     def is_idle(self) -> bool:
-        """No round that somebody asked for is due or under way; the regular ones don't count."""
+        """Whether no requested round is due or in progress. Regular rounds don't count."""
         return not self._working and not self._kicked.is_set()
 
     async def stop(self) -> None:
         while self._task is not None and not self._task.done():
             self._task.cancel()
-            await asyncio.wait([self._task], timeout=1.0)  # a driver in trouble may swallow a cancellation
+            await asyncio.wait([self._task], timeout=1.0)  # a failing driver may swallow a cancellation
 
     async def _repeat(self) -> None:
         while True:

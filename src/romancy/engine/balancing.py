@@ -1,9 +1,10 @@
-"""Balancing: who owns clearly more than others lets go of instances that only wait; who owns less takes them up.
+"""Balancing: a worker that owns clearly more than its share releases waiting instances, and others claim them.
 
-Nobody is told what to do, and nobody needs to know who can run what: what was let go of is free, and a worker that has
-the workflow and owns less than its share takes it. While some is still free no more is let go of, so what nobody wants
-stays where it is, but for a few. Only who is well above its share gives, and nobody takes beyond it: nothing goes back
-and forth. Events and timers find an instance wherever it is: what gets mail, or falls due soon, is claimed by anybody.
+There is no coordinator, and a worker need not know which workflows the others have. A released instance is free. A
+worker that has its workflow and owns less than its share claims it. While some instances are free, no more are
+released, so instances that no other worker can run stay where they are, except for a few. A worker releases only when
+it is well above its share, and never claims beyond its share, so instances don't move back and forth. Events and timers
+still reach a free instance: any worker claims it when it gets mail or falls due soon.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from romancy.storage.protocol import Storage
 from romancy.storage.records import Idle
 
 CHUNK = 200
-"""Instances that change hands in one round."""
+"""The most instances that move in one round."""
 SLACK = 10
-"""So many above its share, or a quarter of it, a worker may own before it lets go of any."""
+"""How many instances above its share, or a quarter of the share if that is more, a worker keeps without releasing."""
 URGENT = 5 * SECOND
-"""What falls due within it stays where it is."""
+"""Instances that fall due within this time are not released."""
 SOON = 3 * SECOND
-"""How far ahead one who lets go still claims what falls due; less than URGENT, more than a few sweeps."""
+"""How far ahead a releasing worker still claims due instances. Less than URGENT, more than a few sweeps."""
 GIVING = 10 * SECOND
-"""For how long after letting go."""
+"""How long after a release SOON applies."""
 BRISK, REST, MOST_REST = 0.25, 1.0, 30.0
-"""Seconds between rounds: while something changes hands; else per worker, so that many don't count all the time."""
+"""Seconds between rounds: while instances move; otherwise per worker, to limit the counting; and at most."""
 
 
 class Balancing:
-    """Keeps this worker near its share of all that is owned."""
+    """Keeps this worker near its share of all owned instances."""
 
     def __init__(
         self,
@@ -66,11 +67,11 @@ class Balancing:
         return f"<Balancing giving={self._clock.now() < self._giving_until}>"
 
     def look_ahead(self, window: int) -> int:
-        """How far ahead to claim what falls due: who just let go of it leaves it to others as long as there is time."""
+        """Return how far ahead to claim due instances. After a release, others get the chance while there is time."""
         return min(window, SOON) if self._clock.now() < self._giving_until else window
 
     async def round(self) -> float:
-        """Count, and give or take a little; returns how long to rest."""
+        """Count, release or claim a few instances, and return how long to rest."""
         worker = self._lease.worker
         if worker is None:
             return REST
@@ -78,13 +79,13 @@ class Balancing:
             shares = await self._storage.shares(self._registry.names, CHUNK)
             moved = await self._balance(worker, shares.owned, shares.free)
         except TransientError:
-            return REST  # the sweep tells people; it reads far more often
+            return REST  # the sweep reports the outage: it reads far more often
         most = min(REST * max(2, len(shares.owned)), MOST_REST)
         self._rest = BRISK if moved else min(self._rest * 2, most)
         return self._rest
 
     async def _balance(self, worker: str, owned: dict[str, int], free: int) -> int:
-        """How many changed hands."""
+        """Return how many instances moved."""
         if len(owned) < 2 or worker not in owned:
             return 0
         mine, share = owned[worker], -(-(sum(owned.values()) + free) // len(owned))
@@ -96,11 +97,11 @@ class Balancing:
 
     # --- taking -----------------------------------------------------------------------------------------------------
     async def _take(self, worker: str, limit: int) -> int:
-        """They need not be read into memory: their timers do, and what came for them meanwhile."""
+        """Claim free instances. They are not read into memory, but their timers and their mail are."""
         try:
             taken = await self._storage.claim_idle(worker, self._registry.names, limit)
         except TransientError:
-            self._adopted()  # the answer is lost: who knows
+            self._adopted()  # the answer is lost: some may be ours now
             raise
         if taken:
             self._adopted()
@@ -115,30 +116,30 @@ class Balancing:
         return sum(await asyncio.gather(*released))
 
     def _may_leave(self, row: Idle) -> bool:
-        """Whether it only waits in memory too, if it is there."""
+        """Whether the instance, if in memory, only waits there too."""
         resident = self._residents.get(row.id)
         if resident is None:
             return row.id not in self._residents.loading
         return resident.is_evictable and resident.version == row.version
 
     def _release(self, row: Idle) -> asyncio.Future[bool]:
-        """By a commit like any other: refused if anything has happened to the instance since it was seen to be idle."""
+        """Release with a normal commit. It is refused if anything happened to the instance since the read."""
         residents = self._residents
-        resident, came = residents.get(row.id), list[Input]()
+        resident, inputs = residents.get(row.id), list[Input]()
         if resident is not None:
-            resident.state = COMMITTING  # what comes for it waits in its inbox
+            resident.state = COMMITTING  # new inputs wait in its inbox
             residents.rouse(resident)
         else:
-            residents.loading[row.id] = came  # or here: it must not be read, and commit too, meanwhile
+            residents.loading[row.id] = inputs  # or here: it must not be read, and commit too, at the same time
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         commit = Commit(row.id, row.version, row.status, self._clock.now(), release=True)
 
         def released(applied: bool, refusal: RefusedValue | None) -> None:
             if resident is not None:
                 self._leave(resident, applied)
-            elif residents.loading.get(row.id) is came:
+            elif residents.loading.get(row.id) is inputs:
                 del residents.loading[row.id]
-                self._pass_on(row.id, came, applied)
+                self._pass_on(row.id, inputs, applied)
             if not done.done():
                 done.set_result(applied)
 
@@ -157,10 +158,10 @@ class Balancing:
         self._exits.drop(resident)
         self._pass_on(resident.instance.id, resident.inbox, applied)
 
-    def _pass_on(self, instance: str, came: list[Input], applied: bool) -> None:
-        """What came for one on its way out is stored, for whoever claims it: perhaps this worker again."""
+    def _pass_on(self, instance: str, inputs: list[Input], applied: bool) -> None:
+        """Handle inputs that came during the release. They are stored for the next owner, perhaps this worker."""
         self._residents.acknowledge(instance)
-        if came and applied:
+        if inputs and applied:
             self._residents.on_work()
-        elif came:
-            self._loader.load(instance, *came)
+        elif inputs:
+            self._loader.load(instance, *inputs)

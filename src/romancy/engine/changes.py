@@ -1,4 +1,4 @@
-"""Changes for those who watch the database. Without watchers nothing is kept, and a commit costs one more `if`."""
+"""Reports changes to watchers. Without watchers nothing is kept, and a commit costs one more `if`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from romancy.storage.batch import Batch, BatchResult
 
 MOST = 500
-"""Instances a watcher is told by name; beyond that it is told to look at everything."""
+"""The most instances a watcher gets by id; beyond that it must look at everything."""
 
 
 @dataclass(slots=True)
 class Changes:
-    """What happened since a watcher last looked."""
+    """The changes since a watcher last took them."""
 
     instances: set[str] = field(default_factory=set[str])
     started: int = 0
     accepted: int = 0
     is_vague: bool = False
-    """Something changed that is not known by name."""
+    """Something changed, but not all ids are known."""
 
 
 class Watcher:
@@ -31,14 +31,14 @@ class Watcher:
         self.changed = asyncio.Event()
 
     def take(self) -> Changes:
-        """What happened since the last time."""
+        """Return the changes since the last call."""
         changes, self.changes = self.changes, Changes()
         self.changed.clear()
         return changes
 
 
 class ChangeFeed:
-    """Tells watchers what was stored."""
+    """Tells watchers about stored changes."""
 
     def __init__(self) -> None:
         self.watchers: list[Watcher] = []
@@ -47,7 +47,7 @@ class ChangeFeed:
         return f"<ChangeFeed watchers={len(self.watchers)}>"
 
     def watch(self) -> Watcher:
-        """Begin to gather; the caller gives it back to `leave`."""
+        """Return a new watcher. The caller must pass it to `leave` when done."""
         watcher = Watcher()
         self.watchers.append(watcher)
         return watcher
@@ -56,10 +56,10 @@ class ChangeFeed:
         self.watchers.remove(watcher)
 
     def stored(self, batch: Batch, answer: BatchResult) -> None:
-        """This process stored something. To be called only if there are watchers."""
-        begun = [start.id for start, said in zip(batch.starts, answer.starts, strict=False) if said.created]
-        accepted = [said for said in (*answer.accepts, *answer.sent) if not said.duplicate]
-        begun += [started.id for said in accepted for started in said.started]
+        """Report a batch that this process stored. Call it only if there are watchers."""
+        begun = [start.id for start, result in zip(batch.starts, answer.starts, strict=False) if result.created]
+        accepted = [result for result in (*answer.accepts, *answer.sent) if not result.duplicate]
+        begun += [started.id for result in accepted for started in result.started]
         touched = {commit.instance for commit in batch.commits} | {request.instance for request in batch.requests}
         for watcher in self.watchers:
             watcher.changes.started += len(begun)
@@ -67,7 +67,7 @@ class ChangeFeed:
         self.touched(touched.union(begun))
 
     def touched(self, instances: Set[str]) -> None:
-        """Something happened to them."""
+        """Report that these instances changed."""
         for watcher in self.watchers:
             if len(watcher.changes.instances) < MOST:
                 watcher.changes.instances.update(instances)
@@ -76,7 +76,7 @@ class ChangeFeed:
             watcher.changed.set()
 
     def elsewhere(self) -> None:
-        """Another process stored something, or this one did past the committer."""
+        """Report that another process stored something, or this one without the committer."""
         for watcher in self.watchers:
             watcher.changes.is_vague = True
             watcher.changed.set()
