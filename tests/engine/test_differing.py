@@ -24,7 +24,7 @@ async def test_instances_that_send_different_events_under_one_id(
         assert caplog.messages == []
         await (await env.start(tells, "two", instance_id="other")).result()
     [said] = caplog.messages
-    assert said.startswith("instance 'other' sent event 'fixed' of source 'me' again with other content")
+    assert said.startswith("instance 'other' sent event 'fixed' from source 'me' again with different content")
     [record] = (await env.app.list_events()).items
     assert (record.event.data, record.differed_at is not None) == (b'"one"', True)
     assert (await env.send_event("said", "me", "three", id="fixed")).differs

@@ -53,7 +53,7 @@ def test_the_log_says_it_once(live: Live, caplog: pytest.LogCaptureFixture) -> N
         for n in range(5):
             live.send("a", data=f"a secret {n}")
     [said] = caplog.messages
-    assert "sent event 'a' of source 'bank' again with other content" in said
+    assert "sent event 'a' from source 'bank' again with different content" in said
     assert "secret" not in said
 
 

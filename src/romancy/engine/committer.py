@@ -1,8 +1,9 @@
-"""The committer: everything that is to be stored, grouped into one transaction at a time.
+"""The committer groups everything that is to be stored into one transaction at a time.
 
-While one batch commits, the next gathers; no timer and no knob, the batch follows the load. A batch whose outcome is
-unknown is submitted again exactly as it was; one that holds a value the database refuses is taken apart until only the
-culprit is left out. One that takes too long is taken apart too; what takes too long alone is tried again on the side.
+While one batch commits, the next one gathers. The batch size follows the load, without a timer or a setting. A batch
+whose outcome is unknown is submitted again unchanged. A batch that contains a value the database refuses is split until
+only that item is left out. A batch that takes too long is split too, and an item that takes too long alone is retried
+separately.
 """
 
 from __future__ import annotations
@@ -53,19 +54,19 @@ from romancy.storage.protocol import Storage
 
 _logger = logging.getLogger("romancy")
 MAX_BATCH, WORTH_A_TRIP = 2_000, 25
-"""Items of a batch. A database that is a process of its own gets half of all there is, if that is worth a trip: while
-it works on one half, we follow up on the other.
+"""The most items in a batch, and the fewest worth a round trip. A remote database gets half of the queue at a time:
+while it stores one half, we follow up on the other.
 """
 MAX_WEIGHT = 4 * 1024 * 1024
-"""Bytes of results, inputs and data after which a batch is full; the last item may be as big as an item can be."""
+"""Bytes of results, inputs and data after which a batch is full. The last item can exceed this, up to its own limit."""
 MAX_WAITING = 10_000
-"""Starts and events from outside that may wait to be stored; more callers wait their turn."""
+"""How many starts and events from outside can wait to be stored; further callers wait for their turn."""
 
 
 class Committer:
-    """Takes what is to be stored, and says when it is.
+    """Takes items to store, and reports when they are stored.
 
-    `on_events` hears of stored events, `on_answer` of what a batch brought, `on_settled` when that is followed up.
+    `on_events` is called with stored events, `on_answer` with the answer to a batch, `on_settled` after the follow-up.
     """
 
     def __init__(
@@ -88,13 +89,13 @@ class Committer:
         self._submitted = 0.0
         self._queue: deque[Item] = deque()
         self._parts: deque[tuple[Batch, list[Item]]] = deque()
-        """Of a batch that was too much at once."""
+        """The parts of a batch that was too large."""
         self._most = MAX_BATCH
         self._laggards = Laggards(storage, self._settle_late)
         self._busy = False
         self._called = self._under_way = self._looping = False
         self._followed_up = 0
-        """How many items are followed up while the next batch is under way."""
+        """How many items are followed up while the next batch is in progress."""
         self._life = OPEN
         self._refusal: StorageError | None = None
         self._waiting = 0
@@ -117,15 +118,15 @@ class Committer:
 
     # --- putting in -------------------------------------------------------------------------------------------------
     def commit(self, commit: Commit, done: Done) -> None:
-        """Store an activation; `done(applied, refusal)` is called afterwards."""
+        """Store an activation, then call `done(applied, refusal)`."""
         self._put(CommitItem(commit, done))
 
     def look(self, instance: str, op: str | None, done: Callable[[], None] | None = None) -> None:
-        """Look for events for a wait, or for all waits of an instance; what is found arrives as offers."""
+        """Look for events for a wait, or for all waits of an instance. Events that are found arrive as offers."""
         self._put(LookItem(instance, op, done))
 
     async def start(self, start: Start, begin: Callable[[Start], None]) -> StartAnswer:
-        """Store a new instance, and `begin` it if it is this worker's."""
+        """Store a new instance, and `begin` it if this worker owns it."""
         return await self._ask(lambda future: StartItem(start, begin, future))
 
     async def accept(self, item: Accept) -> AcceptAnswer:
@@ -168,11 +169,11 @@ class Committer:
             asyncio.get_running_loop().call_soon(self.flush)
 
     def gather(self) -> None:
-        """Much is about to come, and `flush` after it."""
+        """Queue items without a flush of their own: the caller adds many, then calls `flush`."""
         self._called = True
 
     def flush(self) -> None:
-        """Send off what has gathered, unless a batch is under way."""
+        """Submit the queued items, unless a batch is in progress."""
         self._called = False
         if self._queue and not self._busy and not self._append():
             self._busy = True
@@ -180,7 +181,7 @@ class Committer:
             self._next()
 
     def _append(self) -> bool:
-        """One entry alone is stored on the spot, if the database can do that: many small steps go this short way."""
+        """Store a single entry at once, if the database supports that. This shortcut serves many small steps."""
         item = self._queue[0]
         if not isinstance(item, CommitItem) or len(self._queue) > 1:
             return False
@@ -221,7 +222,7 @@ class Committer:
                 self._idle.set()
 
     def _some(self, queue: deque[Item]) -> list[Item]:
-        """What goes out next: no more at once than a database takes, and gets through a slow line in time."""
+        """Return the items of the next batch: as many as the database, and a slow connection, can take at once."""
         items: list[Item] = []
         weight = 0
         half = max((len(queue) + self._followed_up) // 2, WORTH_A_TRIP)
@@ -233,7 +234,7 @@ class Committer:
         return items
 
     def _over(self) -> None:
-        """A batch is dealt with; on with the next, unless that is what we are at."""
+        """Finish a batch and go on with the next, unless the loop in `_next` is running and does so."""
         self._under_way = False
         if not self._looping:
             self._next()
@@ -262,7 +263,7 @@ class Committer:
             self._take_apart(batch, items, error)
             return
         if isinstance(error, StorageError) and not isinstance(error, RefusedValue):
-            # A privilege that was revoked, a table that is gone: people mend that, and no value is to blame.
+            # A revoked privilege, a missing table: an operator has to fix that. No value is at fault.
             self._retry(batch, items, error)
             return
         if self._pause:
@@ -270,7 +271,7 @@ class Committer:
             self._pause = 0.0
             self._laggards.hurry()
         if answer is None:
-            # Unexpected errors are taken like refused values: whatever it is, trying again at once would not mend it.
+            # Treat unexpected errors like refused values: an immediate retry would fail again.
             self._bisect(
                 items, error if isinstance(error, RefusedValue) else RefusedValue(f"it can't be stored: {error!r}")
             )
@@ -285,7 +286,7 @@ class Committer:
                 _safely(self._on_events, batch, answer)
             if self._storage.is_remote and self._queue:
                 self._followed_up = len(items)
-                self._over()  # the database works on the next while we follow up on this one
+                self._over()  # the database stores the next batch while we follow up on this one
                 self._followed_up = 0
                 self._settle(items, answer, batch.worker)
             else:
@@ -294,7 +295,7 @@ class Committer:
             _safely(self._on_settled)
 
     def _retry(self, batch: Batch, items: list[Item], error: BaseException | None) -> None:
-        """An outage. Whether the batch got through is unknown: it goes out again as it was; nothing overtakes it."""
+        """Retry after an outage. The outcome is unknown, so the batch is submitted unchanged, before any other."""
         self.outage.noticed("commit", error)
         self._pause = min(max(self._pause * 2, 0.05), 2.0)
         if self._life is not OPEN or self._refusal is not None:
@@ -311,7 +312,7 @@ class Committer:
 
     # --- what takes too long ----------------------------------------------------------------------------------------
     def _take_apart(self, batch: Batch, items: list[Item], error: TookTooLong) -> None:
-        """Split the batch. An item that takes too long alone steps aside; the next one waits a little."""
+        """Split the batch. Set an item aside that takes too long alone, and pause before the next batch."""
         self._pause = max(self._pause, 0.05)
         self.outage.noticed("commit", error)
         if self._life is not OPEN:
@@ -327,7 +328,7 @@ class Committer:
             self._pause = min(self._pause * 2, 2.0)
 
     def _settle_late(self, late: Laggard, answer: BatchResult | None, error: BaseException | None) -> None:
-        """Something got through beside the others, or was refused."""
+        """Handle the outcome of an item that was retried separately."""
         if self._life is DEAD:
             self._fail(late.items, AppNotRunning("the app crashed"))
         elif answer is not None:
@@ -338,13 +339,13 @@ class Committer:
         elif isinstance(error, StorageError) and not isinstance(error, RefusedValue):
             self._fail(late.items, error)
         else:
-            self._queue.extendleft(reversed(late.items))  # it is taken apart, and the culprit told
+            self._queue.extendleft(reversed(late.items))  # it is split, and the caller of the refused item is told
         self.flush()
         if self.is_idle:
             self._idle.set()
 
     def _look_again(self, late: Laggard, answer: BatchResult) -> list[Item]:
-        """Offers to instances that went on meanwhile may be out of date: these look once more, in their turn."""
+        """Look again for instances that committed in the meantime: their offers may be out of date."""
         stale = {offer.instance for offer in answer.offers} & late.overtaken_by
         if not stale:
             return late.items
@@ -355,7 +356,7 @@ class Committer:
         return [item for item in late.items if item not in again]
 
     def _bisect(self, items: list[Item], error: RefusedValue) -> None:
-        """Only the item that holds what the database refuses may suffer."""
+        """Split the batch until only the item with the refused value fails."""
         if len(items) == 1:
             items[0].refuse(error, self._life)
             self._over()
@@ -377,7 +378,7 @@ class Committer:
                 _safely(item.settle, results)
         if answer.accepts or answer.sent or answer.offers:
             _safely(self._on_answer, answer)
-        # One that is fenced finds nothing, because nothing belongs to it any more: that says nothing about events.
+        # A fenced worker finds nothing because it no longer owns anything. That does not mean there are no events.
         if len(answer.commits) < len(items) and worker is not None and not answer.fenced:
             for item in items:
                 if isinstance(item, LookItem):
@@ -386,7 +387,7 @@ class Committer:
             _safely(self._lease.fenced, worker)
 
     def abandon(self) -> None:
-        """For tests: forget everything, as a crash does. Whoever waits for an answer hears that the app is gone."""
+        """For tests: forget everything, as a crash does. Waiting callers get an error."""
         self._life = DEAD
         late = [item for laggard in self._laggards.close() for item in laggard.items]
         parts = [item for _, items in self._parts for item in items]
@@ -396,14 +397,14 @@ class Committer:
         self._idle.set()
 
     def refuse(self, error: StorageError) -> None:
-        """Store nothing any more: whoever asks, or has asked, hears why. A batch under way is still answered."""
+        """Store nothing more, and fail queued and new items with this error. The current batch is still answered."""
         self._refusal = error
         queued = list(self._queue)
         self._queue.clear()
         self._fail(queued, error)
 
     def close(self) -> None:
-        """Take nothing more from outside; what is queued is still stored."""
+        """Take nothing more from outside. Queued items are still stored."""
         self._life = CLOSED
         for laggard in self._laggards.close():
             self._fail(laggard.items, laggard.error)
@@ -411,8 +412,8 @@ class Committer:
 
 
 def _safely(callback: Callable[..., None], *args: Any) -> None:
-    """Whatever goes wrong in following up on one item, the others are followed up, and the next batch goes out."""
+    """Log an error in the follow-up of one item, so that the other items and the next batch are not affected."""
     try:
         callback(*args)
     except (Exception, asyncio.CancelledError):
-        _logger.exception("following up on a commit failed")
+        _logger.exception("the follow-up of a commit failed")

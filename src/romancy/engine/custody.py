@@ -1,4 +1,4 @@
-"""Custody: code that may have killed its worker is not replayed before it is its turn, and that is recorded."""
+"""Custody: holds code that may have killed its worker. It is replayed when its turn comes and that is recorded."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from romancy.storage.records import Snapshot
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """What an instance needs to go on, once it is its turn. `turn`: it has come, and whether it is alone."""
+    """Everything needed to continue an instance at its turn. `turn` is set when that comes: whether it runs alone."""
 
     snapshot: Snapshot
     inputs: list[Input]
     go_on: Callable[[Resident, Snapshot, list[Input]], None]
     refused: Callable[[Resident, Snapshot, list[Input]], None]
-    """Somebody else wrote to it."""
+    """Called if another process wrote to the instance."""
     is_storing: bool = False
     turn: bool | None = None
 
 
 class Custody:
-    """Instances that are read, and held until it is their turn."""
+    """Instances that have been read, and are held until their turn comes."""
 
     def __init__(self, clock: Clock, committer: Committer, residents: Residents) -> None:
         self._clock, self._committer, self._residents = clock, committer, residents
@@ -48,7 +48,7 @@ class Custody:
         self._held[resident] = held
 
     def record(self, resident: Resident) -> None:
-        """The death is counted now: if this worker dies before it is its turn, that is no news about it."""
+        """Record the death now, so that a death of this worker before its turn is not counted against it."""
         held = self._held[resident]
         if not held.is_storing:
             self._store(resident, held, partial(self._counted, resident, held))
@@ -58,7 +58,7 @@ class Custody:
             self.begin(resident, held.turn)
 
     def begin(self, resident: Resident, is_alone: bool) -> None:
-        """Its turn has come: once that is recorded, its code runs."""
+        """Record that its turn has come, then run its code."""
         held = self._held[resident]
         if held.is_storing:
             held.turn = is_alone
@@ -72,7 +72,7 @@ class Custody:
         held.go_on(resident, held.snapshot, held.inputs)
 
     def _store(self, resident: Resident, held: Held, then: Callable[[], None]) -> None:
-        """Store the record of a body that is held. What follows has a callback of its own: it may run user code."""
+        """Store the record of a held body. `then` runs in its own loop callback, because it may run user code."""
         row, records = held.snapshot.row, [resident.attempts[BODY]]
         now = self._clock.now()
         commit = Commit(row.id, resident.version, resident.status, now, same_status=True, attempts=records)
@@ -80,7 +80,7 @@ class Custody:
 
         def done(applied: bool, refusal: RefusedValue | None) -> None:
             if self._held.get(resident) is not held:
-                return  # this worker was taken over, or stops
+                return  # this worker was taken over, or is stopping
             if applied:
                 resident.version += 1
                 asyncio.get_running_loop().call_soon(stored)

@@ -1,4 +1,4 @@
-"""Delivery: events on their way into the database, and whom their data fits."""
+"""Delivery: prepares incoming events for the database, and checks which waits their data fits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _logger = logging.getLogger("romancy")
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What became of an event: how many instances were waiting for it, and for how many its data did not fit."""
+    """An accepted event: how many instances were waiting for it, and for how many its data did not fit."""
 
     answer: AcceptAnswer
     delivered: int
@@ -30,14 +30,14 @@ class Accepted:
 
 
 class Delivery:
-    """Prepares events for storing, and judges their data by the models this process knows."""
+    """Prepares events for storage, and checks their data against the models this process knows."""
 
     def __init__(self, registry: Registry, clock: Clock, metrics: Metrics) -> None:
         self._registry, self._clock, self._metrics = registry, clock, metrics
         self._differing = Throttle()
 
     def prepare(self, event: Event) -> Accept:
-        """An event that is about to be stored gets its time; workflows its data does not fit are not started by it."""
+        """Set the time of an event, and list the workflows it does not start because its data does not fit."""
         now = self._clock.now()
         event = replace(event, accepted_at=now, time=event.time if event.time is not None else now)
         unfit: list[str] = []
@@ -49,7 +49,7 @@ class Delivery:
         return Accept(event, pack_event(event), unfit)
 
     def judge(self, item: Accept, answer: AcceptAnswer) -> Accepted:
-        """Whose waits matched, and for whom the data is no good. One verdict serves all waits of a kind."""
+        """Count the instances whose waits matched, and those the data does not fit. Check each kind of wait once."""
         verdicts: dict[tuple[str, bytes], bool] = {}
         fit: set[str] = set()
         unfit: set[str] = set()
@@ -63,22 +63,22 @@ class Delivery:
         return accepted
 
     def stored(self, batch: Batch, answer: BatchResult) -> None:
-        """Say of events that were dropped although they are no mere repetitions that they were."""
-        if not any(said.differs for said in (*answer.accepts, *answer.sent)):
+        """Warn about events that were dropped although their content differs from the stored event."""
+        if not any(result.differs for result in (*answer.accepts, *answer.sent)):
             return
         applied = [commit for commit, done in zip(batch.commits, answer.commits, strict=True) if done]
         sent = [(commit.instance, item.event) for commit in applied for item in commit.sent]
-        for said, (sender, event) in zip(answer.sent, sent, strict=True):
-            self._warn(said, event, f"instance {sender!r}")
-        for said, item in zip(answer.accepts, batch.accepts, strict=True):
-            self._warn(said, item.event, "somebody")
+        for result, (sender, event) in zip(answer.sent, sent, strict=True):
+            self._warn(result, event, f"instance {sender!r}")
+        for result, item in zip(answer.accepts, batch.accepts, strict=True):
+            self._warn(result, item.event, "a client")
 
     def _warn(self, answer: AcceptAnswer, event: Event, sender: str) -> None:
         if not answer.differs or (left_out := self._differing.turn()) is None:
             return
         _logger.warning(
-            "%s sent event %s of source %s again with other content, and it was dropped: an event is known by its "
-            "source and id, so a new one needs a new id%s",
+            "%s sent event %s from source %s again with different content, and it was dropped: source and id identify "
+            "an event, so use a new id for a new event%s",
             sender,
             show(event.id),
             show(event.source),

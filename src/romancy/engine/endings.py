@@ -1,4 +1,4 @@
-"""Endings: callers that wait for an instance to end, and how they hear of it."""
+"""Endings: callers that wait for an instance to end, and how they learn of it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from romancy.storage.protocol import Storage
 from romancy.storage.records import InstanceRow
 
 LOOKUPS = 500
-"""Instances looked for at a time, to see whether they ended."""
+"""How many instances are checked at a time for having ended."""
 
 
 def outcome_of(row: InstanceRow) -> Outcome | None:
-    """How an instance ended, or that it is blocked; None while it goes on."""
+    """Return how an instance ended, or that it is blocked; None if neither."""
     if row.status not in STOPPED:
         return None
     return Outcome(row.status, row.output, Failure.decode(row.error) if row.error else None)
 
 
 class Endings:
-    """Futures by instance id; told by those who end, or by a look into the database for other workers' instances.
+    """Futures by instance id. They are set when an instance ends here, or when a read shows that it ended elsewhere.
 
-    The database is asked about many at a time: while some are read, the next gather.
+    One read covers many instances: while it runs, the next ones gather.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -39,7 +39,7 @@ class Endings:
         return len(self._waiting)
 
     async def ending(self, instance: str, seconds: float | None, *, is_here: bool) -> Outcome:
-        """How an instance ends. One that is in memory need not be looked for."""
+        """Wait for an instance to end. The database is not read for one that is in memory."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(instance, []).append(future)
         try:
@@ -75,14 +75,14 @@ class Endings:
 
     # --- in the database --------------------------------------------------------------------------------------------
     def some(self, limit: int) -> list[str]:
-        """So many of the instances that are waited for; the next call goes on with others."""
+        """Return up to `limit` instances that callers wait for. The next call continues with others."""
         ids = list(islice(self._waiting, limit))
         for id in ids:
             self._waiting[id] = self._waiting.pop(id)
         return ids
 
     async def read(self, instances: list[str]) -> set[str]:
-        """Announces who ended, and says who did."""
+        """Announce which instances ended, and return their ids."""
         rows = await self._storage.finished(instances)
         for row in rows:
             outcome = outcome_of(row)
@@ -91,7 +91,7 @@ class Endings:
         return {row.id for row in rows}
 
     async def _find(self, instance: str) -> None:
-        """Announces how it ended, or that it is not there. Returns after a read that began after the call."""
+        """Announce how it ended, or that it does not exist. Return after a read that began after the call."""
         future = self._wanted.get(instance)
         if future is None:
             future = self._wanted[instance] = asyncio.get_running_loop().create_future()
@@ -107,7 +107,7 @@ class Endings:
             except Exception as error:
                 for future in batch.values():
                     future.set_exception(error)
-                    future.exception()  # whoever asked may be gone; then it is nobody's error
+                    future.exception()  # marks it as retrieved: the caller may be gone
                 continue
             for future in batch.values():
                 future.set_result(None)

@@ -1,4 +1,4 @@
-"""The engine of one app: composes the parts, starts and stops them; and what the app asks of it."""
+"""The engine of one app: connects the parts, starts and stops them, and does what the app asks for."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Engine:
         grace: float,
         timer_window: int = WINDOW,
     ) -> None:
-        """Each part gets parts that come before it. Three calls go back up: each is a `lambda`."""
+        """Each part gets the parts that come before it. Three calls go to a later part: each is a `lambda`."""
         self.loop, self._grace = asyncio.get_running_loop(), grace
         self.storage, self.clock, self.registry = storage, clock, registry
         self._to_sweep, self._to_refresh = asyncio.Event(), asyncio.Event()
@@ -132,7 +132,7 @@ class Engine:
 
     @property
     def outdated(self) -> Outdated | None:
-        """Why this process stopped writing by itself."""
+        """Why this process stopped writing, if the schema is no longer the one it was written for."""
         return self.lease.outdated
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -148,11 +148,11 @@ class Engine:
         self._sweep.start()
 
     async def stop(self) -> None:
-        """Finish or hand back what runs within the grace, store everything, then let go."""
+        """Finish running work within the grace period or hand it back, store everything, release the instances."""
         try:
             await self._stop()
         except BaseException:
-            await self.crash()  # cut short, or worse: leave nothing running
+            await self.crash()  # cancelled or failed: leave nothing running
             raise
 
     async def _stop(self) -> None:
@@ -172,7 +172,7 @@ class Engine:
         self.inboxes.close()
         self._drop_all()
         await self.hooks.finish(self._grace)
-        self.endings.fail_all(AppNotRunning("the app was stopped while a result was awaited; the instance goes on"))
+        self.endings.fail_all(AppNotRunning("the app was stopped before the instance ended; the instance continues"))
 
     async def crash(self) -> None:
         """For tests: stop as if killed. Nothing is finished, stored or released."""
@@ -189,13 +189,13 @@ class Engine:
         await self.activities.stop(0)
 
     async def _flushed(self) -> None:
-        """Wait until everything that happened is stored; an outage may make that impossible within the grace."""
+        """Wait until everything is stored. During an outage that may be impossible within the grace period."""
         try:
             async with asyncio.timeout(max(self._grace, 1.0)):
                 self.revival.stop()
                 while not (self.committer.is_idle and self.inboxes.is_idle):
                     await self.committer.drained()
-                    await asyncio.sleep(0)  # whoever is ready is fed in the next turn of the loop
+                    await asyncio.sleep(0)  # ready instances are fed in the next turn of the loop
         except TimeoutError:
             _logger.error("stopping with steps not stored; they will be repeated")
 
@@ -223,11 +223,11 @@ class Engine:
 
     # --- what others ask --------------------------------------------------------------------------------------------
     def announce(self) -> None:
-        """Workflows were registered while running: their triggers are to be known before the next event is stored."""
+        """Announce workflows registered while running: their triggers must be known before the next event is stored."""
         self.lease.announce()
 
     def kick(self) -> None:
-        """Somebody changed something in the database that this worker may have to act on."""
+        """Look for changes in the database that this worker may have to act on."""
         self.changes.elsewhere()
         self._to_sweep.set()
 
@@ -236,7 +236,7 @@ class Engine:
         self.sweep.notice()
 
     def _look_around(self) -> None:
-        """Instances that wait may be this worker's now: their timers are to be kept, and their mail to be read."""
+        """Read timers and mail, because this worker may own more waiting instances now."""
         self._to_refresh.set()
         self._to_sweep.set()
 
@@ -253,14 +253,14 @@ class Engine:
         return answer
 
     async def accept(self, event: Event) -> Accepted:
-        """Store an event, and judge its data for the waits it matched, as far as their models are known here."""
+        """Store an event, and check its data against the waits it matched, as far as their models are known here."""
         if not self._announcement.is_made:
             await self._announcement.wait()
         item = self.delivery.prepare(event)
         return self.delivery.judge(item, await self.committer.accept(item))
 
     async def accept_all(self, events: Sequence[Event]) -> list[Accepted]:
-        """Store several events together: all or, if one can't be stored, none."""
+        """Store several events together: all of them or, if one can't be stored, none."""
         if not self._announcement.is_made:
             await self._announcement.wait()
         items = [self.delivery.prepare(event) for event in events]
@@ -278,14 +278,14 @@ class Engine:
         return answer
 
     async def ending(self, instance: str, seconds: float | None = None) -> Outcome:
-        """How an instance ends; waits so long for it, if it is there (else `InstanceNotFound`) and has not ended."""
+        """Wait for an instance to end, up to `seconds`. Raise `InstanceNotFound` if it does not exist."""
         if self.outdated is not None:
             raise self.outdated
         return await self.endings.ending(instance, seconds, is_here=instance in self.residents)
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is under way: only waiting is left."""
+        """Whether nothing is in progress: instances only wait."""
         return not self.activities.running and self.is_idle_but_for_activities
 
     @property

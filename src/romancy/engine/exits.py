@@ -1,4 +1,4 @@
-"""Exits: how instances leave memory. They end, are blocked, are read again, or make room."""
+"""Exits: how instances leave memory. They end, are blocked, are read again, or are evicted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from romancy.storage.errors import RefusedValue
 
 _logger = logging.getLogger("romancy")
 OF_THIS_STAY = (AttemptChanged, Stored, SuspectBegins, SuspectRuns, SuspectAccompanied)
-"""Inputs that mean nothing to an instance that was read again."""
+"""Inputs that are dropped when an instance is read again."""
 ENDS = {
     "completed": h.WorkflowCompletedInfo,
     "failed": h.WorkflowFailedInfo,
@@ -42,7 +42,7 @@ ENDS = {
 
 
 class Exits:
-    """Forgets instances, and tells those concerned."""
+    """Removes instances from memory, and tells callers and hooks."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Exits:
         self._endings, self._hooks, self._metrics = endings, hooks, metrics
 
     def drop(self, resident: Resident) -> None:
-        """Forget an instance; its code is not to act any more."""
+        """Remove an instance from memory. Its code must not act any more."""
         resident.state = GONE
         self._residents.remove(resident)
         self._activities.withdraw_all(resident)
@@ -70,20 +70,20 @@ class Exits:
         resident.instance.evict()
 
     def shrink(self) -> None:
-        """Make room. Waiting instances cost nothing in the database."""
+        """Evict idle instances beyond the limit. They continue to wait in the database."""
         while (resident := self._residents.surplus()) is not None:
             for op in resident.resting:
                 self._timers.add(resident.attempts[op].next_due or 0, resident.instance.id, op)
             self.drop(resident)
 
     def reload(self, resident: Resident) -> None:
-        """Somebody else wrote to the instance: forget what we think of it, and read it again if it is still ours."""
+        """Drop an instance that another process wrote to, and read it again if it is still ours."""
         inputs = [i for i in resident.inbox if not isinstance(i, OF_THIS_STAY)]
         self.drop(resident)
         self._loader.load(resident.instance.id, *inputs)
 
     def finish(self, resident: Resident) -> None:
-        """It has ended, and that is stored."""
+        """Remove an instance whose end is stored, and tell callers and hooks."""
         instance = resident.instance
         outcome = instance.outcome
         assert outcome is not None
@@ -103,7 +103,7 @@ class Exits:
         self._tell(resident, ENDS[outcome.status], outcome.error)
 
     def block(self, resident: Resident, error: Exception, record: Attempt | None = None) -> None:
-        """Set an instance aside, with all it has, until somebody mends what is wrong. `record`: of what is guilty."""
+        """Set an instance aside, with all its state, until the problem is fixed. `record`: the guilty attempt."""
         instance = resident.instance
         failure = failures.capture(error)
         self.drop(resident)
@@ -126,8 +126,8 @@ class Exits:
                 self._endings.announce(instance.id, Outcome("blocked", None, failure))
                 self._tell(resident, h.WorkflowBlockedInfo, failure)
             elif refusal is None:
-                # The row is at another version: an earlier submission of the step was stored after all, say. Only the
-                # database knows where the instance stands now.
+                # The row has another version, for example because an earlier submission of the step was stored after
+                # all. Only the database has the current state.
                 self._loader.load(instance.id)
 
         self._committer.commit(commit, done)

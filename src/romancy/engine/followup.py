@@ -1,4 +1,4 @@
-"""Following up: what happens once something is stored, and not before."""
+"""The follow-up: everything that happens only after a commit is stored."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAIT_OUTCOMES: dict[int, str] = {Kind.EVENT_RECEIVED: "received", Kind.WAIT_TIME
 
 
 class Followup:
-    """Follows up on the commits of instances, and on what else a batch brought."""
+    """Follows up on the commits of instances, and on the answers to batches."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Followup:
             self.follow(step)
 
     def _record(self, step: Step) -> None:
-        """What is stored now, besides entries."""
+        """Take over what the commit stored besides entries."""
         resident, commit = step.resident, step.commit
         resident.version += 1
         resident.status = commit.status
@@ -82,7 +82,7 @@ class Followup:
                 self._metrics.wait_ended(outcomes.get(op.id, "withdrawn"), (step.now - op.since) / SECOND)
 
     def follow(self, step: Step) -> None:
-        """Now that it is stored: start activities, ring timers, tell hooks, hand out the result."""
+        """After the commit: start activities, call hooks, return the result."""
         resident, instance, activation = step.resident, step.instance, step.activation
         for op in activation.closed:
             if isinstance(op, ActivityCall):
@@ -135,22 +135,22 @@ class Followup:
             self._activities.start(resident, op)
 
     def _confirm_timeout(self, resident: Resident, op: str) -> None:
-        """A tie goes to the event: look once for one that was accepted before the time ran out."""
+        """Look once for an event that was accepted before the timeout: in a tie, the event wins."""
         id = resident.instance.id
-        resident.confirming += 1  # it stays in memory: read again, it would only come here again, at once
+        resident.confirming += 1  # keeps it in memory: if it were read again, it would come here again at once
 
         def looked() -> None:
             resident.confirming -= 1
             if resident.is_gone:
-                return  # whoever has it now looks for itself: its timers come back with it
-            # Another wait may take what was offered; then the time is still over, and there may be a further event.
+                return  # its next owner looks again, because its timers are read with it
+            # Another wait may take the offered event. Then this wait is still due, and there may be a later event.
             self._loader.wake(id, Due(op, again=True) if resident.offered else TimedOut(op))
 
         self._committer.look(id, op, looked)
 
-    # --- what a batch brought ---------------------------------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------------------------
     def answered(self, answer: BatchResult) -> None:
-        """Offers go to their instances; what events started begins."""
+        """Pass offers to their instances, and begin the instances that events started."""
         if answer.fenced:
             return
         elsewhere = False
@@ -162,7 +162,7 @@ class Followup:
                 else:
                     elsewhere = True
         if elsewhere:
-            self._residents.on_work()  # perhaps nobody owns them: somebody has to claim them
+            self._residents.on_work()  # they may have no owner: then a worker has to claim them
         now, lag = self._clock.now(), self._metrics.delivery_lag
         for offer in answer.offers:
             lag.observe((now - offer.event.accepted_at) / SECOND)

@@ -1,8 +1,9 @@
-"""Taking a batch apart that is too much at once. What follows goes by the batch's own token; pure.
+"""Splits a batch that is too large. The parts keep the token of the batch. Pure.
 
-Whether an earlier submission got through may be unknown, so the halves stay parts of the same batch: what was stored
-under its token is recognised as theirs. For that, items that are told apart only within a batch stay together (twins:
-the same event twice, the same instance started twice), and requests keep their numbers.
+The batch may have been stored by an earlier submission whose outcome is unknown. So the halves stay parts of the same
+batch, and items stored under its token are recognized as theirs. This requires that items that can be told apart only
+within a batch stay together (twins: the same event twice, the same instance started twice), and that requests keep
+their numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from romancy.storage.batch import Batch
 
 
 def halves(batch: Batch, items: list[Item]) -> list[tuple[Batch, list[Item]]]:
-    """Two batches instead of one; none where it can't be taken apart."""
+    """Split a batch in two. Return an empty list if it can't be split."""
     groups = _groups(items)
     middle = len(groups) // 2
     if not middle:
@@ -27,7 +28,7 @@ def halves(batch: Batch, items: list[Item]) -> list[tuple[Batch, list[Item]]]:
 
 
 def _groups(items: list[Item]) -> list[list[Item]]:
-    """Items that have a name in common, directly or by way of others, in one group each."""
+    """Group items that share a name, directly or through other items."""
     groups: dict[int, list[Item]] = {}
     group_of: dict[object, int] = {}
     for n, item in enumerate(items):
