@@ -21,7 +21,7 @@ from tests.http.conftest import WORKFLOWS, Live, assert_error
 from tests.postgres.conftest import Place
 
 LIMIT = 0.25
-BACK = "the database is back; work goes on"
+BACK = "the database is back; work continues"
 READS = ["/api/instances", "/api/instances/p", "/api/instances/p/history", "/api/waits", "/api/events"]
 WRITES = ["/cancel/n", "/api/workflows/nap/start", "/api/instances/p/resume"]
 

@@ -220,13 +220,13 @@ async def go_through(
     # The app may get one of the last connections before it is cut off for good: an outage each time.
     assert len(lines) == 2 or (trouble is no_connection_left and len(lines) % 2 == 0), lines
     assert re.search(rf"can't be written \(.*({words})", lines[-2])
-    assert set(lines[1::2]) == {"the database is back; work goes on"}
+    assert set(lines[1::2]) == {"the database is back; work continues"}
 
 
 async def told_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
     """Those who look only every second or two may be the last to notice."""
     async with asyncio.timeout(10):
-        while caplog.records[-1].getMessage() != "the database is back; work goes on":  # noqa: ASYNC110
+        while caplog.records[-1].getMessage() != "the database is back; work continues":  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 

@@ -11,7 +11,7 @@ from romancy.engine import outage
 from romancy.engine.outage import Outage
 
 LOST = "the database can't be written (gone); work pauses until it can"
-BACK = "the database is back; work goes on"
+BACK = "the database is back; work continues"
 GONE = OSError("gone")
 
 

@@ -1,17 +1,18 @@
-"""Who killed the worker: a verdict by evidence. Pure: numbers in, a finding out.
+"""What killed the worker: a verdict by evidence. Pure: numbers in, a finding out.
 
-Whatever ran when its worker died is a *suspect*: a call of an activity, or the code of a workflow (its *body*). One
-death proves nothing, so suspects run again. From then on it is recorded how long they ran, and how often their worker
-died meanwhile. That is compared with all deaths of workers since: if a suspect was there for a thousandth of the time
-and for most of the deaths, chance does not explain it. No rate of deaths is assumed or configured: the rest of the
-time is the control group. Kills from outside raise the number of deaths without the suspect, and so speak for it.
+Anything that ran when its worker died is a *suspect*: a call of an activity, or the code of a workflow (its *body*).
+One death proves nothing, so suspects run again. From then on we record how long they run, and how often their worker
+dies meanwhile. That is compared with all deaths of workers since: if a suspect ran for a thousandth of the time but
+during most of the deaths, chance does not explain it. No rate of deaths is assumed or configured: the rest of the time
+is the control group. Kills from outside raise the number of deaths without the suspect, and so speak in its favor.
 
-Those that began together look alike, the culprit and its neighbours. So there are two questions: `doubtful`, is it
-striking how often it was there? Then it rests for some seconds and begins while no other suspect does, which splits
-it from its neighbours. And `guilty`, counting only deaths while it was the only suspect there.
+Suspects that began together, the culprit and its neighbors, can't be told apart. So there are two questions.
+`doubtful`: did it run during conspicuously many deaths? Then it rests for some seconds and begins while no other
+suspect does, which separates it from its neighbors. `guilty`: the same, counting only deaths while it was the only
+suspect that ran.
 
-A culprit may come in a thousand copies, each new. So what is known of all calls of one activity is pooled in a *tally*:
-once the activity is known to kill, each call of it begins apart from others, and less evidence convicts it.
+A culprit can come as a thousand new calls. So the numbers of all calls of one activity are added up in a *tally*. Once
+the activity is known to kill, each of its calls begins apart from others, and less evidence convicts it.
 """
 
 from __future__ import annotations
@@ -29,64 +30,66 @@ from romancy.storage.batch import Attempt, Suspicion
 from romancy.storage.records import Death, Tally
 
 GUILTY = 1e-4
-"""Convicted if chance explains the deaths less often than this."""
+"""A suspect is convicted if the probability that chance explains the deaths is below this."""
 GUILTY_IF_KNOWN = 1e-3
 """The same for a call of an activity that is known to kill."""
 DOUBTFUL = 0.05
-"""Set apart from other suspects if chance explains less often than this that it was there."""
+"""A suspect runs apart from others if the probability that it ran during the deaths by chance is below this."""
 TIMES = 4
-"""Convicted only if workers died so many times as often while it ran alone: kills from outside are uneven. While some
-workers are down they hit the others, where suspects run again; in a long storm that is no chance any more."""
+"""A suspect is convicted only if workers died this many times as often while it ran alone. Kills from outside are not
+evenly spread: while some workers are down, they hit the others, where suspects run again. In a long series of kills
+that would look like more than chance."""
 LEAST_DEATHS = 3
 RESTS = (2 * SECOND, 6 * SECOND)
-"""How long a doubtful suspect is left out: before it first runs apart, and later."""
+"""How long a doubtful suspect rests: before it first runs apart, and later."""
 PAUSE, MUCH = SECOND, 0.2
-"""A suspect that ran for so much of the time that there is little to compare with pauses after a death."""
+"""A suspect that ran for more than this share of the time, so that there is little to compare with, pauses this long
+after a death."""
 FIRST_RUN = SECOND // 10
-"""A suspect is recorded to run for so long, before it begins; then for twice as long, and so on."""
+"""The running time that is recorded for a suspect before it begins. It is doubled each time it has passed."""
 LONGEST_RUN = 24 * 3600 * SECOND
 BODY_RUN = SECOND // 5
-"""A body that came through so much time is not suspected any more: a call, or an event, begins what it does next."""
+"""A body that survived this long is no longer suspected: whatever it does next begins with a call or an event."""
 PER_ENTRY = 100
-"""Microseconds it may take to replay an entry: meanwhile nothing can be recorded."""
+"""Microseconds that replaying an entry can take; nothing can be recorded during a replay."""
 
 
-# --- what is recorded of a suspect ----------------------------------------------------------------------------------
+# --- records of suspects --------------------------------------------------------------------------------------------
 def after_death(op: str, first_at: int, old: Attempt | None, now: int) -> Attempt | None:
-    """The record of what was open when its worker died; None: this death is no news about it."""
+    """Return the record of an operation that was open when its worker died; None if this death does not count."""
     if old is None or (old.crashes == 0 and old.suspicion is None):
         first = old or Attempt(op, 0, first_at)
         is_resting = first.next_due is not None and first.next_due > now
         return None if is_resting else _with(first, Suspicion(now), crashes=1)
     if not old.started:
-        return None  # it rested, or waited for its turn
+        return None  # it was resting, or waiting for its turn
     known = suspicion_of(old)
     known = replace(known, alone=known.alone + known.is_alone, run=0, is_alone=False)
     return _with(old, known, crashes=old.crashes + 1)
 
 
 def begun(record: Attempt, is_alone: bool, run: int = FIRST_RUN) -> Attempt:
-    """The record of a suspect that is about to begin, and may run for so long until there is more to record."""
+    """Return the record of a suspect that is about to begin. The next record is due after `run`."""
     known = replace(suspicion_of(record), is_alone=is_alone, run=0)
     return _with(record, _ran(known, run), record.crashes, started=True)
 
 
 def running_on(record: Attempt, ran: int = 0) -> Attempt:
-    """The record of a suspect that ran as long as was recorded, and goes on for twice as long.
+    """Return the record of a suspect that ran for the recorded time and may run for twice as long.
 
-    `ran`: how long it ran, which may be much longer, because the machine slept, say.
+    `ran`: how long it really ran, which can be much longer, for example because the machine was suspended.
     """
     known = suspicion_of(record)
     return _with(record, _ran(known, 2 * max(known.run, ran)), record.crashes, started=True)
 
 
 def accompanied(record: Attempt) -> Attempt:
-    """The record of a suspect that runs, and is about to have company."""
+    """Return the record of a running suspect that is no longer the only one."""
     return _with(record, replace(suspicion_of(record), is_alone=False), record.crashes, started=True)
 
 
 def rested(record: Attempt, finding: Finding, since: int) -> Attempt:
-    """The record of a suspect after a death: it may be left out for a while, from then on."""
+    """Return the record of a suspect after a death. It may have to rest for a while, counted from `since`."""
     known = suspicion_of(record)
     if finding.verdict is Verdict.DOUBTFUL:
         rest, then = RESTS[min(known.alone, len(RESTS) - 1)], "begins while no other suspect does"
@@ -95,8 +98,8 @@ def rested(record: Attempt, finding: Finding, since: int) -> Attempt:
     else:
         return record
     times = "a worker" if record.crashes < 2 else f"{record.crashes} workers"
-    said = Failure("WorkerDied", f"{times} died while it ran; it is left out for a while, and then {then}")
-    return _with(replace(record, error=record.error or said.encode()), known, record.crashes, due=since + rest)
+    failure = Failure("WorkerDied", f"{times} died while it ran; it is left out for a while, and then {then}")
+    return _with(replace(record, error=record.error or failure.encode()), known, record.crashes, due=since + rest)
 
 
 def suspicion_of(record: Attempt) -> Suspicion:
@@ -104,12 +107,12 @@ def suspicion_of(record: Attempt) -> Suspicion:
 
 
 def body_run(record: Attempt, entries: int) -> int:
-    """How long a body may run until there is more to record; most are through by then."""
+    """Return how long a body can run until the next record is due. Most are done by then."""
     return (BODY_RUN if record.crashes == 1 else FIRST_RUN) + entries * PER_ENTRY
 
 
 def is_through(record: Attempt) -> bool:
-    """Whether a body that ran as long as was recorded is not suspected any more."""
+    """Whether a body that ran for the recorded time is no longer suspected."""
     return suspicion_of(record).run >= BODY_RUN
 
 
@@ -123,11 +126,11 @@ def _with(old: Attempt, known: Suspicion, crashes: int, *, started: bool = False
     return replace(old, next_due=due, crashes=crashes, started=started, suspicion=known)
 
 
-# --- what it is compared with ---------------------------------------------------------------------------------------
+# --- the control group ----------------------------------------------------------------------------------------------
 class Fleet:
-    """The workers that died, and what is known of each activity. Workers that live, or left, are no control group.
+    """The workers that died, and the tallies by name. Workers that live, or stopped, are not a control group.
 
-    Their lives would be a control only if they ran under the same conditions: those that died did.
+    They could be one only if they ran under the same conditions. The workers that died did.
     """
 
     def __init__(self, deaths: Collection[Death] = (), tallies: Mapping[str, Tally] | None = None) -> None:
@@ -148,18 +151,18 @@ class Fleet:
         return len(self._ends) - bisect_left(self._ends, time)
 
     def lived_since(self, time: int) -> int:
-        """Microseconds that those who died lived, after this time."""
+        """Microseconds that the dead workers lived after this time."""
         ended, began = bisect_left(self._ends, time), bisect_left(self._begins, time)
         return self._ends_from[ended] - self._begins_from[began] - time * (began - ended)
 
 
 def _sums_from(values: list[int]) -> list[int]:
-    """For each place the sum of the values from there on."""
+    """Return for each index the sum of the values from there on."""
     return [*accumulate(reversed(values), initial=0)][::-1]
 
 
 def chance(deaths: int, hits: int, share: float) -> float:
-    """How likely at least `hits` of the deaths fall into this share of the time by chance, at most (Chernoff)."""
+    """Bound (Chernoff) the probability that at least `hits` deaths fall into this share of the time by chance."""
     deaths = max(deaths, hits)
     if hits <= 0 or share >= 1 or hits <= deaths * share:
         return 1.0
@@ -178,16 +181,16 @@ class Verdict(Enum):
 
 @dataclass(slots=True, frozen=True)
 class Finding:
-    """A verdict, and the numbers it rests on."""
+    """A verdict, and the numbers it is based on."""
 
     verdict: Verdict
     crashes: int = 0
     alone: int = 0
     """Deaths while it ran as the only suspect."""
     tried: int = 0
-    """Microseconds it ran so."""
+    """Microseconds it ran as the only suspect."""
     deaths: int = 0
-    """Deaths of all workers in the time that is compared."""
+    """Deaths of all workers in the compared time."""
     lived: int = 0
     """Microseconds those workers lived in that time."""
     is_known: bool = False
@@ -196,7 +199,7 @@ class Finding:
     """There is too little time without it to compare with."""
 
     def describe(self) -> str:
-        """The evidence, for people."""
+        """Describe the evidence for people."""
         times = f"was running {self.crashes} times when its worker died"
         share = f"{_seconds(self.tried)} of the {_seconds(self.lived)} that these workers lived"
         odds = round(1 / (GUILTY_IF_KNOWN if self.is_known else GUILTY))
@@ -216,13 +219,13 @@ _UNCLEAR = Finding(Verdict.CLEAR, is_unclear=True)
 
 
 def judge(record: Attempt, culprit: str, fleet: Fleet) -> Finding:
-    """What is known of a suspect by now. `culprit`: the name under which alike suspects are pooled."""
+    """Return the finding about a suspect. `culprit`: the name of its tally."""
     known, tally = record.suspicion, fleet.tallies.get(culprit)
     is_known = tally is not None and is_killer(tally, fleet)
     if known is None or record.crashes == 0:
         return _DOUBTFUL if is_known else _CLEAR
     deaths, lived = fleet.deaths_since(known.since), fleet.lived_since(known.since)
-    if is_known and tally is not None:  # deaths that the other calls of it caused are no control
+    if is_known and tally is not None:  # deaths caused by its other calls don't belong to the control group
         deaths = max(deaths - (tally.alone - known.alone), known.alone)
     if known.alone and record.crashes >= LEAST_DEATHS - is_known:
         limit = GUILTY_IF_KNOWN if is_known else GUILTY
@@ -235,7 +238,7 @@ def judge(record: Attempt, culprit: str, fleet: Fleet) -> Finding:
 
 
 def is_killer(tally: Tally, fleet: Fleet) -> bool:
-    """Whether it is known by all its calls together that an activity kills: most that ran alone did."""
+    """Whether all calls of an activity together show that it kills: most of those that ran alone did."""
     if tally.alone < LEAST_DEATHS or tally.alone < tally.ended:
         return False
     deaths, lived = fleet.deaths_since(tally.since), fleet.lived_since(tally.since)
@@ -243,6 +246,6 @@ def is_killer(tally: Tally, fleet: Fleet) -> bool:
 
 
 def _kills(hits: int, tried: int, deaths: int, lived: int, limit: float) -> bool:
-    """Whether chance does not explain so many of the deaths in the time it ran alone, nor a storm that is uneven."""
+    """Whether neither chance nor uneven kills from outside explain the deaths in the time it ran alone."""
     is_often = hits * (lived - tried) >= TIMES * (deaths - hits) * tried
     return is_often and chance(deaths, hits, tried / max(lived, 1)) < limit

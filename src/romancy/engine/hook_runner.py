@@ -1,4 +1,4 @@
-"""Calling hooks: after the commit, one after the other, and whatever they raise hurts nobody."""
+"""Calls hooks after the commit, one after the other. Their errors are logged and have no other effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _logger = logging.getLogger("romancy")
 
 
 class HookRunner:
-    """Tells every hook object about infos: `EventReceivedInfo` goes to `on_event_received`."""
+    """Passes infos to every hook object: `EventReceivedInfo` goes to `on_event_received`."""
 
     def __init__(self, hooks: Sequence[HooksBase]) -> None:
         self._hooks = hooks
@@ -36,7 +36,7 @@ class HookRunner:
         for hook in self._hooks:
             try:
                 result = getattr(hook, name)(info)
-            except BaseException as error:  # even a CancelledError of its own; nothing a hook does may hurt
+            except BaseException as error:  # even a CancelledError of its own: a hook must not affect the engine
                 _fail_softly(error, f"{type(hook).__name__}.{name}")
                 continue
             if inspect.isawaitable(result):
@@ -55,7 +55,7 @@ class HookRunner:
         return not self._tasks
 
     async def finish(self, limit: float) -> None:
-        """Let hooks that are under way end."""
+        """Give running hooks `limit` seconds to end, then cancel them."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=limit)
         for task in self._tasks:

@@ -1,7 +1,7 @@
-"""Inboxes: what happens to instances in memory, and which of them are to be fed.
+"""Inboxes: the inputs of instances in memory, and which instances are ready to be fed.
 
-State changes only on the event loop, with no await between reading and writing it: hence no locks. Instances run from
-plain loop callbacks, never inside an asyncio task.
+State changes only on the event loop, without an await between reading and writing it, so no locks are needed.
+Instances run from plain loop callbacks, never inside an asyncio task.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from romancy.engine.resident import IDLE, READY, EventOffered, Input, Resident
 from romancy.engine.residents import Residents
 
 MOMENT = 0.002
-"""Seconds for which instances that become ready by their own commit are fed before anybody else has a turn."""
+"""Seconds for which instances made ready by a commit are fed before the event loop runs anything else."""
 
 
 class Inboxes:
-    """Those who have something in their inbox are ready, and `feed` is called, soon, to feed all of them."""
+    """Instances with a non-empty inbox are ready. `feed` is called soon after, and feeds all of them."""
 
     def __init__(self, residents: Residents, feed: Callable[[], None]) -> None:
         self.residents, self._feed = residents, feed
@@ -35,13 +35,13 @@ class Inboxes:
         return not self.ready and not self.residents.is_loading
 
     def admit(self, resident: Resident) -> None:
-        """An instance has come to memory."""
+        """Add an instance to memory."""
         if not self.is_closed:
             self.residents.add(resident)
             self.schedule(resident)
 
     def post(self, resident: Resident, input: Input) -> None:
-        """Put something into an inbox; it is fed as soon as the instance's last commit is in."""
+        """Put an input into an inbox. It is fed as soon as the instance's last commit is stored."""
         if not resident.is_gone and not self.is_closed:
             resident.inbox.append(input)
             resident.offered = resident.offered or isinstance(input, EventOffered)
@@ -58,19 +58,19 @@ class Inboxes:
             asyncio.get_running_loop().call_soon(self._drain)
 
     def hurry(self) -> None:
-        """A batch is in: whom it made ready is fed at once, not when the loop comes round to it."""
+        """Feed the instances that a stored batch made ready at once, not in the next turn of the loop."""
         if self.ready and not self._feeding:
             self._drain()
 
     def close(self) -> None:
-        """Nothing is fed any more."""
+        """Feed nothing more."""
         self.is_closed = True
 
     def _drain(self) -> None:
-        """Feed everybody who is ready. A plain callback of the loop.
+        """Feed all instances that are ready. A plain callback of the loop.
 
-        What is stored by the time `feed` returns may have made some ready again: they are fed without a turn of the
-        loop in between, for a moment.
+        Commits stored by the time `feed` returns may have made some ready again. For a moment, they are fed without a
+        turn of the loop in between.
         """
         until = stopwatch() + MOMENT
         self._feeding = True

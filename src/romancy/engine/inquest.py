@@ -1,7 +1,7 @@
-"""After the death of a worker: what was running there, what is known of it, and what becomes of it.
+"""The inquest after the death of a worker: what ran there, the evidence against it, and how it continues.
 
-Counts the death for each suspect (evidence.py), says who is guilty, and has the others begin when the quarantine lets
-them, each only after that is recorded.
+It counts the death for each suspect (evidence.py) and blocks the guilty. The others begin when the quarantine lets
+them, and only after that is recorded.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from romancy.storage.records import Mortality
 Guilty = tuple[KillsWorkers, Attempt]
 """Why an instance is to be blocked, and the record of what is guilty."""
 WARY = 60 * SECOND
-"""For so long after a death calls of activities that are known to kill begin apart from others, even new ones."""
+"""How long after a death even new calls of activities that are known to kill begin apart from others."""
 
 
 class Inquest:
-    """What this worker knows of deaths and suspects."""
+    """What this worker knows about deaths and suspects."""
 
     def __init__(self, clock: Clock, limit: int, inboxes: Inboxes, custody: Custody) -> None:
         self._clock, self._inboxes, self._custody = clock, inboxes, custody
@@ -37,13 +37,13 @@ class Inquest:
         return f"<Inquest {self._fleet!r} {self.quarantine!r}>"
 
     def inform(self, mortality: Mortality) -> None:
-        """These workers died, and this is known of suspects of each name."""
+        """Set the known deaths of workers, and the tallies by name."""
         self._fleet = Fleet(mortality.deaths, mortality.tallies)
         self._wary_until = self._clock.now() + WARY if mortality.tallies else 0
 
     # --- calls ------------------------------------------------------------------------------------------------------
     def count_death(self, resident: Resident, step: Step) -> Guilty | None:
-        """A worker died over this instance: remember it for the calls that were open, unless one of them is guilty."""
+        """Record a worker's death for the calls that were open in this instance, unless one of them is guilty."""
         now = self._clock.now()
         for op in resident.instance.ops.values():
             if not isinstance(op, ActivityCall):
@@ -58,7 +58,7 @@ class Inquest:
         return None
 
     def admit(self, resident: Resident, op: ActivityCall) -> bool:
-        """Whether a call is a suspect: then it begins when the quarantine lets it."""
+        """Return whether a call is a suspect. If so, it begins when the quarantine lets it."""
         record = resident.attempts.get(op.id)
         if record is None and self._wary_until:
             record = self._wary(resident, op)
@@ -68,7 +68,7 @@ class Inquest:
         return True
 
     def _wary(self, resident: Resident, op: ActivityCall) -> Attempt | None:
-        """A new call of an activity whose other calls are known to kill is a suspect from the beginning."""
+        """Make a new call a suspect from the start if other calls of its activity are known to kill."""
         now = self._clock.now()
         if now > self._wary_until:
             self._wary_until = 0
@@ -82,7 +82,7 @@ class Inquest:
 
     # --- bodies -----------------------------------------------------------------------------------------------------
     def admit_body(self, resident: Resident, created_at: int) -> Guilty | None:
-        """Have a body begin when the quarantine lets it, unless it is guilty."""
+        """Let a body begin when the quarantine allows it, unless it is guilty."""
         now, old = self._clock.now(), resident.attempts.get(BODY)
         news = after_death(BODY, created_at, old, now) if resident.crashed else None
         record = news or old or Attempt(BODY, 0, created_at, crashes=1, suspicion=Suspicion(now))
@@ -98,9 +98,9 @@ class Inquest:
         return judge(record, record.culprit, self._fleet)
 
     def _died_at(self, now: int) -> int:
-        """Rests count from the last death: an instance may be loaded long after it, when its event comes.
+        """Return the time from which rests count: the last death, because an instance may be loaded long after it.
 
-        But not from before we were there: only what we live through without it is something to compare with.
+        But not a time before this worker began: only its own time without the suspect can be compared.
         """
         return min(max(self._fleet.last_death or now, self._since), now)
 
@@ -108,7 +108,7 @@ class Inquest:
         is_doubtful = self._judge(record).verdict is not Verdict.CLEAR
         self.quarantine.admit(resident, record, is_doubtful=is_doubtful)
 
-    # --- the desk of the quarantine ---------------------------------------------------------------------------------
+    # --- called by the quarantine -----------------------------------------------------------------------------------
     def begin(self, resident: Resident, op: str, is_alone: bool) -> None:
         if op == BODY:
             self._custody.begin(resident, is_alone)

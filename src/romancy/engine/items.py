@@ -1,4 +1,4 @@
-"""Items: what waits in the committer's queue. Each knows its weight, its place in a batch, and whom to tell."""
+"""Items: the contents of the committer's queue. Each knows its weight, its place in a batch, and its caller."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ Done = Callable[[bool, "RefusedValue | None"], None]
 
 
 class Life(Enum):
-    """Where the committer stands."""
+    """The state of the committer."""
 
     OPEN = "open"
     CLOSED = "closed"
-    """It takes nothing more from outside; what is queued is still stored."""
+    """It takes nothing more from outside. Queued items are still stored."""
     DEAD = "dead"
-    """As after a crash: nothing is stored, and nothing follows."""
+    """As after a crash: nothing is stored or followed up."""
 
 
-OPEN, CLOSED, DEAD = Life  # to look a member up in its class takes long on Python 3.11
+OPEN, CLOSED, DEAD = Life  # looking up an enum member is slow on Python 3.11
 
 
 class Results:
-    """The results of a batch, handed out in the order of its items."""
+    """The results of a batch, in the order of its items."""
 
     def __init__(self, result: BatchResult) -> None:
         self.commits: Iterator[bool] = iter(result.commits)
@@ -53,31 +53,31 @@ class Item:
 
     @property
     def weight(self) -> int:
-        """Bytes, of what may be many."""
+        """Size in bytes, of the parts that can be large."""
         return 0
 
     @property
     def names(self) -> Iterable[object]:
-        """What must not be in two parts of a batch: the same event, or the start of the same instance."""
+        """Names that must not occur in two parts of a batch: of an event, or of an instance that is started."""
         return ()
 
     def add_to(self, batch: Batch) -> None:
-        """Take one's place in a batch whose items are lists."""
-        raise TypeError(f"{self} is no part of a batch")  # not an abstract class: isinstance() would be slow
+        """Add this item to a batch whose items are lists."""
+        raise TypeError(f"{self} can't be part of a batch")  # not an abstract class: isinstance() would be slow
 
     def settle(self, results: Results) -> None:
-        """It is stored: take one's result, and tell the caller."""
+        """Take the result of this stored item, and tell the caller."""
 
     def fail(self, error: BaseException, life: Life) -> None:
-        """It is not stored: tell the caller."""
+        """Tell the caller that this item is not stored."""
 
     def refuse(self, error: RefusedValue, life: Life) -> None:
-        """The database does not take its value."""
+        """Tell the caller that the database refuses a value of this item."""
         self.fail(error, life)
 
 
 class CommitItem(Item):
-    """What came of a step of an instance."""
+    """The commit of a step of an instance."""
 
     __slots__ = ("commit", "done")
 
@@ -116,7 +116,7 @@ class CommitItem(Item):
 
 
 class LookItem(Item):
-    """A look for events for a wait, or for all waits of an instance. What is found comes as offers, before `done`."""
+    """A look for events for a wait, or for all waits of an instance. Offers arrive before `done` is called."""
 
     __slots__ = ("done", "instance", "op")
 
@@ -134,12 +134,12 @@ class LookItem(Item):
             self.done()
 
     def fail(self, error: BaseException, life: Life) -> None:
-        if life is OPEN:  # later it would be taken to mean that there was nothing
+        if life is OPEN:  # otherwise it would be taken to mean that there was no event
             self.looked()
 
 
 class _AskedItem(Item):
-    """One that a caller waits for."""
+    """An item that a caller waits for."""
 
     __slots__ = ("future",)
 
@@ -156,7 +156,7 @@ class _AskedItem(Item):
 
 
 class StartItem(_AskedItem):
-    """The start of an instance. `started` is called if it is this worker's, also if its caller is gone by now."""
+    """The start of an instance. `started` is called if this worker owns it, even if the caller is gone by now."""
 
     __slots__ = ("start", "started")
 
@@ -188,7 +188,7 @@ class StartItem(_AskedItem):
 
 
 class EventsItem(_AskedItem):
-    """Events that are accepted together: all of them or none. `is_one`: its caller gave one, and gets one result."""
+    """Events that are accepted together: all of them or none. `is_one`: the caller passed one, and gets one result."""
 
     __slots__ = ("accepts", "is_one")
 

@@ -1,8 +1,8 @@
-"""Laggards: items that take too long even alone. They are tried again on the side, one at a time, while others go on.
+"""Laggards: items that take too long even alone. They are retried separately, one at a time, while others continue.
 
-Nothing is lost by that: an instance is fed nothing while its commit is under way, and whoever sent an event, or started
-an instance, is not told yet. It is tried for ever, with longer and longer pauses: the lock that is in the way will be
-released, the server will have more time, and no value is to blame.
+Nothing is lost by that: an instance is fed nothing while its commit is in progress, and the sender of an event, or the
+caller that starts an instance, has no answer yet. Laggards are retried forever, with longer and longer pauses, because
+no value is at fault: at some time the lock is released, or the server has less load.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from romancy.storage.protocol import Storage
 _logger = logging.getLogger("romancy")
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 TOLD_AFTER = 3
-"""Tries after which people are told: before that it may be a trouble that everybody has."""
+"""Tries after which a warning is logged: before that, it may be a general outage."""
 
 Settle = Callable[["Laggard", "BatchResult | None", "BaseException | None"], None]
 
 
 @dataclass(slots=True, eq=False)
 class Laggard:
-    """A batch that can't be taken apart any further."""
+    """A batch that can't be split any further."""
 
     batch: Batch
     items: list[Item]
@@ -37,12 +37,12 @@ class Laggard:
     tries: int = 1
     pause: float = FIRST_PAUSE
     overtaken_by: set[str] = field(default_factory=set[str])
-    """Instances that others committed for during the last try: what these are offered by it may be taken already."""
+    """Instances with other commits during the last try: events it offers to them may already be taken."""
     timer: asyncio.TimerHandle | None = None
 
 
 class Laggards:
-    """All of them, in the order of their next try."""
+    """All laggards. One at a time is tried."""
 
     def __init__(self, storage: Storage, settle: Settle) -> None:
         self._storage, self._settle = storage, settle
@@ -62,12 +62,12 @@ class Laggards:
         self._rest(Laggard(batch, items, error))
 
     def hurry(self) -> None:
-        """Others get through again: perhaps it was a trouble that everybody had."""
+        """Retry new laggards now, because others are stored again: it may have been a general outage."""
         for laggard in [each for each in self._resting if each.tries == 1]:
             self._wake(laggard)
 
     def close(self) -> list[Laggard]:
-        """Those that are not being tried just now; they are not tried any more."""
+        """Stop trying, and return all laggards but the one that is being tried now."""
         self._closed = True
         left = [*self._resting, *self._ready]
         for laggard in self._resting:
@@ -82,7 +82,7 @@ class Laggards:
         laggard.timer = asyncio.get_running_loop().call_later(laggard.pause, self._wake, laggard)
         if laggard.tries >= TOLD_AFTER:
             _logger.warning(
-                "%s can't be stored, though others can (%s); it was tried %d times and is tried again in %g s",
+                "%s can't be stored, though others can (%s); it was tried %d times, next try in %g s",
                 laggard.items[0],
                 laggard.error,
                 laggard.tries,
@@ -97,7 +97,7 @@ class Laggards:
         self._next()
 
     def watch(self, batch: Batch) -> None:
-        """A batch of others goes out."""
+        """Note the instances of another batch that is being submitted."""
         self._beside = batch
         if self._trying is not None:
             self._trying.overtaken_by.update(commit.instance for commit in batch.commits)

@@ -1,4 +1,4 @@
-"""The lease: this process registers as a worker, renews that, and hears when it has lost it."""
+"""The lease: this process registers as a worker, renews its lease, and notices when it is lost."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from romancy.storage.protocol import Storage
 
 _logger = logging.getLogger("romancy")
 HAND_BACK = 5.0
-"""Seconds a worker that stops waits for the database to hear of it."""
+"""Seconds a stopping worker waits for the database when it releases its lease."""
 NEVER = 10.0**9
 """Seconds to rest when there is nothing left to do."""
 
 
 class Lease:
-    """Who this process is to the others. `held`: it is registered; `lost`, `retired`: what was its is not any more."""
+    """This process as a worker. `held` is called when it registers later, `lost` and `retired` when it loses that."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Lease:
         self.is_worker = is_worker
         self.worker: str | None = None
         self.outdated: Outdated | None = None
-        """Why this process stopped writing by itself."""
+        """Why this process stopped writing, if the schema is no longer the one it was written for."""
         self._is_open = False
         self.leaving: asyncio.Task[None] | None = None
 
@@ -52,7 +52,7 @@ class Lease:
 
     @property
     def is_pending(self) -> bool:
-        """Whether this worker has yet to be registered, perhaps anew."""
+        """Whether this worker is not registered yet, or must register again."""
         return self.is_worker and self._is_open and self.worker is None and self.outdated is None
 
     def is_mine(self, owner: str | None) -> bool:
@@ -60,9 +60,9 @@ class Lease:
 
     # --- holding it -------------------------------------------------------------------------------------------------
     async def begin(self) -> None:
-        """A database that can't be written just now is an outage like any other: a round registers, a little later.
+        """Register this worker. If the database can't be written now, a later round registers it.
 
-        Events may be stored before that, so the triggers are announced apart from it.
+        Events may be stored before that, so the triggers are then announced separately.
         """
         self._is_open = True
         if not self.is_worker:
@@ -76,20 +76,20 @@ class Lease:
             self.announce()
 
     async def _register(self) -> None:
-        """A fresh id every time: nothing an older registration left in flight can be taken for ours."""
+        """Register with a new id every time, so that nothing submitted under an earlier one is taken for ours."""
         worker, triggers = uuid.uuid4().hex, self._registry.triggers
         await self._storage.register(worker, self._duration, triggers, self._registry.names)
-        self.worker = worker  # not before: nobody may know a name that has no row
+        self.worker = worker  # not earlier: an id without a row must not be used
         if self._registry.triggers != triggers:
             self.announce()
 
     def announce(self) -> None:
-        """Workflows were registered while running: their triggers are to be known before the next event is stored."""
+        """Announce workflows registered while running: their triggers must be known before the next event is stored."""
         if self.is_worker and self._is_open and self.outdated is None:
             self._announcement.begin()
 
     async def round(self) -> float:
-        """Renew it, or register anew."""
+        """Renew the lease, or register again."""
         try:
             if not self.is_worker:
                 await self._storage.check()
@@ -106,19 +106,19 @@ class Lease:
 
     # --- losing it --------------------------------------------------------------------------------------------------
     def fenced(self, worker: str | None) -> None:
-        """Another worker took over, thinking this one dead: what is in memory is not ours any more."""
+        """Handle a takeover: another worker considered this one dead, so the instances in memory are no longer ours."""
         if not self._is_open or worker is None or worker != self.worker:
             return
-        _logger.warning("worker %s was taken over by another (was it paused?); it starts afresh", worker)
+        _logger.warning("worker %s was taken over by another worker (was it paused?); it registers again", worker)
         self.worker = None
         self._storage.drop_lock(worker)
         self._lost()
 
     def retire(self, error: Outdated) -> None:
-        """The schema is not ours to write any more. Nothing is handed back: that would be written, too.
+        """Stop writing, because the schema has been migrated. Nothing is handed back: that would be a write, too.
 
-        Other workers take over at once, because the migration fenced this one, or when the lease ends; what ran here
-        was running all right, and does not count as a death.
+        Other workers take over at once if the migration fenced this one, or when the lease ends. This does not count as
+        a death, because nothing that ran here was at fault.
         """
         if self.outdated is not None:
             return
@@ -128,11 +128,11 @@ class Lease:
 
     # --- giving it back ---------------------------------------------------------------------------------------------
     def close(self) -> None:
-        """Neither registered nor lost any more."""
+        """Ignore takeovers and register no more."""
         self._is_open = False
 
     def leave(self) -> None:
-        """First of all: to be killed because it takes long to stop is not a death."""
+        """Record that this worker is stopping. If it is killed because that takes long, that is not a death."""
         self.close()
         if self.worker is not None:
             self.leaving = asyncio.create_task(self._leave(self.worker), name="romancy-leave")
@@ -141,10 +141,10 @@ class Lease:
         try:
             await self._storage.leave(worker)
         except StorageError as error:
-            _logger.info("that this worker stops can't be stored (%s)", error)
+            _logger.info("can't record that this worker is stopping (%s)", error)
 
     async def release(self) -> None:
-        """Hand back all instances, and the lease."""
+        """Release all instances, and the lease."""
         if self.leaving is not None:
             self.leaving.cancel()
         if self.worker is None:
@@ -153,7 +153,7 @@ class Lease:
             async with asyncio.timeout(HAND_BACK):
                 await self._storage.release(self.worker)
         except (StorageError, TimeoutError) as error:
-            said = error if isinstance(error, StorageError) else "the database does not answer"
-            _logger.warning("the instances can't be handed back (%s); others take them over when the lease ends", said)
+            why = error if isinstance(error, StorageError) else "the database does not answer"
+            _logger.warning("the instances can't be handed back (%s); others take them over when the lease ends", why)
         finally:
             self.worker = None

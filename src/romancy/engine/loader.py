@@ -1,4 +1,4 @@
-"""The loader: hands instances what happens to them, and reads those that only the database knows."""
+"""The loader: passes inputs to instances, and reads instances that are not in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _logger = logging.getLogger("romancy")
 
 
 class Arrival(NamedTuple):
-    """An instance that was read, with what happened to it meanwhile. `crashed`: its last worker died."""
+    """An instance that was read, with the inputs that came meanwhile. `crashed`: its last worker died."""
 
     snapshot: Snapshot
     inputs: list[Input]
@@ -27,7 +27,7 @@ class Arrival(NamedTuple):
 
 
 class Loader:
-    """Everything that happens to an instance comes through `wake`. What was read goes to `revive`."""
+    """All inputs from outside come through `wake`. Instances that were read go to `revive`."""
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ class Loader:
         self._loads: set[asyncio.Task[None]] = set()
         self._unreadable: set[str] = set()
         self._left_by_dead: set[str] = set()
-        """Instances that only wait, and whose worker died: perhaps over them."""
+        """Waiting instances whose worker died, perhaps because of them."""
 
     def __repr__(self) -> str:
         return f"<Loader reading={len(self._loads)}>"
 
     def wake(self, instance: str, input: Input) -> None:
-        """Something happened to an instance of this worker's; bring it to memory if it is not there."""
+        """Pass an input to an instance of this worker. Load the instance if it is not in memory."""
         resident = self._residents.get(instance)
         if resident is not None:
             self._inboxes.post(resident, input)
@@ -56,16 +56,16 @@ class Loader:
             self.load(instance, input)
 
     def fire(self, instance: str, op: str) -> None:
-        """A timer's time has come."""
+        """Pass on that a timer is due."""
         self.wake(instance, Due(op))
 
     def expect(self, instance: str, *, crashed: bool) -> None:
-        """It only waits, and is read when its time comes. If it killed its worker, that was when its time came."""
+        """Note a claimed instance that only waits: it is read when it falls due. That may be what killed its worker."""
         if crashed:
             self._left_by_dead.add(instance)
 
     def load(self, instance: str, *inputs: Input, crashed: bool = False) -> None:
-        """Read an instance and have it revived; then it is fed."""
+        """Read an instance, have it revived, and feed it."""
         if self._inboxes.is_closed:
             return
         if instance in self._residents.loading:
@@ -93,16 +93,16 @@ class Loader:
             except Exception as error:
                 if instance not in self._unreadable:
                     self._unreadable.add(instance)
-                    _logger.error("instance %r can't be read (%s); it is left alone", instance, error)
+                    _logger.error("instance %r can't be read (%s); it does not run", instance, error)
                 snapshot = None
                 break
-        # Replaying runs user code, which must not happen inside a task.
+        # A replay runs user code, which must not happen inside a task.
         asyncio.get_running_loop().call_soon(self._arrived, instance, snapshot, crashed)
 
     def _arrived(self, instance: str, snapshot: Snapshot | None, crashed: bool) -> None:
         inputs = self._residents.loading.pop(instance, None)
         if inputs is None:
-            return  # this worker was taken over, or stops
+            return  # this worker was taken over, or is stopping
         resident = self._residents.get(instance)
         if resident is not None:
             for input in inputs:

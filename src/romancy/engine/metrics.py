@@ -1,4 +1,4 @@
-"""What the engine counts, for whoever asks. Plain numbers: counting must cost next to nothing."""
+"""The engine's metrics, as plain numbers: counting must cost next to nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIZES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
 
 
 class Histogram:
-    """How often a value fell up to each bound, and their sum; the last count is for all above."""
+    """Counts values up to each bound, and their sum. The last count is for values above all bounds."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -29,7 +29,7 @@ class Histogram:
 
 
 class Metrics:
-    """One engine's counts since it began. Names of workflows and activities come from code, so they are few."""
+    """The counts of one engine since it started. Workflow and activity names come from code, so there are few."""
 
     def __init__(self) -> None:
         self.workflows_started: Counter[str] = Counter()
@@ -44,14 +44,14 @@ class Metrics:
         """By outcome: received, timed_out, withdrawn."""
         self.wait_seconds = Histogram(LONG)
         self.events: Counter[str] = Counter()
-        """Accepted events: new, duplicate; of the new ones delivered, mismatched, started, unmatched; of the duplicates
-        differing."""
+        """Accepted events: new, duplicate; for new ones also delivered, mismatched, started, unmatched; for duplicates
+        also differing."""
         self.commit_items = Histogram(SIZES)
         self.commit_seconds = Histogram(SECONDS)
         self.timer_lag = Histogram(SECONDS)
-        """Seconds from when a timer was due to when it was fed."""
+        """Seconds between a timer's due time and its firing."""
         self.delivery_lag = Histogram(SECONDS)
-        """Seconds from when an event was accepted to when it was offered to a wait."""
+        """Seconds between accepting an event and offering it to a wait."""
 
     def workflow_ended(self, workflow: str, status: str, seconds: float) -> None:
         self.workflows_ended[workflow, status] += 1

@@ -1,4 +1,4 @@
-"""The database is away: said once, whoever notices first, and once more when it is back for everybody."""
+"""Database outages. Each is logged once when a part first notices it, and once when all parts work again."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import logging
 _logger = logging.getLogger("romancy")
 
 CALM = 0.5
-"""Seconds without trouble before an outage is called over: a database that fails every other statement is one trouble,
+"""Seconds without an error before an outage counts as over: a database that fails every other statement is one outage,
 not a hundred."""
 
 
 class Outage:
-    """Who can't do its work at present."""
+    """The parts that can't use the database at present."""
 
     def __init__(self) -> None:
         self._noticed_by: set[str] = set()
@@ -32,7 +32,7 @@ class Outage:
         self._noticed_by.add(by)
 
     def over(self, by: str) -> None:
-        """Whoever noticed it gets on again."""
+        """Note that this part works again."""
         if by in self._noticed_by:
             self._noticed_by.discard(by)
             if not self._noticed_by and self._closed:
@@ -41,7 +41,7 @@ class Outage:
                 self._calm = asyncio.get_running_loop().call_later(CALM, self._back)
 
     def close(self) -> None:
-        """Nobody will be there to say later that it is over."""
+        """Log the end of an outage without waiting: the app is stopping."""
         self._closed = True
         if self._calm is not None:
             self._calm.cancel()
@@ -49,4 +49,4 @@ class Outage:
 
     def _back(self) -> None:
         self._calm = None
-        _logger.warning("the database is back; work goes on")
+        _logger.warning("the database is back; work continues")

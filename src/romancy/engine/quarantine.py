@@ -1,8 +1,8 @@
-"""The quarantine: which suspects may begin now (see evidence.py).
+"""The quarantine: decides which suspects can begin now (see evidence.py).
 
-A suspect begins only after it is recorded that it does, and whether it is the only one there. Those that nothing but
-one death speaks against begin together, as many as there are. Doubtful ones wait until no other suspect has begun
-lately, begin alone, and are left alone for a while. Before company comes it is recorded that they have company.
+Before a suspect begins, it is recorded that it does, and whether it is the only one. Suspects with only one death
+against them begin together, as many as there are. Doubtful suspects wait until no other suspect has begun lately, begin
+alone, and stay alone for a while. Before another suspect joins them, it is recorded that they are no longer alone.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from romancy.engine.resident import Resident
 from romancy.storage.batch import BODY, Attempt
 
 HOLD, BODY_HOLD = 3 * SECOND, SECOND // 2
-"""For so long after a suspect began doubtful ones wait: until then it may be the one that kills."""
+"""How long doubtful suspects wait after another suspect began: until then, that one may kill the worker."""
 LEAST_HOLD, MOST_HOLD = 3 * SECOND // 10, 3600 * SECOND
-"""For so long after a doubtful one began all wait: three times as long as it used to run until a death."""
+"""How long all suspects wait after a doubtful one began: three times its usual running time until a death."""
 BODIES = 5
-"""So many bodies with two deaths begin together: they are through in a moment, and a culprit has few neighbours."""
+"""How many bodies with several deaths run together. They take only a moment, and a culprit has few neighbors."""
 TELLING = SECOND // 20
-"""How soon to ask again where company could not be announced yet."""
+"""How soon to try again if it can't be recorded yet that a suspect gets company."""
 
 
 class Desk(Protocol):
-    """Carries out what the quarantine decides: each is recorded first, then `recorded` is called."""
+    """Carries out the decisions of the quarantine. Each is recorded first; then `recorded` is called."""
 
     def begin(self, resident: Resident, op: str, is_alone: bool) -> None: ...
     def run_on(self, resident: Resident, op: str, ran: int) -> None: ...
     def have_company(self, resident: Resident, op: str) -> bool:
-        """False: that can't be recorded yet; ask again."""
+        """Return False if that can't be recorded yet; then it must be called again."""
         ...
 
     def is_open(self, resident: Resident, op: str) -> bool:
-        """Whether it is still to be run."""
+        """Whether the suspect still has to run."""
         ...
 
 
@@ -61,14 +61,14 @@ class _Suspect:
         return self.resident is not other.resident or BODY not in (self.op, other.op)
 
     def holds_up(self, other: _Suspect) -> int:
-        """Until when another one waits because of this one, if it does not end before."""
+        """Return until when another suspect waits because of this one, unless this one ends earlier."""
         if not other.is_doubtful:
             return self.since + self.hold if self.is_doubtful else 0
         return self.since + (BODY_HOLD if self.op == BODY else max(HOLD, self.hold, other.hold))
 
 
 class Quarantine:
-    """Lets suspects begin. Thousands may be inside, after a takeover; few of them matter to others."""
+    """Lets suspects begin. After a takeover thousands may be inside, but few of them affect others."""
 
     def __init__(self, clock: Clock, limit: int, desk: Desk) -> None:
         self._clock, self._limit, self._desk = clock, limit, desk
@@ -77,7 +77,7 @@ class Quarantine:
         self._doubtful: deque[_Suspect] = deque()
         self._inside: dict[Resident, dict[str, _Suspect]] = {}
         self._notable: dict[_Suspect, None] = {}
-        """Those inside that are doubtful, or alone."""
+        """Suspects inside that are doubtful, or alone."""
         self._calls = self._bodies = 0
         """Calls inside, and bodies with more than one death."""
         self._resting: dict[_Suspect, Alarm] = {}
@@ -89,11 +89,11 @@ class Quarantine:
 
     @property
     def waiting(self) -> int:
-        """How many suspects have yet to begin."""
+        """How many suspects have not begun yet."""
         return len(self._resting) + len(self._free_bodies) + len(self._free_calls) + len(self._doubtful)
 
     def admit(self, resident: Resident, record: Attempt, *, is_doubtful: bool) -> None:
-        """A suspect wants to begin, after its rest."""
+        """Queue a suspect, after its rest."""
         suspect = _Suspect(resident, record.op, is_doubtful, _hold(record, is_doubtful), record.crashes)
         if record.next_due is not None and record.next_due > self._clock.now():
             self._resting[suspect] = self._clock.call_at(record.next_due, partial(self._enqueue, suspect))
@@ -101,7 +101,7 @@ class Quarantine:
             self._enqueue(suspect)
 
     def recorded(self, resident: Resident, op: str) -> None:
-        """It is recorded that it begins, runs on, or has company: the next record is due before that time is over."""
+        """Note that a suspect's start, longer run or company is recorded. Set when the next record is due."""
         suspect, record = self._inside.get(resident, {}).get(op), resident.attempts.get(op)
         if suspect is None or record is None:
             return
@@ -121,7 +121,7 @@ class Quarantine:
         self._desk.run_on(suspect.resident, suspect.op, self._clock.now() - suspect.since)
 
     def leave(self, resident: Resident, op: str | None = None) -> None:
-        """An attempt ended; without `op`: the instance left memory, so nothing of it will begin."""
+        """Remove an attempt that ended. Without `op`: remove all of an instance that left memory."""
         inside = self._inside.get(resident)
         if inside is None:
             return
@@ -146,7 +146,7 @@ class Quarantine:
             self._bodies += change
 
     def clear(self) -> None:
-        """Nobody is to begin any more."""
+        """Remove all suspects."""
         for queue in (self._free_bodies, self._free_calls, self._doubtful):
             queue.clear()
         for alarm in self._resting.values():
@@ -165,12 +165,12 @@ class Quarantine:
         if suspect.is_doubtful:
             self._doubtful.append(suspect)
         else:
-            # Fewest deaths first: else the first hundred of a fan-out are there for each kill, and look like culprits.
+            # Fewest deaths first: otherwise the first hundred of a fan-out run during each kill and look like culprits.
             insort(self._free_bodies if suspect.op == BODY else self._free_calls, suspect, key=_crashes)
         self._decide()
 
     def _decide(self) -> None:
-        """Those that are not doubtful go first: while a culprit waits, others get on."""
+        """Let suspects begin, those that are not doubtful first: others make progress while a culprit waits."""
         if self._deciding:
             return
         self._deciding = True
@@ -206,13 +206,13 @@ class Quarantine:
         return not self._is_full(suspect) and self._have_told(company)
 
     def _is_full(self, suspect: _Suspect) -> bool:
-        """Then it begins when another one leaves."""
+        """Whether the suspect must wait until another one leaves."""
         if suspect.op != BODY:
             return self._calls >= self._limit
         return suspect.crashes > 1 and self._bodies >= BODIES
 
     def _have_told(self, company: list[_Suspect]) -> bool:
-        """Whether it is recorded of all who are alone that they are not any more."""
+        """Whether it is recorded of all lone suspects that they are no longer alone."""
         lonely = [other for other in company if other.is_alone]
         for other in lonely:
             if not other.is_told:
