@@ -395,7 +395,7 @@ async def test_a_workflow_that_hogs_the_thread_is_named(
 
     class Told(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "held up" in record.getMessage():
+            if "blocked the event loop" in record.getMessage():
                 told.set()
 
     @workflow
@@ -413,7 +413,7 @@ async def test_a_workflow_that_hogs_the_thread_is_named(
             await handle.result()
     finally:
         logging.getLogger("romancy").removeHandler(handler)
-    (record,) = [r for r in caplog.records if "held up" in r.getMessage()]
+    (record,) = [r for r in caplog.records if "blocked the event loop" in r.getMessage()]
     for part in ("hog", "'one'", "activity", "test_capacity.py"):
         assert part in record.getMessage()
     assert record.instance_id == "one"  # type: ignore[attr-defined]

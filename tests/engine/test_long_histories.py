@@ -427,7 +427,7 @@ def warnings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     class Told(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "held up" in record.getMessage():
+            if "blocked the event loop" in record.getMessage():
                 told.append(record.getMessage())
 
     handler = Told()

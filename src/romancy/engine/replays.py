@@ -1,10 +1,10 @@
-"""Replays: bring the code of instances to where it stood, in slices.
+"""Replays: run the code of instances over their history, in slices.
 
 A replay of a long history takes seconds. Between two slices the event loop has its turn: leases are renewed, other
-instances go on, requests are answered. A replay that fits into one slice runs on the spot. Those that don't, and those
-that come when enough was replayed in this turn of the loop, take turns: a short one need not wait for a long one.
+instances continue, requests are answered. A replay that fits into one slice runs at once. Longer ones, and those that
+come when enough was replayed in this turn of the loop, take turns, so that a short one need not wait for a long one.
 
-A half-replayed instance is not resident. What happens to it waits where it waits for instances that are being read.
+A half-replayed instance is not resident. Its inputs wait in the same place as those of instances that are being read.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from romancy.engine.watchdog import Watchdog
 from romancy.storage.records import Snapshot
 
 SLICE = 0.005
-"""Seconds of replaying in one turn of the loop; no entry is interrupted."""
+"""Seconds of replay in one turn of the loop. Entries are not interrupted."""
 REST = 0.001
-"""Seconds between two slices: a thread that commits, say, would hardly get at the interpreter if there were none."""
+"""Seconds between two slices. Without them, other threads, such as one that commits, would hardly get the GIL."""
 MOMENT = 0.002
-"""Seconds of replaying on the spot, by one or by many, after which further replays wait for the next turn."""
+"""Seconds of immediate replays, one or many, after which further replays wait for the next turn."""
 
 Done = Callable[["Exception | None"], None]
 
@@ -40,20 +40,20 @@ class _Replay:
 
 
 class Replays:
-    """All that are under way. `done(error)` is called when a replay has ended; never, if it was dropped."""
+    """All replays in progress. `done(error)` is called when a replay has ended, but not if it was dropped."""
 
     def __init__(self, clock: Clock, hooks: HookRunner, watchdog: Watchdog) -> None:
         self._clock, self._hooks, self._watchdog = clock, hooks, watchdog
         self._queue: deque[_Replay] = deque()
         self._spent = 0.0
         self._has_turn = False
-        """A turn of the loop is asked for."""
+        """A turn of the loop is scheduled."""
 
     def __repr__(self) -> str:
         return f"<Replays under_way={len(self._queue)}>"
 
     def begin(self, resident: Resident, snapshot: Snapshot, done: Done) -> None:
-        """Run the code over its history: on the spot if that is quick, else in slices."""
+        """Run the code over its history: at once if that is quick, otherwise in slices."""
         replay = _Replay(resident, self._entries(resident, snapshot), done)
         if self._has_turn:
             self._queue.append(replay)
@@ -66,7 +66,7 @@ class Replays:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def drop_all(self) -> None:
-        """Forget instances that are half-way; their code is not to act any more."""
+        """Drop half-replayed instances. Their code must not act any more."""
         dropped = list(self._queue)
         self._queue.clear()
         for replay in dropped:
@@ -75,7 +75,7 @@ class Replays:
             replay.entries.close()
 
     def _turn(self) -> None:
-        """One slice, of one or of many. A plain callback of the loop: user code must not run inside a task."""
+        """Run one slice, of one or more replays. A plain callback of the loop: user code must not run inside a task."""
         until = stopwatch() + SLICE
         try:
             for _ in range(len(self._queue)):
@@ -98,7 +98,7 @@ class Replays:
             replay.done(None)
 
     def _is_through(self, replay: _Replay, until: float) -> bool:
-        """Go on until then. The watchdog sees a slice, so it names only code that is slow between two entries."""
+        """Continue until `until`. The watchdog times each slice, so it reports only code slow within an entry."""
         self._watchdog.begin(replay.resident.instance)
         try:
             return all(stopwatch() <= until for _ in replay.entries)
@@ -106,7 +106,7 @@ class Replays:
             self._watchdog.end()
 
     def _entries(self, resident: Resident, snapshot: Snapshot) -> Generator[None]:
-        """The replay, with a pause after each entry."""
+        """Replay, with a pause after each entry."""
         instance, length = resident.instance, len(snapshot.history)
         info = {"instance_id": instance.id, "workflow": instance.definition.name, "entries": length}
         if snapshot.history:
@@ -114,7 +114,7 @@ class Replays:
             yield from instance.replay_by_entry(snapshot.history)
             self._hooks.tell(h.ReplayCompletedInfo, at=from_us(self._clock.now()), **info)
         elif snapshot.waits:
-            instance.replay([])  # nothing happened since, but its waits are recorded
+            instance.replay([])  # no history yet, but its waits are stored
             resident.begun = True
         if resident.begun:
             resident.stale_waits = instance.reconcile(snapshot.waits)

@@ -1,4 +1,4 @@
-"""An instance in memory, and the things that can happen to it."""
+"""An instance in memory, and the inputs it can get."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from romancy.storage.batch import BODY, Attempt, WaitRow
 
 @dataclass(slots=True)
 class ActivityDone:
-    """An activity returned; `sent` leaves with its result."""
+    """An activity returned. Its events in `sent` are stored with the result."""
 
     op: str
     payload: bytes
@@ -34,14 +34,14 @@ class ActivityFailed:
 
 @dataclass(slots=True)
 class Stored:
-    """A fact that is in the history already, and that the code has yet to hear of."""
+    """An entry that is already in the history, but was not fed to the code yet."""
 
     entry: Entry
 
 
 @dataclass(slots=True)
 class AttemptChanged:
-    """An attempt failed and will be repeated, or progress is to be kept; `retry`: what to log and tell."""
+    """An attempt failed and will be retried, or has progress to store. The other fields are for hooks."""
 
     attempt: Attempt
     error_type: str = ""
@@ -50,7 +50,7 @@ class AttemptChanged:
 
 @dataclass(slots=True)
 class Due:
-    """The time of a timer, or of a wait's timeout, has come. `again`: a look was made, and it brought offers."""
+    """A timer, or the timeout of a wait, is due. `again`: a look for events was made, and it brought offers."""
 
     op: str
     again: bool = False
@@ -58,14 +58,14 @@ class Due:
 
 @dataclass(slots=True)
 class TimedOut:
-    """The time of a wait has come, and a look just now found no event for it."""
+    """The timeout of a wait is due, and a look just now found no event for it."""
 
     op: str
 
 
 @dataclass(slots=True)
 class EventOffered:
-    """The oldest event this wait, or any of its group, may take."""
+    """The oldest event that this wait, or any of its group, can take."""
 
     op: str
     event: Event
@@ -74,7 +74,7 @@ class EventOffered:
 
 @dataclass(slots=True)
 class CancelAsked:
-    """Somebody asked for cancellation."""
+    """Cancellation was requested."""
 
     request: int
     reason: str
@@ -82,14 +82,14 @@ class CancelAsked:
 
 @dataclass(slots=True)
 class Looked:
-    """Deliveries others left were looked at."""
+    """A look was made for these stored deliveries."""
 
     events: list[int]
 
 
 @dataclass(slots=True)
 class SuspectBegins:
-    """A call that may have killed its worker is about to begin again: recorded first."""
+    """A call that may have killed its worker is about to begin again. That is recorded first."""
 
     op: str
     is_alone: bool
@@ -97,7 +97,7 @@ class SuspectBegins:
 
 @dataclass(slots=True)
 class SuspectRuns:
-    """A suspect has run for as long as was recorded, and still does. `ran`: for so long by now."""
+    """A suspect has run for the recorded time and is still running. `ran`: how long it has run by now."""
 
     op: str
     ran: int
@@ -105,7 +105,7 @@ class SuspectRuns:
 
 @dataclass(slots=True)
 class SuspectAccompanied:
-    """A suspect that runs is about to have company: recorded first."""
+    """A running suspect is about to get company. That is recorded first."""
 
     op: str
 
@@ -127,18 +127,18 @@ Input = (
 
 
 class State(Enum):
-    """Where a resident stands."""
+    """The state of a resident."""
 
     IDLE = "idle"
     READY = "ready"
     """It is fed in the next turn of the scheduler."""
     COMMITTING = "committing"
-    """It is fed nothing: what comes waits in the inbox."""
+    """It is fed nothing: inputs wait in the inbox."""
     GONE = "gone"
     """It has left memory."""
 
 
-IDLE, READY, COMMITTING, GONE = State  # to look a member up in its class takes long on Python 3.11
+IDLE, READY, COMMITTING, GONE = State  # looking up an enum member is slow on Python 3.11
 
 
 @dataclass(slots=True, eq=False)
@@ -148,28 +148,28 @@ class Resident:
     instance: Instance
     version: int
     status: Status = "running"
-    """As it is stored."""
+    """The stored status."""
     inbox: list[Input] = field(default_factory=list["Input"])
     offered: bool = False
-    """Whether an event is offered in the inbox."""
+    """Whether the inbox contains an offer."""
     begun: bool = False
     state: State = IDLE
     crashed: bool = False
     announced: bool = False
-    """Hooks were told of its start before."""
+    """Hooks were already told about its start."""
     stale_waits: Sequence[str] = ()
-    """Rows of waits the code no longer has (it was changed compatibly): deleted with the next commit."""
+    """Stored waits that the code no longer has, after a compatible change. They are deleted with the next commit."""
     attempts: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
     resting: set[str] = field(default_factory=set[str])
     """Activities that wait for the time of their next attempt."""
     unlooked: list[int] | None = None
-    """What is offered to it is fed first, and often ends it; only then it is looked for more, with these hints."""
+    """Deliveries not looked at yet. Offers in the inbox are fed first, because they often end the instance."""
     consumed: Set[int] = frozenset()
-    """Events taken in the last activation: an offer of one that was made before is void."""
+    """Events taken in the last activation. Earlier offers of them are void."""
     requests: Set[int] = frozenset()
-    """Requests it was fed. One may be heard of several times: from its sender, in the mail, with what is loaded."""
+    """Requests that were fed. The same request can arrive several times: from its sender, in the mail, with a load."""
     confirming: int = 0
-    """Waits whose time has come and that are being looked for once more."""
+    """How many due waits have a last look for events in progress."""
 
     def __repr__(self) -> str:
         begun = "" if self.begun else " not begun"
@@ -181,14 +181,14 @@ class Resident:
 
     @property
     def is_evictable(self) -> bool:
-        """Waiting, for the next attempt of an activity, too, and nothing under way."""
+        """Whether it only waits, perhaps for the next attempt of an activity, and nothing is in progress."""
         idle = self.begun and self.state is IDLE and not (self.inbox or self.confirming)
         free = self.instance.activities == len(self.resting) and BODY not in self.attempts
         return idle and self.instance.outcome is None and free
 
 
 def wait_row(op: Operation) -> WaitRow:
-    """The row of an operation that waits."""
+    """Return the row of a waiting operation."""
     if isinstance(op, EventWait):
         since, model = op.since_event, op.model_key
         return WaitRow(op.id, op.since, op.due, op.types, op.filter, since, model, op.spec, op.location, op.follows)

@@ -1,4 +1,4 @@
-"""The residents: who is in memory, who is on the way there, and who may be asked to leave."""
+"""The residents: the instances in memory, those being loaded, and which of them can be evicted."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from romancy.engine.resident import Input, Resident
 
 
 class Residents:
-    """A bounded set of instances. Those that only wait are idle, and the longest idle leave first.
+    """A bounded set of instances. Those that only wait are idle, and the longest idle are evicted first.
 
-    `on_work` is called when there may be something to claim, and room for it.
+    `on_work` is called when there may be instances to claim, and room for them.
     """
 
     def __init__(self, limit: int, on_work: Callable[[], None]) -> None:
         self._all: dict[str, Resident] = {}
         self.loading: dict[str, list[Input]] = {}
-        """Instances being read, with what happened to them meanwhile."""
+        """Instances being read, with the inputs that came meanwhile."""
         self._held: set[str] = set()
-        """Of these, the ones that are read and wait for their turn to be replayed."""
+        """Those of them that have been read, and wait for their turn to be replayed."""
         self._limit, self.on_work = limit, on_work
         self._idle: OrderedDict[str, Resident] = OrderedDict()
         self._reserved = 0
@@ -49,7 +49,7 @@ class Residents:
         return f"<Residents {len(self._all)} of {self._limit} idle={len(self._idle)} loading={len(self.loading)}>"
 
     def knows(self, instance: str) -> bool:
-        """Whether it is in memory, or on its way there."""
+        """Whether an instance is in memory, or being loaded."""
         return instance in self._all or instance in self.loading
 
     # --- coming and going -------------------------------------------------------------------------------------------
@@ -57,12 +57,12 @@ class Residents:
         self._all[resident.instance.id] = resident
 
     def rest(self, resident: Resident) -> None:
-        """It only waits now, so it may go when room is needed."""
+        """Mark an instance as idle: it only waits, so it can be evicted."""
         self._idle[resident.instance.id] = resident
         self._offer_room()
 
     def rouse(self, resident: Resident) -> None:
-        """Something is to be done with it: it stays."""
+        """Mark an instance as not idle, so that it stays in memory."""
         self._idle.pop(resident.instance.id, None)
 
     def remove(self, resident: Resident) -> None:
@@ -77,19 +77,19 @@ class Residents:
             self.on_work()
 
     def surplus(self) -> Resident | None:
-        """Somebody who has to leave, the longest idle first."""
+        """Return an instance to evict, the longest idle first; None if there is room."""
         if len(self._all) > self._limit and self._idle:
             return self._idle.popitem(last=False)[1]
         return None
 
     def hold(self, instance: str, inputs: list[Input]) -> None:
-        """It is not replayed yet: it may have killed its worker. Requests to it are stored, and not waited for."""
+        """Hold an instance that may have killed its worker. Requests to it are stored, but not waited for."""
         self.loading[instance] = inputs
         self._held.add(instance)
         self.acknowledge(instance)
 
     def let_in(self, instance: str) -> None:
-        """It is not held any more."""
+        """Hold an instance no longer."""
         self.loading.pop(instance, None)
         self._held.discard(instance)
 
@@ -101,17 +101,17 @@ class Residents:
 
     @property
     def is_loading(self) -> bool:
-        """Whether some are being read, or replayed."""
+        """Whether any instance is being read or replayed."""
         return len(self.loading) > len(self._held)
 
     # --- room -------------------------------------------------------------------------------------------------------
     @property
     def has_room(self) -> bool:
-        """Whether more instances may be taken on: those that are idle make room for them."""
+        """Whether more instances can be taken on. Idle ones don't count: they are evicted if needed."""
         return len(self._all) - len(self._idle) + len(self.loading) + self._reserved < self._limit
 
     def reserve(self) -> bool:
-        """Keep a place for an instance that is about to be created; `unreserve` gives it back."""
+        """Reserve a place for an instance that is about to be created. `unreserve` gives it back."""
         if not self.has_room:
             return False
         self._reserved += 1
@@ -121,12 +121,12 @@ class Residents:
         self._reserved -= 1
 
     def want_room(self) -> None:
-        """More instances wait to be taken on: say when there is room."""
+        """Ask for a call of `on_work` when there is room: more instances wait to be taken on."""
         self._backlog = True
 
     # --- requests ---------------------------------------------------------------------------------------------------
     async def seen_to(self, instance: str) -> None:
-        """Wait until a request to an instance has been fed and stored, or the instance is held or left memory."""
+        """Wait until a request to an instance is fed and stored, or the instance is held or leaves memory."""
         if self.knows(instance) and instance not in self._held:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._requests.setdefault(instance, []).append(future)

@@ -1,4 +1,4 @@
-"""Retention: deletes what ended long ago, a little at a time."""
+"""Retention: deletes old instances and events, a few at a time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from romancy.options import Retention
 from romancy.storage.protocol import Storage
 
 CHUNK = 500
-"""Instances, and events, deleted at a time."""
+"""How many instances, and how many events, are deleted at a time."""
 BRISK, REST = 0.05, 60.0
-"""Seconds between rounds: while there is something to delete, and otherwise."""
+"""Seconds between rounds: while there is more to delete, and otherwise."""
 
 
 class Pruner:
-    """Deletes instances and events some time after they ended or were accepted."""
+    """Deletes instances some time after they ended, and events some time after they were accepted."""
 
     def __init__(self, storage: Storage, clock: Clock, kept: Retention) -> None:
         self._storage, self._clock, self._kept = storage, clock, kept

@@ -1,4 +1,4 @@
-"""Revival: from a row to code that stands where it stood, by replay; and new instances, which have no history yet."""
+"""Revival: brings instances into memory. Stored ones are replayed; new ones have no history yet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _logger = logging.getLogger("romancy")
 
 
 class Revival:
-    """The way into memory."""
+    """Brings instances into memory."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Revival:
         self._timers, self._exits, self._replays = timers, exits, replays
 
     def begin(self, start: Start | Started) -> None:
-        """Run an instance that was just created and is this worker's."""
+        """Run an instance that was just created and is owned by this worker."""
         definition = self._registry.get(start.workflow)
         if definition is not None and start.id not in self._residents:
             self._enter(Resident(self._instance(definition, start), 0))
@@ -61,14 +61,14 @@ class Revival:
         self._exits.shrink()
 
     def revive(self, arrival: Arrival) -> None:
-        """Bring an instance that was read to memory."""
+        """Bring an instance that was read into memory."""
         row = arrival.snapshot.row
         definition = self._registry.get(row.workflow)
         if definition is None:
             return
         try:
             self._revive(definition, *arrival)
-        except Exception as error:  # a damaged row: set it aside for people to look at
+        except Exception as error:  # a damaged row: set it aside for inspection
             self._exits.block(Resident(self._instance(definition, row), row.version), error)
 
     def _revive(self, definition: WorkflowDefinition, snapshot: Snapshot, inputs: list[Input], crashed: bool) -> None:
@@ -104,7 +104,7 @@ class Revival:
 
     # --- going on ---------------------------------------------------------------------------------------------------
     def _go_on(self, resident: Resident, snapshot: Snapshot, inputs: list[Input]) -> None:
-        """Replay it; what happens to it until it is through joins `inputs`."""
+        """Replay it. New inputs are added to `inputs` until that is done."""
         self._residents.loading[snapshot.row.id] = inputs
         self._replays.begin(resident, snapshot, partial(self._replayed, resident, snapshot, inputs))
 
@@ -116,7 +116,7 @@ class Revival:
                 self._admit(resident, snapshot, inputs)
         except Exception as damaged:
             error = damaged
-        if error is not None:  # damaged or left behind: set aside for people to look at, never lost
+        if error is not None:  # damaged, or its code has changed: set it aside for inspection, never lose it
             self._exits.block(resident, error)
         self._inquest.quarantine.recorded(resident, BODY)
         if not self._residents.knows(id):
@@ -140,12 +140,12 @@ class Revival:
                 self.look_for(resident, snapshot.deliveries)
 
     def look_for(self, resident: Resident, deliveries: list[int]) -> None:
-        """Look for events for all its waits. The hints that led here go only after what was found is in the inbox."""
+        """Look for events for all its waits. Its deliveries are deleted only after the offers are in the inbox."""
         id = resident.instance.id
-        # Without hints there is nothing to say afterwards; and to bring it back to memory for that, where it may have
-        # had to leave meanwhile, would lead to another look, and so on.
-        told = (lambda: self._loader.wake(id, Looked(deliveries))) if deliveries else None
-        self._committer.look(id, None, told)
+        # Without deliveries there is nothing to do afterwards. Waking it for that would load it again if it has been
+        # evicted meanwhile, and lead to another look, and so on.
+        done = (lambda: self._loader.wake(id, Looked(deliveries))) if deliveries else None
+        self._committer.look(id, None, done)
 
     def _instance(self, definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> Instance:
         return Instance(
@@ -160,14 +160,14 @@ class Revival:
         )
 
     def stop(self) -> None:
-        """Nobody who is on the way arrives."""
+        """Stop loading and replaying."""
         self._loader.stop()
         self._custody.clear()
         self._replays.drop_all()
 
 
 def _deadline(definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> int | None:
-    """One started by name, by somebody who does not have the workflow, gets its time limit here."""
+    """Return the deadline. It is computed here if the instance was started by a process that lacks the workflow."""
     if of.input_kind == UNBOUND and of.deadline is None and definition.timeout is not None:
         return of.created_at + definition.timeout
     return of.deadline

@@ -1,4 +1,4 @@
-"""The scheduler: feeds those who are ready. What their code does in return, up to its next wait, is one commit."""
+"""The scheduler: feeds the instances that are ready. Everything their code does up to its next wait is one commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from romancy.engine.step import Step
 from romancy.engine.watchdog import Watchdog
 
 MANY = 100
-"""Instances fed in one go without a pause for the garbage collector: it would look at all that are in memory."""
+"""With more ready instances than this, the garbage collector is off while they are fed: it would scan all of memory."""
 
 
 class Scheduler:
@@ -45,12 +45,12 @@ class Scheduler:
         return f"<Scheduler {self.residents!r} ready={len(self._ready)}>"
 
     def feed(self) -> None:
-        """Feed everybody who is ready now, and store what comes of it."""
+        """Feed all instances that are ready now, and store the results."""
         self._committer.gather()
         ready = len(self._ready)
         collect = ready > MANY and gc.isenabled()
         if collect:
-            gc.disable()  # all that a drain makes is in use until its commit is in: looking for garbage is in vain
+            gc.disable()  # objects made here are in use until their commit is stored: there is no garbage to find
         try:
             for _ in range(ready):
                 resident = self._ready.popleft()
@@ -67,7 +67,7 @@ class Scheduler:
         self.watchdog.begin(resident.instance)
         try:
             step.run()
-        except Exception as error:  # the user's own errors end the workflow; what arrives here is about its history
+        except Exception as error:  # errors of user code end the workflow; those that arrive here concern its history
             self._exits.block(resident, error)
             return
         finally:

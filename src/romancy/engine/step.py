@@ -1,6 +1,6 @@
-"""One activation: feed an instance what is in its inbox, and gather all that comes of it into one commit.
+"""One activation: feed an instance its inbox, and gather everything that results into one commit.
 
-Pure: no awaiting, no storage, no clock but the one given. What must happen only after the commit is left in the step.
+Pure: no awaiting, no storage, no clock but the given time. The step keeps what must happen only after the commit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NONE: frozenset[int] = frozenset()
 
 
 class Step:
-    """Works off one inbox: `commit` is what came of it, the rest is done once that is in."""
+    """Processes one inbox. `commit` is the result; everything else is for the follow-up after the commit."""
 
     __slots__ = (
         "_consumed",
@@ -71,19 +71,19 @@ class Step:
         self._stamp, self._tell = stamp, tell
         self.commit = Commit(instance.id, resident.version, "running", self.now)
         self.told: Sequence[object] = ()
-        """Infos for hooks, in order."""
+        """The infos for hooks, in order."""
         self.retries: Sequence[Attempt] = ()
         self.begin: Sequence[str] = ()
-        """Suspects that may begin now."""
+        """Suspects that can begin now."""
         self.recorded: Sequence[str] = ()
-        """Suspects that run on, have company now, or are not suspected any more."""
+        """Suspects that run longer, now have company, or are no longer suspected."""
         self.confirm: Sequence[str] = ()
-        """Waits whose time has come: look once more before they time out."""
+        """Due waits: look once more for events before they time out."""
         self._consumed: set[int] | frozenset[int] = NONE
         self._quiet = True
 
     def run(self) -> None:
-        """Feed everything; raises what the instance raises when its code left its history."""
+        """Feed the inbox. Raise the error of the instance if its code does not match its history."""
         resident, instance = self.resident, self.instance
         if not resident.begun:
             resident.begun = True
@@ -95,7 +95,7 @@ class Step:
             inbox = self._up_to_suspect(inbox)
         for input in inbox:
             self._handle(input)
-        # An offer of an event that was taken may still be in what was left for the next step.
+        # The rest of the inbox, left for the next step, may still contain an offer of an event that was taken.
         resident.consumed = resident.consumed | self._consumed if resident.inbox else self._consumed
         self._gather(instance.take())
 
@@ -105,7 +105,7 @@ class Step:
         return self._quiet and not self.commit.entries and self.activation.outcome is None
 
     def _up_to_suspect(self, inbox: list[Input]) -> list[Input]:
-        """What to feed now. The result of a suspect has a commit of its own; what came after it waits for that."""
+        """Return the inputs to feed now. A suspect's result gets its own commit; the inputs after it wait for that."""
         first = next((n for n, input in enumerate(inbox) if self._is_apart(input)), len(inbox))
         now = max(first, 1)
         self.resident.inbox = inbox[now:]
@@ -116,15 +116,15 @@ class Step:
         return isinstance(input, (ActivityDone, ActivityFailed)) and self._is_blamed(input.op)
 
     def _is_blamed(self, op: str) -> bool:
-        """Whether a call would be blamed for a death now, so that the code must not cause one before the call is over.
+        """Whether a death now would be blamed on the call, so that the code must not run before the call is recorded.
 
-        One in company would not: only a death while it is the only suspect speaks against it. That makes the thousand
-        results of a fan-out a few commits, and not two thousand.
+        A suspect in company would not be blamed: only a death while it is the only suspect counts against it. So the
+        thousand results of a fan-out need a few commits instead of two thousand.
         """
         record = self.resident.attempts.get(op)
         return record is not None and record.suspicion is not None and record.suspicion.is_alone
 
-    # --- what came --------------------------------------------------------------------------------------------------
+    # --- inputs -----------------------------------------------------------------------------------------------------
     def _handle(self, input: Input) -> None:
         if isinstance(input, ActivityDone):
             self._activity_done(input)
@@ -173,9 +173,9 @@ class Step:
         self._activity_ended(op, h.ActivityFailedInfo, attempt, **more)
 
     def _record(self, kind: Kind, op: str, payload: bytes) -> None:
-        """The result of a suspect is stored before the code hears of it: if the worker dies then, it was the code.
+        """Store the result of a suspect before it is fed to the code: if the worker dies then, the code did it.
 
-        The record of its attempts stays until the code has heard of it. That is how a loader knows: see `Snapshot`.
+        The record of its attempts is kept until the code was fed the result. That tells a loader: see `Snapshot`.
         """
         entry = self.instance.record(kind, op, self.now, payload)
         self.resident.inbox.insert(0, Stored(entry))
@@ -183,7 +183,7 @@ class Step:
     def _hear(self, entry: Entry) -> None:
         op, record = self.instance.ops.get(entry.op), self.resident.attempts.get(entry.op)
         self.instance.feed(entry)
-        assert op is not None, "the code has asked for it, else it has left its history"
+        assert op is not None, "the code called it, otherwise it does not match its history"
         attempt = 1 if record is None else record.n + 1
         if entry.kind == Kind.ACTIVITY_COMPLETED:
             self._activity_ended(op, h.ActivityCompletedInfo, attempt)
@@ -204,7 +204,7 @@ class Step:
             self._say_wait(h.WaitTimedOutInfo, op)
 
     def _may_find_more(self, op: Operation) -> bool:
-        """Whether what a look offered was taken by another wait, or did not fit: then it hid later events."""
+        """Whether an offered event was taken by another wait, or did not fit. Then it hid later events."""
         return bool(self._consumed or self.commit.misfits or op.id in self.commit.looks)
 
     def _activity_ended(self, op: Operation, info: type, attempt: int, **more: str) -> None:
@@ -257,7 +257,7 @@ class Step:
             self.record_attempt(running_on(record, input.ran))
 
     def _forget_attempt(self, op: str) -> None:
-        """It ended, so there is nothing to try again, nor to suspect."""
+        """Delete the record of an attempt that ended: it is neither retried nor suspected."""
         commit = self.commit
         self._keep_trial(self.resident.attempts.pop(op))
         commit.attempts = [a for a in commit.attempts if a.op != op]  # a row is written or deleted, not both
@@ -282,14 +282,14 @@ class Step:
         commit.seen_deliveries = _with(commit.seen_deliveries, event.seq)
         if event.seq in self._consumed or event.seq in self.resident.consumed:
             if isinstance(op, EventWait):
-                self._look_again(op)  # another wait of ours took it: there may be a later one
+                self._look_again(op)  # another wait of this instance took it: there may be a later one
             return
         if not isinstance(op, EventWait):
             self._pass_on(event)  # the wait is gone
             return
         if op.due is not None and op.due < event.accepted_at and op.due <= self.now:
-            # It came too late, however late the time itself is noticed (the worker may have been down). What is here
-            # before our time is over is not too late, whatever the sender's clock says: it would hide later ones.
+            # The event came after the timeout, however late we notice that (the worker may have been down). An event
+            # that is here before the timeout is not late, whatever its sender's clock says: it would hide later ones.
             self._pass_on(event, op)
             self._settle(TimedOut(op.id), op)
             self._tell_next(op)
@@ -298,7 +298,7 @@ class Step:
             value = op.fit(event)
         except NotStorable as error:
             _logger.warning(
-                "event %r (%s) is not for wait %r of instance %r, which waits on: %s. The event is kept",
+                "event %r (%s) does not fit wait %r of instance %r, which keeps waiting: %s. The event is kept",
                 event.id,
                 event.type,
                 op.id,
@@ -323,7 +323,7 @@ class Step:
             self._consumed = {seq}
 
     def _pass_on(self, event: Event, past: EventWait | None = None) -> None:
-        """An event that was not taken may be for another wait. The hint was for that one too, and is deleted now."""
+        """Look again for other waits that may take this event: its delivery was for them too, and is deleted now."""
         data = matchable(event)
         for op in self.instance.ops.values():
             if op is past or not isinstance(op, EventWait) or event.type not in op.types:
@@ -333,7 +333,7 @@ class Step:
                 self._look_again(op)
 
     def _tell_next(self, op: EventWait) -> None:
-        """Waits that are alike hear of events one after the other."""
+        """Look for the next wait of the group: equal waits are offered events one after the other."""
         following = self.instance.first_of(op.group) if op.group is not None else None
         if following is not None:
             self._look_again(following)
@@ -351,7 +351,7 @@ class Step:
         if instance.outcome is None and (instance.cancelling is None or instance.waits_for_good):
             self.instance.apply(Kind.CANCEL_REQUESTED, "", self.now, input.reason.encode())
 
-    # --- what came of it --------------------------------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------------------------------
     def _gather(self, activation: Activation) -> None:
         self.activation, commit, resident = activation, self.commit, self.resident
         commit.entries = activation.entries
@@ -388,7 +388,7 @@ class Step:
             self._tell_rest(activation)
 
     def _drop_attempts(self, activation: Activation) -> None:
-        """Calls that were withdrawn, or that the end of the workflow left behind, are not tried again."""
+        """Delete the records of calls that were withdrawn, or were still open when the workflow ended."""
         attempts = self.resident.attempts
         ops = self.instance.ops
         for op in [op for op in attempts if activation.outcome is not None or (op not in ops and op != BODY)]:
@@ -415,7 +415,7 @@ class Step:
 
 
 def _with(items: Sequence[T], item: T) -> Sequence[T]:
-    """One more of what comes of this step: most bring none, and some very many."""
+    """Append an item. Most steps have none, so the sequence becomes a list only then; some steps have very many."""
     if isinstance(items, list):
         items.append(item)
         return items

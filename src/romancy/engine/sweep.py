@@ -1,4 +1,4 @@
-"""The sweep: looks in the database for what this worker has to do, and nobody in this process told it."""
+"""The sweep: looks in the database for work that this worker was not told about."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from romancy.storage.protocol import Storage
 from romancy.storage.records import Claimed
 
 CLAIM = 500
-"""Instances claimed at a time."""
+"""How many instances are claimed at a time."""
 MAIL = 1000
-"""Deliveries and requests read at a time."""
+"""How many deliveries and requests are read at a time."""
 NOTICE = 0.003
-"""Seconds to gather before looking at what another process wrote, when it writes all the time."""
+"""Seconds to wait, under load, before looking for changes of another process, so that several gather."""
 BUSY = 0.02
-"""Notices that come this soon after one another are such a time."""
+"""Notices within this many seconds of each other count as load."""
 STRAYS = 15 * SECOND
-"""How often to look for instances that got lost between database and memory."""
+"""How often to look for instances that were claimed but never loaded."""
 SWEEP = 1.0
-"""Seconds between looks for what nobody announced."""
+"""Seconds between regular rounds."""
 
 
 class Sweep:
-    """Reads the mail, takes over from the dead, claims what needs running, sees who ended."""
+    """Reads the mail, takes over from dead workers, claims instances, and checks which ones ended elsewhere."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Sweep:
         self._strays_at = self._lost_answers = 0
 
     def notice(self) -> None:
-        """Another process wrote: look at once. Under load it does so all the time: then gather a little in between."""
+        """Look for changes of another process: at once or, under load, after a short time to let them gather."""
         if not self._noticed:
             self._noticed = True
             busy = stopwatch() - self._noticed_at < BUSY
@@ -79,7 +79,7 @@ class Sweep:
     async def round(self) -> float:
         worker = self._lease.worker
         if worker is not None:
-            await self._read_mail(worker)  # first: somebody waits for what is in it
+            await self._read_mail(worker)  # first, because senders wait for its effects
             await self._storage.take_over(worker)
             await self._claim(worker)
             await self._gather_strays(worker)
@@ -110,13 +110,13 @@ class Sweep:
             except TransientError:
                 self._answer_lost()
                 raise
-            if not claimed:  # a claim may be smaller than asked for: workflows take turns
+            if not claimed:  # a short answer is not the last one: workflows take turns
                 return
             await self._take_on(claimed)
         self._residents.want_room()
 
     async def _take_on(self, claimed: Sequence[Claimed]) -> None:
-        """They are ours, whatever else goes wrong: those that only wait are read when their time comes."""
+        """Take on claimed instances, whatever else fails: they are ours. Those that only wait are read when due."""
         trouble = await self._hear_of_deaths() if any(instance.crashed for instance in claimed) else None
         for instance in claimed:
             if instance.waits:
@@ -129,7 +129,7 @@ class Sweep:
             raise trouble
 
     async def _hear_of_deaths(self) -> TransientError | None:
-        """What was claimed is ours whether or not this can be read: then it is judged by what is known here."""
+        """Read the deaths of workers. If that fails, the claimed instances are judged by what is known here."""
         try:
             self._inquest.inform(await self._storage.mortality())
         except TransientError as error:
@@ -137,25 +137,25 @@ class Sweep:
         return None
 
     def _answer_lost(self) -> None:
-        """Instances may be ours now without our knowing which."""
+        """Look for strays soon: instances may be ours now, and we don't know which."""
         self._strays_at, self._lost_answers = 0, 2
         self._refresh_timers()
 
     async def _gather_strays(self, worker: str) -> None:
-        """What is ours and ought to be in memory but is not, because an answer was lost: rare, so looked for rarely."""
+        """Load instances that should be in memory but are not, because an answer was lost. Check rarely: it is rare."""
         now = self._clock.now()
         if now < self._strays_at <= now + STRAYS:  # farther ahead: the clock was set back
             return
         suspects = [id for id in await self._storage.unloaded(worker) if not self._residents.knows(id)]
-        self._lost_answers = max(0, self._lost_answers - 1)  # it takes two looks to tell who is lost
+        self._lost_answers = max(0, self._lost_answers - 1)  # it takes two reads to tell which are lost
         self._strays_at = now + (0 if self._lost_answers else STRAYS)
-        # Those that began meanwhile are on their way; only who is still missing after a turn is lost.
+        # Instances that began meanwhile are being loaded. Only those still missing at the second read are lost.
         for instance in self._strays & {id for id in suspects if not self._residents.knows(id)}:
             self._loader.load(instance)
         self._strays = set(suspects)
 
     async def _see_who_ended(self) -> None:
-        """Some in each round: very many may be waited for. When others have written, all of them, round after round."""
+        """Check some instances in each round, because there may be very many. After a notice, check all, in rounds."""
         elsewhere = [id for id in self._endings.some(LOOKUPS) if id not in self._residents]
         if elsewhere:
             await self._endings.read(elsewhere)

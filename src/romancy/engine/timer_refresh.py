@@ -1,4 +1,4 @@
-"""Refreshing timers: those of this worker's instances that fall due soon are read into memory."""
+"""The timer refresh reads the timers of this worker's instances that fall due soon into memory."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from romancy.engine.timers import Timers
 from romancy.storage.protocol import Storage
 
 LIMIT = 50_000
-"""How many at most are read at once; further ones come with the next refresh."""
+"""The most timers read at once. Further ones come with the next refresh."""
 
 
 class TimerRefresh:
-    """A round reads; the next one comes when somebody calls `refresh`, and never by itself."""
+    """Each round reads once. The next one comes only when `refresh` is called."""
 
     def __init__(
         self, storage: Storage, clock: Clock, lease: Lease, timers: Timers, refresh: Callable[[], None]
     ) -> None:
         self._storage, self._clock, self._lease, self._timers, self._refresh = storage, clock, lease, timers, refresh
         self.is_behind = False
-        """They are to be read, and could not be yet."""
+        """Timers must be read, but could not be read yet."""
 
     async def round(self) -> float:
         worker = self._lease.worker
@@ -32,7 +32,7 @@ class TimerRefresh:
         return NEVER
 
     async def _read(self, worker: str) -> None:
-        # The horizon moves first: what is committed while the read is under way adds itself.
+        # Move the horizon first: timers committed during the read are then added by their commit.
         horizon = self._clock.now() + self._timers.window
         self._timers.extend(horizon)
         found = await self._storage.due(worker, horizon, LIMIT)

@@ -1,4 +1,4 @@
-"""Timers: a heap of what falls due soon, refreshed from the database, rung by one alarm. Nothing polls."""
+"""Timers: a heap of timers that fall due soon, refreshed from the database, with one alarm. Nothing polls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WINDOW = 60 * SECOND
 
 
 class Timers:
-    """Calls `fire(instance, op)` when a time has come, never before, and `refresh()` before the window runs out."""
+    """Calls `fire(instance, op)` when a timer is due, never earlier, and `refresh()` before the window runs out."""
 
     def __init__(
         self,
@@ -41,21 +41,21 @@ class Timers:
         return len(self._known)
 
     def add(self, due: int, instance: str, op: str) -> None:
-        """Keep a timer, if it falls due within the window; later ones are found again by a refresh."""
+        """Keep a timer if it falls due within the window. Later ones are found by a refresh."""
         if due <= self._horizon and self._known.get((instance, op)) != due:
             self._known[instance, op] = due
             heapq.heappush(self._heap, (due, instance, op))
             self._arm()
 
     def discard(self, instance: str, op: str) -> None:
-        """The wait is over; its place in the heap is skipped when its turn comes."""
+        """Forget a timer. Its item in the heap is skipped later."""
         self._known.pop((instance, op), None)
         if len(self._heap) > 1000 and len(self._heap) > 4 * len(self._known):
             self._heap = [t for t in self._heap if self._known.get(t[1:]) == t[0]]
             heapq.heapify(self._heap)
 
     def extend(self, horizon: int) -> None:
-        """Everything due up to here is in the heap now."""
+        """Keep all timers due up to `horizon`."""
         self._horizon = max(self._horizon, horizon)
         self._arm()
 
@@ -70,7 +70,7 @@ class Timers:
             self._alarm.cancel()
 
     def next_due(self) -> int | None:
-        """The next time something falls due, as far as it is in memory."""
+        """Return when the next timer in memory falls due."""
         while self._heap and self._known.get(self._heap[0][1:]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -79,8 +79,8 @@ class Timers:
         if self._stopped:
             return
         due = self.next_due()
-        wanted = self._horizon - self.window // 2
-        at = wanted if due is None else min(due, wanted)
+        refresh_at = self._horizon - self.window // 2
+        at = refresh_at if due is None else min(due, refresh_at)
         if self._alarm is not None:
             if self._alarm_at <= at:
                 return

@@ -1,4 +1,4 @@
-"""The watchdog: names a workflow whose code holds up the thread, while it does so."""
+"""The watchdog: warns about a workflow whose code is blocking the event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOOK_EVERY = 0.25
 
 
 class Watchdog:
-    """`begin(instance)` and `end()` around every activation; a thread looks at the time four times a second."""
+    """Call `begin(instance)` and `end()` around every activation. A thread checks the time four times a second."""
 
     def __init__(self) -> None:
         self._instance: Instance | None = None
@@ -36,7 +36,7 @@ class Watchdog:
         self._stop.set()
 
     def begin(self, instance: Instance) -> None:
-        """Its code is about to run; `end` must follow."""
+        """Note that the code of an instance is about to run. `end` must follow."""
         self._since = stopwatch()
         self._instance = instance
 
@@ -52,7 +52,7 @@ class Watchdog:
             frame = sys._current_frames().get(self._thread_id)  # pyright: ignore[reportPrivateUsage]
             where = "".join(traceback.format_stack(frame)[-2:]) if frame is not None else ""
             _logger.warning(
-                "workflow %s (instance %r) has held up the thread for %.1f s; everything else waits. "
+                "workflow %s (instance %r) has blocked the event loop for %.1f s; everything else waits. "
                 "Move long work into an activity. It is at:\n%s",
                 instance.definition.name,
                 instance.id,
