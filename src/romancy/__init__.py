@@ -151,7 +151,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The client is loaded when it is first asked for: who runs workflows need not load the web."""
+    """Import the client lazily: running workflows does not need an HTTP library."""
     if name not in ("Client", "RemoteHandle"):
         raise AttributeError(f"module 'romancy' has no attribute {name!r}")
     from romancy import client

@@ -1,4 +1,4 @@
-"""`python -m romancy` is `romancy`."""
+"""`python -m romancy` is the same as `romancy`."""
 
 from romancy.cli import main
 

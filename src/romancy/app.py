@@ -1,4 +1,4 @@
-"""The app: a service with its faces. Nothing else in the package but the command line and the test kit imports it."""
+"""The app: a service with HTTP and the viewer. In the package, only the command line and the test kit import it."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ class App(Service):
     ...     handle = await app.start_workflow(payment, "ORD-1")
     ...     print(await handle.result())
 
-    `database` is a path, `":memory:"`, a URL, or `Database(url, ...)` with its settings; default: the environment's
-    ROMANCY_DATABASE, else ./romancy.db. With `worker=False` it only starts, sends and reads; `romancy worker shop:app`
-    works for it all the same, in a process of its own. `worker=WorkerOptions(...)` has the settings few need.
-    `retention` is how long ended instances and events are kept; `Retention(...)` says it for each.
+    `database` is a path, `":memory:"`, a URL, or `Database(url, ...)` with its settings. The default is the environment
+    variable ROMANCY_DATABASE, or else ./romancy.db. With `worker=False` the app only starts, sends and reads; run
+    `romancy worker shop:app` in another process to do the work. `worker=WorkerOptions(...)` has rarely needed settings.
+    `retention` is how long ended instances and events are kept; `Retention(...)` sets it for each.
 
-    It is an ASGI application too: `romancy serve shop:app`, or any ASGI server. `tokens` say who may use that
-    (`"SECRET"`, `"events:SECRET"`; default: the environment's ROMANCY_TOKENS), `http` sets its limits.
-    Without tokens it answers requests from this machine only. `public_url` is its address as people see it, where that
-    is a proxy's.
+    It is also an ASGI application: `romancy serve shop:app`, or any ASGI server. `tokens` grant access to it
+    (`"SECRET"`, `"events:SECRET"`; default: the environment variable ROMANCY_TOKENS). Without tokens it answers only
+    requests from this machine. `http` sets its limits. `public_url` is its address as people see it, if it is behind a
+    proxy.
     """
 
     _http_app: HttpApp | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """The app as an ASGI application: events at `POST /`, control and health beside it."""
+        """Serve as an ASGI application: events at `POST /`, and the control and health endpoints."""
         if self._http_app is None:
             self._http_app = http_app(self)
         await self._http_app(scope, receive, send)
 
     @asynccontextmanager
     async def lifespan(self, app: object) -> AsyncGenerator[None]:
-        """For the app that mounts this one, because mounted apps are not started: `FastAPI(lifespan=app.lifespan)`."""
+        """For an app that mounts this one, because mounted apps are not started: `FastAPI(lifespan=app.lifespan)`."""
         async with self:
             yield
 
     def run(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """For scripts: register, start, run to the end, stop. Blocks."""
+        """Register, start and run a workflow to its end, then stop. Blocks; for scripts."""
 
         async def main() -> R:
             async with self:
@@ -69,8 +69,8 @@ class App(Service):
 
 
 def http_app(service: Service, allows: Collection[str] = SCOPES) -> HttpApp:
-    """The HTTP face of a service, with the viewer. `allows`: the scopes that are of any use here."""
-    from romancy.http.asgi import HttpApp  # imported late: only needed to serve HTTP
+    """Return the HTTP application of a service, with the viewer. `allows`: the scopes that can be used here."""
+    from romancy.http.asgi import HttpApp  # imported lazily: only needed to serve HTTP
     from romancy.viewer.routes import ROUTES
 
     return HttpApp(service, ROUTES, allows)

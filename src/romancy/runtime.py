@@ -1,4 +1,4 @@
-"""What an app is made of: its options, its workflows, its storage and its engine, and how they start and stop."""
+"""The parts of an app: its options, workflows, storage and engine, and how they start and stop."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _logger = logging.getLogger("romancy")
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Runtime:
-    """The parts of one app. Its users see the verbs only; the faces see this."""
+    """The parts of one app. Users see only the verbs; the interfaces use this."""
 
     database: Database
     works: bool
-    """`romancy worker` and `romancy run` work whatever the app says."""
+    """Whether this app runs workflows. `romancy worker` and `romancy run` set it, whatever the app says."""
     worker: WorkerOptions
     hooks: Sequence[HooksBase]
     retry: RetryPolicy
@@ -46,9 +46,9 @@ class Runtime:
     clock: Clock = field(default_factory=SystemClock)
     timer_window: int = WINDOW
     storage: Storage | None = None
-    """One that is open already, and stays so; None: one is opened and closed with the app."""
+    """A storage that is already open and stays open. If None, one is opened and closed with the app."""
     creates: bool = True
-    """An empty database gets our tables; who only looks should not make any."""
+    """Whether to create the tables in an empty database. Readers should not."""
     _engine: Engine | None = None
     _owns_storage: bool = True
     _is_starting: bool = False
@@ -65,7 +65,7 @@ class Runtime:
 
     @property
     def shown_database(self) -> str:
-        """The database as people may see it."""
+        """The database as it can be shown to people."""
         return shown(self.database.url, self.database.schema)
 
     @property
@@ -78,10 +78,10 @@ class Runtime:
 
     @property
     def engine(self) -> Engine:
-        """The running engine; refused where it can't be used."""
+        """The running engine. Raise an error where it can't be used."""
         if isinstance(current.get(None), WorkflowContext):
             raise RomancyError(
-                "app.* was called inside a workflow, where it would happen again on every replay; "
+                "app.* was called inside a workflow, where it would be repeated on every replay; "
                 "use send_event(ctx, ...), or do it in an activity"
             )
         if self._engine is None:
@@ -94,13 +94,13 @@ class Runtime:
         return self._engine
 
     def announce(self) -> None:
-        """Workflows were registered."""
+        """Announce newly registered workflows."""
         if self._engine is not None and self.registry.triggers:
             self._engine.announce()
 
     async def start(self) -> None:
         if self._engine is not None or self._is_starting:
-            raise RomancyError("the app is running already")
+            raise RomancyError("the app is already running")
         self._is_starting = True
         try:
             self._engine = await self._start()
@@ -155,10 +155,10 @@ class Runtime:
                 await self._close(engine.storage)
                 self._stopped.set()
         else:
-            await self._stopped.wait()  # another task may be stopping it
+            await self._stopped.wait()  # another task may be stopping the app
 
     async def crash(self) -> None:
-        """For tests: stop as if the process was killed. Nothing is finished, stored or handed back."""
+        """For tests: stop as if the process were killed. Nothing is finished, stored or handed back."""
         engine, self._engine = self._engine, None
         if engine is not None:
             await engine.crash()

@@ -1,4 +1,4 @@
-"""The service: start, send, cancel, resume and read. The faces (HTTP, viewer, blocking) talk to it."""
+"""The service: start, send, cancel, resume and read. The interfaces (HTTP, viewer, blocking) use it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _logger = logging.getLogger("romancy")
 
 
 class Service:
-    """Workflows on a database: the verbs on a running engine. `App` is this with its faces."""
+    """Workflows on a database: the verbs on a running engine. `App` adds HTTP and the viewer."""
 
     def __init__(
         self,
@@ -110,16 +110,16 @@ class Service:
 
     @property
     def database(self) -> str:
-        """Where everything is kept."""
+        """The URL or path of the database."""
         return self._runtime.database.url
 
     @property
     def workflows(self) -> Mapping[str, Workflow[..., Any]]:
-        """What is registered, by name."""
+        """The registered workflows, by name."""
         return {name: self._workflows[name] for name in self._runtime.registry.names}
 
     def register(self, *workflows: Workflow[..., Any] | ModuleType) -> None:
-        """Make workflows known: workflows themselves, or modules with all the workflows in them."""
+        """Register workflows, or modules with all the workflows in them."""
         for item in workflows:
             if isinstance(item, ModuleType):
                 for found in vars(item).values():
@@ -137,11 +137,11 @@ class Service:
 
     # --- life -------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
-        """Open the database and begin to work; `async with app:` does it for you."""
+        """Open the database and start to work. `async with app:` does it for you."""
         await self._runtime.start()
 
     async def stop(self) -> None:
-        """Finish or hand back what runs, store everything, close the database."""
+        """Finish running work or hand it back, store everything, close the database."""
         await self._runtime.stop()
 
     async def __aenter__(self) -> Self:
@@ -173,14 +173,14 @@ class Service:
         self, wf: str, /, *args: Any, instance_id: str | None = None, **kwargs: Any
     ) -> WorkflowHandle[Any]: ...
     async def start_workflow(self, wf: Any, /, *args: Any, instance_id: str | None = None, **kwargs: Any) -> Any:
-        """Start an instance; returns when it is stored. The same id, workflow and input again: the existing one."""
+        """Start an instance and return when it is stored. The same id, workflow and input return the existing one."""
         engine = self._runtime.engine
         if isinstance(wf, Workflow):
             given = cast("Workflow[..., Any]", wf)
             definition, (chosen_id, timeout) = definition_of(given), start_options(given)
             instance_id = instance_id if instance_id is not None else chosen_id
             self._runtime.registry.check(definition)
-            if self._runtime.works:  # else nobody would run it here anyway
+            if self._runtime.works:  # without a worker it would not run here anyway
                 self._runtime.registry.require(given.name)
         elif isinstance(wf, str):
             definition = self._runtime.registry.get(wf)
@@ -188,7 +188,7 @@ class Service:
         else:
             raise TypeError(f"start_workflow takes a workflow or its name, not {wf!r}; is @workflow missing?")
         if isinstance(wf, str) and not (wf and is_text(wf)):
-            raise InvalidInput(f"a workflow's name must be a text that is not empty, got {wf!r}")
+            raise InvalidInput(f"the name of a workflow must be a non-empty string, got {wf!r}")
         id = check_id(instance_id) if instance_id is not None else new_id(engine.clock.now())
         name = definition.name if definition else str(wf)  # pyright: ignore[reportUnknownArgumentType]
         kind, raw = write_input(definition, name, args, kwargs)
@@ -197,7 +197,7 @@ class Service:
         answer = await engine.start_instance(start)
         if not answer.created and not answer.same:
             raise InstanceExists(
-                f"instance {id!r} exists already, with another "
+                f"instance {id!r} already exists with a different "
                 f"{'input' if answer.workflow == name else f'workflow ({answer.workflow})'}; use another instance_id",
                 instance_id=id,
             )
@@ -210,7 +210,7 @@ class Service:
     @overload
     def handle(self, instance_id: str, /) -> WorkflowHandle[Any]: ...
     def handle(self, instance_id: str, wf: Workflow[..., Any] | None = None, /) -> WorkflowHandle[Any]:
-        """A handle on an instance started earlier, perhaps by another process."""
+        """Return a handle for an instance started earlier, perhaps by another process."""
         return WorkflowHandle(self, self._runtime, instance_id, definition_of(wf).signature.result if wf else None)
 
     # --- events, cancel, resume -------------------------------------------------------------------------------------
@@ -225,28 +225,28 @@ class Service:
         to: str | None = None,
         extensions: Mapping[str, Attribute] | None = None,
     ) -> Receipt:
-        """Send an event; returns when it is stored for good. The same `(source, id)` again is a duplicate."""
-        engine = self._runtime.engine  # first: it refuses inside a workflow, and when not running
+        """Send an event and return when it is stored durably. The same `(source, id)` again is a duplicate."""
+        engine = self._runtime.engine  # first: this raises inside a workflow, and when not running
         event = make_event(
             type, source, data, subject=subject, id=id if id is not None else uuid.uuid4().hex, to=to, ext=extensions
         )
         return to_receipt(await engine.accept(event))
 
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool:
-        """Cancel an instance: its code sees `asyncio.CancelledError` and may clean up.
+        """Cancel an instance: its code sees `asyncio.CancelledError` and can clean up.
 
-        True if it was asked to stop, or is cancelled at once; false if it had ended already: nothing happens.
+        Return True if cancellation was requested or done at once, False if the instance had already ended.
         """
         check_lookup(instance_id)
         if not isinstance(reason, str | None) or not is_text(reason or ""):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"the reason for cancelling {instance_id!r} must be a text, got {reason!r}")
+            raise InvalidInput(f"the reason for cancelling {instance_id!r} must be a string, got {reason!r}")
         answer = await self._runtime.engine.cancel(instance_id, reason)
         if answer.status is None:
             raise InstanceNotFound(instance_id=instance_id)
         return answer.took
 
     async def resume_workflow(self, instance_id: str) -> bool:
-        """Try a blocked instance again, after you fixed its code. False if it is not blocked: nothing happens."""
+        """Run a blocked instance again, after you fix its code. Return False, and do nothing, if it is not blocked."""
         check_lookup(instance_id)
         status = await self._runtime.engine.storage.resume(instance_id)
         if status is None:
@@ -256,7 +256,7 @@ class Service:
 
     # --- reading ----------------------------------------------------------------------------------------------------
     async def get_instance(self, instance_id: str) -> Instance:
-        """One instance with what it waits for."""
+        """Return one instance, with its waits."""
         check_lookup(instance_id)
         row = await self._runtime.engine.storage.catalog.instance(instance_id)
         if row is None:
@@ -265,7 +265,7 @@ class Service:
         return to_instance(row, [*(to_wait(w) for w in stored), *self._open_activities(instance_id, stored)])
 
     def _open_activities(self, instance_id: str, stored: Sequence[Any]) -> list[Wait]:
-        """Activities under way are known to the worker that runs them; they have no row."""
+        """Return running activities. Only the worker that runs them knows them: they have no row."""
         resident = self._runtime.engine.scheduler.residents.get(instance_id)
         if resident is None:
             return []
@@ -283,14 +283,14 @@ class Service:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Instance]:
-        """Instances, newest first."""
-        wanted = cast("list[Status]", [status] if isinstance(status, str) else list(status))
-        for name in wanted:
+        """Return instances, newest first."""
+        statuses = cast("list[Status]", [status] if isinstance(status, str) else list(status))
+        for name in statuses:
             if name not in STATUS_CODES:
-                raise ValueError(f"there is no status {name!r}; there are: {', '.join(STATUS_CODES)}")
+                raise ValueError(f"unknown status {name!r}; use one of {', '.join(STATUS_CODES)}")
         after = None if started_after is None else to_us(started_after)
         position = read_cursor(cursor, int, str)
-        search = Search(wanted, workflow, text, after)
+        search = Search(statuses, workflow, text, after)
         rows = await self._runtime.engine.storage.catalog.instances(
             search, check_limit(limit) + 1, position and (position[0], position[1])
         )
@@ -305,7 +305,7 @@ class Service:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Wait]:
-        """What instances wait for, by instance."""
+        """Return the waits of instances, by instance."""
         if instance_id is not None:
             check_lookup(instance_id)
         rows = await self._runtime.engine.storage.catalog.waits(
@@ -323,7 +323,7 @@ class Service:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[EventRecord]:
-        """The event log, newest first, with who received each."""
+        """Return the event log, newest first, with the instances that received each event."""
         before = read_cursor(cursor, int)
         rows = await self._runtime.engine.storage.catalog.events(
             type=type,
@@ -336,7 +336,7 @@ class Service:
         return Page([to_event_record(row) for row in rows[:limit]], write_cursor(more))
 
     async def get_history(self, instance_id: str) -> list[HistoryEntry]:
-        """Everything recorded of an instance, in order; the first entry is its start."""
+        """Return the whole history of an instance, in order. The first entry is its start."""
         check_lookup(instance_id)
         row = await self._runtime.engine.storage.catalog.instance(instance_id)
         if row is None:
@@ -345,12 +345,12 @@ class Service:
 
 
 def runtime_of(service: Service) -> Runtime:
-    """The parts of an app, for its faces and for tests."""
+    """Return the parts of an app, for the interfaces and for tests."""
     return service._runtime  # pyright: ignore[reportPrivateUsage]
 
 
 def to_receipt(accepted: Accepted) -> Receipt:
-    """What the sender of an event is told."""
+    """Return the receipt for the sender of an event."""
     answer = accepted.answer
     counts = accepted.delivered, len(answer.started), accepted.mismatched
     return Receipt("accepted", answer.duplicate, *counts, differs=answer.differs)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: told once, so that a second one is not waited for."""
+"""Ctrl-C and SIGTERM: the first one stops gracefully, the second one at once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def on_first_signal(stop: Callable[[], None]) -> None:
-    """Call `stop` when the first of them comes, on the running loop; the next one acts as if nobody listened."""
+    """Call `stop` on the running loop at the first signal. The next one has its default effect."""
     loop = asyncio.get_running_loop()
 
     def told() -> None:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
-        logging.getLogger("romancy").info("stopping: finishing or handing back what runs")
+        logging.getLogger("romancy").info("stopping: running work is finished or handed back")
         stop()
 
     with contextlib.suppress(NotImplementedError):  # on Windows Ctrl-C arrives as KeyboardInterrupt

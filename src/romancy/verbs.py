@@ -1,6 +1,6 @@
-"""What can be asked of an app, on whichever side of a network it is: `App` and `Client` have these verbs.
+"""The verbs that `App` and `Client` share: everything an app can do, locally or over the network.
 
-Who works with either of them (the blocking classes, the command line) is written against this, and never asks which.
+Code that works with either of them (the blocking classes, the command line) uses these, and need not know which it has.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Handle(Protocol[R_co]):
-    """One instance: ask how it stands, wait for its result, cancel it."""
+    """One instance: get its status, wait for its result, cancel it."""
 
     instance_id: str
     created: bool
@@ -28,7 +28,7 @@ class Handle(Protocol[R_co]):
 
 
 class Verbs(Protocol):
-    """Start, send, cancel, resume; read."""
+    """Start, send, cancel, resume and read."""
 
     def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[Any]]: ...
     @overload

@@ -68,7 +68,7 @@ def test_start_with_a_module_reads_by_annotation(answered, refused) -> None:
 
 @pytest.mark.usefixtures("database")
 def test_an_id_that_is_taken_or_impossible(refused, romancy) -> None:
-    said = "romancy: instance 'done' exists already, with another input; use another --id"
+    said = "romancy: instance 'done' already exists with a different input; use another --id"
     assert refused("start", "hello", "Bob", "--id", "done", code=1) == said
     assert "at most 255" in refused("start", "hello", "Bob", "--id", "x" * 300)
     assert romancy("start", "hello", "Ada", "--id", "done", "-m", "shop").stdout == "done (already exists)\n"

@@ -62,7 +62,7 @@ async def test_two_starts_at_once_make_one_engine(db: str) -> None:
     app = App(db, workflows=[one], worker=WorkerOptions(grace=0.1))
     outcomes = await asyncio.gather(app.start(), app.start(), return_exceptions=True)
     assert sorted(type(outcome) for outcome in outcomes if outcome is not None) == [RomancyError]
-    assert "running already" in str(outcomes[1])
+    assert "already running" in str(outcomes[1])
     assert workers(db) == 1
     await app.stop()
     assert (workers(db), at_work()) == (0, set())

@@ -518,7 +518,7 @@ async def test_an_app_that_is_not_running() -> None:
 async def test_an_app_that_is_running_already(db: str) -> None:
     app = App(db)
     async with app:
-        with pytest.raises(RomancyError, match="running already"):
+        with pytest.raises(RomancyError, match="already running"):
             await app.start()
 
 

@@ -187,7 +187,7 @@ def test_not_running() -> None:
     app.register(pays)
     assert sorted(app.workflows) == ["order", "pays"]
     app.start()
-    with pytest.raises(RomancyError, match="running already"):
+    with pytest.raises(RomancyError, match="already running"):
         app.start()
     app.register(reaches_out)
     app.stop()

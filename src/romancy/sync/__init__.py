@@ -1,4 +1,4 @@
-"""The same app for code that does not await: Flask, Django, threads, scripts. Every verb blocks.
+"""The same app for code that does not use asyncio: Flask, Django, threads, scripts. Every verb blocks.
 
 >>> from romancy.sync import App
 >>> with App("workflow.db", workflows=[payment]) as app:
@@ -6,7 +6,8 @@
 ...     app.send_event("payment.completed.ORD-1", "bank", {"status": "success"})
 ...     print(handle.result(timeout=10))
 
-The engine runs on an event loop in a thread of its own. Workflows are `async def` as ever; activities may be both.
+The engine runs on an event loop in its own thread. Workflows are still `async def`; activities can be `def` or
+`async def`.
 """
 
 from romancy.sync.app import App

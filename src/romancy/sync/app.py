@@ -1,4 +1,4 @@
-"""The app, blocking."""
+"""The blocking app."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ R = TypeVar("R")
 class App(Blocking):
     """Your workflows on your database, for code that blocks. Safe to use from any number of threads.
 
-    The arguments are those of `romancy.App`, but for those of the web: it does not serve HTTP. Start it in
-    the process that uses it: threads don't survive a fork. A program that ends without `stop()` is to the others one
-    that crashed: nothing is lost, they take over.
+    The arguments are those of `romancy.App`, except the HTTP ones: it does not serve HTTP. Start it in the process that
+    uses it, because threads don't survive a fork. A program that ends without `stop()` looks like a crash to other
+    workers: nothing is lost, and they take over.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class App(Blocking):
 
     @property
     def database(self) -> str:
-        """Where everything is kept."""
+        """The URL or path of the database."""
         return self._app.database
 
     @property
@@ -75,18 +75,18 @@ class App(Blocking):
 
     @property
     def workflows(self) -> Mapping[str, Workflow[..., Any]]:
-        """What is registered, by name."""
+        """The registered workflows, by name."""
         return self._app.workflows
 
     @property
     def background(self) -> Background:
-        """The machinery; not for everyday use."""
+        """The event loop and its thread. Internal."""
         if self._background is None:
             raise AppNotRunning("the app is not started; use `with app:` around the call, or app.start()")
         return self._background
 
     def register(self, *workflows: Workflow[..., Any] | ModuleType) -> None:
-        """Make workflows known: workflows themselves, or modules with all the workflows in them."""
+        """Register workflows, or modules with all the workflows in them."""
 
         async def register() -> None:
             self._app.register(*workflows)
@@ -100,10 +100,10 @@ class App(Blocking):
 
     # --- life --------------------------------------------------------------------------------------------------------
     def start(self) -> None:
-        """Open the database and begin to work, in a thread; `with app:` does it for you."""
+        """Open the database and start to work, in a thread. `with app:` does it for you."""
         with self._life:
             if self._background is not None:
-                raise RomancyError("the app is running already")
+                raise RomancyError("the app is already running")
             background = Background("app")
             try:
                 background.do(self._app.start)
@@ -113,7 +113,7 @@ class App(Blocking):
             self._background = background
 
     def stop(self) -> None:
-        """Finish or hand back what runs, store everything, close the database. Not running: nothing."""
+        """Finish running work or hand it back, store everything, close the database. Do nothing if not running."""
         if self._background is not None:
             self._background.check()
         with self._life:
@@ -136,7 +136,7 @@ class App(Blocking):
         self.stop()
 
     def run(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """For scripts: register, start, run to the end, stop."""
+        """Register, start and run a workflow to its end, then stop. For scripts."""
         self.register(wf)
         with self:
             return self.start_workflow(wf, *args, **kwargs).result()

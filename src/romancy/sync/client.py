@@ -1,4 +1,4 @@
-"""The same client for code that does not await; import it as `romancy.sync.Client`."""
+"""The blocking client. Import it as `romancy.sync.Client`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Client(Blocking):
     """A server's workflows, for code that blocks. Safe to use from any number of threads.
 
-    The arguments are those of `romancy.Client`. Its thread starts with the first call, so it may be made before a fork,
-    but not used before one.
+    The arguments are those of `romancy.Client`. Its thread starts with the first call, so a client can be created
+    before a fork, but must not be used before it.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class Client(Blocking):
 
     @property
     def url(self) -> str:
-        """Where the server is."""
+        """The URL of the server."""
         return self._client.url
 
     @property
     def background(self) -> Background:
-        """The machinery; not for everyday use."""
+        """The event loop and its thread. Internal."""
         with self._life:
             if self._closed:
                 raise AppNotRunning("the client is closed; use it inside `with Client(...) as client:`")
@@ -55,7 +55,7 @@ class Client(Blocking):
             return self._background
 
     def close(self) -> None:
-        """Close the connections and end the thread; `with` does it for you."""
+        """Close the connections and end the thread. `with` does it for you."""
         with self._life:
             background, self._background, self._closed = self._background, None, True
         if background is None:
@@ -74,7 +74,7 @@ class Client(Blocking):
         self.close()
 
     event = staticmethod(AsyncClient.event)
-    """Makes an event for `send` and `send_events`, of the arguments of `send_event`."""
+    """Makes an event for `send` and `send_events`, with the arguments of `send_event`."""
 
     send_event = blocking(AsyncClient.send_event)
     send = blocking(AsyncClient.send)

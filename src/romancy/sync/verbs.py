@@ -1,4 +1,4 @@
-"""What blocks until the event loop in another thread has done it: the verbs, once, for apps and clients alike."""
+"""The blocking verbs, for apps and clients alike. They run on an event loop in another thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Background:
-    """An event loop in a thread of its own, and the way to have something done there; `whose` is app or client."""
+    """An event loop in its own thread, and a way to run coroutines there. `whose` is "app" or "client"."""
 
     def __init__(self, whose: str) -> None:
         self._whose = whose
@@ -51,7 +51,7 @@ class Background:
             self._loop.close()
 
     def check(self) -> None:
-        """Refuse what could never be answered."""
+        """Raise an error for a call that would never return."""
         if threading.current_thread() is self._thread:
             raise RomancyError(
                 f"romancy.sync.{self._whose.title()} was called on its own event loop, where it would wait for itself: "
@@ -64,9 +64,9 @@ class Background:
             )
 
     def do(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a coroutine over there and wait for it; giving up the wait (Ctrl-C) cancels it."""
+        """Run a coroutine in the thread and wait for it. Interrupting the wait (Ctrl-C) cancels it."""
         self.check()
-        with self._door:  # what comes in before the door closes is run or cancelled, never forgotten
+        with self._door:  # coroutines submitted before `close` are run or cancelled, never forgotten
             if self._closed:
                 raise AppNotRunning(self._stopped)
             future = asyncio.run_coroutine_threadsafe(work(*args, **kwargs), self._loop)
@@ -86,11 +86,11 @@ class Background:
 
     @property
     def _stopped(self) -> str:
-        return f"the {self._whose} was stopped meanwhile; use `with {self._whose}:` around the call"
+        return f"the {self._whose} was stopped during the call; use `with {self._whose}:` around the call"
 
 
 class WorkflowHandle(Generic[R_co]):
-    """What `start_workflow` returns. `created` is false if the instance was there already."""
+    """Returned by `start_workflow`. `created` is false if the instance already existed."""
 
     def __init__(self, owner: Blocking, handle: Handle[R_co]) -> None:
         self.instance_id = handle.instance_id
@@ -101,23 +101,24 @@ class WorkflowHandle(Generic[R_co]):
         return f"<WorkflowHandle {self.instance_id!r}>"
 
     def result(self, timeout: Duration | None = None) -> R_co:
-        """Wait for the end: the workflow's return value, or `WorkflowFailed`, `WorkflowCancelled`, `WorkflowBlocked`.
+        """Wait for the workflow to end and return its result.
 
-        `TimeoutError` after `timeout`; the instance goes on.
+        Raise `WorkflowFailed`, `WorkflowCancelled` or `WorkflowBlocked` if there is none, and `TimeoutError` after
+        `timeout`; the instance then keeps running.
         """
         return self._owner.background.do(self._handle.result, timeout)
 
     def status(self) -> Status:
-        """How it stands now."""
+        """Return the current status."""
         return self._owner.background.do(self._handle.status)
 
     def cancel(self, reason: str | None = None) -> bool:
-        """Ask it to stop; its code sees `asyncio.CancelledError` and may clean up. False: it had ended already."""
+        """Request cancellation; the code sees `asyncio.CancelledError` and can clean up. False if already ended."""
         return self._owner.background.do(self._handle.cancel, reason)
 
 
 def blocking(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """The verb with the same arguments and answer, for code that blocks."""
+    """Return a blocking verb with the same arguments and result."""
 
     @wraps(verb)
     def call(self: Blocking, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -135,7 +136,7 @@ class Blocking(ABC):
     @property
     @abstractmethod
     def background(self) -> Background:
-        """The machinery; not for everyday use."""
+        """The event loop and its thread. Internal."""
 
     # --- starting ----------------------------------------------------------------------------------------------------
     @overload
@@ -153,7 +154,7 @@ class Blocking(ABC):
         self, wf: str, /, *args: Any, instance_id: str | None = None, **kwargs: Any
     ) -> WorkflowHandle[Any]: ...
     def start_workflow(self, wf: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Start an instance; returns when it is stored. The same id, workflow and input again: the existing one."""
+        """Start an instance and return when it is stored. The same id, workflow and input return the existing one."""
         start: Callable[..., Coroutine[Any, Any, Handle[Any]]] = self._verbs.start_workflow
         return WorkflowHandle[Any](self, self.background.do(start, wf, *args, **kwargs))
 
@@ -162,7 +163,7 @@ class Blocking(ABC):
     @overload
     def handle(self, instance_id: str, /) -> WorkflowHandle[Any]: ...
     def handle(self, instance_id: str, wf: Workflow[..., Any] | None = None, /) -> WorkflowHandle[Any]:
-        """A handle on an instance started earlier, perhaps by another process."""
+        """Return a handle for an instance started earlier, perhaps by another process."""
         return WorkflowHandle(self, self._verbs.handle(instance_id, wf) if wf else self._verbs.handle(instance_id))
 
     cancel_workflow = blocking(Service.cancel_workflow)
