@@ -15,7 +15,7 @@ def on_first_signal(stop: Callable[[], None]) -> None:
     """Call `stop` on the running loop at the first signal. The next one has its default effect."""
     loop = asyncio.get_running_loop()
 
-    def told() -> None:
+    def on_signal() -> None:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
         logging.getLogger("romancy").info("stopping: running work is finished or handed back")
@@ -23,4 +23,4 @@ def on_first_signal(stop: Callable[[], None]) -> None:
 
     with contextlib.suppress(NotImplementedError):  # on Windows Ctrl-C arrives as KeyboardInterrupt
         for number in _SIGNALS:
-            loop.add_signal_handler(number, told)
+            loop.add_signal_handler(number, on_signal)

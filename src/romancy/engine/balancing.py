@@ -1,10 +1,9 @@
 """Balancing: a worker that owns clearly more than its share releases waiting instances, and others claim them.
 
-There is no coordinator, and a worker need not know which workflows the others have. A released instance is free. A
-worker that has its workflow and owns less than its share claims it. While some instances are free, no more are
-released, so instances that no other worker can run stay where they are, except for a few. A worker releases only when
-it is well above its share, and never claims beyond its share, so instances don't move back and forth. Events and timers
-still reach a free instance: any worker claims it when it gets mail or falls due soon.
+There is no coordinator, and a worker need not know which workflows others have. A released instance is free. A worker
+that has its workflow and owns less than its share claims it. While some are free, no more are released, so instances
+that no other worker can run stay where they are, but for a few. A worker releases only when well above its share, and
+claims only up to it, so instances don't move back and forth. Any worker claims one that gets mail or falls due soon.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The committer groups everything that is to be stored into one transaction at a time.
 
-While one batch commits, the next one gathers. The batch size follows the load, without a timer or a setting. A batch
-whose outcome is unknown is submitted again unchanged. A batch that contains a value the database refuses is split until
-only that item is left out. A batch that takes too long is split too, and an item that takes too long alone is retried
-separately.
+While one batch commits, the next gathers. The batch size follows the load, without a timer or a setting. A batch whose
+outcome is unknown is submitted again unchanged. A batch with a value the database refuses is split until only that item
+is left out. A batch that takes too long is split too; an item that takes too long alone is retried separately.
 """
 
 from __future__ import annotations

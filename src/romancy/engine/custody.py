@@ -1,4 +1,4 @@
-"""Custody: holds code that may have killed its worker. It is replayed when its turn comes and that is recorded."""
+"""Custody: holds code that may have killed its worker. It is replayed only after its turn has come and is recorded."""
 
 from __future__ import annotations
 

@@ -6,13 +6,12 @@ dies meanwhile. That is compared with all deaths of workers since: if a suspect 
 during most of the deaths, chance does not explain it. No rate of deaths is assumed or configured: the rest of the time
 is the control group. Kills from outside raise the number of deaths without the suspect, and so speak in its favor.
 
-Suspects that began together, the culprit and its neighbors, can't be told apart. So there are two questions.
-`doubtful`: did it run during conspicuously many deaths? Then it rests for some seconds and begins while no other
-suspect does, which separates it from its neighbors. `guilty`: the same, counting only deaths while it was the only
-suspect that ran.
+Suspects that began together, the culprit and its neighbors, can't be told apart. So there are two verdicts. `doubtful`:
+it ran during conspicuously many deaths. Then it rests for some seconds and begins while no other suspect does, which
+separates it from its neighbors. `guilty`: the same, counting only deaths while it was the only suspect that ran.
 
-A culprit can come as a thousand new calls. So the numbers of all calls of one activity are added up in a *tally*. Once
-the activity is known to kill, each of its calls begins apart from others, and less evidence convicts it.
+An activity that kills can have a thousand calls, each of them new. So the numbers of all its calls are added up in a
+*tally*. Once the activity is known to kill, each of its calls begins apart from others, and less evidence convicts it.
 """
 
 from __future__ import annotations
@@ -36,15 +35,13 @@ GUILTY_IF_KNOWN = 1e-3
 DOUBTFUL = 0.05
 """A suspect runs apart from others if the probability that it ran during the deaths by chance is below this."""
 TIMES = 4
-"""A suspect is convicted only if workers died this many times as often while it ran alone. Kills from outside are not
-evenly spread: while some workers are down, they hit the others, where suspects run again. In a long series of kills
-that would look like more than chance."""
+"""A suspect is convicted only if workers died this many times as often while it ran alone. Kills from outside are
+uneven: they hit the workers that are up, where suspects run again. In a long run that looks like more than chance."""
 LEAST_DEATHS = 3
 RESTS = (2 * SECOND, 6 * SECOND)
 """How long a doubtful suspect rests: before it first runs apart, and later."""
 PAUSE, MUCH = SECOND, 0.2
-"""A suspect that ran for more than this share of the time, so that there is little to compare with, pauses this long
-after a death."""
+"""The pause after a death for a suspect that ran for more than this share of the time: there is little to compare."""
 FIRST_RUN = SECOND // 10
 """The running time that is recorded for a suspect before it begins. It is doubled each time it has passed."""
 LONGEST_RUN = 24 * 3600 * SECOND

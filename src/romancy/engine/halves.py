@@ -1,9 +1,8 @@
 """Splits a batch that is too large. The parts keep the token of the batch. Pure.
 
-The batch may have been stored by an earlier submission whose outcome is unknown. So the halves stay parts of the same
-batch, and items stored under its token are recognized as theirs. This requires that items that can be told apart only
-within a batch stay together (twins: the same event twice, the same instance started twice), and that requests keep
-their numbers.
+An earlier submission with an unknown outcome may have been stored. So the halves stay parts of the same batch, and
+items stored under its token are recognized as theirs. For that, items that can be told apart only within a batch stay
+together (twins: the same event twice, the same instance started twice), and requests keep their numbers.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ NEVER = 10.0**9
 
 
 class Lease:
-    """This process as a worker. `held` is called when it registers later, `lost` and `retired` when it loses that."""
+    """This process as a worker. Calls `held` when a round registers it, `lost` or `retired` when it loses its lease."""
 
     def __init__(
         self,

@@ -89,7 +89,7 @@ class Residents:
         self.acknowledge(instance)
 
     def let_in(self, instance: str) -> None:
-        """Hold an instance no longer."""
+        """Stop holding an instance."""
         self.loading.pop(instance, None)
         self._held.discard(instance)
 

@@ -175,7 +175,7 @@ class Step:
     def _record(self, kind: Kind, op: str, payload: bytes) -> None:
         """Store the result of a suspect before it is fed to the code: if the worker dies then, the code did it.
 
-        The record of its attempts is kept until the code was fed the result. That tells a loader: see `Snapshot`.
+        The record of its attempts is kept until the code was fed the result. A loader relies on that: see `Snapshot`.
         """
         entry = self.instance.record(kind, op, self.now, payload)
         self.resident.inbox.insert(0, Stored(entry))

@@ -6,8 +6,7 @@
 ...     app.send_event("payment.completed.ORD-1", "bank", {"status": "success"})
 ...     print(handle.result(timeout=10))
 
-The engine runs on an event loop in its own thread. Workflows are still `async def`; activities can be `def` or
-`async def`.
+The engine runs on an event loop in its own thread. Workflows are still `async def`; activities can also be `def`.
 """
 
 from romancy.sync.app import App

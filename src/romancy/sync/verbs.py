@@ -86,7 +86,7 @@ class Background:
 
     @property
     def _stopped(self) -> str:
-        return f"the {self._whose} was stopped during the call; use `with {self._whose}:` around the call"
+        return f"the {self._whose} was stopped; use `with {self._whose}:` around the call"
 
 
 class WorkflowHandle(Generic[R_co]):
