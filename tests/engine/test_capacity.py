@@ -254,7 +254,7 @@ async def test_who_waits_for_a_result_is_told_that_the_app_stopped(db: str) -> N
     waiting = asyncio.ensure_future(handle.result())
     await asyncio.sleep(0.01)
     await app.stop()
-    with pytest.raises(AppNotRunning, match="goes on"):
+    with pytest.raises(AppNotRunning, match="continues"):
         await waiting
     with pytest.raises(AppNotRunning, match="async with app"):
         await app.send_event("go", "test")
