@@ -118,9 +118,12 @@ class InstanceNotFound(RomancyError, LookupError):
 class InstanceExists(RomancyError):
     """Another instance already has this id."""
 
-    def __init__(self, message: str | None = None, *, instance_id: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, message: str | None = None, *, instance_id: str = "", advice: str = "") -> None:
+        super().__init__(f"{message}; {advice}" if advice else message)
         self.instance_id = instance_id
+        self.problem = message or str(self)
+        """The message without `advice`."""
+        self.advice = advice
 
 
 class InvalidInput(RomancyError, ValueError):
@@ -172,10 +175,13 @@ class ServerUnreachable(RomancyError, ConnectionError):
 class AccessDenied(RomancyError, PermissionError):
     """The server requires a token that allows this; pass token=... or set ROMANCY_TOKEN."""
 
-    def __init__(self, message: str | None = None, *, status: int = 401) -> None:
-        super().__init__(message)
+    def __init__(self, message: str | None = None, *, status: int = 401, advice: str = "") -> None:
+        super().__init__(f"{message}; {advice}" if advice else message)
         self.status = status
         """401: no valid token; 403: a token that does not allow this."""
+        self.problem = message or str(self)
+        """The message without `advice`."""
+        self.advice = advice
 
 
 class UnexpectedAnswer(RomancyError):

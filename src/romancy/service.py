@@ -198,8 +198,9 @@ class Service:
         if not answer.created and not answer.same:
             raise InstanceExists(
                 f"instance {id!r} already exists with a different "
-                f"{'input' if answer.workflow == name else f'workflow ({answer.workflow})'}; use another instance_id",
+                f"{'input' if answer.workflow == name else f'workflow ({answer.workflow})'}",
                 instance_id=id,
+                advice="use another instance_id",
             )
         result = definition.signature.result if definition else None
         handle: WorkflowHandle[Any] = WorkflowHandle(self, self._runtime, id, result, answer.created)

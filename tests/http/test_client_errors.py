@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import pickle
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
@@ -230,6 +231,9 @@ async def test_tokens(serve: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytes
         assert len((await client.list_events()).items) == 1
     assert [error.value.status for error in (none, wrong, scope)] == [401, 401, 403]
     assert isinstance(none.value, PermissionError)
+    assert (none.value.problem, none.value.advice) == tuple(str(none.value).split("; "))
+    copied = pickle.loads(pickle.dumps(none.value))
+    assert (str(copied), vars(copied)) == (str(none.value), vars(none.value))
     said = caplog.text + "".join(str(error.value) for error in (none, wrong, scope))
     assert not any(secret in said for secret in ("SECRET", "WRONG-ONE", "ONLY-EVENTS"))
 

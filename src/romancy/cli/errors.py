@@ -48,8 +48,8 @@ def _explain(error: Exception) -> tuple[str, int]:
         return error.format_message(), error.exit_code
     if isinstance(error, InstanceNotFound):
         return f"no instance with id {error.instance_id!r}; `romancy list` shows all instances", 1
-    if isinstance(error, InstanceExists):
-        return f"{str(error).removesuffix('; use another instance_id')}; use another --id", 1
+    if isinstance(error, InstanceExists) and error.advice:
+        return f"{error.problem}; use another --id", 1
     if isinstance(error, WorkflowFailed):
         hint = f"; `romancy show {error.instance_id}` shows the traceback" if is_worth_showing(error.traceback) else ""
         return f"{error}{hint}", 1
@@ -57,7 +57,7 @@ def _explain(error: Exception) -> tuple[str, int]:
         id = error.instance_id
         return f"instance {id!r} is blocked: {error.reason}; `romancy why {id}` shows what to do", 1
     if isinstance(error, AccessDenied) and error.status == 401:
-        return f"{str(error).partition(';')[0]}; set ROMANCY_TOKEN, or give a token file with --token-file", 1
+        return f"{error.problem}; set ROMANCY_TOKEN, or give a token file with --token-file", 1
     if isinstance(error, RomancyError):
         return str(error), 2 if isinstance(error, (InvalidInput, InvalidEvent, NotThere)) else 1
     if isinstance(error, OSError):

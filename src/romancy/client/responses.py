@@ -67,7 +67,8 @@ def to_error(url: str, status: int, content: object, about: About, *, with_token
     if kind == "InstanceNotFound":
         return InstanceNotFound(instance_id=about.instance_id)
     if kind == "InstanceExists":
-        return InstanceExists(str(text), instance_id=about.instance_id)
+        problem = str(found.get("problem") or text)
+        return InstanceExists(problem, instance_id=about.instance_id, advice=str(found.get("advice", "")))
     if kind == "InvalidBatch":
         failures = [(int(failure["index"]), str(failure["error"])) for failure in found.get("failures", ())]
         return InvalidBatch(failures, about.events)
@@ -81,7 +82,8 @@ def to_error(url: str, status: int, content: object, about: About, *, with_token
 def _denied(url: str, status: int, text: str, with_token: bool) -> AccessDenied:
     if status == 401:
         problem = "does not accept this token" if with_token else "requires a token"
-        return AccessDenied(f"the server at {url} {problem}; pass token=..., or set ROMANCY_TOKEN", status=401)
+        advice = "pass token=..., or set ROMANCY_TOKEN"
+        return AccessDenied(f"the server at {url} {problem}", status=401, advice=advice)
     return AccessDenied(f"the server at {url} does not allow this: {text or 'it answered 403'}", status=403)
 
 

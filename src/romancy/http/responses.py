@@ -117,13 +117,15 @@ def error_answer(error: Exception, what: str) -> Response:
         return _refused(404, text, InstanceNotFound.__name__)
     for kind, status in STATUSES:
         if isinstance(error, kind):
-            return _refused(status, str(error), type(error).__name__, _failures(error))
+            return _refused(status, str(error), type(error).__name__, _details(error))
     _logger.error("%s failed", what, exc_info=error)
     return _refused(500, "an unexpected error occurred; see the log of the server", "InternalError")
 
 
-def _failures(error: Exception) -> dict[str, Any]:
-    """The invalid events of a refused batch."""
+def _details(error: Exception) -> dict[str, Any]:
+    """The invalid events of a refused batch, or the two parts of a message that ends with advice."""
+    if isinstance(error, InstanceExists) and error.advice:
+        return {"problem": error.problem, "advice": error.advice}
     found: Sequence[tuple[int, str]] = getattr(error, "failures", ())
     return {"failures": [{"index": index, "error": text[:_LONGEST]} for index, text in found]} if found else {}
 

@@ -131,6 +131,8 @@ class Error(TypedDict):
     retryable: bool
     status: NotRequired[Status]
     failures: NotRequired[list[Failure]]
+    problem: NotRequired[str]
+    advice: NotRequired[str]
 
 
 class Problem(TypedDict):
