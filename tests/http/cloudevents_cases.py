@@ -139,7 +139,7 @@ STRUCTURED_REFUSED: dict[str, tuple[bytes, str]] = {
     "no id, and none is made up": (body(id=ABSENT), "lacks id"),
     "no source": (body(source=ABSENT), "lacks source"),
     "no type": (body(type=ABSENT), "lacks type"),
-    "all that lacks is said": (b"{}", "lacks specversion and id and source and type"),
+    "all that lacks is said": (b"{}", "lacks specversion, id, source, type; the sender must set them"),
     "null is absent, also where required": (body(id=None), "lacks id"),
     "an empty id": (body(id=""), "id must be a non-empty string, got ''"),
     "an empty type": (body(type=""), "type"),

@@ -136,7 +136,7 @@ def test_a_batch_says_everything_that_is_wrong() -> None:
     reasons = dict(error.value.failures)
     assert "'0.9'" in reasons[1]
     assert "must be a JSON object" in reasons[2]
-    assert "lacks specversion and id" in reasons[5]
+    assert "lacks specversion, id" in reasons[5]
     assert "'x'" in reasons[6]
 
 

@@ -60,7 +60,8 @@ def make(attributes: dict[str, Any], data: bytes | None, limits: Limits, parsed:
 def _check_required(attributes: dict[str, Any]) -> None:
     missing = [name for name in _REQUIRED if name not in attributes]
     if missing:
-        raise InvalidEvent(f"the event lacks {' and '.join(missing)}; the sender must set it")
+        them = "it" if len(missing) == 1 else "them"
+        raise InvalidEvent(f"the event lacks {', '.join(missing)}; the sender must set {them}")
     version = attributes["specversion"]
     if version != VERSION:
         raise InvalidEvent(f"specversion must be {VERSION!r}, the only supported version, got {show(version)}")
