@@ -35,7 +35,7 @@ async def refusal(act: Any, fake: Any) -> str:
 
 
 async def test_only_activities_are_replaced() -> None:
-    said = "env.replace takes an activity, and 'order' is a workflow; replace what it calls"
+    said = "env.replace takes an activity, but 'order' is a workflow; replace its activities"
     assert await refusal(order, lambda: "fake") == said
     assert (await refusal(charge.fn, lambda: "fake")).startswith("env.replace takes an activity, not <function charge")
     assert await refusal(charge, "fake") == "the fake for activity 'charge' must be a plain function, not 'fake'"

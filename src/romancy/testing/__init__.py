@@ -1,4 +1,4 @@
-"""Test workflows in milliseconds: the real engine on `:memory:`, and a clock you turn.
+"""Test workflows in milliseconds, with the real engine on `:memory:` and a clock that you control.
 
 >>> async with environment(workflows=[payment]) as env:
 ...     handle = await env.start(payment, "ORD-1")

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is turned."""
+"""A clock that stands still until it is set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Alarm:
 
 
 class ManualClock:
-    """Time as the test tells it. Starts at the present."""
+    """A clock that the test controls. It starts at the current time."""
 
     def __init__(self, now: int | None = None) -> None:
         self._now = SystemClock().now() if now is None else now
@@ -38,14 +38,14 @@ class ManualClock:
         return alarm
 
     def next_alarm(self) -> int | None:
-        """When the next thing happens by itself; None: never."""
+        """Return when the next alarm is due; None if there is none."""
         while self._alarms and self._alarms[0][2].off:
             heapq.heappop(self._alarms)
         due = self._alarms[0][0] if self._alarms else None
         return due if due is not None and due < FOREVER_US // 2 else None
 
     def turn_to(self, moment: int) -> None:
-        """Set the clock; it also goes back, as real ones do."""
+        """Set the clock; it can also go back, as real clocks do."""
         self._now = moment
         self.ring()
 

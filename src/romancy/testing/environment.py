@@ -1,4 +1,4 @@
-"""The environment tests run workflows in."""
+"""The environment in which tests run workflows."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from romancy.testing.fakes import check_fake, stand_in_for
 P = ParamSpec("P")
 R = TypeVar("R")
 _PATIENCE = 0.3
-"""Real seconds an activity may hang before the environment counts it as waiting for the clock."""
+"""Real seconds after which an activity that is still running counts as waiting for the clock."""
 
 
 class TestHandle(WorkflowHandle[R]):
-    """A handle whose `result` turns the clock to each next timer."""
+    """A handle whose `result` advances the clock from timer to timer."""
 
     __test__ = False
     _env: Environment
 
     async def result(self, timeout: Duration | None = None) -> R:
-        """The result; raises when nothing can happen any more, or `TimeoutError` after `timeout` on the env's clock."""
+        """Return the result. Raise if the instance can't end, or `TimeoutError` after `timeout` on the env's clock."""
         env = self._env
         limit = None if timeout is None else env.clock.now() + duration_us(timeout, "timeout")
         while not await self._has_ended():
             due = env.clock.next_alarm()
             if due is None and self._runtime.engine.activities.running:
-                continue  # settling again: an activity takes its (real) time
+                continue  # settle again: an activity takes real time
             if due is None:
                 waits = await env.waits(self)
                 names = ", ".join(f"{w.kind} {w.wait_id}" for w in waits) or "nothing"
@@ -63,7 +63,7 @@ class TestHandle(WorkflowHandle[R]):
 
 
 class Environment:
-    """The real engine, a clock you turn, and everything idle whenever a call returns."""
+    """The real engine with a clock that you control. Everything is idle whenever a call returns."""
 
     def __init__(self, app: App, clock: ManualClock) -> None:
         self.app = app
@@ -73,11 +73,11 @@ class Environment:
 
     @property
     def now(self) -> datetime:
-        """What time it is here."""
+        """The current time of the environment's clock."""
         return from_us(self.clock.now())
 
     async def start(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> TestHandle[R]:
-        """Start a workflow (registering it if need be); returns when all is idle."""
+        """Start a workflow, registering it if necessary; return when everything is idle."""
         self.app.register(wf)
         handle: WorkflowHandle[Any] = await self.app.start_workflow(wf, *args, **kwargs)
         await self.settle()
@@ -87,11 +87,11 @@ class Environment:
         return mine
 
     async def advance(self, by: Duration) -> None:
-        """Turn the clock forward, stopping at every timer on the way."""
+        """Move the clock forward, stopping at every timer on the way."""
         await self.turn_to(self.clock.now() + duration_us(by, "by"))
 
     async def turn_to(self, moment: int) -> None:
-        """Turn the clock to a moment (microseconds since the epoch), stopping at every timer on the way."""
+        """Move the clock to a time in microseconds since the epoch, stopping at every timer on the way."""
         await self.settle()
         while (due := self.clock.next_alarm()) is not None and due <= moment:
             self.clock.turn_to(max(due, self.clock.now()))
@@ -110,28 +110,28 @@ class Environment:
         to: str | None = None,
         extensions: Mapping[str, Attribute] | None = None,
     ) -> Receipt:
-        """Send an event; returns when all it set off is idle again."""
+        """Send an event; return when everything is idle again."""
         receipt = await self.app.send_event(type, source, data, subject=subject, id=id, to=to, extensions=extensions)
         await self.settle()
         return receipt
 
     async def cancel(self, handle: WorkflowHandle[Any] | str, reason: str | None = None) -> None:
-        """Cancel an instance; returns when all is idle."""
+        """Cancel an instance; return when everything is idle."""
         await self.app.cancel_workflow(handle if isinstance(handle, str) else handle.instance_id, reason=reason)
         await self.settle()
 
     async def waits(self, handle: WorkflowHandle[Any] | None = None) -> Sequence[Wait]:
-        """What an instance (or everybody) waits for."""
+        """Return the waits of one instance, or of all instances."""
         if handle is not None:
             return (await self.app.get_instance(handle.instance_id)).waits
         return (await self.app.list_waits(limit=1000)).items
 
     async def restart(self) -> None:
-        """Crash and come back: everything in memory is lost, everything stored is replayed."""
+        """Crash and restart: everything in memory is lost, and everything stored is replayed."""
         engine = self._runtime.engine
         dead = [engine.worker_id] if engine.worker_id else []
         for worker in dead:
-            await engine.storage.leave(worker)  # nothing is to be blamed for this crash
+            await engine.storage.leave(worker)  # no workflow is to blame for this crash
         await self._runtime.crash()
         await self.app.start()
         engine = self._runtime.engine
@@ -141,13 +141,13 @@ class Environment:
         await self.settle()
 
     def replace(self, act: Activity[P, R], fake: Callable[P, R] | Callable[P, Coroutine[Any, Any, R]]) -> None:
-        """Call `fake(*args)`, without ctx, instead of an activity."""
+        """Replace an activity: call `fake(*args)`, without ctx, instead."""
         check_fake(act, fake)
         self._fakes[act.fn] = stand_in_for(act._definition, fake)  # pyright: ignore[reportPrivateUsage]
         self._runtime.engine.activities.replacements = self._fakes
 
     async def settle(self) -> None:
-        """Wait until everything is idle: nothing to run, nothing to store, no activity under way."""
+        """Wait until everything is idle: nothing to run, nothing to store, no activity running."""
         engine, calm, since = self._runtime.engine, 0, stopwatch()
         while calm < 3:
             await asyncio.sleep(0 if calm else 0.0002)
@@ -164,7 +164,7 @@ class Environment:
 async def environment(
     *, workflows: Sequence[Workflow[..., Any]] = (), database: str = ":memory:", **options: Any
 ) -> AsyncGenerator[Environment, None]:
-    """The real engine on `:memory:` (or a file), with a clock you turn. `options` go to `App`."""
+    """Run the real engine on `:memory:` or a file, with a clock that you control. `options` are passed to `App`."""
     clock = ManualClock()
     if options.get("worker", True) is True:
         options["worker"] = WorkerOptions(grace=0.1)
@@ -197,7 +197,7 @@ class _Attempt:
 
 
 def activity_context(**fields: Any) -> ActivityContext:
-    """A context for calling an activity's plain function: `await charge.fn(activity_context(), 42)`.
+    """Return a context for calling an activity's plain function: `await charge.fn(activity_context(), 42)`.
 
     `fields`: instance_id, workflow_name, activity_id, attempt, state, last_progress.
     """

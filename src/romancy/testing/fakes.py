@@ -1,4 +1,4 @@
-"""Functions that stand in for activities in tests."""
+"""Functions that replace activities in tests."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from romancy.core.registry import ActivityDefinition
 
 
 def check_fake(act: object, fake: object) -> None:
-    """Raise a TypeError for what is no activity, and for a fake that can't be called as the activity is."""
+    """Raise a TypeError if `act` is not an activity, or if the fake can't be called like the activity."""
     if isinstance(act, Workflow):
-        raise TypeError(f"env.replace takes an activity, and {act.name!r} is a workflow; replace what it calls")
+        raise TypeError(f"env.replace takes an activity, but {act.name!r} is a workflow; replace its activities")
     if not isinstance(act, Activity):
         raise TypeError(f"env.replace takes an activity, not {act!r}; is @activity missing?")
     if not callable(fake) or isinstance(fake, (Activity, Workflow)):
@@ -26,7 +26,7 @@ def check_fake(act: object, fake: object) -> None:
     declared = list(inspect.signature(act.fn).parameters.values())[1:]
     try:
         fakes = inspect.signature(fake)
-    except ValueError:  # some builtins do not tell
+    except ValueError:  # some builtins have no signature
         return
     args = [p.name for p in declared if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
     kwargs = {p.name: p.name for p in declared if p.kind is Parameter.KEYWORD_ONLY}
@@ -41,7 +41,7 @@ def check_fake(act: object, fake: object) -> None:
 
 
 def stand_in_for(definition: ActivityDefinition, fake: Callable[..., Any]) -> Callable[..., Any]:
-    """A stand-in of the same kind as the activity: async for async, plain for plain."""
+    """Return a replacement of the same kind as the activity: async for async, plain for plain."""
     fake_is_async = inspect.iscoroutinefunction(fake)
     if definition.is_async:
 

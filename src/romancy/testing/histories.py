@@ -1,4 +1,4 @@
-"""Old histories against today's code."""
+"""Replays old histories with the current code."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from romancy.records import HistoryEntry, raw_entry
 
 
 def replay(wf: Workflow[..., Any], history: Sequence[HistoryEntry] | str) -> Status:
-    """Run a recorded history (of `app.get_history`, or a text of `dump`) through today's code.
+    """Replay a recorded history (from `app.get_history`, or a string from `dump`) with the current code.
 
-    Raises `NonDeterminismError` where the code no longer follows it; returns the status it ends in.
+    Raise `NonDeterminismError` if the code no longer follows it; return the status that it ends in.
     """
     entries = list(map(raw_entry, history)) if not isinstance(history, str) else _load(history)
     start, rest = entries[0], entries[1:]
     about = json.loads(start.payload or b"{}")
     instance = Instance(
         definition_of(wf),
-        about.get("id", "replay"),  # random numbers and the ids of sent events follow from it
+        about.get("id", "replay"),  # random numbers and the ids of sent events derive from it
         start.input or b"{}",
         start.at,
         input_kind=start.event or 0,
@@ -39,7 +39,7 @@ def replay(wf: Workflow[..., Any], history: Sequence[HistoryEntry] | str) -> Sta
 
 
 def dump(history: Sequence[HistoryEntry]) -> str:
-    """A history as text, to keep in a file beside your tests."""
+    """Return a history as a string, to keep in a file with your tests."""
     return json.dumps([{k: _pack(v) for k, v in asdict(raw_entry(e)).items()} for e in history])
 
 
