@@ -1,4 +1,4 @@
-"""Romancy beside its peers, in one run: `make bench`, or `python -m bench --help`."""
+"""Compares Romancy with its peers in one run: `make bench`, or `python -m bench --help`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def main(
     server = pg_server.url()
     results = Results(describe_machine(_version(server)))
     whole = growth and rounds >= 3 and not (systems or databases or only or small)
-    path = LATEST if whole else LATEST.with_name("partial.json")  # what is published is not lost to a look at a part
+    path = LATEST if whole else LATEST.with_name("partial.json")  # keep the published results in a partial run
     wanted = [m for m in [*MEASURES, *(GROWTH if growth else [])] if not only or m.name.startswith(only)]
     if small:
         wanted = [replace(m, sizes={s: max(10, n // 10) for s, n in m.sizes.items()}) for m in wanted]
@@ -78,7 +78,7 @@ def _installed(systems: tuple[str, ...], results: Results) -> Iterator[str]:
 
 
 def _jobs(wanted: list[Measure], systems: list[str], databases: tuple[str, ...], rounds: int) -> Iterator[Job]:
-    """In every round each system takes its turn, every time in another order."""
+    """Yield every run: in each round, all systems take turns, each time in another order."""
     for number in range(rounds):
         for measure in wanted:
             if number >= measure.rounds:
@@ -118,7 +118,7 @@ def _version(server: str) -> str:
 
 
 def _draw() -> None:
-    """matplotlib lives in an environment of its own: nobody needs it but this."""
+    """Draw the plots with matplotlib in a separate environment, because nothing else needs it."""
     place = ENVIRONMENTS / "plots"
     python = str(place / "bin" / "python")
     if not (place / "bin" / "python").exists():

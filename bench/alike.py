@@ -1,4 +1,4 @@
-"""What many waits in one instance cost: `python -m bench.alike [sqlite|postgres] [alike|filtered|timed] [COUNT...]`.
+"""Measures many waits in one instance: `python -m bench.alike [sqlite|postgres] [alike|filtered|timed] [COUNT...]`.
 
 One instance opens so many waits at once, is read again by a worker that starts, and is then answered by as many events,
 each sent after the one before was acknowledged. *alike*: all waits are the same; *filtered*: each has a filter of its
@@ -37,7 +37,7 @@ async def collect(ctx: WorkflowContext, kind: str, count: int) -> int:
 
 
 class Watch:
-    """Since when, by the clock and in CPU."""
+    """A stopwatch for wall-clock and CPU time."""
 
     def __init__(self) -> None:
         self._begin = time.perf_counter(), time.process_time()

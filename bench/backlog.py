@@ -1,4 +1,4 @@
-"""How long one instance takes to work off events that were accepted before it waits for them.
+"""Measures how long one instance takes to work off events that were accepted before it waits for them.
 
 `python -m bench.backlog [COUNT ...]`, on both databases. It loops over `wait_event`. What an event costs must not grow
 with how many there are: compare the tenths of a run, and runs of different sizes. CPU time is that of this process and

@@ -1,4 +1,4 @@
-"""Puts the latest results into docs/performance.md, between its marks."""
+"""Writes the latest results to docs/performance.md, between its markers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What an event costs where very many waits each filter by a field of their own: `python -m bench.filters [COUNT]`.
+"""Measures events with very many waits that each filter by their own field: `python -m bench.filters [COUNT]`.
 
-So many sets of filtered fields get no index each. Measured on both databases: milliseconds from `send_event` to its
+That many sets of filtered fields are not all indexed. Measured on both databases: milliseconds from `send_event` to its
 receipt, and to the end of the workflow that waited for it, for events that fit one wait and for those that fit none.
 """
 

@@ -1,4 +1,4 @@
-"""How heavy a system is to have: time to import it, bytes on disk, packages it brings."""
+"""Measures the footprint of a system: import time, size on disk, number of packages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _installed(system: str) -> str:
 
 
 def _seconds(python: str, code: str) -> float:
-    """The second of several runs and those after it: what is compiled once is compiled by then."""
+    """Measure several runs without the first one, which compiles the modules."""
     taken: list[float] = []
     for _ in range(6):
         begin = time.perf_counter()
@@ -43,7 +43,7 @@ def _seconds(python: str, code: str) -> float:
 
 
 def _megabytes(python: str) -> float:
-    """Without pip, and without what is compiled at the first import."""
+    """Return the size in MB without pip and without compiled files."""
     place = Path(_output(python, "import sysconfig; print(sysconfig.get_paths()['purelib'])"))
     files = (f for f in place.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
     return sum(f.stat().st_size for f in files if f.relative_to(place).parts[0].split("-")[0] != "pip") / 1e6

@@ -1,7 +1,7 @@
-"""What a million waiting instances cost: `python -m bench.million [COUNT] [sqlite|postgres]`.
+"""Measures the cost of a million waiting instances: `python -m bench.million [COUNT] [sqlite|postgres]`.
 
 Every instance waits for an event of its own, every tenth with a timeout. Measured: how long a worker takes to start and
-to stop, its memory, the time from an event to its commit, what a worker that only waits does to the processor, how long
+to stop, its memory, the time from an event to its commit, the CPU use of a worker that only waits, how long
 a successor takes after SIGKILL, and how large the database is before and after many instances were woken.
 """
 
@@ -43,7 +43,7 @@ async def order(ctx: WorkflowContext, n: int) -> None:
 
 
 class Tell(HooksBase):
-    """One line for each event that was taken, after its commit."""
+    """Prints one line for each event that was taken, after its commit."""
 
     def on_event_received(self, info: EventReceivedInfo) -> None:
         print("took", info.instance_id, time.time(), flush=True)
@@ -51,7 +51,7 @@ class Tell(HooksBase):
 
 # --- the rows --------------------------------------------------------------------------------------------------------
 def keys(count: int) -> Iterator[tuple[str, bytes, bytes, bytes]]:
-    """(instance, input, key, spec) of so many, but for the first: that one is real, and the others are like it."""
+    """Yield (instance, input, key, spec) of all but the first: that one is real, and the others are made like it."""
     for n in range(1, count):
         narrow = Filter.build(where={"order": n})
         spec = _json({"types": [TYPE], "filter": narrow.to_json()})
@@ -59,7 +59,7 @@ def keys(count: int) -> Iterator[tuple[str, bytes, bytes, bytes]]:
 
 
 def _json(value: object) -> bytes:
-    """As the library writes it: what is stored of a wait is compared byte by byte."""
+    """Return JSON as the library writes it: stored waits are compared byte by byte."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -102,7 +102,7 @@ async def fill_postgres(schema: str, count: int) -> None:
 
 # --- the worker ------------------------------------------------------------------------------------------------------
 async def work(database: str, schema: str) -> None:
-    """A worker, until its input ends. Says how long it took to start and to stop, and what it used."""
+    """Run a worker until its standard input ends. Print how long it took to start and to stop, and what it used."""
     begin = time.perf_counter()
     app = App(
         Database(database, schema=schema or None),
@@ -122,13 +122,13 @@ async def work(database: str, schema: str) -> None:
 
 
 def _memory() -> float:
-    """Megabytes that are resident now."""
+    """Return the resident memory in megabytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 2**20
 
 
 class Worker:
-    """The other end of it."""
+    """A worker process, as seen from this process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -146,7 +146,7 @@ class Worker:
                 self.answers.put_nowait([float(value) for value in values])
 
     async def used(self) -> list[float]:
-        """Megabytes in memory, and seconds of the processor so far."""
+        """Return the memory in megabytes and the CPU seconds so far."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         return await self.answers.get()
@@ -181,7 +181,7 @@ async def send(client: App, n: int) -> float:
 
 
 async def latency(client: App, worker: Worker, numbers: list[int]) -> list[float]:
-    """Milliseconds from an event that is accepted here to its commit there, one after the other."""
+    """Return the milliseconds from accepting each event here to its commit there, one event after another."""
     late: list[float] = []
     for n in numbers:
         accepted = await send(client, n)
@@ -192,7 +192,7 @@ async def latency(client: App, worker: Worker, numbers: list[int]) -> list[float
 
 
 async def churn(client: App, worker: Worker, numbers: list[int]) -> float:
-    """Events per second, many at a time."""
+    """Return events per second, with many at a time."""
     begin = time.perf_counter()
     for first in range(0, len(numbers), 500):
         await asyncio.gather(*(send(client, n) for n in numbers[first : first + 500]))
@@ -228,7 +228,7 @@ async def measure(database: str, schema: str, count: int, size: Size) -> None:
             await asyncio.sleep(IDLE)
             memory, after = await first.used()
             say("memory", f"{memory:,.0f} MB")
-            say("processor while only waiting", f"{(after - before) / IDLE:.1%}")
+            say("CPU while only waiting", f"{(after - before) / IDLE:.1%}")
             rate = await churn(client, first, some(CHURN))
             say(f"{CHURN:,} events, 500 at a time", f"{rate:,.0f}/s; now {await size():,.0f} MB")
             first.process.send_signal(signal.SIGKILL)
@@ -244,7 +244,7 @@ async def measure(database: str, schema: str, count: int, size: Size) -> None:
                     _, before = await second.used()
                     await asyncio.sleep(IDLE)
                     _, after = await second.used()
-                    say("processor while a second worker joins", f"{(after - before) / IDLE:.1%}")
+                    say("CPU while a second worker joins", f"{(after - before) / IDLE:.1%}")
                     say("stop of the second worker", "{:.2f} s, at most {:,.0f} MB".format(*await third.stop()))
                 say("stop of the worker", "{:.2f} s, at most {:,.0f} MB".format(*await second.stop()))
         async with worker(database, schema) as fresh:
@@ -254,7 +254,7 @@ async def measure(database: str, schema: str, count: int, size: Size) -> None:
 
 
 async def first_one(database: str, schema: str) -> None:
-    """The real instance that the others are made after; and nobody owns it."""
+    """Create the real instance that the others are copied from, without an owner."""
     async with App(Database(database, schema=schema or None), workflows=[order]) as app:
         await app.start_workflow(order, 0, instance_id="order-0000000")
         while not (await app.list_waits(limit=1)).items:  # noqa: ASYNC110

@@ -1,7 +1,7 @@
-"""How long the viewer's pages take among very many instances: `python -m bench.pages [COUNT [DATABASE_URL]]`.
+"""Measures the viewer's pages with very many instances: `python -m bench.pages [COUNT [DATABASE_URL]]`.
 
-Makes a SQLite database of so many instances (a million if not told), half of them finished and half of them waiting;
-with a PostgreSQL URL it is copied there first, by `romancy copy`. Then every page is fetched from `romancy viewer`,
+Creates a SQLite database with COUNT instances (default: a million), half of them finished and half of them waiting.
+With a PostgreSQL URL, it is first copied there by `romancy copy`. Then every page is fetched from `romancy viewer`,
 with filters that find much, little and nothing.
 """
 
@@ -71,7 +71,7 @@ def _romancy(*arguments: str) -> None:
 
 
 def _fetch(base: str) -> dict[str, list[float]]:
-    """Milliseconds; the first fetch of each page counts too."""
+    """Return milliseconds by page; the first fetch of each page counts, too."""
     taken: dict[str, list[float]] = {}
     with httpx.Client(timeout=60, transport=httpx.HTTPTransport(retries=20)) as client:
         _wait_for(client, base)

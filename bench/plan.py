@@ -1,4 +1,4 @@
-"""What is measured, how much of it on which system, and what the figures are called."""
+"""The measures: what is measured, with which size on which system, and under which name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DATABASES = ("sqlite", "postgres")
 
 @dataclass(frozen=True)
 class Measure:
-    """One row of the table. A system that has no size here is not asked."""
+    """One row of the table. Systems without a size here are not measured."""
 
     name: str
     title: str
@@ -25,13 +25,13 @@ class Measure:
     rounds: int = 3
     steps: int = 100
     also: tuple[str, ...] = ()
-    """Other figures of the same run that are shown."""
+    """Other figures of the same run to show."""
     databases: tuple[str, ...] = DATABASES
     limit: float = 60.0
     alike: bool = True
-    """Whether all systems do the same, so that one may be held against the other."""
+    """Whether all systems do the same work, so that they can be compared."""
     growth: str | None = field(default=None)
-    """The name of a curve this is a point of."""
+    """The name of the curve that this is a point of."""
 
 
 def _all(ours: int, peers: int, restate: int | None = None) -> dict[str, int]:
@@ -39,7 +39,7 @@ def _all(ours: int, peers: int, restate: int | None = None) -> dict[str, int]:
 
 
 def _and_by_hand(sizes: dict[str, int]) -> dict[str, int]:
-    """Also as a program without an engine: a yardstick for our figure."""
+    """Also measure a program without an engine, as a reference for our figure."""
     return sizes | {"limit": sizes["romancy"]}
 
 

@@ -1,6 +1,6 @@
-"""How fast several processes are on one PostgreSQL: `python -m bench.postgres [--quick]`.
+"""Measures several processes on one PostgreSQL server: `python -m bench.postgres [--quick]`.
 
-Uses the server that ROMANCY_TEST_POSTGRES names, else one of its own; fsync and synchronous_commit as they come (on).
+Uses the server in ROMANCY_TEST_POSTGRES, or starts its own, with the default fsync and synchronous_commit (on).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 
 
 class Tell(HooksBase):
-    """One line for each waiter that ended, after its commit."""
+    """Prints one line for each waiter that ended, after its commit."""
 
     def on_workflow_completed(self, info: WorkflowCompletedInfo) -> None:
         if info.workflow == "waiter":
@@ -34,7 +34,7 @@ class Tell(HooksBase):
 
 # --- processes -------------------------------------------------------------------------------------------------------
 async def work(url: str, schema: str, hooks: bool) -> None:
-    """A worker, until its input ends."""
+    """Run a worker until its standard input ends."""
     async with App(
         Database(url, schema=schema), workflows=[one_step, many_steps, waiter], hooks=[Tell()] if hooks else []
     ):
@@ -82,7 +82,7 @@ async def all_done(schema: str, count: int) -> None:
 
 
 async def alone(schema: str, count: int) -> float:
-    """One process that starts its own workflows: workflows per second."""
+    """Measure one process that starts its own workflows, in workflows per second."""
     async with App(Database(pg_server.url(), schema=schema), workflows=[one_step]) as app:
         begin = time.perf_counter()
         handles = await asyncio.gather(*(app.start_workflow(one_step, n) for n in range(count)))
@@ -91,7 +91,7 @@ async def alone(schema: str, count: int) -> float:
 
 
 async def throughput(schema: str, count: int, processes: int, steps: int) -> float:
-    """Workflows are there already; then so many workers come. Activities per second until all have ended."""
+    """Start workers on existing workflows; return activities per second until all have ended."""
     async with App(Database(pg_server.url(), schema=schema), worker=False) as client:
         name = "one_step" if steps == 1 else "many_steps"
         await asyncio.gather(*(client.start_workflow(name, steps) for _ in range(count)))
@@ -103,7 +103,7 @@ async def throughput(schema: str, count: int, processes: int, steps: int) -> flo
 
 
 async def latency(schema: str, count: int) -> list[float]:
-    """Milliseconds from an event accepted here to its workflow finished, with its commit, in another process."""
+    """Return the milliseconds from accepting an event here to the final commit of its workflow in another process."""
     late: list[float] = []
     async with (
         workers(1, schema, hooks=True) as [process],
@@ -130,7 +130,7 @@ async def main() -> None:
     p99 = late[int(len(late) * 0.99)]
     print(f"event accepted here, finished there: p50 {statistics.median(late):.1f} ms, p99 {p99:.1f} ms")
     rates: dict[str, list[float]] = {}
-    for _ in range(rounds):  # one and two workers in turn: the machine is not the same from minute to minute
+    for _ in range(rounds):  # alternate one and two workers: the machine's speed changes from minute to minute
         async with pg_server.schema() as schema:
             rates.setdefault("one process starts and runs, workflows", []).append(await alone(schema, 5000))
         for steps, many in ((1, 5000), (100, 50), (100, 200)):

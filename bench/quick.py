@@ -1,8 +1,8 @@
-"""Has it become slower? `make bench-quick`: under two minutes, and the same answer on a busy machine.
+"""Checks for slowdowns: `make bench-quick`. Takes under two minutes, and gives the same answer on a busy machine.
 
-Where valgrind is installed, instructions are counted; else CPU seconds are taken, less exactly. Either way what is
-compared is a ratio within this run: one more step of ours against one more turn of a loop written by hand (steps.py).
-The ratios to hold are in quick.json; `--keep` writes them anew after a change that is meant to cost something.
+If valgrind is installed, instructions are counted; otherwise CPU seconds are measured, less exactly. Either way the
+result is a ratio within this run: one more step of ours to one more turn of a loop written by hand (steps.py).
+The expected ratios are in quick.json; `--keep` updates them after a change that is supposed to cost something.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.steps import KINDS
 KEPT = Path(__file__).with_name("quick.json")
 SIZES = (200, 800)
 ALLOWED = {"instructions": 1.15, "cpu": 1.35}
-"""By how much a ratio may exceed the one that is kept."""
+"""By how much a ratio may exceed the expected one."""
 
 
 def instructions(name: str, n: int) -> float:
@@ -39,7 +39,7 @@ def instructions(name: str, n: int) -> float:
 
 
 def cpu(name: str, n: int) -> float:
-    """The least of a few runs: whatever disturbs a run only makes it longer."""
+    """Return the minimum of a few runs: disturbances only make a run longer."""
     least = float("inf")
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -57,18 +57,18 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def measure(how: str, progress: Progress) -> dict[str, float]:
-    """What one more of each costs, as a multiple of the reference."""
+    """Return the cost of one more of each, as a multiple of the reference."""
     jobs = [(name, n) for name in KINDS for n in SIZES]
     task = progress.add_task(f"counting {how}", total=len(jobs))
     count = instructions if how == "instructions" else cpu
-    count("reference", 1)  # whatever is compiled once is compiled now
+    count("reference", 1)  # compile the modules first
     costs: dict[tuple[str, int], float] = {}
 
     def do(job: tuple[str, int]) -> None:
         costs[job] = count(*job)
         progress.advance(task)
 
-    at_once = (os.cpu_count() or 1) if how == "instructions" else 1  # a count does not mind company; time does
+    at_once = (os.cpu_count() or 1) if how == "instructions" else 1  # counts can run in parallel; timings can't
     with ThreadPoolExecutor(at_once) as pool:
         list(pool.map(do, jobs))
     each = {name: costs[name, SIZES[1]] - costs[name, SIZES[0]] for name in KINDS}

@@ -1,4 +1,4 @@
-"""Results as tables: on the terminal, and as Markdown for docs/performance.md."""
+"""Shows results as tables, on the terminal and as Markdown for docs/performance.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.plan import RATE, TITLES, Measure
 from bench.results import Results
 
 FEW = 100
-"""Of fewer samples the 99th percentile is only their maximum, and is not shown."""
+"""With fewer samples, the 99th percentile is just the maximum, and is not shown."""
 WHERE = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 
 
@@ -34,7 +34,7 @@ def heads(systems: Sequence[str]) -> list[str]:
 
 
 def table(results: Results, measures: Sequence[Measure], systems: Sequence[str], kind: str) -> list[list[str]]:
-    """One row for each measure that was run here."""
+    """Return one row for each measure that was run here."""
     rows: list[list[str]] = []
     for measure in measures:
         if measure.growth is not None or not any(results.of(measure.name, s, kind) for s in systems):
@@ -74,7 +74,7 @@ def _cell(results: Results, measure: Measure, system: str, kind: str) -> str:
 
 
 def _share(results: Results, measure: Measure, kind: str) -> str:
-    """Activities one after the other, against commits one after the other; all at once, against the same by hand."""
+    """Compare sequential activities with sequential commits, and parallel ones with the same work done by hand."""
     if measure.name == "sequential":
         limits = {run.round: run.value("commits_per_s") for run in results.of("limit", "limit", kind)}
     else:

@@ -1,4 +1,4 @@
-"""The runs of a benchmark: kept as they come, summed up for people."""
+"""The runs of a benchmark, stored as they are and summarized for people."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Run:
 
 @dataclass
 class Results:
-    """Everything that was run, and on what."""
+    """All runs, and the machine."""
 
     machine: dict[str, str]
     runs: list[Run] = field(default_factory=list[Run])
@@ -60,7 +60,7 @@ class Results:
         return [value for value in found if value is not None]
 
     def troubles(self, measure: str, system: str, database: str) -> list[str]:
-        """What is to be said of these runs: errors, failed or unfinished work."""
+        """Return remarks on these runs: errors, failed or unfinished work."""
         words: list[str] = []
         for run in self.of(measure, system, database):
             words += [f"{k} {v}" for k, v in run.figures.items() if k in ("failed", "unfinished") and v]
@@ -68,7 +68,7 @@ class Results:
         return list(dict.fromkeys(words))
 
     def slope(self, curve: str, system: str, database: str) -> float | None:
-        """The exponent by which the time for all grows with the work: 1 is in proportion."""
+        """Return the exponent with which the total time grows with the work; 1 is proportional."""
         points: list[tuple[float, float]] = []
         for measure in (m for m in GROWTH if m.growth == curve):
             value = self.median(measure, system, database)
@@ -88,7 +88,7 @@ def load(path: Path = LATEST) -> Results:
 
 
 def _at_its_best(runs: Iterable[Run]) -> list[Run]:
-    """Of several settings tried, the runs of the one with the best median."""
+    """Return the runs of the setting with the best median."""
     by_setting: dict[int, list[Run]] = {}
     for run in runs:
         by_setting.setdefault(run.concurrency, []).append(run)
@@ -98,7 +98,7 @@ def _at_its_best(runs: Iterable[Run]) -> list[Run]:
 
 
 def describe_machine(postgres: str) -> dict[str, str]:
-    """What the figures depend on."""
+    """Return the properties of the machine that the figures depend on."""
     cpu = _first_line("lscpu | sed -n 's/^Model name: *//p'") or platform.processor() or platform.machine()
     place = os.environ.get("BENCH_DIR", tempfile.gettempdir())
     disk = _first_line(f"df --output=fstype {place} | tail -1")

@@ -1,4 +1,4 @@
-"""Running one measurement: a system's script in its own environment, on a database of its own, and its last line."""
+"""Runs one measurement: a system's script in its own environment, on its own database. Reads its last line."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ Figures = dict[str, Any]
 
 
 class Absent(Exception):
-    """A system, or a workload of it, that can't be had here; the reason is its text."""
+    """A system or workload is not available here; the message says why."""
 
 
 # --- environments ----------------------------------------------------------------------------------------------------
 def python_of(system: str) -> str:
-    """The interpreter a system's script is run with."""
+    """Return the interpreter that runs a system's script."""
     return sys.executable if system in ("romancy", "limit") else str(ENVIRONMENTS / system / "bin" / "python")
 
 
 def prepare(system: str) -> None:
-    """Install a system into an environment of its own, unless it is there."""
+    """Install a system into its own environment, unless it is already there."""
     if system in ("romancy", "limit"):
         return
     wanted = constant(system, "REQUIREMENTS")
     nodes = constant(system, "NODE_REQUIREMENTS")
     if nodes and shutil.which("npm") is None:
-        raise Absent("its server comes with npm, and there is no npm here")
+        raise Absent("its server is installed with npm, which is not available here")
     stamp = ENVIRONMENTS / system / ".ready"
     if stamp.exists() and stamp.read_text() == repr((wanted, nodes)):
         return
@@ -53,7 +53,7 @@ def prepare(system: str) -> None:
 
 
 def constant(system: str, name: str) -> Any:
-    """A constant of a script, which itself can only be imported in its own environment."""
+    """Return a constant of a script that can only be imported in its own environment."""
     tree = ast.parse((ROOT / "bench" / "systems" / f"{SCRIPTS[system]}.py").read_text())
     for node in tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign):
@@ -72,7 +72,7 @@ def _run(command: list[str]) -> None:
 # --- databases -------------------------------------------------------------------------------------------------------
 @contextmanager
 def database(kind: str, system: str, server: str) -> Iterator[str]:
-    """The URL of an empty database; gone afterwards."""
+    """Yield the URL of an empty database, and delete it afterwards."""
     if kind == "postgres":
         with _postgres(server) as url:
             yield url
@@ -107,7 +107,7 @@ def _sql(server: str, statement: str) -> None:
 
 # --- one run ---------------------------------------------------------------------------------------------------------
 def run(measure: Measure, system: str, kind: str, server: str, concurrency: int = 0) -> Figures:
-    """The figures of one run; {"error": ...} where there are none."""
+    """Return the figures of one run, or {"error": ...}."""
     with database(kind, system, server) as url:
         command = [python_of(system), "-m", f"bench.systems.{SCRIPTS[system]}", measure.workload, "--database", url]
         command += ["--size", str(measure.sizes[system]), "--steps", str(measure.steps), "--limit", str(measure.limit)]
@@ -130,4 +130,4 @@ def run(measure: Measure, system: str, kind: str, server: str, concurrency: int 
         text = (complained or said).strip().splitlines()
         if text and text[-1].startswith(f"{measure.workload}: "):
             return {"absent": text[-1].partition(": ")[2]}
-        return {"error": text[-1][:300] if text else f"it ended with {process.returncode} and without a word"}
+        return {"error": text[-1][:300] if text else f"it ended with exit code {process.returncode} and no output"}

@@ -1,4 +1,4 @@
-"""Work to be counted, without a disk: `python -m bench.steps NAME N` does N of something and ends. See quick.py."""
+"""Work to measure, without a disk: `python -m bench.steps NAME N` does N of something and ends. See quick.py."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from romancy.storage.sqlite import threads
 from romancy.testing import replay
 
 AT_ONCE = 20
-threads._QUICK = math.inf  # type: ignore[attr-defined] - else how slow valgrind is decides which thread commits
+threads._QUICK = math.inf  # type: ignore[attr-defined] - otherwise the slowness of valgrind decides which thread commits
 
 
 async def reference(n: int) -> None:
-    """Something like a step, by hand: what the same interpreter and library need for a future, JSON and a row."""
+    """Do something like a step by hand, with the same interpreter and library: a future, JSON and a row."""
     db = sqlite3.connect(":memory:", isolation_level=None)
     db.execute("CREATE TABLE t (instance TEXT, n INTEGER, payload BLOB, PRIMARY KEY (instance, n)) WITHOUT ROWID")
     loop = asyncio.get_running_loop()

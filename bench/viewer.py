@@ -1,14 +1,14 @@
-"""What a viewer left open costs: `python -m bench.viewer [blocks [database]]`.
+"""Measures the cost of an open viewer: `python -m bench.viewer [blocks [database]]`.
 
-One-activity workflows run all the time, as many as will go. Meanwhile a page in another process is left open for a
-slice of time, then closed for one, and so on in the order open, closed, closed, open: what drifts (a growing file, a
-machine that warms up) falls on both alike. The page does as the viewer's own: it listens to the stream, and at most
-once a second looks again at its rows, but for those of what has ended, and asks how many are newer.
+One-activity workflows run all the time, as fast as possible. Meanwhile a page in another process is open for one slice
+of time, closed for the next, and so on in the order open, closed, closed, open, so that drift (a growing file, a
+warming machine) affects both equally. The page behaves like the viewer's: it listens to the stream, and at most once a
+second it reads its rows again, except those that have ended, and asks how many newer ones there are.
 
-Told are, as medians with their 95 % interval by bootstrap: the CPU time of this process (engine and viewer together)
-for each workflow, and the workflows done a second, as one ratio of open to closed for each block; and, for every slice
-with the page open, the CPU time of what the viewer does as a share of the whole. On a machine that does other things
-the first two need many blocks; the third hardly minds, but what the viewer makes slower elsewhere is not in it.
+Results are medians with a 95 % bootstrap interval. For each block: the ratio of open to closed for the CPU time of this
+process (engine and viewer together) per workflow, and for workflows per second. For every slice with the page open: the
+viewer's share of the CPU time. On a busy machine the first two need many blocks. The third is hardly affected, but does
+not include what the viewer slows down elsewhere.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from romancy.http import server
 
 AT_ONCE = 200
 SLICE, SETTLE = 1.05, 0.3
-"""Seconds that are measured (about one look of the page), and those before that are not: it was opened or closed."""
+"""Seconds that are measured (about one refresh of the page), and unmeasured seconds after opening or closing it."""
 ORDER = (True, False, False, True)
 PAGE = """
 import html, httpx, re, sys, threading, time
@@ -78,7 +78,7 @@ async def one(ctx: WorkflowContext, n: int) -> int:
 
 @dataclass
 class Slice:
-    """Microseconds of CPU for each workflow, workflows a second, and the viewer's share of the CPU."""
+    """Microseconds of CPU per workflow, workflows per second, and the viewer's share of the CPU."""
 
     is_open: bool
     cpu: float
@@ -87,7 +87,7 @@ class Slice:
 
 
 class Meter:
-    """The CPU seconds of what the viewer does: its requests and stream, its reads, and the feed of changes."""
+    """Count the CPU seconds of the viewer: its requests and stream, its reads, and the feed of changes."""
 
     def __init__(self, app: App) -> None:
         self.seconds = 0.0
@@ -136,7 +136,7 @@ class Meter:
 
 @dataclass
 class Load:
-    """Workflows, one after the other in `AT_ONCE` places."""
+    """Run workflows, `AT_ONCE` at a time."""
 
     app: App
     meter: Meter
@@ -171,7 +171,7 @@ class Visitor:
             assert self._process.stdout is not None
             self._process.stdin.write(b"\n")
             said = (await self._process.stdout.readline()).strip()
-            assert said == (b"open" if is_open else b"closed"), f"the page did not do as it was told: {said!r}"
+            assert said == (b"open" if is_open else b"closed"), f"unexpected answer from the page: {said!r}"
 
     async def leave(self) -> None:
         await self.want(False)
@@ -215,7 +215,7 @@ async def measure(app: App, blocks: int) -> list[Block]:
 
 
 def interval(values: list[float]) -> str:
-    """The median, and where it is with 95 % certainty."""
+    """Return the median with its 95 % interval."""
     pick = random.Random(1)
     medians = sorted(statistics.median(pick.choices(values, k=len(values))) for _ in range(10_000))
     return f"{statistics.median(values):+.1%} (95 %: {medians[250]:+.1%} to {medians[9749]:+.1%}; {len(values)} values)"
