@@ -1,4 +1,4 @@
-"""Batches: what the engine writes in one transaction, item by item, and what is answered to each item."""
+"""Batches: what the engine writes in one transaction, item by item, and the answer to each item."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATUS_CODES: Mapping[Status, int] = {
 STATUS_NAMES: Mapping[int, Status] = {code: name for name, code in STATUS_CODES.items()}
 FIRST_FINAL = 10
 BODY = ""
-"""Stands for the code of the workflow, where attempts have the id of a call."""
+"""Used in place of a call id in attempts: the code of the workflow itself."""
 CANCEL, RESUME = 1, 2
 """Kinds of requests."""
 
@@ -39,7 +39,7 @@ class Start:
     created_at: int
     deadline: int | None = None
     mine: bool = False
-    """The worker that submits it wants to run it."""
+    """Whether the worker that submits it wants to run it."""
 
 
 @dataclass(slots=True)
@@ -56,12 +56,12 @@ class WaitRow:
     spec: bytes = b""
     location: str = ""
     follows: bool = False
-    """It was opened while the instance had another wait like it, that also reaches back to the instance's beginning."""
+    """Opened while the instance had a similar wait that also reaches back to the beginning of the instance."""
 
 
 @dataclass(slots=True)
 class Consumption:
-    """An event this instance took, with the wait that took it."""
+    """An event that this instance took, and the wait that took it."""
 
     event: int
     type: str
@@ -80,26 +80,26 @@ class Misfit:
 
 @dataclass(slots=True, frozen=True)
 class Suspicion:
-    """What speaks for and against something that was running when its worker died. Times in microseconds, at most."""
+    """The evidence about something that was running when its worker died. Times are upper bounds, in microseconds."""
 
     since: int
     tried: int = 0
-    """How long it ran since."""
+    """How long it has run since."""
     tried_alone: int = 0
-    """How long it ran while no other suspect did."""
+    """How long it has run while no other suspect was running."""
     alone: int = 0
-    """Deaths meanwhile."""
+    """Worker deaths during that time."""
     run: int = 0
-    """How much of `tried` belongs to the run under way."""
+    """The part of `tried` that belongs to the current run."""
     is_alone: bool = False
-    """Whether it runs while no other suspect does."""
+    """Whether it is running while no other suspect is."""
 
 
 @dataclass(slots=True)
 class Attempt:
     """The durable state of an activity that failed, reported progress, or outlived a worker.
 
-    With `op` "": the code of the workflow, which outlived a worker.
+    An empty `op` means the code of the workflow, which outlived a worker.
     """
 
     op: str
@@ -112,12 +112,12 @@ class Attempt:
     started: bool = False
     suspicion: Suspicion | None = None
     culprit: str = ""
-    """The name under which alike suspects are pooled."""
+    """The name under which similar suspects are pooled."""
 
 
 @dataclass(slots=True)
 class Trial:
-    """A suspect that ran while no other did, and ended by itself: kept for the tally of its name."""
+    """A suspect that ran alone and ended normally; kept for the tally of its name."""
 
     culprit: str
     at: int
@@ -128,24 +128,24 @@ class Trial:
 
 @dataclass(slots=True)
 class Commit:
-    """Everything that came of one activation. Applied whole if the instance is still at `version`, else not at all."""
+    """The outcome of one activation. Applied as a whole if the instance is still at `version`, otherwise not at all."""
 
     instance: str
     version: int
     status: Status
     at: int
     same_status: bool = False
-    """The status is the one stored already: a cheaper write will do."""
+    """The status is already stored, so a cheaper write is enough."""
     entries: Sequence[Entry] = ()
     opened: Sequence[WaitRow] = ()
     closed: Sequence[str] = ()
     consumed: Sequence[Consumption] = ()
     misfits: Sequence[Misfit] = ()
     seen_deliveries: Sequence[int] = ()
-    """Deliveries the owner has seen to."""
+    """Deliveries that the owner has handled."""
     sent: Sequence[Accept] = ()
     looks: Sequence[str] = ()
-    """Waits to look for events once more, besides the opened ones."""
+    """Waits that look for events again, in addition to the opened ones."""
     attempts: Sequence[Attempt] = ()
     attempts_done: Sequence[str] = ()
     trials: Sequence[Trial] = ()
@@ -154,12 +154,12 @@ class Commit:
     error: bytes | None = None
     description: str | None = None
     release: bool = False
-    """Give up the instance: it has no owner afterwards."""
+    """Give up the instance; it has no owner afterwards."""
     append_only: bool = False
-    """It only adds to the history, as most steps do: the instance's row stays as it is, and so does its version.
+    """It only adds to the history, as most steps do. The instance's row and its version do not change.
 
-    That the owner is still the owner, and the next entries not there yet, makes it a compare-and-set all the same. It
-    was applied by an earlier submission if the entries are there just as they are in here.
+    It is still a compare-and-set: the owner must be unchanged, and the next entries must not exist yet. If exactly
+    these entries exist already, an earlier submission has applied it.
     """
 
     @property
@@ -168,17 +168,17 @@ class Commit:
 
     @property
     def is_touch(self) -> bool:
-        """It leaves alone what is indexed of the instance, as most steps do: half the work."""
+        """Whether it leaves the instance's indexed columns alone, as most steps do; this halves the work."""
         return self.same_status and self.description is None and not self.release
 
     @property
     def due_looks(self) -> Iterator[tuple[str, str]]:
-        """(instance, wait) to look for events once it is stored."""
+        """(instance, wait) of each wait that looks for events after the commit."""
         groups: set[tuple[bytes, str]] = set()
         for wait in self.opened:
             group = (wait.spec, wait.model)
             if not wait.types or (wait.since is None and group in groups):
-                continue  # one look serves all that are alike: taking one event leads to the next
+                continue  # one look is enough for identical waits: taking one event leads to the next
             if wait.since is None:
                 groups.add(group)
             yield self.instance, wait.op
@@ -188,7 +188,7 @@ class Commit:
 
 @dataclass(slots=True)
 class Accept:
-    """An event to be stored; `payload` is the input of workflows it starts, but for those in `unfit`."""
+    """An event to store. `payload` is the input of the workflows that it starts, except those in `unfit`."""
 
     event: Event
     payload: bytes
@@ -200,7 +200,7 @@ class Accept:
 
 @dataclass(slots=True)
 class Request:
-    """Something asked of an instance from outside."""
+    """A request to an instance from outside: cancel or resume."""
 
     instance: str
     kind: int
@@ -209,13 +209,13 @@ class Request:
 
     @property
     def cancellation(self) -> bytes:
-        """The error of an instance that it cancels."""
+        """The error of an instance that this request cancels."""
         return Failure("CancelledError", self.payload.decode() or "cancelled").encode()
 
 
 @dataclass(slots=True)
 class Batch:
-    """One transaction. `token` tells a repeated submission from another process's write."""
+    """One transaction. `token` distinguishes a repeated submission from a write by another process."""
 
     worker: str | None
     workflows: Collection[str]
@@ -226,9 +226,9 @@ class Batch:
     accepts: Sequence[Accept] = ()
     requests: Sequence[Request] = ()
     looks: Sequence[tuple[str, str | None]] = ()
-    """(instance, wait) to look for events; None: every wait of the instance."""
+    """(instance, wait) of waits that look for events; None means every wait of the instance."""
     asked: int = 0
-    """How many requests come before these in the batch of which this is a part."""
+    """The number of requests before these in the larger batch that this one was split from."""
 
     def __len__(self) -> int:
         return len(self.starts) + len(self.commits) + len(self.accepts) + len(self.requests) + len(self.looks)
@@ -236,19 +236,19 @@ class Batch:
 
 @dataclass(slots=True)
 class Offer:
-    """The oldest event a wait may take."""
+    """The oldest event that a wait can take."""
 
     instance: str
     op: str
     owner: str | None
     event: Event
     group: tuple[bytes, str] | None
-    """(spec, model) of a wait that reaches back to the instance's beginning: any open wait like it may take it."""
+    """(spec, model) of a wait that reaches back to the instance's beginning; any open wait like it can take it."""
 
 
 @dataclass(slots=True)
 class Started:
-    """An instance that came to be, by a start or by an event."""
+    """An instance that was created by a start or by an event."""
 
     id: str
     workflow: str
@@ -261,9 +261,9 @@ class Started:
 
 @dataclass(slots=True)
 class StartAnswer:
-    """`created`, or else whether the instance that has the id is of the same workflow and input.
+    """Whether the instance was created. If not, `same` says whether the existing one has the same workflow and input.
 
-    `owned`: it is this worker's to run.
+    `owned`: this worker runs it.
     """
 
     created: bool
@@ -274,7 +274,7 @@ class StartAnswer:
 
 @dataclass(slots=True)
 class Matched:
-    """Waits of one instance an event may go to, all alike; `op` is one of them, `model` judges the data."""
+    """Identical waits of one instance that an event can go to. `op` is one of them; `model` validates the data."""
 
     instance: str
     op: str
@@ -284,30 +284,30 @@ class Matched:
 
 @dataclass(slots=True)
 class AcceptAnswer:
-    """What became of an event: the waits it matched, the instances it started."""
+    """The result for one event: the waits that it matched and the instances that it started."""
 
     seq: int
     duplicate: bool
     matched: list[Matched]
     started: list[Started]
     differs: bool = False
-    """It is a duplicate by source and id only: what is stored says something else."""
+    """It has the source and id of a stored event, but different content."""
 
 
 @dataclass(slots=True)
 class RequestAnswer:
-    """Who must act on a request; status None: there is no such instance."""
+    """The worker that must act on a request. Status None: the instance does not exist."""
 
     status: Status | None
     owner: str | None
     id: int = 0
     took: bool = False
-    """Whether the request was recorded or met at once; false if the instance had ended before."""
+    """Whether the request was recorded or carried out at once; false if the instance had already ended."""
 
 
 @dataclass(slots=True)
 class BatchResult:
-    """Item by item what became of a batch. `fenced`: this worker was taken over, none of its commits count."""
+    """The result of a batch, item by item. `fenced`: this worker was taken over, and none of its commits count."""
 
     fenced: bool = False
     starts: list[StartAnswer] = field(default_factory=list[StartAnswer])

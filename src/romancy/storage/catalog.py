@@ -1,8 +1,8 @@
-"""What people look at: lists and pages. Each is bounded, whatever the database holds.
+"""The catalog: lists and pages for people. Each read is bounded, whatever the size of the database.
 
-Lists go by an index, newest first, from a cursor. A search that no index answers looks at so many rows and says how far
-it got; values are cut short where only their beginning is shown. The same answers from every backend: each runs the
-statements by the same names.
+Lists follow an index, newest first, from a cursor. A search without a suitable index reads a limited number of rows and
+reports how far it got. Values are cut where only their beginning is shown. Every backend gives the same answers,
+because each runs statements with the same names.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from romancy.storage.rows import to_event, to_instance
 from romancy.storage.sql import Run
 
 WHOLE = 64 * 1024
-"""Bytes up to which a value is read whole."""
+"""The size in bytes up to which a value is read completely."""
 BEGINNING = 4 * 1024
-"""Bytes that are read of a longer one."""
+"""The number of bytes that are read of a longer value."""
 
 _FIRST, _LAST = -(2**63), 2**63 - 1
-"""Times and numbers before and after all there are."""
+"""Bounds that lie before and after all times and numbers."""
 
 Position = tuple[int, str]
-"""(created_at, id): where an instance stands in the lists."""
+"""(created_at, id): the position of an instance in the lists."""
 WaitPosition = tuple[int, str, str, str, str]
-"""(shape, key and likeness in hex, instance, op): where a wait stands among those for its type."""
+"""(shape, key and likeness in hex, instance, op): the position of a wait among those for its type."""
 
 
 def place_after(position: WaitPosition | None) -> tuple[int, bytes, bool, str, bytes, str]:
-    """(shape, key, follows, instance, alike, op) of a position; before the first wait for None."""
+    """Return (shape, key, follows, instance, alike, op) of a position; for None, a place before the first wait."""
     shape, key, alike, instance, op = position or (-1, "", "", "", "")
     return shape, bytes.fromhex(key), alike != "", instance, bytes.fromhex(alike), op
 
@@ -53,7 +53,7 @@ class Summary:
 
 @dataclass(slots=True, frozen=True)
 class Search:
-    """Which instances are wanted."""
+    """The criteria of a search for instances."""
 
     status: Sequence[Status] = ()
     workflow: str | None = None
@@ -61,20 +61,20 @@ class Search:
     started_after: int | None = None
     started_before: int | None = None
     above: Position | None = None
-    """Only newer ones than this one."""
+    """Only instances newer than this one."""
 
     @property
     def is_indexed(self) -> bool:
-        """The indexes answer it; else rows have to be looked at one by one."""
+        """Whether the indexes answer it; otherwise rows must be checked one by one."""
         return self.workflow is None and not self.text
 
     def given(self, status: Status | None, cursor: Position | None) -> dict[str, Any]:
-        """What its statements want: the nearest bound on either side, and what rows have to fit."""
+        """Return the parameters of its statements: the tightest bounds, and what rows must match."""
         low, high = (_FIRST, ""), (_LAST, "") if cursor is None else cursor
         if self.started_after is not None:
             low = (self.started_after + 1, "")
         if self.above is not None:
-            low = max(low, (self.above[0], self.above[1] + "\1"))  # what comes next: ids are printable
+            low = max(low, (self.above[0], self.above[1] + "\1"))  # just after it: ids are printable
         if self.started_before is not None:
             high = min(high, (self.started_before + 1, ""))
         text = self.text.encode("utf-8", "surrogatepass") if self.text else None
@@ -88,14 +88,14 @@ _ANY = Search()
 
 @dataclass(slots=True)
 class Found:
-    """What a search found. `reached`: how far it got, where it did not get to the end."""
+    """The result of a search. `reached`: how far it got, if it did not reach the end."""
 
     rows: list[Summary]
     reached: Position | None = None
 
 
 def merged(found: Sequence[Found], limit: int) -> Found:
-    """The newest of several searches: an index is in order within one status only, so each is searched by itself."""
+    """Merge searches, newest first: the index is ordered only within one status, so each is searched separately."""
     reached = max((each.reached for each in found if each.reached is not None), default=None)
     rows = sorted((row for each in found for row in each.rows), key=lambda row: (row.created_at, row.id), reverse=True)
     sure = [row for row in rows if reached is None or (row.created_at, row.id) >= reached]
@@ -104,18 +104,18 @@ def merged(found: Sequence[Found], limit: int) -> Found:
 
 @dataclass(slots=True)
 class Whole:
-    """An instance with the sizes of what may have been cut short."""
+    """An instance, with the full sizes of values that may have been cut."""
 
     row: InstanceRow
     input_size: int
     output_size: int
     length: int
-    """Entries of its history."""
+    """The number of entries in its history."""
 
 
 @dataclass(slots=True)
 class ShownEntry:
-    """A history entry with the sizes of what may have been cut short."""
+    """A history entry, with the full sizes of values that may have been cut."""
 
     entry: Entry
     input_size: int
@@ -128,18 +128,18 @@ class ShownEntry:
 
 @dataclass(slots=True)
 class ShownEvent:
-    """An event with the size of its data, which may have been cut short, and the instances that took it."""
+    """An event, with the full size of its data, which may have been cut, and the instances that took it."""
 
     event: Event
     size: int
     receivers: list[tuple[str, str]]
     differed_at: int | None = None
-    """When another event with its source and id was first dropped."""
+    """When a different event with the same source and id was first dropped."""
 
 
 @dataclass(slots=True)
 class Rates:
-    """How much happened since some time; each at most the cap."""
+    """How much happened since a given time; each count is limited to the cap."""
 
     started: int
     finished: int
@@ -147,18 +147,18 @@ class Rates:
 
 
 class Catalog:
-    """One database, as people look at it."""
+    """Reads for people from one database."""
 
     def __init__(self, ask: Run) -> None:
         self._ask = ask
 
     async def counts(self, cap: int) -> dict[Status, int]:
-        """Instances by status, each counted up to `cap`."""
+        """Return the number of instances by status, each counted up to `cap`."""
         found = dict(map(tuple, await self._ask("count_statuses", codes=list(STATUS_CODES.values()), cap=cap)))
         return {name: found[code] for name, code in STATUS_CODES.items()}
 
     async def rates(self, since: int, cap: int) -> Rates:
-        """What was started, finished and accepted since a time, each counted up to `cap`."""
+        """Return how much was started, finished and accepted since a time, each counted up to `cap`."""
         [row] = await self._ask("rates", since=since, cap=cap)
         return Rates(*row)
 
@@ -166,7 +166,7 @@ class Catalog:
     async def instances(
         self, search: Search = _ANY, limit: int = 50, cursor: Position | None = None
     ) -> list[InstanceRow]:
-        """Instances with all they hold, newest first, after a cursor."""
+        """Return complete instances, newest first, after a cursor."""
         found: list[InstanceRow] = []
         for status in dict.fromkeys(search.status) or (None,):
             rows = await self._ask(_of("instances", status), limit=limit, **search.given(status, cursor))
@@ -174,7 +174,7 @@ class Catalog:
         return sorted(found, key=lambda row: (row.created_at, row.id), reverse=True)[:limit]
 
     async def search(self, search: Search, limit: int, cursor: Position | None, scan: int) -> Found:
-        """Newest first. Where no index helps, at most `scan` instances (of each status) are looked at."""
+        """Search for instances, newest first. Without an index, read at most `scan` instances of each status."""
         each = [await self._search(search, status, limit, cursor, scan) for status in search.status or (None,)]
         return merged(each, limit)
 
@@ -190,64 +190,64 @@ class Catalog:
         return Found(rows, reached if len(rows) < limit else None)
 
     async def summaries(self, ids: Collection[str]) -> list[Summary]:
-        """Those of these instances that exist, without input and output."""
+        """Return those of these instances that exist, without input and output."""
         return [_summary(*row) for row in await self._ask("summaries", listed=list(ids))]
 
     async def instance(self, id: str) -> InstanceRow | None:
-        """One instance, without its waits and history."""
+        """Return one instance, without its waits and history."""
         return next(map(to_instance, await self._ask("instance", id=id)), None)
 
     async def whole(self, instance: str) -> Whole | None:
-        """One instance; values longer than `WHOLE` are cut to their beginning."""
+        """Return one instance; values longer than `WHOLE` are cut to their beginning."""
         rows = await self._ask("whole", id=instance)
         return Whole(to_instance(rows[0][:-3]), *rows[0][-3:]) if rows else None
 
     async def history(self, instance: str) -> list[Entry]:
-        """All entries of an instance, in order."""
+        """Return all entries of an instance, in order."""
         return [Entry(*row) for row in await self._ask("history", instance=instance)]
 
     async def entries(self, instance: str, after: int, limit: int) -> list[ShownEntry]:
-        """Entries of a history from number `after` on, in order; long values are cut to their beginning."""
+        """Return entries with numbers above `after`, in order; long values are cut to their beginning."""
         rows = await self._ask("shown_entries", instance=instance, after=after, limit=limit)
         return [ShownEntry(Entry(*row[:-2]), *row[-2:]) for row in rows]
 
     async def worker(self, worker: str) -> WorkerRow | None:
-        """One worker; None if it was released or taken over."""
+        """Return one worker; None if it was released or taken over."""
         rows = await self._ask("worker", worker=worker)
         return WorkerRow(*rows[0]) if rows else None
 
     async def misfits(self, instance: str) -> list[tuple[int, str, str]]:
-        """(event, wait, problem) of each event whose data did not fit a wait of the instance."""
+        """Return (event, wait, problem) of each event whose data did not fit a wait of the instance."""
         return [tuple(row) for row in await self._ask("misfits", instance=instance)]
 
     # --- waits ------------------------------------------------------------------------------------------------------
     async def waits(
         self, *, instance: str | None = None, type: str | None = None, limit: int = 50, cursor: Any = None
     ) -> list[StoredWait]:
-        """Open waits, timers and retries, by instance and operation, after a cursor `(instance, op)`."""
+        """Return open waits, timers and retries, by instance and operation, after a cursor `(instance, op)`."""
         name = "waits" if instance is None else "waits_of_instance"
         after_instance, after_op = cursor or ("", "")
         given = {"instance": instance, "type": type, "after_instance": after_instance, "after_op": after_op}
         return [StoredWait(*row) for row in await self._ask(name, limit=limit, **given)]
 
     async def waits_of(self, ids: Collection[str], each: int) -> list[StoredWait]:
-        """A few waits and retries of each of these instances."""
+        """Return up to `each` waits and retries of each of these instances."""
         return [StoredWait(*row) for row in await self._ask("few_waits", listed=list(ids), each=each)]
 
     async def wait_types(self, after: str, limit: int, cap: int) -> list[tuple[str, int]]:
-        """Types that are waited for, in order, and how many waits each has, counted up to `cap`."""
+        """Return the event types that have waits, in order, with the number of waits, counted up to `cap`."""
         return [(type, n) for type, n in await self._ask("wait_types", after=after, limit=limit, cap=cap)]
 
     async def waits_for(
         self, type: str, limit: int, after: WaitPosition | None
     ) -> list[tuple[WaitPosition, StoredWait]]:
-        """Waits for a type of event, in the order of their index, each with its position."""
+        """Return waits for an event type, in index order, each with its position."""
         place = dict(zip(("shape", "key", "follows", "instance", "alike", "op"), place_after(after), strict=True))
         rows = await self._ask("waits_for_type", type=type, limit=limit, **place)
         return [((row[0], row[1].hex(), row[2].hex(), row[3], row[5]), StoredWait(*row[3:])) for row in rows]
 
     async def coming(self, after: int, before: int, limit: int) -> list[StoredWait]:
-        """Sleeps, timeouts and retries by when they fall due."""
+        """Return sleeps, timeouts and retries in the order in which they fall due."""
         rows = await self._ask("coming", after=after, before=before, limit=limit)
         return [StoredWait(*row) for row in rows]
 
@@ -261,7 +261,7 @@ class Catalog:
         limit: int = 50,
         before: int | None = None,
     ) -> list[ShownEvent]:
-        """Events with all their data and the instances that took them, newest first, older than the event `before`."""
+        """Return events older than `before`, newest first, with all their data and the instances that took them."""
         name = "events_of_instance" if instance is not None else "events" if type is None else "events_of_type"
         given = {"type": type, "instance": instance, "unmatched": unmatched, "limit": limit}
         return await self._events(await self._ask(name, before=_LAST if before is None else before, **given))
@@ -269,7 +269,7 @@ class Catalog:
     async def shown_events(
         self, *, type: str | None, instance: str | None, unmatched: bool, limit: int, before: int | None, scan: int
     ) -> tuple[list[ShownEvent], int | None]:
-        """Newest first; and how far it got, where it looked at `scan` events without getting to the end."""
+        """Return events, newest first, and how far it got if it read `scan` events without reaching the end."""
         name, reached = "shown_events" if instance is None else "shown_events_of_instance", None
         given: dict[str, Any] = {"before": _LAST if before is None else before, "type": type, "instance": instance}
         if instance is None and (unmatched or type is not None):
@@ -279,7 +279,7 @@ class Catalog:
         return found, reached if len(found) < limit else None
 
     async def event(self, source: str, id: str) -> ShownEvent | None:
-        """One event with the instances that took it."""
+        """Return one event with the instances that took it."""
         found = await self._events(await self._ask("shown_event", source=source, id=id))
         return found[0] if found else None
 
@@ -290,7 +290,7 @@ class Catalog:
         return list(found.values())
 
     async def triggers(self, types: Collection[str]) -> Mapping[str, Sequence[str]]:
-        """The workflows that events of these types start."""
+        """Return the workflows that events of these types start."""
         found: dict[str, list[str]] = {type: [] for type in types}
         for type, workflow in await self._ask("triggers_of_types", listed=list(types)):
             found[type].append(workflow)

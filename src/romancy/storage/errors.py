@@ -1,4 +1,4 @@
-"""What a database may answer instead of a result. `TransientError`s are tried again."""
+"""Errors that a database can raise. The caller tries again after a `TransientError`."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from romancy.errors import StorageError
 
 
 class TransientError(StorageError):
-    """The database can't take it now, but may in a moment: the same batch is submitted again."""
+    """The database can't do this right now. The same batch is submitted again."""
 
 
 class Unusable(TransientError):
-    """It is read-only, damaged, or not what it should be: only people can change that.
+    """The database is read-only, damaged or otherwise wrong, and somebody has to fix it.
 
-    A running app tries again, as in an outage: they may be at it. One that starts tells them at once.
+    A running app tries again, as in an outage. An app that is starting reports it at once.
     """
 
 
 class TookTooLong(TransientError):
-    """The database gave up on it: it took too long, waited too long for a lock, or needed too much memory.
+    """The database gave up: it took too long, waited too long for a lock, or needed too much memory.
 
-    Less at once may do. What was stored, if an earlier submission got through, is known by the batch's token.
+    A smaller batch may succeed. The batch's token shows what an earlier submission has stored.
     """
 
 
 class NotThere(StorageError):
-    """There is no such database, or nothing of ours in it, and whoever opens it may not make it."""
+    """The database does not exist or holds nothing of Romancy's, and the caller must not create it."""
 
 
 class RefusedValue(StorageError):
-    """The database will never take this."""
+    """The database will never accept this value."""

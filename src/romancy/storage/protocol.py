@@ -29,11 +29,11 @@ class Storage(Protocol):
     """Whether another process stores the batches. It can then work on one batch while we follow up on the last.
 
     It must not answer before `commit` returns, because answers are followed up in the order of their batches. Otherwise
-    an offer made before its wait took the event, and followed up after that was stored, would count as a second event.
+    an offer made before its wait took the event, but followed up after that was stored, would count as a second event.
     """
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Call `changed` on the event loop whenever another process wrote something. The last one to ask is called."""
+        """Call `changed` on the event loop whenever another process has written something. Replaces an earlier one."""
         ...
 
     @property
@@ -47,7 +47,7 @@ class Storage(Protocol):
         ...
 
     async def open(self) -> None:
-        """Connect, and bring the schema up to date if that is allowed. Raises a `StorageError` that says what to do."""
+        """Connect, and bring the schema up to date if that is allowed. A `StorageError` says what to do."""
         ...
 
     async def close(self) -> None:
@@ -67,7 +67,7 @@ class Storage(Protocol):
 
     # --- workers ----------------------------------------------------------------------------------------------------
     async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
-        """Add a worker with a lease of so many microseconds. `triggers` replace those stored for its workflows."""
+        """Add a worker with a lease in microseconds. `triggers` replace those stored for its workflows."""
         ...
 
     def drop_lock(self, worker: str) -> None:
@@ -75,7 +75,7 @@ class Storage(Protocol):
         ...
 
     def stop_waiting(self) -> None:
-        """The app stops: from now on fail at once where the database is busy, instead of waiting for it."""
+        """The app is stopping: from now on, fail at once if the database is busy, instead of waiting for it."""
         ...
 
     def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> Awaitable[None]:
@@ -115,54 +115,54 @@ class Storage(Protocol):
         ...
 
     async def mortality(self) -> Mortality:
-        """The deaths of workers, and what is known of each suspect: the evidence for a verdict."""
+        """Return worker deaths and what is known about each suspect: the evidence for a verdict."""
         ...
 
     async def resume(self, instance: str) -> Status | None:
-        """Let a blocked instance run again, without what was held against it.
+        """Let a blocked instance run again, and clear its suspicions.
 
-        The status it had: "blocked" if, and only if, this call resumed it; None: there is no such instance.
+        Returns the status it had: "blocked" if and only if this call resumed it; None if it does not exist.
         """
         ...
 
     async def prune(
         self, finished_before: int, accepted_before: int, limit: int, *, failed_before: int | None = None
     ) -> int:
-        """Delete up to `limit` instances that ended before a time, and as many events that no instance may still take.
+        """Delete up to `limit` instances that ended before a time, and as many events that no instance can still take.
 
-        `failed_before`: the time for instances that failed, if it is another. Returns how many were deleted.
+        `failed_before`: the time for failed instances, if it differs. Returns how many were deleted.
         """
         ...
 
     async def mail(self, worker: str, limit: int) -> Mail:
-        """Deliveries and requests for the worker's instances that have not been dealt with."""
+        """Return the unhandled deliveries and requests for the worker's instances."""
         ...
 
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:
-        """The worker's timers, timeouts and retries that are due before a time, earliest first."""
+        """Return the worker's timers, timeouts and retries that are due before a time, earliest first."""
         ...
 
     async def unloaded(self, worker: str) -> list[str]:
-        """The worker's instances that must be in memory: they run, or a look for their events is due."""
+        """Return the worker's instances that must be in memory: they run, or a look for their events is due."""
         ...
 
     async def shares(self, workflows: Collection[str], limit: int) -> Shares:
-        """How many instances each worker owns, and how many (up to `limit`) of these workflows are free."""
+        """Return how many instances each worker owns, and how many (up to `limit`) of these workflows are free."""
         ...
 
     async def idle(self, worker: str, due_after: int, limit: int) -> list[Idle]:
-        """The worker's instances that it may give up: they only wait, without mail, and nothing is due before then."""
+        """Return the worker's instances that it can give up: waiting, without mail, and not due before then."""
         ...
 
     # --- reads ------------------------------------------------------------------------------------------------------
     async def load(self, instance: str) -> Snapshot | None:
-        """Everything needed to bring an instance to memory, from one consistent snapshot."""
+        """Return everything needed to load an instance into memory, from one consistent snapshot."""
         ...
 
     async def existing(self, instances: Collection[str]) -> set[str]:
-        """Those of the given ids that exist."""
+        """Return those of the given ids that exist."""
         ...
 
     async def finished(self, instances: Collection[str]) -> list[InstanceRow]:
-        """Those of the given instances that have ended or are blocked."""
+        """Return those of the given instances that have ended or are blocked."""
         ...

@@ -1,4 +1,4 @@
-"""What the engine reads in the same way from every database. Statements of the same names do it."""
+"""Engine reads that are the same for every database, by statements with the same names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from romancy.storage.sql import Run
 
 
 class Reads:
-    """The part of a storage that is the same for all. `look` reads for people, `do` writes."""
+    """The part of a storage that all backends share. `look` reads for people, `do` writes."""
 
     def __init__(self, ask: Run, look: Run, do: Run, clock: Clock) -> None:
         self._ask, self._clock = ask, clock

@@ -1,4 +1,4 @@
-"""Records: what the engine reads of instances, workers, deaths and events."""
+"""Records: what the engine reads about instances, workers, deaths and events."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MOST_DEATHS = 5_000
 POOLED = 600 * 1_000_000
 """Microseconds for which suspects of one name are pooled."""
 MOST_COUNTED = 50_000
-"""Instances of one worker are not counted beyond this: more is much."""
+"""The instances of one worker are counted up to this number."""
 
 
 @dataclass(slots=True)
 class Claimed:
-    """An instance that is this worker's from now on. `crashed`: its former owner died over it.
+    """An instance that this worker owns from now on. `crashed`: its previous owner died while running it.
 
-    `waits`: nothing has happened to it, only a time of its will come soon: it need not be read into memory yet.
+    `waits`: it only has a timer that is due soon, so it need not be loaded into memory yet.
     """
 
     id: str
@@ -31,7 +31,7 @@ class Claimed:
 
 @dataclass(slots=True, frozen=True)
 class Death:
-    """A worker that died: it lived from `since` until `at`."""
+    """A worker that died; it lived from `since` until `at`."""
 
     since: int
     at: int
@@ -39,7 +39,7 @@ class Death:
 
 @dataclass(slots=True, frozen=True)
 class Tally:
-    """What is known of all suspects of one name together; see `Suspicion`. `ended`: how many ended by themselves."""
+    """The combined evidence about all suspects of one name; see `Suspicion`. `ended`: how many ended normally."""
 
     since: int
     tried_alone: int
@@ -49,7 +49,7 @@ class Tally:
 
 @dataclass(slots=True, frozen=True)
 class Mortality:
-    """The workers that died of late, and what is known of suspects by name."""
+    """Recent worker deaths, and what is known about suspects, by name."""
 
     deaths: list[Death]
     tallies: dict[str, Tally]
@@ -57,9 +57,9 @@ class Mortality:
 
 @dataclass(slots=True)
 class Shares:
-    """How many unfinished instances each worker owns that holds its lease; empty where there is only one.
+    """How many unfinished instances each worker with a lease owns; empty if there is only one worker.
 
-    `free`: how many that only wait nobody owns. Neither is counted beyond a limit.
+    `free`: how many waiting instances have no owner. Both are counted up to a limit.
     """
 
     owned: dict[str, int]
@@ -68,7 +68,7 @@ class Shares:
 
 @dataclass(slots=True)
 class Idle:
-    """An instance of this worker's that only waits."""
+    """An instance of this worker that only waits."""
 
     id: str
     version: int
@@ -77,7 +77,7 @@ class Idle:
 
 @dataclass(slots=True)
 class Mail:
-    """What others left for this worker's instances."""
+    """What others have left for this worker's instances."""
 
     deliveries: list[tuple[str, int]]
     requests: list[tuple[int, str, int, bytes]]
@@ -86,7 +86,7 @@ class Mail:
 
 @dataclass(slots=True)
 class Due:
-    """A wait or retry of this worker's that falls due."""
+    """A wait or retry of this worker that falls due."""
 
     due: int
     instance: str
@@ -123,7 +123,7 @@ class WorkerRow:
 
 @dataclass(slots=True)
 class StoredWait:
-    """A wait as it is listed: `kind` is event, timer or retry."""
+    """A wait as shown in lists; `kind` is event, timer or retry."""
 
     instance: str
     workflow: str
@@ -138,7 +138,7 @@ class StoredWait:
 
 @dataclass(slots=True)
 class Snapshot:
-    """All that is needed to bring an instance back to memory."""
+    """Everything needed to load an instance into memory."""
 
     row: InstanceRow
     history: list[Entry]
@@ -149,9 +149,9 @@ class Snapshot:
 
     @property
     def unheard(self) -> Entry | None:
-        """The result of a suspect that is stored, and that the code has not heard of: its attempts are still recorded.
+        """The stored result of a suspect that the code has not received yet: its attempts are still recorded.
 
-        It is not to be replayed: what the code does with it was never stored, so it happens for the first time.
+        It must not be replayed. What the code does with it was never stored, so that happens for the first time.
         """
         if not self.history or not self.attempts:
             return None
@@ -161,5 +161,5 @@ class Snapshot:
 
     @property
     def heard(self) -> list[Entry]:
-        """The history as far as the code has heard of it."""
+        """The history that the code has already received."""
         return self.history if self.unheard is None else self.history[:-1]

@@ -1,4 +1,4 @@
-"""Between rows and the typed records of the protocol."""
+"""Converts between rows and the typed records of the protocol."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _logger = logging.getLogger("romancy")
 
 
 def packed_attrs(event: Event) -> bytes | None:
-    """The attributes that have no column of their own."""
+    """Return the attributes that have no column of their own."""
     attrs = {
         "datacontenttype": event.datacontenttype,
         "dataschema": event.dataschema,
@@ -48,7 +48,7 @@ def event_values(event: Event, token: bytes) -> tuple[Any, ...]:
 
 
 def is_other(event: Event, type: str, subject: str | None, target: str | None, attrs: Any, data: Any) -> bool:
-    """Whether an event says something else than the one that is stored under its source and id."""
+    """Return whether an event differs from the one that is stored under its source and id."""
     content_type = content_type_of(attrs)
     stored = Event(event.id, event.source, type, data, subject, datacontenttype=content_type, target=target)
     return not is_same_event(event, stored)
@@ -76,12 +76,12 @@ def to_event(row: tuple[Any, ...]) -> Event:
 
 
 def matchable(event: Event) -> Any:
-    """An event's data as filters see it, parsed anew only if need be."""
+    """Return an event's data as filters see it, parsed only if necessary."""
     return matchable_data(event.data, event.datacontenttype) if event.parsed is None else event.parsed
 
 
 def matchable_data(data: bytes | None, content_type: str | None) -> Any:
-    """An event's data as filters see it; what is not JSON has no fields."""
+    """Return data as filters see it; data that is not JSON has no fields."""
     if data is None or not (content_type is None or is_json(content_type)):
         return None
     try:
@@ -95,7 +95,7 @@ def content_type_of(attrs: bytes | None) -> str | None:
 
 
 def to_instance(row: tuple[Any, ...]) -> InstanceRow:
-    # A status this version does not know was written by a newer one: nothing to be run here.
+    # A status that this version does not know was written by a newer one; the instance can't run here.
     return InstanceRow(row[0], row[1], STATUS_NAMES.get(row[2], "blocked"), *row[3:])
 
 
@@ -104,7 +104,7 @@ def entry_values(entry: Entry) -> tuple[Any, ...]:
 
 
 def filter_of(spec: bytes) -> Filter:
-    """The filter of a wait that has one."""
+    """Return the filter of a wait that has one."""
     return Filter.from_json(json.loads(spec)["filter"])
 
 
@@ -117,45 +117,45 @@ def to_attempt(row: tuple[Any, ...]) -> Attempt:
 
 
 def attempt_values(attempt: Attempt) -> tuple[Any, ...]:
-    """Its columns, but for those of a suspicion."""
+    """Return its columns, except those of a suspicion."""
     a = attempt
     return a.op, a.n, a.first_at, a.next_due, a.error, a.progress, a.crashes, a.started
 
 
 def suspect_values(attempt: Attempt, known: Suspicion) -> tuple[Any, ...]:
-    """All its columns."""
+    """Return all its columns."""
     s = known
     more = s.since, s.tried, s.tried_alone, s.alone, s.run, s.is_alone, attempt.culprit
     return *attempt_values(attempt), *more
 
 
 def likeness(wait: WaitRow) -> bytes:
-    """What a follower has in common with the waits of its instance that are like it; empty for other waits."""
+    """Return a hash that a follower shares with the similar waits of its instance; empty for other waits."""
     if not wait.follows:
         return b""
     return hashlib.blake2b(len(wait.spec).to_bytes(4, "big") + wait.spec + wait.model.encode(), digest_size=16).digest()
 
 
 MAX_SHAPES = 16
-"""Sets of filtered fields per event type that get an index each; waits beyond it are filed under their anchors."""
+"""How many sets of filtered fields per event type are indexed; further waits are filed under their anchors."""
 UNINDEXED = -1
 """The shape of such a wait."""
 
 
 def warn_of_shapes(event_type: str) -> None:
-    _logger.warning("event type %r is filtered in over %d ways; further are slow", event_type, MAX_SHAPES)
+    _logger.warning("event type %r has over %d sets of filtered fields; further ones are slow", event_type, MAX_SHAPES)
 
 
 STARTED_BY = "(start)"
-"""Stands for the wait, where an event was received by the instance that it started."""
+"""Used in place of a wait id if an event was received by the instance that it started."""
 
 
 def triggered_id(workflow: str, source: str, event_id: str) -> str:
-    """The id of the instance an event starts: the same for the same event, so it starts once."""
+    """Return the id of the instance that an event starts: the same for the same event, so it starts only once."""
     parts = "".join(f"{len(part)}:{part}" for part in (workflow, source, event_id))
     return f"{workflow}-{hashlib.blake2b(parts.encode(), digest_size=12).hexdigest()}"
 
 
 def shown(text: str | None) -> str | None:
-    """Text for people: the one character PostgreSQL does not take is replaced by its picture."""
+    """Return text for people: NUL, which PostgreSQL does not accept, becomes a visible symbol."""
     return text.replace("\0", "␀") if text is not None else None

@@ -1,4 +1,4 @@
-"""Databases by their names: what a URL leads to, and how it is shown to people."""
+"""Database URLs: which database they name, and how they are shown to people."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def is_postgres(database: str) -> bool:
 
 
 def usual_schema(database: str) -> str | None:
-    """What the environment says, for databases that have schemas."""
+    """Return the schema from the environment, for databases that have schemas."""
     return (os.environ.get("ROMANCY_SCHEMA") or None) if is_postgres(database) else None
 
 
 def shown(database: str, schema: str | None) -> str:
-    """A database as people may see it: without its password, with its schema unless that is the usual one."""
+    """Return a database URL for people: without its password, and with its schema unless that is the default."""
     named = without_password(database)
     return f"{named} (schema {schema})" if is_postgres(database) and schema not in (None, DEFAULT_SCHEMA) else named
 
 
 def without_password(url: str) -> str:
-    """A URL that may be shown."""
+    """Return a URL that is safe to show."""
     parts = urlsplit(_IN_QUERY.sub(r"\1***", url))
     if parts.password is None:
         return parts.geturl()
@@ -35,13 +35,13 @@ def without_password(url: str) -> str:
 
 
 def check_schema(name: str) -> None:
-    """Refuse names that PostgreSQL would cut, and those that would need quoting inside quotes."""
+    """Refuse names that PostgreSQL would truncate, and names that would need quoting inside quotes."""
     if not name or not name.isprintable() or len(name.encode()) > 63:
-        raise ValueError(f"a schema's name has 1 to 63 bytes, all printable, got {name!r}")
+        raise ValueError(f"a schema name must have 1 to 63 bytes, all printable, got {name!r}")
     if any(sign in name for sign in "':\\"):
-        raise ValueError(f"a schema's name may hold no quote, colon or backslash, got {name!r}")
+        raise ValueError(f"a schema name must not contain a quote, colon or backslash, got {name!r}")
 
 
 def quoted(schema: str) -> str:
-    """A schema's name as SQL wants it; there are no parameters for names."""
+    """Return a schema name quoted for SQL, which has no parameters for names."""
     return '"' + schema.replace('"', '""') + '"'
