@@ -1,10 +1,10 @@
-"""SQL is data: named blocks in .sql files, `-- name: insert_event` before each.
+"""SQL statements as named blocks in .sql files, each with a heading like `-- name: insert_event`.
 
-`common.sql` holds what both databases run, the files of a dialect what they don't share. A block that both dialects
-have says in `-- Differs:` why. `-- part: wait` begins a part of other statements, which stands in them as `{wait}`.
+`common.sql` holds the statements that both databases run; the files of a dialect hold the others. If both dialects have
+a block, `-- Differs:` says why. `-- part: wait` begins a part of other statements, which refer to it as `{wait}`.
 
-All are written alike: `:name` is a parameter, `::bigint` its type (which SQLite does without), "romancy." the schema.
-That is translated once for each statement, before it is first used.
+All files use one notation: `:name` is a parameter, `::bigint` its type (removed for SQLite), "romancy." the schema.
+Each statement is translated once, before it is first used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Run(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """SQL with $1 or ?1, ... and the names of what goes there."""
+    """SQL with numbered parameters ($1 or ?1, ...), and their names."""
 
     sql: str
     names: tuple[str, ...]
@@ -39,7 +39,7 @@ class Statement:
 
 
 def blocks(file: str) -> dict[str, str]:
-    """The named blocks of one file; parts are in braces, as they are where they are used."""
+    """Return the named blocks of one file; names of parts are in braces, as where they are used."""
     found: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in (resources.files(__package__ or __name__) / file).read_text("utf-8").splitlines():
@@ -52,12 +52,12 @@ def blocks(file: str) -> dict[str, str]:
 
 
 def dialect(name: str) -> dict[str, str]:
-    """All blocks of a dialect, with those that it shares."""
+    """Return all blocks of a dialect, including the shared ones."""
     return {name: text for file in _FILES[name] for name, text in blocks(file).items()}
 
 
 def make(text: str, parts: Mapping[str, str], sign: str) -> Statement:
-    """Put parts in their places, and number the parameters: $1, $2 or ?1, ?2."""
+    """Insert the parts, and number the parameters: $1, $2 or ?1, ?2."""
     while _PART.search(text):
         text = _PART.sub(lambda part: parts[part[0]], text)
     names = list(dict.fromkeys(_PARAMETER.findall(text)))
@@ -65,7 +65,7 @@ def make(text: str, parts: Mapping[str, str], sign: str) -> Statement:
 
 
 def migrations(dialect: str) -> list[tuple[int, int, str]]:
-    """(version, minimum reader, script) of every migration of a dialect, in order."""
+    """Return (version, minimum reader, script) of every migration of a dialect, in order."""
     steps: list[tuple[int, int, str]] = []
     for file in (resources.files(__package__ or __name__) / "migrations").iterdir():
         if file.name.endswith(f".{dialect}.sql"):

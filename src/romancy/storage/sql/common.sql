@@ -1,12 +1,11 @@
--- What both databases run, by name; see __init__.py for how it is written. What they don't share is in the files of the
--- dialects.
+-- Statements that both databases run; see __init__.py for the notation. The others are in the files of the dialects.
 
 -- part: instance
 i.id, i.workflow, i.status, i.owner, i.version, i.input, i.input_kind, i.output, i.error, i.deadline, i.description,
   i.created_at, i.updated_at, i.finished_at
 -- part: event
 e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at
--- The workflow is looked up for what is listed, by id: a planner that joins may read all instances in order first.
+-- The workflow is looked up by id for each row: with a join, the planner may read all instances in order first.
 -- part: wait
 w.instance, (SELECT i.workflow FROM romancy.instances i WHERE i.id = w.instance) AS workflow, w.op,
   CASE WHEN length(w.spec) = 0 THEN 'timer' ELSE 'event' END AS kind, w.spec, w.created_at, w.due_at AS due, w.location,
@@ -19,13 +18,13 @@ a.instance, (SELECT i.workflow FROM romancy.instances i WHERE i.id = a.instance)
 
 -- name: schema_version
 SELECT version, min_reader FROM romancy.schema_info
--- It was asked to stop: whatever becomes of it from here on, it is not a death.
+-- The worker was asked to stop: if it is killed from now on, that is not a death.
 -- name: leave_worker
 UPDATE romancy.workers SET leaving = true WHERE id = :worker::text
 -- name: delete_spent_orphans
 DELETE FROM romancy.orphans
 WHERE NOT EXISTS (SELECT 1 FROM romancy.instances i WHERE i.owner = orphans.id AND i.status < 9)
--- Owners that no row tells of, because somebody deleted it by hand. From one owner to the next by the index.
+-- Owners without a row, because it was deleted by hand. Goes from one owner to the next by the index.
 -- name: orphan_unknown
 WITH RECURSIVE owners (owner) AS (SELECT min(owner) FROM romancy.instances WHERE status < 9
   UNION ALL SELECT (SELECT min(i.owner) FROM romancy.instances i WHERE i.status < 9 AND i.owner > o.owner)
@@ -67,9 +66,9 @@ SELECT id, host, until, started_at FROM romancy.workers WHERE id = :worker::text
 -- name: misfits
 SELECT event, op, error FROM romancy.misfits WHERE instance = :instance::text ORDER BY event LIMIT 100
 
--- What is counted has an order, although it counts for nothing: without one the planner hopes to find enough by reading
--- the table from its start. A status is given as a range: where nearly all have the same, it would look for the others
--- from the oldest instance on.
+-- The ORDER BY does not affect the count. Without it, the planner expects to find enough rows by reading the table from
+-- its start. A status is given as a range: if nearly all rows have the same status, the planner would look for the
+-- others from the oldest instance on.
 -- name: count_statuses
 SELECT x.value, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_status} WHERE i.status >= x.value
   AND i.status <= x.value ORDER BY i.status, i.created_at LIMIT :cap::integer) y) AS n FROM {codes}
@@ -79,7 +78,7 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM romancy.instances WHERE created_at >
   (SELECT count(*) FROM (SELECT 1 FROM romancy.instances WHERE finished_at > :since ORDER BY finished_at LIMIT :cap) x),
   (SELECT count(*) FROM (SELECT 1 FROM romancy.events WHERE accepted_at > :since ORDER BY accepted_at LIMIT :cap) x)
 
--- Lists of instances. Each status has its place in an index, and is searched by itself.
+-- Lists of instances. Each status has its own range of an index, and is searched separately.
 -- part: summary
 i.id, i.workflow, i.status, CASE WHEN length(i.error) <= 65536 THEN i.error END, i.description, i.created_at,
   i.finished_at
@@ -99,7 +98,7 @@ SELECT {summary} FROM romancy.instances i {by_creation} WHERE {created_between} 
 -- name: search_of_status
 SELECT {summary} FROM romancy.instances i {by_status}
 WHERE i.status = :status::smallint AND {created_between} AND {fitting} {newest} :limit::integer
--- How far a search gets that looks at so many.
+-- How far a search gets that reads a limited number of rows.
 -- name: search_bound
 SELECT i.created_at, i.id FROM romancy.instances i {by_creation} WHERE {created_between} {newest} 1 OFFSET :skip::integer
 -- name: search_bound_of_status
@@ -108,7 +107,7 @@ WHERE i.status = :status::smallint AND {created_between} {newest} 1 OFFSET :skip
 -- name: summaries
 SELECT {summary} FROM {listed} JOIN romancy.instances i ON i.id = x.value ORDER BY x.n
 
--- One instance. Long values are cut short here, so that they are never sent.
+-- One instance. Long values are cut here, so that they are never sent.
 -- name: whole
 SELECT i.id, i.workflow, i.status, i.owner, i.version,
   CASE WHEN length(i.input) <= 65536 THEN i.input ELSE substr(i.input, 1, 4096) END, i.input_kind,
@@ -144,7 +143,7 @@ SELECT * FROM (
     WHERE a.instance = :instance AND (a.instance, a.op) > (:after_instance, :after_op) AND a.next_due IS NOT NULL
       AND :type IS NULL ORDER BY a.op LIMIT :limit) z) x
 ORDER BY op LIMIT :limit
--- From one type to the next by the index: there may be a million waits for each.
+-- Goes from one type to the next by the index: each can have a million waits.
 -- name: wait_types
 WITH RECURSIVE t(type, n) AS (SELECT min(type), 1 FROM romancy.wait_keys WHERE type > :after::text
   UNION ALL SELECT (SELECT min(k.type) FROM romancy.wait_keys k WHERE k.type > t.type), n + 1
@@ -165,7 +164,7 @@ SELECT * FROM (
     ORDER BY a.next_due LIMIT :limit) z) x
 ORDER BY due LIMIT :limit
 
--- Events, the newest first, with the size of their data.
+-- Events, newest first, with the size of their data.
 -- part: whole_event
 {event}, coalesce(length(e.data), 0), e.differed_at
 -- part: shown_event
@@ -185,7 +184,7 @@ SELECT {whole_event} FROM romancy.events e WHERE e.seq < :before::bigint AND {la
 SELECT {whole_event} FROM romancy.events e WHERE e.type = :type::text AND e.seq < :before::bigint AND {last_events}
 -- name: events_of_instance
 SELECT {whole_event} FROM romancy.events e WHERE {taken_by_instance} AND {last_events}
--- By number, within the bound: the index on the type is in another order.
+-- By number, within the bound: the index on the type has another order.
 -- name: shown_events
 SELECT {shown_event} FROM romancy.events e WHERE e.seq < :before::bigint AND e.seq >= :reached::bigint
   AND (:type::text IS NULL OR e.type = :type) AND {last_events}
@@ -200,7 +199,7 @@ SELECT t.type, t.workflow FROM {listed} JOIN romancy.triggers t ON t.type = x.va
 
 -- === the viewer's sessions ===
 
--- One more makes room: those whose time is over go, and the oldest of too many.
+-- Make room for one more: delete sessions that have ended, and the oldest of too many.
 -- name: delete_old_sessions
 DELETE FROM romancy.sessions WHERE until <= :now::bigint
   OR key NOT IN (SELECT key FROM romancy.sessions ORDER BY until DESC, key LIMIT :most::integer)

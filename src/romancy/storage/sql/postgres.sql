@@ -1,19 +1,19 @@
--- What PostgreSQL writes, and what follows a write; the rest is in postgres_leases.sql.
--- Each statement is a transaction of its own (autocommit, READ COMMITTED): no lock is ever held while a client thinks.
+-- PostgreSQL's writes, and what follows a write; the other statements are in postgres_leases.sql.
+-- Each statement is a transaction of its own (autocommit, READ COMMITTED): no lock is held while a client is working.
 --
 -- Write, commit, look. The writer of a wait or an event looks for the other kind after its own commit, with the fresh
--- snapshot of a later statement. Let Cw and Ce be the moments a wait and an event become visible, Lw > Cw and Le > Ce
--- their looks: if Cw < Ce, Le sees the wait, else Lw sees the event. A lock inside the writing statement would not do:
--- its snapshot is older than the lock. A crash between commit and look is covered by `undispatched` (a sweep repeats
--- it) and `unlooked` (whoever claims the instance looks). If both see it, the owner deduplicates by `consumed`.
+-- snapshot of a later statement. Let Cw and Ce be the moments when a wait and an event become visible, and Lw > Cw and
+-- Le > Ce their looks: if Cw < Ce, Le sees the wait, else Lw sees the event. A lock in the writing statement is not
+-- enough: its snapshot is older than the lock. `undispatched` (a sweep repeats it) and `unlooked` (a new owner looks)
+-- cover a crash between commit and look. If both looks find the pair, the owner deduplicates by `consumed`.
 --
 -- Only the owner updates an instance, deletes its waits, writes its history and marks what it consumed; all others only
--- add events, deliveries and requests. A commit holds KEY SHARE on its worker's row; taking over deletes that row, so it
--- waits for commits under way, and later ones find no row. Claiming comes in a later statement, which sees all of them.
+-- add events, deliveries and requests. A commit holds KEY SHARE on its worker's row. A takeover deletes that row, so it
+-- waits for running commits, and later ones find no row. Claiming is a later statement, which sees all of them.
 
--- A migration may shut out older libraries. A writer without a worker's row asks in the same statement, which fails
--- then as a whole, by making a number of the words that say so: `Connections.explain` knows them. Writers that wait for
--- the migration's locks take their snapshot afterwards, and see it.
+-- A migration can exclude older libraries. A writer without a worker's row checks this in the same statement, and the
+-- whole statement then fails: it casts a message to a number, and `Connections.explain` recognizes the message. Writers
+-- that wait for the migration's locks take their snapshot afterwards, and see the migration.
 -- part: outdated
 (SELECT ('outdated by schema version ' || version || ', knows {reader}')::integer FROM romancy.schema_info
   WHERE min_reader > {reader})
@@ -31,8 +31,8 @@ started AS (INSERT INTO romancy.instances
     :start_deadlines::bigint[], :start_ats::bigint[], :start_mine::boolean[])
     AS x(id, workflow, input, kind, deadline, at, mine)
   ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id)
--- The planner must not think that many of a big table are wanted, and read it from end to end: OFFSET 0 keeps the look-up
--- by id apart, and what is asked of the row outside makes few of many. The update asks it again: it may wait for a lock.
+-- The planner must not expect many rows and scan the whole table: OFFSET 0 keeps the lookup by id separate, and the
+-- outer conditions reduce the estimate. The update checks the conditions again, because it may have to wait for a lock.
 -- part: write_touches
 meant AS MATERIALIZED (SELECT x.*
   FROM unnest(:ids::text[], :versions::bigint[], :ats::bigint[]) AS x(id, version, at), fence,
@@ -62,10 +62,10 @@ entries AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, paylo
     :entry_ats::bigint[], :entry_inputs::bytea[], :entry_payloads::bytea[], :entry_events::bigint[])
     AS x(instance, n, kind, op, at, input, payload, event)
   WHERE x.instance IN (SELECT id FROM applied))
--- Plain commits leave the instance's row alone: that no entry from the first on is there, and that nobody takes the
--- instance from a worker whose row is locked, makes this a compare-and-set. Only the same batch, submitted before and
--- still under way on a connection that was lost, can add the same entries meanwhile: hence ON CONFLICT. Other entries in
--- their place must never be: then the whole statement fails, by making a number of the words that say so.
+-- Plain commits do not change the instance's row. They are still a compare-and-set: no entry from the first one on may
+-- exist, and the instance can't be taken from a worker whose row is locked. Only an earlier submission of this batch,
+-- still running on a lost connection, can add the same entries meanwhile: hence ON CONFLICT. Other entries in their
+-- place must never exist: then the whole statement fails, by casting a message to a number.
 -- part: write_appended
 added AS MATERIALIZED (SELECT x.* FROM unnest(:added_instances::text[], :added_ns::bigint[], :added_kinds::smallint[],
     :added_ops::text[], :added_ats::bigint[], :added_inputs::bytea[], :added_payloads::bytea[], :added_events::bigint[])
@@ -83,7 +83,7 @@ strange AS MATERIALIZED (SELECT m.id FROM mine m CROSS JOIN LATERAL (SELECT * FR
     AND a.payload IS NOT DISTINCT FROM h.payload AND a.event IS NOT DISTINCT FROM h.event) LIMIT 1),
 appended AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, payload, event)
   SELECT * FROM added WHERE instance IN (SELECT id FROM mine WHERE is_new) ON CONFLICT DO NOTHING RETURNING instance)
--- The same for a batch that is one entry of one instance: a third of the work. Nothing comes back: it takes a closer look.
+-- The same for a batch of one entry: a third of the work. If no row is returned, the full statement runs.
 -- name: append_one
 WITH {write_fence}
 INSERT INTO romancy.history (instance, n, kind, op, at, input, payload, event)
@@ -152,7 +152,7 @@ attempts AS (INSERT INTO romancy.attempts (instance, op, n, first_at, next_due, 
   WHERE x.instance IN (SELECT id FROM applied)
   ON CONFLICT (instance, op) DO UPDATE SET n = excluded.n, next_due = excluded.next_due, error = excluded.error,
     progress = excluded.progress, crashes = excluded.crashes, started = excluded.started, suspected_at = NULL)
--- The same for suspects, with what speaks for and against them.
+-- The same for suspects, with their evidence.
 -- part: write_suspects
 suspects AS (INSERT INTO romancy.attempts (instance, op, n, first_at, next_due, error, progress, crashes, started,
     suspected_at, tried, tried_alone, alone, run, is_alone, culprit)
@@ -182,7 +182,7 @@ attempts_done AS (DELETE FROM romancy.attempts a
 requests_done AS (DELETE FROM romancy.requests r
   USING unnest(:asked_instances::text[], :asked_ids::bigint[]) AS x(instance, id)
   WHERE r.id = x.id AND x.instance IN (SELECT id FROM applied))
--- Numbers are drawn in the order of the batch; rows go in by (source, id), so that two batches can't lock each other out.
+-- Numbers are drawn in the order of the batch; rows are inserted by (source, id), so that two batches can't deadlock.
 -- part: write_events
 numbered AS MATERIALIZED (SELECT nextval('romancy.event_numbers') AS seq, x.*
   FROM unnest(:event_sources::text[], :event_ids::text[], :event_types::text[], :event_subjects::text[],
@@ -196,14 +196,14 @@ accepted AS (INSERT INTO romancy.events
 undispatched AS (INSERT INTO romancy.undispatched (event, seen, unfit, at)
   SELECT seq, pg_current_snapshot(), n.unfit, {time}
   FROM accepted JOIN numbered n USING (seq) WHERE n.expires_at IS NULL OR n.expires_at > :at::bigint)
--- Which of these may be sent: one's own, unless the commit that sends it was refused.
+-- Which events can be stored: all except those sent by a commit that was refused.
 -- part: sent_by_nobody
 sender IS NULL
 -- part: sent_by_applied
 sender IS NULL OR sender IN (SELECT id FROM applied)
 
--- What the group commit answers. A worker's commits need no look at `outdated`: the migration took away its row, and with
--- it the fence.
+-- The results of the group commit. A worker's commits need not check `outdated`: the migration deleted its row, and the
+-- fence with it.
 -- part: result_fence
 (SELECT count(*) FROM fence) AS alive, {time} AS now
 -- part: result_applied
@@ -220,7 +220,7 @@ sender IS NULL OR sender IN (SELECT id FROM applied)
   (SELECT array_agg(id ORDER BY seq) FROM accepted) AS ids, (SELECT array_agg(seq ORDER BY seq) FROM accepted) AS seqs
 -- part: result_outdated
 {outdated} AS outdated
--- It need not be on disk before it is answered.
+-- The answer does not wait for the disk.
 -- part: result_relaxed
 set_config('synchronous_commit', 'off', true)
 
@@ -235,7 +235,7 @@ ORDER BY h.instance, h.n
 SELECT x.n, i.workflow, i.workflow = x.workflow AND i.input = x.input AS same, i.birth = :token::bytea AS ours
 FROM unnest(:ids::text[], :workflows::text[], :inputs::bytea[]) WITH ORDINALITY AS x(id, workflow, input, n)
 CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE i.id = x.id OFFSET 0) i
--- What is stored comes along only where it is not the very same: most duplicates are.
+-- The stored event is returned only if it is not identical; most duplicates are.
 -- name: resolve_events
 SELECT x.n, e.seq, e.token = :token::bytea AS ours, e.same, CASE WHEN NOT e.same THEN e.type END AS type,
   CASE WHEN NOT e.same THEN e.subject END AS subject, CASE WHEN NOT e.same THEN e.target END AS target,
@@ -254,9 +254,9 @@ UPDATE romancy.events SET differed_at = :at::bigint WHERE seq = ANY(:seqs::bigin
 -- name: known
 SELECT type, id, fields, NULL::text AS workflow, NULL::bigint AS timeout FROM romancy.shapes WHERE type = ANY(:types::text[])
 UNION ALL SELECT type, NULL, NULL, workflow, timeout FROM romancy.triggers WHERE type = ANY(:types)
--- Waits are looked for once per kind of event, not once per event: thousands may wait alike. Of the followers of one kind
--- in an instance one is enough, since what it takes leads to the next: an index leads to those of the next kind.
--- Does nothing unless shapes and triggers are what the keys and starts were computed by. Need not be flushed to disk at
+-- Waits are searched once per kind of event, not once per event: thousands of waits can be identical. One follower of
+-- each kind in an instance is enough, since the event it takes leads to the next; an index leads to the next kind. Does
+-- nothing unless the keys and starts were computed from the current shapes and triggers. Need not be flushed to disk at
 -- once: what is lost in a crash of the server is still undispatched.
 -- name: dispatch
 WITH RECURSIVE fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
@@ -334,9 +334,9 @@ SELECT type, id, fields, ready FROM romancy.shapes WHERE type = ANY(:types::text
 -- name: unready_in_use
 SELECT s.type, s.id, s.fields FROM romancy.shapes s CROSS JOIN LATERAL (SELECT 1 FROM romancy.wait_keys y
   WHERE y.type = s.type AND y.shape = s.id ORDER BY y.key LIMIT 1) y WHERE NOT s.ready ORDER BY s.id
--- Waits that are stored under a shape by now did not see all keys when they looked (only former versions store them that
--- early): each gets a hint of the oldest event it may take, so that it is looked at again. A mark that was set meanwhile
--- may have passed over events that had no key yet: it goes. Waits that come later look later, and see all keys.
+-- Waits that are already stored under the shape did not see all keys when they looked (only earlier versions store them
+-- so early). Each gets a hint of the oldest event that it can take, so that it looks again. A mark set meanwhile may
+-- have skipped events that had no key yet, so it is deleted. Later waits look later, and see all keys.
 -- name: shape_is_ready
 WITH now_ready AS (UPDATE romancy.shapes SET ready = true WHERE id = :id::integer AND NOT ready RETURNING id, type),
 early AS MATERIALIZED (SELECT s.id AS shape, y.* FROM now_ready s CROSS JOIN LATERAL (SELECT y.type, y.key, y.instance, y.op
@@ -360,7 +360,7 @@ ORDER BY target, xid, seq LIMIT :limit::integer
 SELECT target, xid::text::bigint AS xid, seq, subject, source, data, attrs FROM romancy.events
 WHERE type = :type::text AND (target, xid, seq) > (:target::text, :xid::bigint::text::xid8, :seq::bigint)
 ORDER BY target, xid, seq LIMIT :limit::integer
--- In order, as `dispatch` does it: who writes the same keys at the same time waits, and is never waited for in turn.
+-- In the same order as `dispatch`, so that two writers of the same keys can't deadlock.
 -- name: insert_event_keys
 INSERT INTO romancy.event_keys (shape, key, xid, seq) SELECT :shape::integer, x.key, x.xid::text::xid8, x.seq
 FROM unnest(:keys::bytea[], :xids::bigint[], :seqs::bigint[]) AS x(key, xid, seq)
@@ -369,9 +369,9 @@ ORDER BY x.key, x.xid, x.seq ON CONFLICT DO NOTHING
 
 -- === a wait looks for events ===
 
--- ORDER BY target, though it is the same for all: else the planner does not see that the index is in order.
--- Filtered waits also hear of `pending` events, whose keys are not written yet: the caller judges them by their data.
--- `whole`: the instances whose looks are all among those asked. A look at one wait leaves the others due.
+-- ORDER BY target, though it is the same for all: otherwise the planner does not see that the index is in order.
+-- Filtered waits also get `pending` events, whose keys are not written yet: the caller checks their data.
+-- `whole`: the instances whose due looks are all among those asked. A look for one wait leaves the others due.
 -- name: look
 WITH alive AS MATERIALIZED (SELECT EXISTS (SELECT 1 FROM romancy.workers WHERE id = :worker::text) AS yes,
   set_config('synchronous_commit', 'off', true) AS unhurried),
@@ -441,15 +441,15 @@ SELECT alive.yes, r.* FROM alive LEFT JOIN (
   LEFT JOIN scans s ON s.instance = k.instance AND s.op = k.op
   LEFT JOIN due d ON d.instance = k.instance
   WHERE f.seq IS NOT NULL OR p.events IS NOT NULL OR s.types IS NOT NULL) r ON true
--- Whether a wait k may still take an event e, besides type, filter, target and place.
--- Differs: where a wait begins is a snapshot here, a number there.
+-- Whether a wait k can still take an event e, apart from type, filter, target and place.
+-- Differs: the beginning of a wait is a snapshot here, a number there.
 -- part: free
 (k.since <= e.accepted_at OR k.since IS NULL AND NOT pg_visible_in_snapshot(e.xid, k.born)
     AND (k.trigger_seq IS NULL OR e.seq > k.trigger_seq OR e.xid <> k.trigger_xid))
   AND (e.expires_at IS NULL OR e.expires_at > :at::bigint)
   AND NOT EXISTS (SELECT 1 FROM romancy.consumed c WHERE c.instance = k.instance AND c.event = e.seq)
   AND NOT EXISTS (SELECT 1 FROM romancy.misfits f WHERE f.instance = k.instance AND f.model = k.model AND f.event = e.seq)
--- Differs: read page by page, since a statement is a transaction.
+-- Differs: read page by page, because each statement is a transaction.
 -- name: look_scan
 SELECT e.xid::text::bigint AS xid, e.seq, e.subject, e.source, e.data, e.attrs
 FROM romancy.instances i JOIN LATERAL (SELECT w.model, w.since, coalesce(w.born, i.born) AS born, i.trigger_xid,
@@ -476,8 +476,8 @@ FROM unnest(:instances::text[], :kinds::smallint[], :payloads::bytea[], :ats::bi
   AS x(instance, kind, payload, at, n)
 CROSS JOIN LATERAL (SELECT status FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
 WHERE i.status < 10 AND {outdated} IS NULL ORDER BY x.n ON CONFLICT (token, n) DO NOTHING RETURNING n
--- A blocked instance has no code that could clean up; one nobody ever ran has nothing to clean up.
--- Differs: several in one statement, with all that belongs to them.
+-- A blocked instance has no code that could clean up; one that never ran has nothing to clean up.
+-- Differs: several in one statement, with all their rows.
 -- name: cancel_at_once
 WITH cancelled AS (UPDATE romancy.instances i SET status = 12, owner = NULL, version = version + 1, finished_at = x.at,
     updated_at = x.at, error = x.error
@@ -490,7 +490,7 @@ u AS (DELETE FROM romancy.unlooked WHERE instance IN (SELECT id FROM cancelled))
 k AS (DELETE FROM romancy.wait_keys WHERE instance IN (SELECT id FROM cancelled)),
 w AS (DELETE FROM romancy.waits WHERE instance IN (SELECT id FROM cancelled))
 SELECT id FROM cancelled
--- An instance that ended at the very time of the request was cancelled by it, perhaps in an earlier submission.
+-- An instance that ended exactly at the time of the request was cancelled by it, perhaps in an earlier submission.
 -- name: request_answers
 SELECT x.n, i.status, CASE WHEN o.id IS NULL THEN i.owner END AS owner, r.id,
   coalesce(r.id IS NOT NULL OR (i.status = 12 AND i.finished_at = x.at), false) AS took
@@ -498,8 +498,8 @@ FROM unnest(:instances::text[], :ats::bigint[]) WITH ORDINALITY AS x(instance, a
 CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
 LEFT JOIN romancy.requests r ON r.token = :token::bytea AND r.n = x.n + :before::integer
 LEFT JOIN romancy.orphans o ON o.id = i.owner
--- It begins without a record of worker deaths.
--- Differs: one statement, since it is a transaction.
+-- Also deletes the record of worker deaths.
+-- Differs: one statement, because each statement is a transaction.
 -- name: resume_blocked
 WITH resumed AS (UPDATE romancy.instances SET status = 1, owner = NULL, version = version + 1, error = NULL
   WHERE id = :id::text AND status = 9 AND {outdated} IS NULL RETURNING id),

@@ -1,6 +1,6 @@
--- Workers, claims, pruning and reads of PostgreSQL; see the head of postgres.sql.
+-- Workers, claims, pruning and reads of PostgreSQL; see the top of postgres.sql.
 
--- === workers and claims; :now is null but in tests: then the database's clock rules ===
+-- === workers and claims; :now is null except in tests, to use the database's clock ===
 
 -- name: announce
 WITH wanted AS MATERIALIZED (SELECT * FROM unnest(:types::text[], :names::text[], :timeouts::bigint[])
@@ -11,18 +11,18 @@ INSERT INTO romancy.triggers (type, workflow, timeout) SELECT type, workflow, ti
 WHERE {outdated} IS NULL ORDER BY 1, 2
 ON CONFLICT (type, workflow) DO UPDATE SET timeout = excluded.timeout
 WHERE triggers.timeout IS DISTINCT FROM excluded.timeout
--- Differs: the server's clock rules.
+-- Differs: uses the server's clock.
 -- name: insert_worker
 INSERT INTO romancy.workers (id, host, until, started_at, has_session)
 SELECT :worker::text, :host::text, now + :lease::bigint, now, :session::boolean FROM {now}
 RETURNING started_at AS now, {readers}
--- Differs: the server's clock rules.
+-- Differs: uses the server's clock.
 -- name: renew_worker
 UPDATE romancy.workers SET until = now + :lease::bigint, has_session = :session::boolean FROM {now}
 WHERE id = :worker::text RETURNING now, {readers}
 -- part: readers
 (SELECT version FROM romancy.schema_info) AS version, (SELECT min_reader FROM romancy.schema_info) AS min_reader
--- Not heard of since the server was started, or since we had trouble with it: perhaps it had trouble, too.
+-- `cut_off`: no sign of life since the server started or since we had trouble reaching it, so it may have trouble, too.
 -- name: other_workers
 SELECT id, until < now AS ended, has_session, until - :lease::bigint <= greatest(now - :trouble::bigint,
   (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint) AS cut_off
@@ -31,9 +31,9 @@ FROM romancy.workers, {now} WHERE id <> :worker::text
 SELECT classid::bigint AS high, objid::bigint AS low FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND granted
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
--- Its instances are looked at in a later statement: this one waits for commits under way, and can't see them.
--- One whose session is gone died when that was first missed, if we were there when it last renewed its lease. Else it may
--- have died long ago: all we know is when it was last heard of. That a suspect begins, or runs on, is such a sign.
+-- A later statement reads its instances: this one waits for running commits, and can't see them. A worker whose session
+-- is gone died when that was first noticed, if we were running when it last renewed its lease. Otherwise it may have
+-- died long ago, and we know only its last sign of life, such as the record that a suspect started or is still running.
 -- name: bury
 WITH gone AS (DELETE FROM romancy.workers w USING unnest(:workers::text[], :clean::boolean[]) AS x(id, clean), {now}
   WHERE w.id = x.id AND (w.until < now OR w.id = ANY(:lost::text[]))
@@ -51,15 +51,15 @@ SELECT count(*) FROM (SELECT 1 FROM romancy.instances i WHERE i.owner = :worker:
 (SELECT coalesce(:now::bigint, {time}) AS now) AS clock
 -- part: time
 (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
--- Which database of which server this is.
+-- Identifies the database and its server.
 -- name: place
 SELECT datname AS name, oid::bigint AS oid, pg_postmaster_start_time() AS since FROM pg_database
 WHERE datname = current_database()
 -- name: tell_time
 SELECT {time} AS now
 
--- Reads only, so that a sweep that finds nothing writes nothing. ORDER BY makes it go by the index, also when the
--- planner believes that there is plenty and any row will do.
+-- Only reads, so that a sweep that finds nothing writes nothing. ORDER BY makes it use the index, even if the planner
+-- expects many matching rows.
 -- name: is_claimable
 SELECT EXISTS (SELECT 1 FROM unnest(:workflows::text[]) AS w(name) CROSS JOIN LATERAL
     (SELECT 1 FROM romancy.instances i WHERE i.owner IS NULL AND i.status = 1 AND i.workflow = w.name
@@ -83,8 +83,8 @@ SELECT EXISTS (SELECT 1 FROM unnest(:workflows::text[]) AS w(name) CROSS JOIN LA
 -- part: claimable
 i.status < 9 AND i.workflow = ANY(:workflows::text[])
   AND (i.owner IS NULL OR EXISTS (SELECT 1 FROM romancy.orphans o WHERE o.id = i.owner))
--- Others may be at it too: what they have locked is passed over. Running ones go by workflow, each its share.
--- Differs: found and claimed in one statement, past what others have locked.
+-- Rows that other workers have locked are skipped. Running instances are claimed by workflow, each with its share.
+-- Differs: found and claimed in one statement, skipping locked rows.
 -- name: claim
 WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
 asked AS MATERIALIZED (SELECT i.id FROM (SELECT DISTINCT instance FROM romancy.requests) d CROSS JOIN LATERAL
@@ -116,9 +116,9 @@ taken AS (UPDATE romancy.instances i SET owner = fence.id, version = i.version +
   WHERE i.id = b.id RETURNING i.id)
 SELECT b.id, b.crashed, b.waits FROM before b JOIN taken t ON t.id = b.id
 
--- === balancing: who owns how many, who may leave, who is free; statuses 2 and 3 are of instances that only wait ===
+-- === balancing: how many each worker owns, which can leave, which are free; statuses 2 and 3 only wait ===
 
--- Differs: one statement, by the server's clock.
+-- Differs: one statement, with the server's clock.
 -- name: shares
 SELECT w.id, o.n FROM romancy.workers w CROSS JOIN {now} CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
     SELECT 1 FROM romancy.instances i WHERE i.owner = w.id AND i.status < 9 ORDER BY i.status, i.id
@@ -128,7 +128,7 @@ UNION ALL SELECT NULL, count(*) FROM (SELECT 1 FROM unnest(:workflows::text[]) A
     (SELECT 1 FROM romancy.instances i WHERE i.owner IS NULL AND i.status < 9 AND i.status IN (2, 3)
        AND i.workflow = w.name ORDER BY i.status, i.id LIMIT :limit::integer) i
   WHERE (SELECT count(*) FROM romancy.workers) > 1 LIMIT :limit) free
--- Differs: a look may be due; OFFSET 0 keeps the look-ups by id apart.
+-- Differs: a look can be due; OFFSET 0 keeps the lookups by id separate.
 -- name: idle_of_worker
 SELECT i.id, i.version, i.status FROM romancy.instances i
 WHERE i.owner = :worker::text AND i.status < 9 AND i.status IN (2, 3)
@@ -137,7 +137,7 @@ WHERE i.owner = :worker::text AND i.status < 9 AND i.status IN (2, 3)
   AND NOT EXISTS (SELECT 1 FROM romancy.requests r WHERE r.instance = i.id OFFSET 0)
   AND NOT EXISTS (SELECT 1 FROM romancy.unlooked l WHERE l.instance = i.id OFFSET 0)
 ORDER BY i.status, i.id LIMIT :limit::integer
--- Those that have not looked for events are claimed in the ordinary way, by which they look.
+-- Instances with a look due are claimed by `claim` instead, and then look.
 -- name: claim_idle
 WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
 free AS MATERIALIZED (SELECT i.id FROM unnest(:workflows::text[]) AS w(name) CROSS JOIN LATERAL
@@ -147,7 +147,7 @@ free AS MATERIALIZED (SELECT i.id FROM unnest(:workflows::text[]) AS w(name) CRO
 UPDATE romancy.instances i SET owner = fence.id, version = i.version + 1 FROM free f, fence WHERE i.id = f.id
 RETURNING i.id
 
--- A hint or a request may come in just after its instance ended: whoever wrote it saw it alive.
+-- A hint or a request can arrive just after its instance ended, if its writer still saw the instance running.
 -- name: delete_spent_mail
 WITH d AS (DELETE FROM romancy.deliveries d USING romancy.deliveries x CROSS JOIN LATERAL
     (SELECT 1 FROM romancy.instances i WHERE i.id = x.instance AND i.status >= 10 OFFSET 0) i
@@ -155,8 +155,8 @@ WITH d AS (DELETE FROM romancy.deliveries d USING romancy.deliveries x CROSS JOI
 DELETE FROM romancy.requests r USING romancy.requests x CROSS JOIN LATERAL
   (SELECT 1 FROM romancy.instances i WHERE i.id = x.instance AND i.status >= 10 OFFSET 0) i
 WHERE r.id = x.id
--- Asked again under the lock: another worker may have pruned it meanwhile, and its id may belong to a new instance.
--- What another worker is pruning at the moment is left to it. Without `coalesce` the planner may prefer the index of
+-- Checked again under the lock: another worker may have pruned it meanwhile, and its id may belong to a new instance.
+-- Instances that another worker is pruning are skipped. Without `coalesce` the planner may prefer the index of
 -- `finished_at` to the ids.
 -- name: prune_instances
 WITH gone AS MATERIALIZED (SELECT id FROM romancy.instances WHERE id = ANY(:ids::text[]) AND status >= 10
@@ -173,12 +173,12 @@ d AS (DELETE FROM romancy.deliveries WHERE instance IN (SELECT id FROM gone)),
 r AS (DELETE FROM romancy.requests WHERE instance IN (SELECT id FROM gone)),
 u AS (DELETE FROM romancy.unlooked WHERE instance IN (SELECT id FROM gone))
 DELETE FROM romancy.instances i WHERE i.id IN (SELECT id FROM gone) RETURNING i.id
--- Differs: events may be left undispatched.
+-- Differs: events can be left undispatched.
 -- name: forget_expired_data
 UPDATE romancy.events e SET data = NULL WHERE expires_at < :at::bigint AND data IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq)
   AND NOT EXISTS (SELECT 1 FROM romancy.undispatched u WHERE u.event = e.seq)
--- Differs: events may be left undispatched.
+-- Differs: events can be left undispatched.
 -- name: prunable_events
 SELECT seq FROM romancy.events e WHERE accepted_at < :before::bigint
   AND (expires_at IS NULL OR expires_at < :at::bigint)
@@ -196,8 +196,8 @@ SELECT seq FROM gone
 
 -- === reads ===
 
--- Deliveries have no payload; both in one go, because somebody waits for them.
--- Differs: LATERAL, so that the planner goes by id.
+-- Deliveries have no payload. One statement reads both, because a caller waits for them.
+-- Differs: LATERAL, so that the planner looks up by id.
 -- name: mail
 (SELECT d.instance, d.event, NULL::smallint AS kind, NULL::bytea AS payload FROM romancy.deliveries d
   CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
@@ -208,25 +208,26 @@ UNION ALL
   CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
     WHERE i.id = r.instance AND i.owner = :worker AND i.status < 9 OFFSET 0) i
   ORDER BY r.id LIMIT :limit)
--- Differs: LATERAL, so that the planner goes by id.
+-- Differs: LATERAL, so that the planner looks up by id.
 -- name: due_waits
 SELECT w.due_at, w.instance, w.op FROM romancy.waits w CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
   WHERE i.id = w.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i
 WHERE w.due_at <= :before::bigint ORDER BY w.due_at LIMIT :limit::integer
--- Differs: LATERAL, so that the planner goes by id.
+-- Differs: LATERAL, so that the planner looks up by id.
 -- name: due_retries
 SELECT a.next_due, a.instance, a.op FROM romancy.attempts a CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
   WHERE i.id = a.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i
 WHERE a.next_due <= :before::bigint ORDER BY a.next_due LIMIT :limit::integer
--- Those with a retry need not be in memory before it falls due.
--- Differs: a look may be due.
+-- Instances with a retry need not be in memory before it falls due.
+-- Differs: a look can be due.
 -- name: restless_of_worker
 SELECT id FROM romancy.instances i WHERE owner = :worker::text AND status = 1
   AND NOT EXISTS (SELECT 1 FROM romancy.attempts a WHERE a.instance = i.id AND a.next_due IS NOT NULL OFFSET 0)
 UNION ALL SELECT i.id FROM romancy.unlooked l CROSS JOIN LATERAL (SELECT i.id FROM romancy.instances i
   WHERE i.id = l.instance AND i.owner = :worker::text AND i.status BETWEEN 2 AND 8 OFFSET 0) i
 
--- Everything of some instances in one snapshot, part by part; `names` and `numbers` are what a part has besides.
+-- Everything about some instances in one snapshot, part by part; `names` and `numbers` hold the other columns of a
+-- part.
 -- name: load
 SELECT 'entry' AS part, instance, n, kind, op, at, input, payload, event, NULL::bigint AS due, NULL::bytea AS error,
   NULL::text[] AS names, NULL::bigint[] AS numbers FROM romancy.history WHERE instance = ANY(:ids::text[])
@@ -243,7 +244,7 @@ UNION ALL SELECT 'instance', id, NULL, NULL, NULL, NULL, input, output, NULL, de
   ARRAY[workflow, owner, description], ARRAY[status, version, input_kind, created_at, updated_at, finished_at]
   FROM romancy.instances WHERE id = ANY(:ids)
 ORDER BY instance, n, op, event
--- Differs: so many of each by LATERAL.
+-- Differs: LATERAL limits the rows of each.
 -- name: receivers
 SELECT x.seq, c.instance, c.op FROM unnest(:seqs::bigint[]) AS x(seq) CROSS JOIN LATERAL
   (SELECT instance, op FROM romancy.consumed WHERE event = x.seq ORDER BY instance LIMIT 100) c
@@ -251,9 +252,9 @@ SELECT x.seq, c.instance, c.op FROM unnest(:seqs::bigint[]) AS x(seq) CROSS JOIN
 SELECT set_config('synchronous_commit', 'off', true), pg_notify(x.channel, :sender::text)
 FROM unnest(:channels::text[]) AS x(channel)
 
--- === parts of common.sql, and what people read ===
+-- === parts of common.sql, and reads for people ===
 
--- Differs: how a literal of bytes is written.
+-- Differs: the syntax of a bytes literal.
 -- part: no_bytes
 ''::bytea
 -- Differs: lists are arrays.
@@ -262,15 +263,15 @@ unnest(:listed::text[]) WITH ORDINALITY AS x(value, n)
 -- Differs: lists are arrays.
 -- part: codes
 unnest(:codes::smallint[]) AS x(value)
--- Differs: PostgreSQL finds the index by itself.
+-- Differs: PostgreSQL finds the right index by itself.
 -- part: by_creation
--- Differs: PostgreSQL finds the index by itself.
+-- Differs: PostgreSQL finds the right index by itself.
 -- part: by_status
--- Differs: how bytes are searched.
+-- Differs: how to search in bytes.
 -- part: has_text
 (:text::bytea IS NULL OR position(:text IN convert_to(i.id, 'UTF8')) > 0 OR position(:text IN i.input) > 0
   OR position(:text IN coalesce(i.error, '')) > 0)
--- Differs: so many of each by LATERAL.
+-- Differs: LATERAL limits the rows of each.
 -- name: few_waits
 SELECT y.* FROM {listed} CROSS JOIN LATERAL (
   (SELECT {wait} FROM romancy.waits w WHERE w.instance = x.value LIMIT :each::integer)

@@ -1,25 +1,25 @@
--- What SQLite runs and PostgreSQL does not: there is one writer at a time, so a transaction may take several statements,
--- and is sure of what it reads. Values are bound in the order in which a statement names them first.
+-- Statements that only SQLite runs. It has one writer at a time, so a transaction can consist of several statements and
+-- rely on what it reads. Values are bound in the order in which a statement first names them.
 -- CROSS JOIN fixes the order of the tables: SQLite can't know that deliveries, requests and orphans are nearly empty.
 
 -- === parts of common.sql ===
 
--- Differs: how a literal of bytes is written.
+-- Differs: the syntax of a bytes literal.
 -- part: no_bytes
 x''
--- Differs: there are no arrays; lists come as JSON.
+-- Differs: SQLite has no arrays; lists are passed as JSON.
 -- part: listed
 (SELECT value, key AS n FROM json_each(:listed)) x
--- Differs: there are no arrays; lists come as JSON.
+-- Differs: SQLite has no arrays; lists are passed as JSON.
 -- part: codes
 json_each(:codes) x
--- Differs: SQLite must be told which index is in order.
+-- Differs: SQLite must be told which index has the right order.
 -- part: by_creation
 INDEXED BY instances_created
--- Differs: SQLite must be told which index is in order.
+-- Differs: SQLite must be told which index has the right order.
 -- part: by_status
 INDEXED BY instances_status
--- Differs: how bytes are searched.
+-- Differs: how to search in bytes.
 -- part: has_text
 (:text IS NULL OR instr(CAST(i.id AS BLOB), :text) OR instr(i.input, :text) OR instr(i.error, :text))
 
@@ -87,7 +87,7 @@ INSERT INTO attempts (instance, op, n, first_at, next_due, error, progress, cras
 VALUES (:instance, :op, :n, :first_at, :due, :error, :progress, :crashes, :started)
 ON CONFLICT (instance, op) DO UPDATE SET n = excluded.n, next_due = excluded.next_due, error = excluded.error,
   progress = excluded.progress, crashes = excluded.crashes, started = excluded.started, suspected_at = NULL
--- The same for a suspect, with what speaks for and against it.
+-- The same for a suspect, with its evidence.
 -- name: set_suspect
 INSERT INTO attempts (instance, op, n, first_at, next_due, error, progress, crashes, started,
   suspected_at, tried, tried_alone, alone, run, is_alone, culprit)
@@ -104,7 +104,7 @@ DELETE FROM attempts WHERE instance = :instance AND op = :op
 -- name: delete_request
 DELETE FROM requests WHERE id = :id
 
--- What belongs to an instance, for one that ended, was cancelled or is pruned.
+-- The rows of an instance, for one that ended, was cancelled or is pruned.
 -- name: delete_history
 DELETE FROM history WHERE instance = :instance
 -- name: delete_consumed
@@ -134,7 +134,7 @@ VALUES (:source, :id, :type, :subject, :time, :target, :attrs, :data, :token, :a
 ON CONFLICT (source, id) DO NOTHING
 -- name: existing_event
 SELECT seq, token, type, subject, target, attrs, data FROM events WHERE source = :source AND id = :id
--- Differs: one at a time; there several in one statement.
+-- Differs: one at a time here, several in one statement there.
 -- name: set_differed
 UPDATE events SET differed_at = :at WHERE seq = :seq AND differed_at IS NULL
 -- name: shapes
@@ -147,19 +147,19 @@ INSERT INTO event_keys (shape, key, seq) VALUES (:shape, :key, :seq) ON CONFLICT
 SELECT k.instance, k.op, w.model, w.spec, w.since IS NULL, k.alike
 FROM wait_keys k CROSS JOIN waits w ON w.instance = k.instance AND w.op = k.op
 WHERE k.type = :type AND k.shape = :shape AND k.key = :key
--- Waits that are not followers come first, then followers. One follower is enough: what it takes leads to the next.
+-- Waits that are not followers come first. One follower is enough: the event that it takes leads to the next.
 -- name: waits_of_key
 {waits_alike} ORDER BY k.follows, k.instance, k.alike, k.op
--- From the followers of one kind to those of the next by the index: in the same instance, then in others. Not in one
--- statement by (instance, alike) > (?, ?): for that SQLite would go through all of the instance.
+-- Goes from the followers of one kind to those of the next by the index: in the same instance, then in others. A single
+-- statement with (instance, alike) > (?, ?) would make SQLite read all followers of the instance.
 -- name: next_followers
 {waits_alike} AND k.follows = 1 AND k.instance = :instance AND k.alike > :alike ORDER BY k.alike, k.op LIMIT 1
 -- name: followers_elsewhere
 {waits_alike} AND k.follows = 1 AND k.instance > :instance ORDER BY k.instance, k.alike, k.op LIMIT 1
--- For an event that is meant for one instance.
+-- For an event that is addressed to one instance.
 -- name: waits_of_key_and_target
 {waits_alike} AND k.follows = 0 AND k.instance = :instance AND k.alike = x'' ORDER BY k.op
--- For events with so many values that looking for each of them would take longer.
+-- For events with so many values that looking up each of them would take longer.
 -- name: waits_of_shape
 SELECT k.instance, min(k.op), w.model, w.spec FROM wait_keys k JOIN waits w ON w.instance = k.instance AND w.op = k.op
 WHERE k.type = :type AND k.shape = :shape AND (:target IS NULL OR k.instance = :target)
@@ -181,8 +181,8 @@ GROUP BY w.model, w.spec, CASE WHEN w.since IS NULL THEN '' ELSE w.op END
 SELECT k.type, k.shape, k.key, m.seq FROM wait_keys k LEFT JOIN marks m
   ON m.instance = k.instance AND m.type = k.type AND m.shape = k.shape AND m.key = k.key AND m.model = :model
 WHERE k.instance = :instance AND k.op = :op
--- Whether an instance may still take an event e with a wait, besides type, filter, target and place.
--- Differs: where a wait begins is a number here, a snapshot there.
+-- Whether an instance can still take an event e with a wait, apart from type, filter, target and place.
+-- Differs: the beginning of a wait is a number here, a snapshot there.
 -- part: free
 (e.expires_at IS NULL OR e.expires_at > :at)
   AND NOT EXISTS (SELECT 1 FROM consumed c WHERE c.instance = :instance AND c.event = e.seq)
@@ -196,14 +196,14 @@ ORDER BY e.seq LIMIT 1
 SELECT e.seq FROM event_keys k JOIN events e ON e.seq = k.seq
 WHERE k.shape = :shape AND k.key = :key AND k.seq > :after AND (e.target IS NULL OR e.target = :instance) AND {free}
 ORDER BY k.seq LIMIT 1
--- Differs: read row by row, so it needs no pages.
+-- Differs: read row by row, so no paging is needed.
 -- name: look_scan
 SELECT e.seq, e.subject, e.source, e.data, e.attrs FROM events e
 WHERE e.type = :type AND (e.target IS NULL OR e.target = :instance) AND e.seq > :after AND {free} ORDER BY e.seq
 -- name: found_event
 SELECT {event} FROM events e WHERE e.seq = :seq
--- The last event before those accepted since a time. Processes store at the same time, so what was accepted a little
--- earlier may be stored later; it counts, too. A limit, since a time may be long ago.
+-- The last event before those accepted since a given time. Processes store at the same time, so an event accepted a
+-- little earlier may be stored later; it counts, too. The limit is needed because the time can be long ago.
 -- name: last_before
 SELECT coalesce(min(seq) - 1, (SELECT coalesce(max(seq), 0) FROM events))
 FROM (SELECT seq FROM events WHERE accepted_at >= :at ORDER BY accepted_at LIMIT 1000)
@@ -214,12 +214,12 @@ FROM (SELECT seq FROM events WHERE accepted_at >= :at ORDER BY accepted_at LIMIT
 INSERT INTO requests (instance, kind, payload, at) VALUES (:instance, :kind, :payload, :at)
 -- name: request_target
 SELECT status, owner FROM instances WHERE id = :id
--- A blocked instance has no code that could clean up; one nobody ever ran has nothing to clean up.
--- Differs: one at a time, and what belongs to it is deleted by further statements.
+-- A blocked instance has no code that could clean up; one that never ran has nothing to clean up.
+-- Differs: one at a time, and further statements delete its rows.
 -- name: cancel_at_once
 UPDATE instances SET status = 12, owner = NULL, version = version + 1, finished_at = :at, updated_at = :at,
   error = :error WHERE id = :id AND (status = 9 OR status = 1 AND owner IS NULL AND version = 0)
--- Differs: what was held against it is forgotten by further statements.
+-- Differs: further statements delete the evidence against it.
 -- name: resume_blocked
 UPDATE instances SET status = 1, owner = NULL, version = version + 1, error = NULL WHERE id = :id AND status = 9
 -- name: forget_suspected_body
@@ -230,10 +230,10 @@ WHERE instance = :instance AND (crashes > 0 OR suspected_at IS NOT NULL)
 
 -- === workers and claims ===
 
--- Differs: by the clock of the machine; there the server's rules.
+-- Differs: uses the clock of the machine here, the clock of the server there.
 -- name: insert_worker
 INSERT INTO workers (id, host, until, started_at) VALUES (:worker, :host, :until, :now)
--- Differs: by the clock of the machine; there the server's rules.
+-- Differs: uses the clock of the machine here, the clock of the server there.
 -- name: renew_worker
 UPDATE workers SET until = :until WHERE id = :worker
 -- name: delete_worker
@@ -242,8 +242,8 @@ DELETE FROM workers WHERE id = :worker
 SELECT id, until FROM workers
 -- name: leaving_worker
 SELECT leaving, started_at, until FROM workers WHERE id = :worker
--- When a dead worker was last heard of. A worker that was there when it last renewed its lease sees its death at once;
--- others know only what it wrote. That a suspect begins, or runs on, is such a sign.
+-- The last sign of life of a dead worker. A worker that was running when it last renewed its lease sees its death at
+-- once; others know only what it wrote. The record that a suspect started, or is still running, is such a sign.
 -- name: last_sign
 SELECT max(:renewed, coalesce((SELECT max(updated_at) FROM instances WHERE owner = :worker AND status < 9 AND status = 1), 0),
   coalesce((SELECT CASE WHEN started_at <= :renewed THEN :now END FROM workers WHERE id = :by), 0))
@@ -259,11 +259,11 @@ DELETE FROM triggers WHERE workflow = :workflow
 -- name: insert_trigger
 INSERT INTO triggers (type, workflow, timeout) VALUES (:type, :workflow, :timeout) ON CONFLICT DO NOTHING
 
--- Differs: one at a time, of those found before.
+-- Differs: one at a time, from those found before.
 -- name: claim
 UPDATE instances SET owner = :worker, version = version + 1 WHERE id = :id AND status < 9
   AND (owner IS NULL OR owner IN (SELECT id FROM orphans))
--- Differs: lists come as JSON.
+-- Differs: lists are passed as JSON.
 -- part: claimable
 i.status < 9 AND (i.owner IS NULL OR i.owner IN (SELECT id FROM orphans))
   AND i.workflow IN (SELECT value FROM json_each(:workflows))
@@ -280,14 +280,14 @@ SELECT DISTINCT i.id, i.owner FROM requests r CROSS JOIN instances i ON i.id = r
 SELECT DISTINCT i.id, i.owner FROM waits w CROSS JOIN instances i ON i.id = w.instance
 WHERE w.due_at <= :due AND {claimable} ORDER BY w.due_at LIMIT :limit
 
--- Balancing: who owns how many, who may leave, who is free. Two statuses are those of instances that only wait.
--- Differs: the free ones are counted by a statement of their own.
+-- Balancing: how many each worker owns, which can leave, which are free. Two statuses mean that an instance only waits.
+-- Differs: a separate statement counts the free ones.
 -- name: shares
 SELECT w.id, (SELECT count(*) FROM (SELECT 1 FROM instances i WHERE i.owner = w.id AND i.status < 9 LIMIT :most))
 FROM workers w WHERE w.until >= :now AND (SELECT count(*) FROM workers) > 1
 -- name: free_waiting
 SELECT id FROM instances WHERE owner IS NULL AND status < 9 AND status IN (2, 3) AND workflow = :workflow LIMIT :limit
--- Differs: looks are part of a commit here, so none is due.
+-- Differs: looks are part of a commit here, so none can be due.
 -- name: idle_of_worker
 SELECT id, version, status FROM instances i WHERE owner = :worker AND status < 9 AND status IN (2, 3)
   AND NOT EXISTS (SELECT 1 FROM waits w WHERE w.instance = i.id AND w.due_at <= :due)
@@ -296,11 +296,11 @@ SELECT id, version, status FROM instances i WHERE owner = :worker AND status < 9
 
 -- === pruning ===
 
--- Differs: events are dispatched as they are stored here, so none is left undispatched.
+-- Differs: events are dispatched when they are stored here, so none is left undispatched.
 -- name: prunable_events
 SELECT seq FROM events WHERE accepted_at < :before AND (expires_at IS NULL OR expires_at < :at)
   AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event = seq) ORDER BY accepted_at LIMIT :limit
--- Differs: events are dispatched as they are stored here, so none is left undispatched.
+-- Differs: events are dispatched when they are stored here, so none is left undispatched.
 -- name: forget_expired_data
 UPDATE events SET data = NULL WHERE expires_at < :at AND data IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event = seq)
@@ -314,7 +314,7 @@ DELETE FROM events WHERE seq = :seq
 -- === reads ===
 
 -- Deliveries have no payload.
--- Differs: CROSS JOIN, where PostgreSQL needs LATERAL to go by id.
+-- Differs: CROSS JOIN; PostgreSQL needs LATERAL to look up by id.
 -- name: mail
 SELECT * FROM (SELECT d.instance, d.event, NULL AS kind, NULL AS payload
   FROM deliveries d CROSS JOIN instances i ON i.id = d.instance
@@ -322,16 +322,16 @@ SELECT * FROM (SELECT d.instance, d.event, NULL AS kind, NULL AS payload
 UNION ALL SELECT * FROM (SELECT r.instance, r.id, r.kind, r.payload
   FROM requests r CROSS JOIN instances i ON i.id = r.instance
   WHERE i.owner = :worker AND i.status < 9 ORDER BY r.id LIMIT :limit)
--- Differs: CROSS JOIN, where PostgreSQL needs LATERAL to go by id.
+-- Differs: CROSS JOIN; PostgreSQL needs LATERAL to look up by id.
 -- name: due_waits
 SELECT w.due_at, w.instance, w.op FROM waits w INDEXED BY waits_due CROSS JOIN instances i ON i.id = w.instance
 WHERE w.due_at <= :before AND i.owner = :worker AND i.status < 9 ORDER BY w.due_at LIMIT :limit
--- Differs: CROSS JOIN, where PostgreSQL needs LATERAL to go by id.
+-- Differs: CROSS JOIN; PostgreSQL needs LATERAL to look up by id.
 -- name: due_retries
 SELECT a.next_due, a.instance, a.op FROM attempts a INDEXED BY attempts_due CROSS JOIN instances i ON i.id = a.instance
 WHERE a.next_due <= :before AND i.owner = :worker AND i.status < 9 ORDER BY a.next_due LIMIT :limit
--- Those with a retry need not be in memory before it falls due.
--- Differs: looks are part of a commit here, so none is due.
+-- Instances with a retry need not be in memory before it falls due.
+-- Differs: looks are part of a commit here, so none can be due.
 -- name: restless_of_worker
 SELECT id FROM instances i WHERE owner = :worker AND status = 1
   AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.instance = i.id AND a.next_due IS NOT NULL)
@@ -344,11 +344,11 @@ SELECT op, n, first_at, next_due, error, progress, crashes, started, culprit, su
 SELECT id, kind, payload FROM requests WHERE instance = :instance ORDER BY id
 -- name: deliveries_of_instance
 SELECT event FROM deliveries WHERE instance = :instance ORDER BY event
--- Differs: SQLite has no LATERAL for so many of each.
+-- Differs: SQLite has no LATERAL to limit the rows of each.
 -- name: receivers
 SELECT c.event, c.instance, c.op FROM json_each(:seqs) x CROSS JOIN consumed c ON c.event = x.value
 WHERE c.instance IN (SELECT o.instance FROM consumed o WHERE o.event = x.value ORDER BY o.instance LIMIT 100)
--- Differs: SQLite has no LATERAL for so many of each.
+-- Differs: SQLite has no LATERAL to limit the rows of each.
 -- name: few_waits
 SELECT {wait} FROM {listed} CROSS JOIN waits w ON w.instance = x.value
 WHERE w.op IN (SELECT o.op FROM waits o WHERE o.instance = x.value LIMIT :each)
