@@ -252,7 +252,7 @@ async def test_a_worker_that_finds_no_room_to_register_waits_for_it(
     small.fill(9)  # enough to open it
     async with App(small.database, workflows=[job], state=Counter()) as app:
         assert app._runtime.engine.worker_id is None
-        assert caplog.text.count("is full; work goes on when there is room again") == 1
+        assert caplog.text.count("is full; work continues when there is space again") == 1
         small.clear()
         await app.send_event("paid", "test", {"n": 1})
         assert await app.handle("i1").result(60) == [1] * 4
@@ -265,5 +265,5 @@ def test_a_lock_that_finds_no_room_is_an_outage(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("romancy.storage.sqlite.locks.os.open", refuse)
-    with pytest.raises(TransientError, match="is on a disk that is full; work goes on when there is room again"):
+    with pytest.raises(TransientError, match="is on a disk that is full; work continues when there is space again"):
         WorkerLocks(tmp_path).hold("me")

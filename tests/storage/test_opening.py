@@ -164,7 +164,7 @@ async def test_a_migration_waits_for_a_writer_and_looks_again(path: Path, monkey
 async def test_a_file_that_is_no_database_is_left_alone(path: Path) -> None:
     text = "my diary\n" * 1000
     path.write_text(text)
-    with pytest.raises(StorageError, match="is not a SQLite database; give another path"):
+    with pytest.raises(StorageError, match="is not a SQLite database; use another path"):
         await use(path)
     assert path.read_text() == text
 
@@ -250,7 +250,7 @@ async def test_a_full_disk_refuses_a_batch_whole_and_takes_it_again_later(path: 
     db = Database(storage, storage._clock)  # type: ignore[arg-type]
     batch = db.batch(accepts=[db.event("go", "x" * 3000, id=f"e{n}") for n in range(20)])
     await limit(storage, 3)
-    with pytest.raises(TransientError, match=r"disk that holds .* is full; work goes on when there is room again"):
+    with pytest.raises(TransientError, match=r"disk that holds .* is full; work continues when there is space again"):
         await db.submit(batch)
     assert await db.rows("SELECT count(*) FROM events") == [(0,)]
     await limit(storage, None)
@@ -269,7 +269,7 @@ async def test_an_app_waits_for_room_and_goes_on(path: Path, caplog: pytest.LogC
             sending.append(asyncio.create_task(app.send_event("go", "test", id="e")))
             await until(lambda: app._runtime.engine.committer._pause >= 0.2)  # it has been tried three times
             assert not any(send.done() for send in sending), "acknowledged, and not stored"
-        assert "is full; work goes on when there is room again" in caplog.text
+        assert "is full; work continues when there is space again" in caplog.text
         assert caplog.text.count("can't be written") == 1, "an outage is told once, not at every attempt"
         await limit(storage, None)
         receipts = await asyncio.gather(*sending)

@@ -1,17 +1,17 @@
 """SQLite: one writer thread, one reader thread, several processes on one file.
 
 batches.py        applies batches
-dispatch.py       an accepted event looks for waits
-event_lookup.py   a wait looks for events
-shapes.py         the fields that filters look at, indexed
+dispatch.py       finds waits for an accepted event
+event_lookup.py   finds events for a wait
+shapes.py         indexes of the fields that filters use
 leases.py         workers, leases and claims
-expiry.py         whose lease has ended
+expiry.py         which leases have ended
 locks.py          a lock file for each worker
-reads.py          an instance brought to memory
+reads.py          loads an instance into memory
 statements.py     statements by name
-connection.py     opening a file
-migrations.py     bringing a file up to date
-errors.py         SQLite's errors in words
+connection.py     opens a file
+migrations.py     brings a file up to date
+errors.py         explains SQLite's errors
 threads.py        one thread for each connection
 inline_reader.py  short reads on the event loop's own thread
 """
@@ -45,9 +45,9 @@ __all__ = ["SQLiteStorage"]
 
 T = TypeVar("T")
 SMALL = 256
-"""Items in a batch that may be written on the event loop's own thread."""
+"""The largest batch that is written on the event loop's own thread."""
 _POLL = 0.02
-"""Seconds between looks for other processes' writes."""
+"""Seconds between checks for writes by other processes."""
 
 
 class SQLiteStorage(Reads):
@@ -57,7 +57,7 @@ class SQLiteStorage(Reads):
 
     def __init__(self, path: str, *, durability: str = "full", clock: Clock | None = None) -> None:
         if durability not in ("full", "normal"):
-            raise ValueError(f'durability is "full" or "normal", not {durability!r}')
+            raise ValueError(f'durability must be "full" or "normal", got {durability!r}')
         self.path = path
         self._changed: Callable[[], None] = lambda: None
         self._durability = durability
@@ -132,17 +132,17 @@ class SQLiteStorage(Reads):
     async def _read_now(
         self, job: Callable[[sqlite3.Connection], T | None], big: Callable[[sqlite3.Connection], T | None] | None = None
     ) -> T | None:
-        """For what is small and asked for very often. `big`: the job for a thread, where what is found may be big."""
+        """Run a small, frequent read. `big`: the job for a thread, if the result can be big."""
         found = None if self._near is None else self._near.read(job)
         return await self._read(big or job) if found is None else found
 
     async def _look(self, job: Callable[[sqlite3.Connection], T], /) -> T:
-        """For people: on a connection of their own, so that a long search holds up nothing the engine reads."""
+        """Run a read for people, on a separate connection, so that a long search does not delay the engine's reads."""
         if self._in_memory or self._reader is None:
             return await self._read(job)
         async with self._opening:
             thread = self._looker or await self._thread("romancy-looker")
-            if self._reader is None:  # pyright: ignore[reportUnnecessaryComparison] - closed meanwhile: nobody else would end the thread
+            if self._reader is None:  # pyright: ignore[reportUnnecessaryComparison] - closed meanwhile: nothing else would end the thread
                 thread.stop()
                 raise StorageError(f"the database {self.path!r} is not open")
             self._looker = thread
@@ -224,7 +224,7 @@ class SQLiteStorage(Reads):
         gone = await self._write(lambda c: leases.take_over(c, worker, self._leases.length, dead, self._clock.now()))
         for id in gone:
             if not dead[id]:
-                self._locks.forget(id)  # a paused one still holds its own
+                self._locks.forget(id)  # a paused worker still holds its lock
         return gone
 
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:

@@ -1,7 +1,7 @@
-"""One batch, one transaction: starts, commits, accepted events, requests, looks. Answers item by item.
+"""Applies a batch in one transaction: starts, commits, accepted events, requests, looks. Answers each item.
 
-Nothing here decides by reading what another process may change meanwhile: the writer holds the file from BEGIN
-IMMEDIATE to COMMIT, so accepting an event and registering a wait each see everything that came before.
+No other process can change what is read here: the writer holds the file from BEGIN IMMEDIATE to COMMIT. So accepting an
+event and registering a wait each see everything that came before.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from romancy.storage.sqlite.statements import SQL
 
 
 def append_statement(commit: Commit, worker: str | None) -> tuple[str, tuple[Any, ...]]:
-    """The one statement that will do for a commit of one entry, fence and all."""
+    """Return the single statement for a commit of one entry, including the fence."""
     return SQL["append_entry"], _entry_values(commit, commit.entries[0], worker)
 
 
@@ -59,7 +59,7 @@ def _entry_values(commit: Commit, entry: Entry, worker: str | None) -> tuple[Any
 
 
 class BatchWriter:
-    """Applies batches on one connection, inside a transaction that somebody else began."""
+    """Applies batches on one connection, inside a transaction that the caller began."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection, self._run = connection, connection.execute
@@ -76,7 +76,7 @@ class BatchWriter:
         self._seen: set[object] = set()
         fenced = batch.worker is not None and self._run(SQL["fence"], (batch.worker,)).fetchone() is None
         if fenced or batch.worker is None:
-            check_version(self._connection)  # those who have a row have none after a migration that shuts them out
+            check_version(self._connection)  # a worker needs no check: a migration that excludes it deletes its row
         answer = BatchResult(fenced, [], [], [], [], [], [])
         looks: dict[tuple[str, str | None], None] = dict.fromkeys(batch.looks)
         if batch.starts:
@@ -106,11 +106,11 @@ class BatchWriter:
         if birth == batch.token and first:
             return StartAnswer(
                 True, owned=owner is not None
-            )  # this very batch got through before, and only its answer was lost
+            )  # an earlier submission of this batch was stored, and only its answer was lost
         return StartAnswer(False, workflow == start.workflow and stored == start.input, workflow)
 
     def _is_first(self, key: object) -> bool:
-        """Whether this batch has not met the key yet: a twin in the same batch is a twin, not a repeated submission."""
+        """Return whether the key is new in this batch: a repeat within a batch is a twin, not another submission."""
         if key in self._seen:
             return False
         self._seen.add(key)
@@ -133,7 +133,7 @@ class BatchWriter:
     # --- commits ----------------------------------------------------------------------------------------------------
     def _commit_all(self, batch: Batch, answer: BatchResult, looks: dict[tuple[str, str | None], None]) -> None:
         if len({commit.instance for commit in batch.commits}) < len(batch.commits):
-            # The token of one would speak for the other when the batch comes again. It is taken apart, in order.
+            # They would share a token: a resubmission could not tell them apart. The caller splits the batch, in order.
             raise RefusedValue("two commits of one instance can't share a batch")
         fresh: list[Commit] = []
         appended = self._append([c for c in batch.commits if c.append_only], batch)
@@ -144,7 +144,7 @@ class BatchWriter:
             applied = not answer.fenced and self._advance(commit, batch)
             if applied:
                 fresh.append(commit)
-            # A refused item that carries our token was applied by an earlier submission of this same batch.
+            # A refused item that carries our token was applied by an earlier submission of this batch.
             answer.commits.append(applied or self._is_token(commit.instance, batch))
         self._write_rows(fresh)
         self._dispatcher.waits_changed()
@@ -157,16 +157,16 @@ class BatchWriter:
                 looks.update(dict.fromkeys(commit.due_looks))
 
     def _append_all(self, batch: Batch) -> bool:
-        """The most common batch, in one statement with its fence. False: it takes a closer look."""
+        """Apply the most common kind of batch in one statement with its fence. False: each item must be checked."""
         return all(commit.append_only for commit in batch.commits) and self._append(batch.commits, batch)
 
     def _append(self, commits: Sequence[Commit], batch: Batch) -> bool:
-        """Add what plain commits bring, unless the worker is fenced; true if every single entry went in."""
+        """Add the entries of plain commits, unless the worker is fenced; true if every entry was added."""
         rows = [_entry_values(c, e, batch.worker) for c in commits for e in c.entries]
         return not rows or self._run_many(SQL["append_entry"], rows).rowcount == len(rows)
 
     def _is_in(self, commit: Commit, batch: Batch, fenced: bool) -> bool:
-        """Whether a plain commit's entries are stored, by this submission or an earlier one."""
+        """Return whether a plain commit's entries are stored, by this submission or an earlier one."""
         wanted = list(map(entry_values, commit.entries))
         found = self._run(SQL["entries_between"], (commit.instance, wanted[0][0], wanted[-1][0])).fetchall()
         if found == wanted:
@@ -292,7 +292,7 @@ class BatchWriter:
         return AcceptAnswer(seq, True, [], [], differs)
 
     def _trigger(self, item: Accept, seq: int, batch: Batch, fenced: bool) -> list[Started]:
-        """Start what this event starts, once per event; the event itself counts as read."""
+        """Start the workflows that this event triggers, once per event; the event itself counts as consumed."""
         started: list[Started] = []
         for workflow, timeout in self._run(SQL["triggers_of_type"], (item.event.type,)).fetchall():
             if workflow in item.unfit or item.event.target is not None:
@@ -323,7 +323,7 @@ class BatchWriter:
         return RequestAnswer(STATUS_NAMES.get(status, "blocked"), owner, number or 0, took=True)
 
     def _cancel_at_once(self, request: Request) -> bool:
-        """A blocked instance has no code that could clean up; one nobody ever ran has nothing to clean up."""
+        """Cancel a blocked instance, which has no code to clean up, or one that never ran, which has nothing to."""
         if not self._run(SQL["cancel_at_once"], (request.at, request.cancellation, request.instance)).rowcount:
             return False
         for name in ("delete_deliveries", "delete_requests", "delete_attempts", "delete_wait_keys", "delete_waits"):

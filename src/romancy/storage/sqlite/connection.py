@@ -1,4 +1,4 @@
-"""SQLite connections: how a file is opened."""
+"""Opens SQLite connections."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _check_place(path: str) -> None:
         raise NotThere(f"the folder {str(folder)!r} for the database does not exist; create it first")
     if Path(path).is_dir():
         raise StorageError(f"{path!r} is a folder, not a database file")
-    # Ask before SQLite does: it would leave read-only -wal and -shm files beside a read-only database.
+    # Check before SQLite does: it would leave read-only -wal and -shm files beside a read-only database.
     for file in (path, f"{path}-wal", f"{path}-shm"):
         if os.path.exists(file) and not _may_write(file):
             raise StorageError(f"{file!r} is read-only; allow writing to the file and its folder")
@@ -54,12 +54,12 @@ def _may_write(path: str | Path) -> bool:
 
 
 def _patiently(connection: sqlite3.Connection, statement: str) -> None:
-    """Several processes may open a new file at the same moment; here SQLite's own patience will do."""
+    """Run a statement with SQLite's own busy timeout: several processes may open a new file at the same moment."""
     connection.execute("PRAGMA busy_timeout = 5000")
     connection.execute(statement)
     connection.execute("PRAGMA busy_timeout = 0")
 
 
 def lock_folder(path: str) -> Path:
-    """Where the workers of this file keep their locks."""
+    """Return the folder in which the workers of this file keep their locks."""
     return Path(os.path.realpath(path) + ".workers")

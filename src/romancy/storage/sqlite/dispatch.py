@@ -1,4 +1,4 @@
-"""An event looks for waits, in the transaction that stores it: nothing is missed."""
+"""Finds waits for an event, in the transaction that stores the event, so that none is missed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Dispatcher:
     def __init__(self, connection: sqlite3.Connection, shapes: Shapes) -> None:
         self._run, self._shapes = connection.execute, shapes
         self._found: dict[tuple[str, int, bytes, str | None], list[Matched]] = {}
-        """Waits by the kind of event they take: thousands may wait alike, and a batch bring as many events."""
+        """Waits by the kind of event they take: thousands of waits can be identical, and so can events in a batch."""
 
     def waits_changed(self) -> None:
-        """Waits were opened or closed, perhaps by another process: what was found is out of date."""
+        """Clear the cache: waits were opened or closed, perhaps by another process."""
         self._found.clear()
 
     def waits_for(self, event: Event, seq: int) -> list[Matched]:
-        """Index the event under every shape of its type; returns the waits that may take it."""
+        """Index the event under every shape of its type, and return the waits that can take it."""
         found = self._waits(event, 0, b"")
         shapes = self._shapes.shapes(event.type)
         if shapes:
@@ -42,7 +42,7 @@ class Dispatcher:
         return found
 
     def _anchored(self, event: Event, data: Any) -> list[Matched]:
-        """Waits without a shape of their own that have a value in common with the event."""
+        """Return waits without a shape of their own that share a value with the event."""
         anchors = event_anchors(event.subject, event.source, data)
         if anchors is None:
             rows = self._run(SQL["waits_of_shape"], (event.type, UNINDEXED, event.target))
@@ -58,10 +58,10 @@ class Dispatcher:
         return list(found)
 
     def _of_key(self, event_type: str, shape: int, key: bytes) -> Iterator[tuple[Any, ...]]:
-        """Waits for such an event; of those that are alike one follower will do."""
+        """Yield the waits for such an event, with one follower of each kind."""
         rows = self._run(SQL["waits_of_key"], (event_type, shape, key))
         for row in rows:
-            if row[-1]:  # from here on they follow
+            if row[-1]:  # all further rows are followers
                 rows.close()
                 yield from self._followers(row, event_type, shape, key)
                 return
@@ -75,7 +75,7 @@ class Dispatcher:
     def _followers(
         self, row: tuple[Any, ...] | None, event_type: str, shape: int, key: bytes, *, elsewhere: bool = True
     ) -> Iterator[tuple[Any, ...]]:
-        """This follower, then the first of every other kind."""
+        """Yield this follower, then the first one of every other kind."""
         place = event_type, shape, key
         while row is not None:
             yield row
@@ -86,7 +86,7 @@ class Dispatcher:
 
 
 def _one_of_each(rows: Iterator[tuple[Any, ...]]) -> list[Matched]:
-    """Waits of one instance that are alike and reach back to its beginning count as one. In a fixed order."""
+    """Return the waits in a fixed order; identical waits of an instance that reach back to its beginning count once."""
     found: dict[tuple[str, str, bytes, str], Matched] = {}
     for instance, op, model, spec, reaches_back, _ in rows:
         kind = instance, model, spec, "" if reaches_back else op
@@ -96,7 +96,7 @@ def _one_of_each(rows: Iterator[tuple[Any, ...]]) -> list[Matched]:
 
 
 def _fitting(found: list[Matched], event: Event, data: Any) -> list[Matched]:
-    """Those whose filter accepts the event, or that have none."""
+    """Return the waits whose filter accepts the event, or that have none."""
     return [
         m for m in found if b'"filter"' not in m.spec or filter_of(m.spec).accepts(event.subject, event.source, data)
     ]

@@ -1,4 +1,4 @@
-"""SQLite's errors in words, and what they mean."""
+"""Explains SQLite's errors."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from romancy.errors import StorageError
 from romancy.storage.errors import RefusedValue, TransientError, Unusable
 
 _ROOM = 65_536
-"""Bytes: SQLite needs less than that for the files it makes beside a database."""
+"""Bytes: SQLite needs less than this for the files that it creates beside a database."""
 _UNUSABLE = ("READONLY", "NOTADB", "CORRUPT", "PERM", "AUTH", "CANTOPEN", "ERROR")
-"""SQLite's names for what does not pass by itself; the last is a table or column that is not there."""
+"""SQLite's names for errors that do not go away by themselves; the last means a missing table or column."""
 
 
 def explain(error: sqlite3.Error, path: str) -> StorageError:
-    """SQLite's error in words that say what to do."""
+    """Return an error that says what to do."""
     code = (getattr(error, "sqlite_errorname", "") or "").removeprefix("SQLITE_")
     hints = {
-        "NOTADB": f"{path!r} is not a SQLite database; give another path, or move that file away",
+        "NOTADB": f"{path!r} is not a SQLite database; use another path, or move that file away",
         "CORRUPT": f"{path!r} is damaged; restore it from a backup",
         "READONLY": f"{path!r} is read-only; allow writing to the file and its folder",
-        "CANTOPEN": f"{path!r} can't be opened; check that the folder exists and may be written to",
-        "FULL": f"the disk that holds {path!r} is full; work goes on when there is room again",
-        "BUSY": f"{path!r} is locked by another program for too long",
-        "PERM": f"{path!r} may not be used by this user",
+        "CANTOPEN": f"{path!r} can't be opened; check that the folder exists and is writable",
+        "FULL": f"the disk that holds {path!r} is full; work continues when there is space again",
+        "BUSY": f"{path!r} has been locked by another program for too long",
+        "PERM": f"{path!r} can't be used by this user; check the permissions of the file",
     }
     if code.startswith("IOERR") and _is_full(path):
-        code = "FULL"  # what it says where it can't make the files beside the database
+        code = "FULL"  # SQLite reports this if it can't create the files beside the database
     hint = next((text for key, text in hints.items() if code.startswith(key)), f"{path!r}: {error}")
     if "attempt to write a readonly database" in str(error):
         hint = hints["READONLY"]
@@ -44,7 +44,7 @@ def _is_full(path: str) -> bool:
 
 
 def as_storage_error(error: sqlite3.Error, path: str) -> StorageError:
-    """Tell an outage (try again) from a value that will never be taken."""
+    """Distinguish an outage (try again) from a value that will never be accepted."""
     text = str(explain(error, path))
     if isinstance(
         error, sqlite3.DataError | sqlite3.IntegrityError | sqlite3.InterfaceError | sqlite3.ProgrammingError

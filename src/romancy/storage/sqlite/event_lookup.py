@@ -1,4 +1,4 @@
-"""A wait looks for events, in the transaction that stores it: nothing is missed."""
+"""Finds events for a wait, in the transaction that stores the wait, so that none is missed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Looker:
         self._run = connection.execute
 
     def look(self, instance: str, op: str | None, worker: str | None, now: int) -> list[Offer]:
-        """The oldest event each wait may take, if the instance is this worker's."""
+        """Return the oldest event that each wait can take, if this worker owns the instance."""
         if op is None:
             rows = self._run(SQL["waits_to_look"], (instance,)).fetchall()
         else:
@@ -28,7 +28,7 @@ class Looker:
             seq = self._oldest(instance, wait, since, marks_count, model, spec, now)
             if seq is not None:
                 event = to_event(self._run(SQL["found_event"], (seq,)).fetchone())
-                # The offer itself may die with this process; the hint tells whoever comes after.
+                # The offer is lost if this process dies; the delivery tells the next owner.
                 self._run(SQL["insert_delivery"], (instance, seq))
                 offers.append(Offer(instance, wait, owner, event, (spec, model) if reaches_back else None))
         return offers

@@ -1,7 +1,7 @@
-"""Whose lease has ended: by the clock, and by what was seen.
+"""Which leases have ended, by the clock and by observation.
 
-Leases are times of the machine's clock, which somebody may set: then all of them seem to have ended at once. So nobody
-is taken over whom we have not also watched for as long as it may take to renew a lease, in ticks that nobody can set.
+Leases are times of the machine's clock. Setting the clock can make all of them appear to have ended at once. So a
+worker is taken over only after it has also been watched for as long as a renewal can take, in monotonic ticks.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from romancy.core.clock import Clock, SystemClock, ticks
 
 
 class Leases:
-    """The leases of the workers of one file, as one process sees them; used by one thread."""
+    """The leases of the workers of one file, as seen by one process; used by one thread."""
 
     def __init__(self, clock: Clock) -> None:
-        self._watches = isinstance(clock, SystemClock)  # a clock that a test turns is to rule
+        self._watches = isinstance(clock, SystemClock)  # a test's manual clock decides alone
         self.length = 0
-        """Of our own lease, in microseconds: others have about the same."""
+        """The length of our own lease in microseconds; others have about the same."""
         self._seen: dict[str, tuple[int, int]] = {}
-        """Until when a worker has its lease, and when that was first seen."""
+        """When a worker's lease ends, and when that was first seen."""
 
     def __repr__(self) -> str:
         return f"<Leases watched={len(self._seen)}>"
 
     def ended(self, workers: Sequence[tuple[str, int]], now: int) -> set[str]:
-        """Which of these workers (id, until) have not renewed their lease in time."""
+        """Return which of these workers (id, until) have not renewed their lease in time."""
         if not self._watches:
             return {id for id, until in workers if until < now}
         at, before = ticks(), self._seen

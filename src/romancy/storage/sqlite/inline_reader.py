@@ -1,7 +1,7 @@
-"""Reads on the event loop's own thread: small ones, asked for by the thousand when many instances are woken.
+"""Small reads on the event loop's own thread. There are thousands of them when many instances are woken.
 
-A thread would spend longer fighting for the interpreter than reading, and everybody would queue behind it. While the
-disk is slow the threads read after all: they hold up nobody.
+A thread would spend more time waiting for the interpreter than reading, and all reads would queue behind it. While the
+disk is slow, a thread reads instead, so that the event loop is not blocked.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from romancy.core.clock import stopwatch
 
 T = TypeVar("T")
 _QUICK = 0.0005
-"""Seconds: reads that take longer, on the whole, are left to a thread."""
+"""Seconds: if reads take longer on average, they are left to a thread."""
 
 
 class NearReader:
-    """A connection of its own, so that nobody has to be waited for."""
+    """Reads on a connection of its own, so that it never waits for another job."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -28,15 +28,15 @@ class NearReader:
         return f"<NearReader cost={self._cost * 1e6:.0f}us>"
 
     def read(self, job: Callable[[sqlite3.Connection], T]) -> T | None:
-        """None: it was not read, for whatever reason, or there is nothing."""
+        """Return the result; None if it was not read, for any reason, or does not exist."""
         if self._cost > _QUICK:
-            self._cost *= 0.9  # the disk may have been slow only for a while: try again after some
+            self._cost *= 0.9  # the disk may only be slow for a while: try again later
             return None
         begin = stopwatch()
         try:
             return job(self._connection)
         except sqlite3.Error:
-            return None  # a thread has the place to say what is wrong
+            return None  # the thread will report what is wrong
         finally:
             self._cost += (stopwatch() - begin - self._cost) * 0.2
 

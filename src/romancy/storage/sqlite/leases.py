@@ -1,4 +1,4 @@
-"""Workers, leases and claims: who runs what. Each function is one transaction."""
+"""Workers, leases and claims. Each function is one transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_INSTANCE = (
     "delete_history delete_consumed delete_marks delete_misfits delete_attempts delete_waits delete_wait_keys "
     "delete_deliveries delete_requests delete_instance"
 ).split()
-"""What goes with an instance that is pruned."""
+"""The statements that delete a pruned instance."""
 
 
 def register(
@@ -37,7 +37,7 @@ def register(
 
 
 def announce(c: sqlite3.Connection, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
-    """Which events start which workflows, for every process that accepts events."""
+    """Store which events start which workflows, for every process that accepts events."""
     check_version(c)
     c.executemany(SQL["delete_triggers"], [(name,) for name in workflows])
     c.executemany(SQL["insert_trigger"], triggers)
@@ -49,14 +49,14 @@ def renew(c: sqlite3.Connection, worker: str, until: int) -> bool:
 
 
 def check_version(c: sqlite3.Connection) -> None:
-    """Somebody may have migrated the file meanwhile."""
+    """Raise `Outdated` if the file was migrated meanwhile to a version that is too new."""
     version, min_reader = c.execute(SQL["schema_version"]).fetchone()
     if min_reader > migrations.LIBRARY_VERSION:
         raise Outdated(version, migrations.LIBRARY_VERSION)
 
 
 def release(c: sqlite3.Connection, worker: str, now: int) -> None:
-    """Hand everything back at once, however much it is: others claim what they need when they need it."""
+    """Give up all instances at once, however many there are; others claim what they need when they need it."""
     _bury(c, worker, clean=True, now=now)
 
 
@@ -79,21 +79,21 @@ def _bury(c: sqlite3.Connection, worker: str, *, clean: bool, now: int, by: str 
 
 
 def dead_workers(c: sqlite3.Connection, me: str, now: int, locks: WorkerLocks, leases: Leases) -> dict[str, bool]:
-    """Whose lease has ended, or whose lock is free; and whether it only pauses: then nothing it ran is to blame."""
+    """Return workers whose lease has ended or whose lock is free. True: only paused, so nothing it ran is to blame."""
     rows: list[tuple[str, int]] = c.execute(SQL["workers"]).fetchall()
     ended = leases.ended(rows, now)
     return {id: locks.is_alive(id) for id, _ in rows if id != me and (id in ended or locks.is_dead(id))}
 
 
 def take_over(c: sqlite3.Connection, by: str, lease: int, dead: Mapping[str, bool], now: int) -> list[str]:
-    """Fence the dead workers: from here on nothing they submit is taken, and their instances are free."""
+    """Fence the dead workers: from now on, nothing they submit is accepted, and their instances are free."""
     gone = [worker for worker, paused in dead.items() if _bury(c, worker, clean=paused, now=now, by=by, lease=lease)]
     c.execute(SQL["delete_spent_orphans"])
     return gone
 
 
 def claimable(c: sqlite3.Connection, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
-    """What needs running: running ones, waiting ones with mail or a request, and those whose time comes soon."""
+    """Return what needs to run: running instances, waiting ones with mail or a request, and those due soon."""
     names = json.dumps(sorted(workflows))
     share = max(1, limit // max(1, len(workflows)))
     clean = {id for (id,) in c.execute(SQL["clean_orphans"])}
@@ -112,7 +112,7 @@ def claimable(c: sqlite3.Connection, workflows: Collection[str], limit: int, due
 
 
 def claim(c: sqlite3.Connection, worker: str, wanted: list[Claimed]) -> list[Claimed]:
-    """Own those of the wanted that are still free."""
+    """Claim those of the wanted instances that are still free."""
     if c.execute(SQL["fence"], (worker,)).fetchone() is None:
         return []
     return [item for item in wanted if c.execute(SQL["claim"], (worker, item.id)).rowcount == 1]
@@ -129,7 +129,7 @@ def _free(c: sqlite3.Connection, workflows: Collection[str], limit: int) -> list
 
 
 def claim_idle(c: sqlite3.Connection, worker: str, workflows: Collection[str], limit: int) -> int:
-    """Own instances that only wait and that nobody owns."""
+    """Claim free instances that only wait."""
     return len(claim(c, worker, [Claimed(id, False, True) for id in _free(c, workflows, limit)]))
 
 
@@ -138,7 +138,7 @@ def _rows(c: sqlite3.Connection, query: str, values: tuple[Any, ...]) -> list[tu
 
 
 def prune(c: sqlite3.Connection, ended: tuple[int, int], accepted_before: int, now: int, limit: int) -> int:
-    """Delete instances that ended before a time, another one if they failed, and old events; return how many."""
+    """Delete old events, and instances that ended before a time (a separate one for failed ones); return how many."""
     before, failed = ended
     values = (max(ended), failed, before, limit)
     instances: list[tuple[str]] = c.execute(SQL["prunable_instances"], values).fetchall()

@@ -1,7 +1,7 @@
-"""A lock file per worker: whoever can take it knows that the worker is dead. Never by pid.
+"""One lock file per worker: a process that can take the lock knows that the worker is dead. Pids are never used.
 
-The lock belongs to the open file, and a forked child shares that with its parent: it would hold the lock for as long as
-it lives itself. So a child closes what it inherited before any code of its own runs.
+The lock belongs to the open file, which a forked child shares with its parent. The child would hold the lock for as
+long as it lives. So a child closes the files that it inherited before any of its own code runs.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from romancy.storage.errors import TransientError
 
 try:
     import fcntl
-except ImportError:  # not on Windows: there the lease alone decides
+except ImportError:  # Windows: only the lease decides
     fcntl = None
 
 
 _steady = threading.RLock()
-"""Held while a file is open that no `WorkerLocks` knows of: nobody may fork then, the child could not close it."""
+"""Held while a file is open that no `WorkerLocks` knows of. It prevents forks, as a child could not close the file."""
 
 
 class WorkerLocks:
@@ -47,9 +47,9 @@ class WorkerLocks:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _refusal(self, error: OSError) -> StorageError:
-        where = f"the folder {str(self._folder)!r} for the locks of workers"
+        where = f"the folder {str(self._folder)!r} for worker locks"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return TransientError(f"{where} is on a disk that is full; work goes on when there is room again")
+            return TransientError(f"{where} is on a disk that is full; work continues when there is space again")
         return StorageError(f"{where} can't be used ({error}); allow writing beside the database")
 
     def _create(self, path: Path) -> int:
@@ -58,14 +58,14 @@ class WorkerLocks:
             try:
                 return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
             except FileNotFoundError:
-                continue  # the last worker of another process just tidied the folder away
+                continue  # the last worker of another process has just removed the folder
 
     def is_dead(self, worker: str) -> bool:
-        """True only if it is certain; a missing file proves nothing (another host, another mount)."""
+        """Return True only if it is certain; a missing file proves nothing (another host, another mount)."""
         return self._is_held(worker) is False
 
     def is_alive(self, worker: str) -> bool:
-        """True only if it is certain: its process holds the lock, though it may be paused."""
+        """Return True only if it is certain: its process holds the lock, though it may be paused."""
         return self._is_held(worker) is True
 
     def _is_held(self, worker: str) -> bool | None:
@@ -92,12 +92,12 @@ class WorkerLocks:
         if self._folder is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self._folder / worker)
-                self._folder.rmdir()  # succeeds for the last one only
+                self._folder.rmdir()  # succeeds only for the last one
         if handle is not None:
             os.close(handle)
 
     def drop(self) -> None:
-        """Let go of everything without tidying up, as a crash would."""
+        """Release all locks without removing their files, as a crash would."""
         for handle in self._mine.values():
             os.close(handle)
         self._mine.clear()

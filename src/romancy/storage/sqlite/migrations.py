@@ -1,4 +1,4 @@
-"""Bringing a file up to date: one transaction, so that many processes may start at once."""
+"""Brings a file up to date in one transaction, so that many processes can start at once."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ still write register again."""
 def migrate(connection: sqlite3.Connection, path: str) -> None:
     """Bring the schema up to date, or refuse a database that only a newer library can use.
 
-    Where it is up to date nothing is written: another process may be writing for as long as it likes, the disk may be
-    full.
+    If it is up to date, nothing is written, so this works while another process writes or the disk is full.
     """
     try:
         connection.execute("PRAGMA busy_timeout = 10000")
@@ -52,7 +51,7 @@ def _is_current(connection: sqlite3.Connection, path: str) -> bool:
 
 
 def _versions(connection: sqlite3.Connection, path: str) -> tuple[int, int]:
-    """The schema's version and the oldest library that may use it: (0, 0) where there is nothing yet."""
+    """Return the schema's version and the oldest library that can use it; (0, 0) for an empty file."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if tables and "schema_info" not in tables:
         raise StorageError(f"{path!r} is the database of another program; give Romancy a file of its own")
@@ -69,7 +68,7 @@ def _versions(connection: sqlite3.Connection, path: str) -> tuple[int, int]:
 
 
 def _migrate(connection: sqlite3.Connection, path: str) -> None:
-    """Somebody else may have done it while we waited for the file."""
+    """Run the missing migrations; another process may have run them while we waited for the file."""
     version, min_reader = _versions(connection, path)
     connection.execute("CREATE TABLE IF NOT EXISTS schema_info (version INTEGER NOT NULL, min_reader INTEGER NOT NULL)")
     before = (version, min_reader)

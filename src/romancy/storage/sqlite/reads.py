@@ -1,4 +1,4 @@
-"""An instance brought to memory."""
+"""Loads an instance into memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from romancy.storage.rows import to_attempt, to_instance
 from romancy.storage.sqlite.statements import SQL
 
 SHORT = 500
-"""Entries of a history that is read in a moment."""
+"""The number of history entries up to which reading is fast."""
 
 
 def load_small(c: sqlite3.Connection, instance: str) -> Snapshot | None:
-    """Everything of one instance; None, too, if its history is long, which takes a while to read."""
+    """Return everything about one instance; also None if its history is long, which takes a while to read."""
     return load(c, instance, SHORT)
 
 
 def load(c: sqlite3.Connection, instance: str, most: int = -1) -> Snapshot | None:
-    """Everything of one instance, from one snapshot of the database, if its history has at most so many entries."""
+    """Return everything about one instance, from one snapshot, if its history has at most `most` entries."""
     c.execute("BEGIN")
     try:
         row = c.execute(SQL["instance"], (instance,)).fetchone()

@@ -1,4 +1,4 @@
-"""Shapes: the sets of fields that waits filter by. Every event has its keys as soon as a shape is there."""
+"""Shapes: the sets of fields that waits filter by. As soon as a shape exists, every event has its key for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from romancy.storage.sqlite.statements import SQL
 
 
 class Shapes:
-    """Shapes by event type, as they are in one transaction."""
+    """Shapes by event type, as seen in one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._run, self._run_many = connection.execute, connection.executemany
@@ -18,11 +18,11 @@ class Shapes:
         self._warned: set[str] = set()
 
     def begin(self) -> None:
-        """A new transaction: another process may have added shapes."""
+        """Clear the cache for a new transaction: another process may have added shapes."""
         self._shapes.clear()
 
     def shapes(self, event_type: str) -> dict[str, int]:
-        """The shapes in use for a type: fields to number."""
+        """Return the shapes in use for a type: fields to number."""
         known = self._shapes.get(event_type)
         if known is None:
             rows = self._run(SQL["shapes"], (event_type,)).fetchall()
@@ -30,7 +30,7 @@ class Shapes:
         return known
 
     def shape(self, event_type: str, narrow: Filter, *, create: bool = False) -> int | None:
-        """The number of a filter's shape; 0 for no filter; None where it has no index."""
+        """Return the number of a filter's shape; 0 for no filter, None if it has no index."""
         if not narrow.fields:
             return 0
         known = self.shapes(event_type)
@@ -45,7 +45,7 @@ class Shapes:
         return number
 
     def _learn(self, event_type: str, fields: str) -> int:
-        """A shape nobody used before: index it, and every event of the type that is already there."""
+        """Store a new shape, and index every stored event of the type for it."""
         number = self._run(SQL["insert_shape"], (event_type, fields)).lastrowid
         assert number is not None
         keys: list[tuple[int, bytes, int]] = []
@@ -57,7 +57,7 @@ class Shapes:
         return number
 
     def place(self, event_type: str, narrow: Filter) -> tuple[int, bytes]:
-        """The shape and key that a wait is filed under."""
+        """Return the shape and key that a wait is filed under."""
         number = self.shape(event_type, narrow, create=True)
         if number is None:
             return UNINDEXED, narrow.anchor(self.shapes(event_type).keys())

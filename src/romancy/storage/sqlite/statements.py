@@ -12,14 +12,14 @@ from romancy.storage.sql import dialect, make
 
 _BLOCKS = dialect("sqlite")
 _FOREIGN = re.compile(r"::\w+(?:\[\])?|\bromancy\.")
-"""What SQLite has no use for: types of parameters, and a schema."""
+"""What SQLite does not need: parameter types and the schema."""
 STATEMENTS = {
     name: make(_FOREIGN.sub("", text), {part: _FOREIGN.sub("", of) for part, of in _BLOCKS.items()}, "?")
     for name, text in _BLOCKS.items()
     if not name.startswith("{")
 }
 SQL = {name: statement.sql for name, statement in STATEMENTS.items()}
-"""For values in the order in which a statement names them first."""
+"""Values are passed in the order in which a statement first names them."""
 
 
 def run(c: sqlite3.Connection, name: str, given: Mapping[str, Any]) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""One thread, one connection: jobs go in, answers come back on the event loop."""
+"""A thread with one connection: it runs jobs, and the answers come back on the event loop."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ Job = Callable[[sqlite3.Connection], Any]
 Done = Callable[[Any, "BaseException | None"], None]
 _STOP = object()
 _QUICK = 0.0005
-"""Seconds: while a COMMIT takes less, a small one may run on the event loop's own thread."""
+"""Seconds: while a COMMIT takes less, a small write can run on the event loop's own thread."""
 _GLANCE = 0.005
-"""Seconds to wait where nothing was handed over: the thread only glances at what other processes wrote."""
+"""Seconds to wait for the lock when no job is queued: the thread only checks for writes by other processes."""
 _LOOK_EVERY = 0.01
-"""Seconds between looks whether the file is still there, where nobody is told that something is stored: a look takes as
-long as a tenth of the statement."""
+"""Seconds between checks that the file still exists, for single statements: a check costs a tenth of the statement."""
 _PATIENCE = 30.0
-"""Seconds a writer waits for another process to let go of the file before it reports an outage."""
+"""Seconds a writer waits for another process to release the file before it reports an outage."""
 
 
 class ConnectionThread(threading.Thread):
-    """One connection and its jobs, one after the other.
+    """One connection, and its jobs, one after another.
 
-    Jobs run in the thread, so that a slow disk never holds up the event loop. A small write may run at once on the
-    loop's own thread (`try_now`) while commits are measured to be cheaper than handing the job over and back.
+    Jobs run in the thread, so that a slow disk never blocks the event loop. A small write can run at once on the loop's
+    own thread (`try_now`) while commits are measurably cheaper than handing the job over and back.
     """
 
     def __init__(
@@ -51,24 +50,24 @@ class ConnectionThread(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.connection = connection
         self._poll_interval = poll_interval
-        """How often to look for other processes' writes when idle; None: never."""
+        """How often to check for writes by other processes when idle; None means never."""
         self._on_foreign_change = on_foreign_change
         self.hurry = False
-        """No more patience with other processes: the app is stopping."""
+        """The app is stopping: do not wait for other processes any more."""
         self._path = path
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._handed_over = 0
         self._commit_cost = 0.0 if path == ":memory:" else 0.002
-        """Seconds a COMMIT takes, smoothed; it begins as slow until it is known."""
+        """Seconds a COMMIT takes, smoothed; assumed to be slow until measured."""
         self._data_version = None if poll_interval is None else _data_version(connection)
         self._file = _identity(path)
         self._looked = 0.0
         self.start()
 
     def call(self, job: Callable[[sqlite3.Connection], T], *, write: bool = False) -> asyncio.Future[T]:
-        """Run a job; with `write`, inside a transaction of its own. One nobody waits for any more is not begun."""
+        """Run a job; with `write`, in its own transaction. A read whose caller was cancelled is not started."""
         future: asyncio.Future[T] = self._loop.create_future()
 
         def wanted(connection: sqlite3.Connection) -> T | None:
@@ -78,14 +77,14 @@ class ConnectionThread(threading.Thread):
         return future
 
     def submit(self, job: Job, write: bool, done: Done) -> None:
-        """Run a job, and call `done(result, error)` on the event loop."""
+        """Run a job, then call `done(result, error)` on the event loop."""
         self._handed_over += 1
         self._jobs.put((job, write, done))
 
     def try_now(self, job: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Write at once, if nothing is under way and commits are quick. None: it was not written, for whatever reason;
+        """Write at once if no job is queued and commits are fast. None means that nothing was written, for any reason.
 
-        the thread has the patience for other writers, and the place to say what is wrong.
+        Then submit the job to the thread, which waits for other writers and reports errors.
         """
         if self._handed_over or self._commit_cost > _QUICK or not self._lock.acquire(timeout=_GLANCE):
             return None
@@ -95,9 +94,9 @@ class ConnectionThread(threading.Thread):
             self._lock.release()
 
     def try_statement(self, statement: str, values: tuple[Any, ...]) -> bool:
-        """Like `try_now`, for one statement, which is a transaction of its own: BEGIN and COMMIT would cost as much.
+        """Like `try_now`, for one statement in its own transaction: BEGIN and COMMIT would cost as much again.
 
-        True: it changed a row. False: it is as if nothing was tried; again the thread knows what to do and say.
+        True: it changed a row. False: nothing was changed; submit the job to the thread.
         """
         if self._handed_over or self._commit_cost > _QUICK or not self._lock.acquire(timeout=_GLANCE):
             return False
@@ -164,12 +163,12 @@ class ConnectionThread(threading.Thread):
         return result
 
     def _begin(self, patience: float) -> None:
-        """Take the file for writing. SQLite's own waiting backs off to 100 ms; this is fairer to the other process."""
+        """Lock the file for writing. SQLite's own waiting backs off to 100 ms; these short pauses are fairer."""
         begin = stopwatch()
         if not self._is_in_place(begin):
             raise TransientError(
-                f"the database file {self._path!r} was removed or replaced while in use; nothing is stored until it is "
-                "back in its place, or the app is started anew"
+                f"the database file {self._path!r} was removed or replaced while in use; nothing is stored until you "
+                "put it back or restart the app"
             )
         while True:
             try:
@@ -182,13 +181,13 @@ class ConnectionThread(threading.Thread):
             time.sleep(random.uniform(0.0002, 0.002))
 
     def _is_in_place(self, now: float) -> bool:
-        """Whether the file is still where it was: else what is written is lost."""
+        """Return whether the file is still in place; otherwise writes would be lost."""
         in_place = _identity(self._path) == self._file
         self._looked = now if in_place else 0.0
         return in_place
 
     def _look_around(self) -> None:
-        """`data_version` changes when another connection wrote to the file; 4 microseconds a look."""
+        """Check `data_version`, which changes when another connection writes to the file; takes 4 microseconds."""
         version = _data_version(self.connection)
         if version is not None and version != self._data_version:
             self._data_version = version
@@ -197,7 +196,7 @@ class ConnectionThread(threading.Thread):
 
 
 def _data_version(connection: sqlite3.Connection) -> int | None:
-    """None: it can't be read now."""
+    """Return None if it can't be read now."""
     try:
         return connection.execute("PRAGMA data_version").fetchone()[0]
     except sqlite3.Error:
@@ -205,7 +204,7 @@ def _data_version(connection: sqlite3.Connection) -> int | None:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Which file a path names; one that was removed or replaced under us is another."""
+    """Return the identity of the file at a path; it changes if the file is replaced."""
     try:
         found = os.stat(path)
     except OSError:
