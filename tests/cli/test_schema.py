@@ -41,16 +41,16 @@ def there(schema: str) -> bool:
 def test_nothing_is_made_by_those_who_look_or_send(refused, schema: str, words: tuple[str, ...]) -> None:
     url = pg_server.url()
     said = refused(*words, "-d", url, "--schema", schema)
-    assert f"there is nothing of romancy in schema {schema!r} of {url}; " in said
-    assert f"`romancy migrate -d {url} --schema {schema}` creates it" in said
+    assert f"schema {schema!r} of {url} holds no romancy tables; " in said
+    assert f"`romancy migrate -d {url} --schema {schema}` creates them" in said
     assert not there(schema)
 
 
 def test_a_database_that_is_not_there(refused, romancy, database) -> None:
     url = pg_server.url().replace("/postgres?", "/nowhere?")
     for words in (("list",), ("migrate",), ("migrate", "--check"), ("run", "shop:shout", "x")):
-        assert "there is no such database; create it first" in refused(*words, "-d", url)
-    assert "there is no such database; create it first" in romancy("copy", "romancy.db", url, code=2).stderr
+        assert "the database does not exist; create it first" in refused(*words, "-d", url)
+    assert "the database does not exist; create it first" in romancy("copy", "romancy.db", url, code=2).stderr
 
 
 def test_every_command_finds_the_schema(romancy, answered, schema: str) -> None:

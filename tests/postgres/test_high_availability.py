@@ -96,7 +96,7 @@ async def check_acknowledged(standby: Standby, started: set[str], sent: set[str]
 async def test_only_standbys_is_told_at_once(primary: Breakable, standby: Standby) -> None:
     async with App(primary.url, workflows=[steps]):
         pass
-    with pytest.raises(StorageError, match="none of its hosts takes writes"):
+    with pytest.raises(StorageError, match="none of its hosts accepts writes"):
         await App(f"postgresql://postgres@/postgres?host={standby.folder}", workflows=[steps]).start()
 
 

@@ -139,7 +139,7 @@ async def test_a_url_that_leads_nowhere() -> None:
         await PostgresStorage("postgresql://nobody:secret@127.0.0.1:1/none").open()
     with pytest.raises(StorageError, match=r"can't be opened: no server answers at /nowhere$"):
         await PostgresStorage("postgresql://me@/none?host=/nowhere").open()
-    with pytest.raises(StorageError, match="no such database; create it first"):
+    with pytest.raises(StorageError, match="database does not exist; create it first"):
         await PostgresStorage(pg_server.url().replace("/postgres?", "/nowhere?")).open()
 
 
@@ -176,9 +176,7 @@ async def test_an_app_runs_on_it(place: Place) -> None:
 
 
 async def test_who_only_looks_creates_nothing(place: Place) -> None:
-    said = (
-        rf"nothing of romancy in schema '{place.schema}' of .*; `romancy migrate -d .* --schema {place.schema}` creates"
-    )
+    said = rf"'{place.schema}' of .* holds no romancy tables; `romancy migrate -d .* --schema {place.schema}` creates"
     looking = App(Database(place.url, schema=place.schema), worker=False)
     looking._runtime.creates = False
     with pytest.raises(StorageError, match=said):
@@ -203,7 +201,7 @@ async def test_a_password_that_is_missing_is_not_called_wrong(
     hba.write_text("local all ada scram-sha-256\n" + hba.read_text())
     await raw.execute("SELECT pg_reload_conf()")
     await raw.close()
-    with pytest.raises(StorageError, match="it wants a password, and none was given; put it into the URL"):
+    with pytest.raises(StorageError, match="it requires a password, and none was given; put it in the URL"):
         await PostgresStorage(server.url.replace("postgres@", "ada@")).open()
     with pytest.raises(StorageError, match="the password is wrong"):
         await PostgresStorage(server.url.replace("postgres@", "ada:guess@")).open()

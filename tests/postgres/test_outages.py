@@ -103,7 +103,7 @@ async def test_whoever_waits_for_an_answer_gets_one_when_the_database_is_closed(
     db = await place.worker("me")
     _, transaction, submitted = await held_up(place, db)
     await db.storage.close()
-    with pytest.raises(TransientError, match="the outcome is not known"):
+    with pytest.raises(TransientError, match="the outcome is unknown"):
         await asyncio.wait_for(submitted, 5)
     await transaction.rollback()
 
@@ -125,7 +125,7 @@ async def test_all_connections_busy(place: Place, monkeypatch: pytest.MonkeyPatc
     pool = connections._pool
     taken = [await connections._take(pool) for _ in range(connection.MAX_CONNECTIONS)]
     monkeypatch.setattr(connection, "ACQUIRE_TIMEOUT", 0.05)
-    with pytest.raises(TransientError, match=r"no connection to .* came free"):
+    with pytest.raises(TransientError, match=r"no connection to .* became free"):
         await db.commit(accepts=[db.event()])
     for each in taken:
         await pool.release(each)

@@ -61,7 +61,7 @@ def app(roles: Roles, **options: Any) -> App:
 
 
 async def test_workers_can_do_everything_but_migrate(roles: Roles) -> None:
-    said = rf"nothing of romancy in schema '{roles.schema}' of .* yet, and this user may not create it"
+    said = rf"schema '{roles.schema}' of .* holds no romancy tables yet, and this user can't create them"
     with pytest.raises(
         StorageError, match=rf"{said}; run `.* -d OWNER-URL --schema {roles.schema}` as its owner first"
     ):

@@ -126,8 +126,8 @@ TROUBLES: dict[str, tuple[Trouble, str]] = {
     "sessions cut": (sessions_cut, "terminat|connection"),
     "no time": (no_time, "statement timeout"),
     "read-only": (read_only, "read-only|read-write"),
-    "disk full": (disk_full, "its disk is full; work goes on when there is room again"),
-    "no connection left": (no_connection_left, "no connection to spare|terminat|connection"),
+    "disk full": (disk_full, "its disk is full; work continues when there is space again"),
+    "no connection left": (no_connection_left, "no free connections|terminat|connection"),
 }
 
 
@@ -168,7 +168,7 @@ async def test_a_disk_that_is_really_full(server: Breakable, raw: Any, caplog: p
                 yield
                 (folder / "junk").unlink()
 
-            await go_through(server, raw, full, "its disk is full; work goes on when there is room again", caplog)
+            await go_through(server, raw, full, "its disk is full; work continues when there is space again", caplog)
         finally:
             await raw.execute("DROP SCHEMA romancy CASCADE; CHECKPOINT")
             await raw.execute("DROP TABLESPACE small")

@@ -1,18 +1,18 @@
-"""PostgreSQL: many workers on one database. The protocol and its proof are at the head of postgres.sql.
+"""PostgreSQL: many workers on one database. The protocol and its proof are at the top of postgres.sql.
 
 batches.py       applies batches
-columns.py       a batch as columns of the group commit
-dispatch.py      an accepted event looks for waits
-event_lookup.py  a wait looks for events
-shapes.py        the fields that filters look at, indexed
+columns.py       converts a batch to the columns of the group commit
+dispatch.py      finds waits for an accepted event
+event_lookup.py  finds events for a wait
+shapes.py        indexes of the fields that filters use
 leases.py        workers, leases and claims
-reads.py         instances brought to memory
-connection.py    the pool, and what happens when the server goes away
+reads.py         loads instances into memory
+connection.py    the pool, and recovery when the server goes away
 listener.py      LISTEN and NOTIFY
-migrations.py    bringing a schema up to date
+migrations.py    brings a schema up to date
 statements.py    statements by name, with typed parameters
-errors.py        the server's errors in words
-driver.py        asyncpg without its types
+errors.py        explains the server's errors
+driver.py        asyncpg, untyped
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from romancy.storage.urls import check_schema
 __all__ = ["PostgresStorage"]
 
 _SWEEP = 0.5
-"""Seconds between looks for events that a dead process did not dispatch."""
+"""Seconds between sweeps for events that a dead process did not dispatch."""
 
 
 class PostgresStorage(Reads):
-    """A database of a PostgreSQL server, everything in one schema of it.
+    """A PostgreSQL database. Everything is in one schema.
 
-    `notify_url`: a direct URL for LISTEN where `url` leads to a pooler (PgBouncer in transaction mode). With
-    `listen=False` there are no notices at all: what other processes do is seen within a second. With `create=False` a
-    schema in which there is nothing yet is refused.
+    `notify_url`: a direct URL for LISTEN, if `url` leads to a pooler (PgBouncer in transaction mode). With
+    `listen=False` there are no notices: changes by other processes are seen within a second. With `create=False` an
+    empty schema is refused.
     """
 
     is_remote = True
@@ -66,7 +66,7 @@ class PostgresStorage(Reads):
         clock: Clock | None = None,
     ) -> None:
         if durability not in ("full", "normal"):
-            raise ValueError(f'durability is "full" or "normal", not {durability!r}')
+            raise ValueError(f'durability must be "full" or "normal", got {durability!r}')
         check_schema(schema)
         self.url, self.schema, self._create = url, schema, create
         self._changed: Callable[[], None] = lambda: None
@@ -91,22 +91,22 @@ class PostgresStorage(Reads):
         await self._connections.open()
         try:
             await migrations.migrate(self._connections, self.schema, create=self._create)
-            await self._connections.do_timed("tell_time")  # before anybody asks what time it is
+            await self._connections.do_timed("tell_time")  # before anything asks for the time
             await self._listener.open()
         except BaseException:
             await self.close()
             raise
 
     async def _replaced(self, connection: Any) -> None:
-        """Another server, which may lack what was written last: forget everything, and be a new worker.
+        """Another server, which may lack the latest writes: forget everything and become a new worker.
 
-        Without its row the worker's commits are refused, so that its instances are dropped from memory and read again.
+        Without its row, the worker's commits are refused, so its instances are dropped from memory and read again.
         """
         self._writer.forget()
         await self._owning.step_down(connection)
 
     async def close(self) -> None:
-        """Whoever is cut short here leaves nothing running either."""
+        """Close everything, even if this call is cancelled."""
         try:
             await self._announcer.close()
         finally:
@@ -119,7 +119,7 @@ class PostgresStorage(Reads):
     async def _find(self, name: str, /, **given: Any) -> list[Any]:
         return await self._connections.ask(name, **{name: findable(value) for name, value in given.items()})
 
-    # --- telling and hearing ----------------------------------------------------------------------------------------
+    # --- notices ----------------------------------------------------------------------------------------------------
     def watch(self, changed: Callable[[], None]) -> None:
         self._changed = changed
 
@@ -129,7 +129,7 @@ class PostgresStorage(Reads):
 
     # --- writes -----------------------------------------------------------------------------------------------------
     def append(self, commit: Commit, worker: str | None) -> bool:
-        return False  # a round trip is always waited for
+        return False  # a round trip always has to wait
 
     def commit(self, batch: Batch, answered: Answered) -> None:
         task = start_now(asyncio.get_running_loop(), self._writer.apply(batch))
@@ -139,9 +139,7 @@ class PostgresStorage(Reads):
     def _committed(self, task: asyncio.Task[BatchResult], answered: Answered) -> None:
         self._commits.discard(task)
         if task.cancelled():
-            answered(
-                None, TransientError(f"the database {self._connections.name} was closed; the outcome is not known")
-            )
+            answered(None, TransientError(f"the database {self._connections.name} was closed; the outcome is unknown"))
         else:
             error = task.exception()
             answered(task.result() if error is None else None, error)
@@ -151,7 +149,7 @@ class PostgresStorage(Reads):
         await self._owning.register(worker, lease, triggers, workflows)
 
     def stop_waiting(self) -> None:
-        """Nothing here waits for others."""
+        """Do nothing: nothing here waits for other processes."""
 
     def drop_lock(self, worker: str) -> None:
         self._owning.drop_lock(worker)
@@ -174,7 +172,7 @@ class PostgresStorage(Reads):
         self._tell({None}, ended=False)
 
     async def take_over(self, worker: str, known_dead: Sequence[str] = ()) -> list[str]:
-        """Also sees to the events that a dead process accepted and did not dispatch."""
+        """Also dispatch the events that a dead process accepted but did not dispatch."""
         if stopwatch() - self._swept > _SWEEP:
             self._swept = stopwatch()
             outcome = await self._writer.dispatcher.sweep(worker, self._workflows, self._clock.now())

@@ -1,7 +1,7 @@
-"""One batch: the group commit in one statement, then what may only be done after it, with fresh snapshots.
+"""Applies a batch: the group commit in one statement, then what must follow it, with fresh snapshots.
 
-Everything is keyed (version and token, source and id, token and place), so a batch that is submitted again after an
-outage, with parts of it done or still under way on a connection we lost, is answered as if it were the first time.
+Everything has a key (version and token, source and id, token and place). After an outage, parts of a batch may be done,
+or still be under way on a lost connection. If it is submitted again, it is answered as if it were the first time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from romancy.storage.postgres.shapes import Shapes
 from romancy.storage.rows import entry_values, is_other, packed_attrs
 
 Tell = Callable[[set["str | None"], bool], None]
-"""Whom to wake (None: whoever is free), and whether an instance ended."""
+"""Which workers to wake (None: any free one), and whether an instance ended."""
 
 
 class BatchWriter:
@@ -46,7 +46,7 @@ class BatchWriter:
         self.dispatcher = Dispatcher(connections, self.shapes)
 
     def forget(self) -> None:
-        """What is remembered does not hold any more."""
+        """Clear the caches, because they are no longer valid."""
         self.shapes.forget()
         self.looker.forget()
 
@@ -76,7 +76,7 @@ class BatchWriter:
         return answer
 
     async def _append_one(self, batch: Batch) -> bool:
-        """Whether the batch was one entry only, and is stored."""
+        """Store a batch that is a single entry; return whether it was stored."""
         commit = batch.commits[0] if len(batch.commits) == len(batch) == 1 else None
         if commit is None or not commit.append_only or len(commit.entries) > 1 or batch.worker is None:
             return False
@@ -96,9 +96,9 @@ class BatchWriter:
         return bool(await self._connections.do_timed("append_one", **given))
 
     async def _write(self, batch: Batch) -> Any:
-        """The group commit. None: there is nothing to write."""
+        """Run the group commit. None: there is nothing to write."""
         if len({commit.instance for commit in batch.commits}) < len(batch.commits):
-            raise RefusedValue("two commits of one instance can't share a batch")  # it is taken apart, in order
+            raise RefusedValue("two commits of one instance can't share a batch")  # the caller splits it, in order
         await self.shapes.learn((wait for commit in batch.commits for wait in commit.opened), batch.at)
         columns = Columns(batch, self.shapes, self.looker.settled)
         if not columns.pieces and (batch.looks or batch.worker is None):
@@ -113,14 +113,14 @@ class BatchWriter:
         answers: list[StartAnswer | None] = []
         for start in batch.starts:
             new = start.id in created
-            created.discard(start.id)  # its twin in the same batch comes too late
+            created.discard(start.id)  # a twin in the same batch is too late
             answers.append(StartAnswer(True, owned=start.mine and not fenced) if new else None)
         if None in answers:
             await self._resolve_starts(batch, answers, fenced)
         return [answer for answer in answers if answer is not None]
 
     async def _resolve_starts(self, batch: Batch, answers: list[StartAnswer | None], fenced: bool) -> None:
-        """Ids that were taken: by this very batch, submitted before, or by somebody else."""
+        """Answer starts whose ids are taken: by an earlier submission of this batch, or by another start."""
         rows = await self._connections.do(
             "resolve_starts",
             ids=[s.id for s in batch.starts],
@@ -134,7 +134,7 @@ class BatchWriter:
             if answers[n] is not None:
                 continue
             if n not in existing:
-                raise TransientError(f"the instance {start.id!r} that had the id was removed just now")
+                raise TransientError(f"instance {start.id!r} existed, but was removed just now")
             if existing[n]["ours"] and start.id not in seen:
                 answers[n] = StartAnswer(True, owned=start.mine and not fenced)
             else:
@@ -148,13 +148,13 @@ class BatchWriter:
             applied |= set(row["applied"] or ()) if row is not None and batch.worker is not None else set()
         refused = [c.instance for c in batch.commits if c.instance not in applied and not c.append_only]
         if refused:
-            # Those that carry our token were applied by an earlier submission of this same batch.
+            # Those that carry our token were applied by an earlier submission of this batch.
             rows = await self._connections.do("resolve_commits", ids=refused, token=batch.token)
             applied |= {id for (id,) in rows}
         return [commit.instance in applied for commit in batch.commits]
 
     async def _appended(self, plain: list[Commit], batch: Batch, row: Any) -> set[str]:
-        """Plain commits whose entries are stored, by this submission or an earlier one."""
+        """Return the plain commits whose entries are stored, by this submission or an earlier one."""
         added: list[str] = (row["appended"] or []) if row is not None and batch.worker is not None else []
         if len(added) == sum(len(commit.entries) for commit in plain):
             return set(added)
@@ -186,7 +186,7 @@ class BatchWriter:
         return outcome
 
     async def _numbers(self, items: Sequence[Accept], batch: Batch, row: Any) -> list[AcceptAnswer]:
-        """The number of every event, whether it was there before, and if so, whether it said something else."""
+        """Return the number of every event, whether it is a duplicate, and if so, whether it differs."""
         new: dict[tuple[str, str], int] = {}
         if row is not None and "seqs" in row and row["seqs"]:  # pyright: ignore[reportUnnecessaryContains]
             new = dict(zip(zip(row["sources"], row["ids"], strict=True), row["seqs"], strict=True))
@@ -211,7 +211,7 @@ class BatchWriter:
         return answers
 
     async def _resolve_events(self, events: Sequence[Event], batch: Batch) -> list[tuple[int, bool, bool]]:
-        """Of events that were there: their numbers, whether this very batch brought them, whether they differ."""
+        """Return the numbers of existing events, whether this batch stored them, and whether they differ."""
         rows = await self._connections.do(
             "resolve_events",
             sources=[event.source for event in events],
@@ -227,14 +227,14 @@ class BatchWriter:
         answers: list[tuple[int, bool, bool]] = []
         for n, event in enumerate(events):
             if n not in found:
-                raise TransientError(f"the event {event.id!r} that was there was removed just now")
+                raise TransientError(f"event {event.id!r} existed, but was removed just now")
             _, seq, ours, same, *stored = found[n]
             answers.append((seq, ours, not same and is_other(event, *stored)))
         return answers
 
     # --- requests ---------------------------------------------------------------------------------------------------
     async def _request(self, batch: Batch, owners: set[str | None]) -> list[RequestAnswer]:
-        """Stored first, then looked whether it can be met at once: whoever claims the instance meanwhile finds it."""
+        """Store requests, then cancel at once where possible. A worker that claims the instance meanwhile sees them."""
         requests = list(batch.requests)
         instances = [findable(request.instance) for request in requests]
         ats = [r.at for r in requests]
@@ -261,7 +261,7 @@ class BatchWriter:
         owners |= {answer.owner for answer in answers if answer.id}
         return answers
 
-    # --- telling others ---------------------------------------------------------------------------------------------
+    # --- notices ----------------------------------------------------------------------------------------------------
     def _announce(self, batch: Batch, answer: BatchResult, owners: set[str | None]) -> None:
         if any(s.created and not s.owned for s in answer.starts):
             owners.add(None)
@@ -270,7 +270,7 @@ class BatchWriter:
             if applied and commit.is_final:
                 ended = True
             elif applied and commit.release:
-                ended = True  # blocked: whoever waits for it wants to know
+                ended = True  # blocked: wake those who wait for its result
                 owners.add(None)
         ended = ended or any(r.status == "cancelled" for r in answer.requests)
         owners.discard(batch.worker if batch.worker is not None else "")
@@ -279,7 +279,7 @@ class BatchWriter:
 
 
 def _request_answer(row: Any, is_stored: bool) -> RequestAnswer:
-    """`is_stored`: just now; one that an earlier submission stored is in the row."""
+    """`is_stored`: stored just now. The row shows one that an earlier submission stored."""
     if row is None:
         return RequestAnswer(None, None)
     status, took = STATUS_NAMES.get(row["status"], "blocked"), is_stored or row["took"]

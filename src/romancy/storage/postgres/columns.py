@@ -1,4 +1,4 @@
-"""A batch as columns: which pieces of the group commit it needs, and what goes into them."""
+"""Converts a batch to columns: which pieces of the group commit it needs, and their values."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ _NAMES: dict[str, str] = {
 _COLUMNS = {piece: names.split() for piece, names in _NAMES.items()}
 
 Settled = Callable[[str, Consumption], "int | None"]
-"""The xid of an event an instance took, if every event before it was visible when it was found; else None."""
+"""Returns the xid of an event that an instance took, if all earlier events were visible when it was found."""
 
 
 class Columns:
-    """What a batch writes."""
+    """The pieces and values that a batch writes."""
 
     def __init__(self, batch: Batch, shapes: Shapes, settled: Settled) -> None:
         self.pieces: list[str] = []
         self.given: dict[str, Any] = {"worker": batch.worker, "token": batch.token, "at": batch.at}
         self._shapes, self._settled = shapes, settled
         self._add("starts", _starts(batch.starts))
-        # Nobody's commits are refused; only a worker may have something to commit.
+        # Without a worker, commits are refused: only a worker can have any.
         commits = sorted(batch.commits, key=lambda c: c.instance) if batch.worker is not None else []
         plain = [c for c in commits if c.append_only]
         if plain:
@@ -115,12 +115,12 @@ class Columns:
                 yield event_type, shape, key, commit.instance, wait.op, wait.follows, likeness(wait)
 
     def _unindexed_key(self, event_type: str, narrow: Filter) -> bytes:
-        """Its anchor, if the type has all the shapes it may have: only then do events look for anchors."""
+        """Return its anchor if the type has the maximum number of shapes: only then do events look for anchors."""
         shapes = self._shapes.shapes(event_type)
         return narrow.anchor(shapes.keys()) if len(shapes) >= MAX_SHAPES else b""
 
     def _mark(self, commit: Commit, taken: Consumption) -> Iterable[tuple[Any, ...]]:
-        """Everything this wait could have taken up to here is taken; not for waits with a beginning of their own."""
+        """Mark everything up to this event as taken by the wait, unless the wait has a beginning of its own."""
         shape = self._shapes.number(taken.type, taken.wait.filter)
         xid = self._settled(commit.instance, taken)
         if taken.wait.since is None and shape >= 0 and xid is not None:
@@ -141,7 +141,7 @@ class Columns:
 
 
 def _starts(starts: Sequence[Start]) -> list[tuple[Any, ...]]:
-    """One row per id: of twins in one batch the first is meant."""
+    """Return one row per id: of twins in a batch, the first one counts."""
     first: dict[str, Start] = {}
     for start in starts:
         first.setdefault(start.id, start)
@@ -179,7 +179,7 @@ def _opened(commits: list[Commit]) -> list[tuple[Any, ...]]:
 
 
 def senders(batch: Batch) -> list[tuple[str | None, Accept]]:
-    """Every event of a batch with the instance that sends it, in order."""
+    """Return every event of a batch with the instance that sends it, in order."""
     sent: list[tuple[str | None, Accept]] = [(c.instance, item) for c in batch.commits for item in c.sent]
     return sent + [(None, item) for item in batch.accepts]
 

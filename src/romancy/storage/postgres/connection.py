@@ -1,4 +1,4 @@
-"""Connections: a small pool, every statement a transaction of its own, and what the server's errors mean."""
+"""Connections: a small pool. Every statement is a transaction of its own. Server errors become storage errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from romancy.storage.urls import without_password
 
 _logger = logging.getLogger("romancy")
 MAX_CONNECTIONS = 5
-"""One for the group commit, the others for what follows it and for reads."""
+"""One for the group commit, the others for the statements that follow it and for reads."""
 ACQUIRE_TIMEOUT = 10.0
 _SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
@@ -29,29 +29,28 @@ _SETTINGS = {
     "default_transaction_isolation": "read committed",
     "application_name": "romancy",
 }
-"""Our statements are long, and the best plan for them is always the same: planning each anew takes most of the time.
+"""Our statements are long, and their best plan is always the same. Planning each one again would take most of the time.
 
-Plain index scans sweep up after themselves: entries of rows that are dead are not met again. Bitmap scans leave them,
-so that an instance which waits again and again would meet all its former waits, until the next vacuum.
+Plain index scans mark the index entries of dead rows, so that later scans skip them. Bitmap scans do not: an instance
+that waits again and again would read all its earlier waits until the next vacuum.
 """
 _VALUES, _MISTAKES = ("22", "23", "54"), ("0A", "42")
-"""Classes of errors that say something about what was asked, and would say it again; all others are outages."""
+"""Error classes that are about the statement or its values, and would occur again; all others are outages."""
 _TOO_MUCH = ("57014", "55P03", "53200")
-"""The statement was given up: no time left, somebody else's lock, no memory. Less at once may do."""
+"""The server gave up: timeout, lock not available, or out of memory. A smaller batch may succeed."""
 _OUTDATED = re.compile(r"outdated by schema version (\d+), knows (\d+)")
-"""What the block `outdated` of postgres.sql says."""
+"""The message of the block `outdated` in postgres.sql."""
 
 
 Replaced = Callable[[Any], Awaitable[None]]
-"""Called with a connection to a server that took the place of another, before anything else is done with it."""
+"""Called with a connection to a server that replaced another, before the connection is used."""
 
 
 class Connections:
-    """Runs statements on whichever connection is free.
+    """Runs statements on any free connection.
 
-    A standby that took the place of its primary may lack what was written last, and so may a restored database. Either
-    begins a new timeline: each new connection is asked for its timeline, because what this process remembers holds only
-    on the one where it was learned.
+    A standby that replaced its primary may lack the latest writes, and so may a restored database. Both begin a new
+    timeline. What this process remembers is valid only on one timeline, so each new connection is asked for its own.
     """
 
     def __init__(
@@ -60,14 +59,14 @@ class Connections:
         self._url, self.statements, self._replaced = url, statements, replaced
         self._timeline: str | None = None
         self._greeting = asyncio.Lock()
-        self._clock = clock if isinstance(clock, SystemClock) else None  # one that a test turns follows nobody
+        self._clock = clock if isinstance(clock, SystemClock) else None  # a manual clock does not follow
         self.name = without_password(url)
         self._pool: Any = None
         self._spare: Any = None
-        """Taken out of the pool and free: whoever comes next takes it, for half of what the pool asks."""
+        """A free connection kept outside the pool: taking it costs half as much as acquiring one from the pool."""
         self._waiting = 0
+        """How many callers wait for the pool; they get the next free connection."""
         self._trouble: int | None = None
-        """How many the pool keeps waiting: what comes free is theirs."""
 
     @property
     def is_open(self) -> bool:
@@ -78,7 +77,7 @@ class Connections:
             try:
                 await self._open(_SETTINGS)
             except asyncpg.ProtocolViolationError:
-                await self._open({})  # a pooler that takes no settings: slower, but right
+                await self._open({})  # a pooler that accepts no settings: slower, but correct
         except (*FAILED, ValueError) as error:
             await self.close()
             kind = NotThere if isinstance(error, asyncpg.InvalidCatalogNameError) else StorageError
@@ -99,15 +98,15 @@ class Connections:
             server_settings=dict(settings),
         )
         async with self.transaction():
-            pass  # connects, so that a wrong URL is told here
+            pass  # connect, so that a wrong URL is reported here
 
     async def _greet(self, connection: Any) -> None:
-        """See whether this is the server it was, or one that follows it."""
+        """Check whether this is still the same server, or one that replaced it."""
         timeline = await _timeline(connection)
         async with self._greeting:
             if timeline is not None and self._timeline is not None and timeline != self._timeline:
                 _logger.warning(
-                    "the database %s was replaced by a standby or a backup; what this process knows of it is read anew",
+                    "the database %s was replaced by a standby or a backup; this process reads its state again",
                     self.name,
                 )
                 if self._replaced is not None:
@@ -115,7 +114,7 @@ class Connections:
             self._timeline = timeline or self._timeline
 
     async def close(self) -> None:
-        """Let go. What is still under way on the server ends there, as after a crash."""
+        """Close all connections. Statements still running on the server end there, as after a crash."""
         pool, self._pool = self._pool, None
         spare, self._spare = self._spare, None
         if pool is not None:
@@ -129,7 +128,7 @@ class Connections:
                     raise
 
     async def write(self, statement: Statement, given: Mapping[str, Any]) -> list[Any]:
-        """Run once. If the connection is lost the outcome is unknown: TransientError."""
+        """Run a statement once. A TransientError means that the outcome is unknown."""
         pool = self._pool
         if pool is None:
             raise TransientError(f"the database {self.name} is not open")
@@ -137,10 +136,10 @@ class Connections:
         try:
             connection = await self._take(pool)
         except TimeoutError as error:
-            raise TransientError(f"no connection to {self.name} came free in {ACQUIRE_TIMEOUT:g} s") from error
+            raise TransientError(f"no connection to {self.name} became free within {ACQUIRE_TIMEOUT:g} s") from error
         except Exception as error:
             raise self.explain(error) from error
-        if timeline != self._timeline:  # what it goes by may not hold any more
+        if timeline != self._timeline:  # the values may be based on outdated state
             await _give_back(pool, connection, None)
             raise TransientError(f"{self.name} was replaced meanwhile")
         try:
@@ -156,7 +155,7 @@ class Connections:
             return rows
         except Exception as error:
             if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-                await pool.expire_connections()  # this server is not the primary any more: connect anew
+                await pool.expire_connections()  # this server is no longer the primary: reconnect
             raise self.explain(error) from error
 
     async def _take(self, pool: Any) -> Any:
@@ -172,7 +171,7 @@ class Connections:
             self._waiting -= 1
 
     async def write_timed(self, statement: Statement, given: Mapping[str, Any]) -> list[Any]:
-        """Run once something whose rows say in `now` how late it is on the server: our clock follows it."""
+        """Run once a statement whose rows give the server's time in `now`: our clock follows it."""
         asked = ticks()
         rows = await self.write(statement, given)
         if rows and self._clock is not None:
@@ -180,7 +179,7 @@ class Connections:
         return rows
 
     async def read(self, statement: Statement, given: Mapping[str, Any]) -> list[Any]:
-        """Run something that may as well run twice: a connection that died while idle is no news to anybody."""
+        """Run a statement that can safely run twice, so that a connection lost while idle causes no error."""
         try:
             return await self.write(statement, given)
         except TransientError as error:
@@ -198,15 +197,15 @@ class Connections:
         return await self.read(self.statements.get(name), given)
 
     def since_trouble(self) -> int | None:
-        """Microseconds since a statement last failed for reasons of the database's; None: never."""
+        """Return the microseconds since a statement last failed because of the database; None means never."""
         return None if self._trouble is None else ticks() - self._trouble
 
     def transaction(self) -> Any:
-        """A connection of one's own, for migrations."""
+        """Return a connection for exclusive use, for migrations."""
         return self._pool.acquire(timeout=ACQUIRE_TIMEOUT)
 
     def explain(self, error: BaseException) -> StorageError:
-        """Tell an outage (try again) from a value that will never be taken."""
+        """Distinguish an outage (try again) from a value that will never be accepted."""
         if isinstance(error, StorageError):
             return error
         said = words(error, self._url)
@@ -219,13 +218,13 @@ class Connections:
             return StorageError(f"{self.name}: {said}")
         if code in _TOO_MUCH or (isinstance(error, TimeoutError) and error.errno is None):
             return TookTooLong(f"{self.name}: {said}")
-        # Whatever else it is, the outcome may be unknown; a connection that breaks has many ways to say so.
+        # For any other error the outcome may be unknown: a broken connection is reported in many ways.
         self._trouble = ticks()
         return TransientError(f"{self.name}: {said}")
 
 
 async def _timeline(connection: Any) -> str | None:
-    """None: this server does not say, or can't."""
+    """Return the server's timeline; None if it is not available."""
     try:
         query = "SELECT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
         return await connection.fetchval(query, timeout=ACQUIRE_TIMEOUT)
@@ -234,9 +233,9 @@ async def _timeline(connection: Any) -> str | None:
 
 
 async def _give_back(pool: Any, connection: Any, error: BaseException | None) -> None:
-    """After an error. Who was cancelled does not wait for a server that may not answer; and what happens here is no
+    """Release a connection after an error. A cancelled caller does not wait for a server that may not answer.
 
-    news beside the error itself.
+    Further errors here are ignored in favor of the first one.
     """
     if error is not None and not isinstance(error, Exception):
         connection.terminate()
@@ -245,11 +244,11 @@ async def _give_back(pool: Any, connection: Any, error: BaseException | None) ->
 
 
 async def _leave_as_is(connection: Any) -> None:
-    """Statements leave nothing behind in a session, so there is nothing to reset: a round trip saved each time."""
+    """Do nothing: statements leave nothing behind in a session, so this saves a round trip."""
 
 
 def _is_usable(connection: Any) -> bool:
     try:
         return not connection.is_closed()
-    except asyncpg.InterfaceError:  # it was lost, and the pool has it back already
+    except asyncpg.InterfaceError:  # it was lost, and the pool already has it back
         return False

@@ -1,4 +1,4 @@
-"""An accepted event looks for waits, and starts what it starts. After its commit; repeated by a sweep after a crash."""
+"""Finds waits for an accepted event, and starts the workflows it triggers. After its commit; a sweep repeats it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from romancy.storage.postgres.shapes import Shapes
 from romancy.storage.rows import MAX_SHAPES, UNINDEXED, filter_of, matchable, to_event, triggered_id
 
 STALE = 2_000_000
-"""Microseconds after which an event that nobody dispatched is taken to be left behind."""
+"""Microseconds after which an event that was not dispatched counts as left behind."""
 REST = 60.0
-"""Seconds before an event is swept up again whose dispatch takes too long."""
+"""Seconds before the sweep retries an event whose dispatch took too long."""
 _logger = logging.getLogger("romancy")
 
 
 @dataclass(slots=True)
 class Dispatched:
-    """What became of one event."""
+    """The result of dispatching one event."""
 
     matched: list[Matched] = field(default_factory=list[Matched])
     started: list[Started] = field(default_factory=list[Started])
@@ -37,12 +37,12 @@ class Dispatched:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of several events, and who is to hear of it; None among the owners: whoever is free."""
+    """The result of dispatching several events, and the owners to notify; None means any free worker."""
 
     by_seq: dict[int, Dispatched]
     owners: set[str | None] = field(default_factory=set["str | None"])
     mine: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """(instance, wait) of this worker's that may take something."""
+    """(instance, wait) of this worker's waits that can take an event."""
 
 
 class Dispatcher:
@@ -51,10 +51,10 @@ class Dispatcher:
     def __init__(self, connections: Connections, shapes: Shapes) -> None:
         self._connections, self._shapes = connections, shapes
         self._resting: dict[int, float] = {}
-        """Until when the sweep leaves an event alone."""
+        """The time until which the sweep skips an event."""
 
     async def dispatch(self, items: Sequence[tuple[int, Accept]], batch: Batch) -> Outcome:
-        """Index events, leave hints for the waits they may fit, start what they start."""
+        """Index events, leave hints for the waits that they may fit, and start the workflows that they trigger."""
         types = sorted({item.event.type for _, item in items})
         while True:
             starts = [start for seq, item in items for start in self._starts(seq, item, batch)]
@@ -62,11 +62,11 @@ class Dispatcher:
             given |= {"seqs": [seq for seq, _ in items], "kind": EVENT}
             given |= {"worker": batch.worker, "token": batch.token, "at": batch.at}
             rows = await self._connections.do("dispatch", **given)
-            if not rows[0]["may"]:  # it is stored; newer processes find what it fits
+            if not rows[0]["may"]:  # the events are stored; newer processes dispatch them
                 return Outcome({seq: Dispatched() for seq, _ in items})
             if rows[0]["ok"]:
                 return _outcome(rows, dict(items), {start.id: (seq, start) for seq, start in starts}, batch)
-            await self._shapes.refresh(types)  # somebody added a shape or a trigger: compute anew
+            await self._shapes.refresh(types)  # a shape or trigger was added: compute again
 
     async def _keys(self, items: Sequence[tuple[int, Accept]]) -> dict[str, Any]:
         found: list[tuple[int, int, bytes]] = []
@@ -83,17 +83,17 @@ class Dispatcher:
         return _columns(("key_seqs", "key_shapes", "key_keys"), found)
 
     async def _anchors(self, event: Event, data: Any) -> Collection[bytes]:
-        """What the waits without a shape of their own are filed under that the event may fit."""
+        """Return the keys of the waits without a shape of their own that the event may fit."""
         anchors = event_anchors(event.subject, event.source, data)
         if anchors is None:
-            # So many values: compare it with the waits there are. One that comes later looks for the event itself.
+            # Too many values: compare the event with the existing waits. Later waits look for the event themselves.
             rows = await self._connections.ask("anchored_waits", type=event.type, shape=UNINDEXED)
             fitting = ((key, filter_of(spec)) for key, spec in rows)
             return {key for key, narrow in fitting if narrow.accepts(event.subject, event.source, data)}
         return anchors
 
     def _starts(self, seq: int, item: Accept, batch: Batch) -> list[tuple[int, Started]]:
-        """What this event starts, once per event."""
+        """Return the instances that this event starts, once per event."""
         event, at = item.event, batch.at
         if event.target is not None:
             return []
@@ -115,7 +115,7 @@ class Dispatcher:
         ]
 
     async def sweep(self, worker: str | None, workflows: Collection[str], now: int) -> Outcome | None:
-        """Dispatch what somebody accepted and did not live to dispatch."""
+        """Dispatch events whose process died between accepting and dispatching them."""
         rows = await self._connections.ask("left_undispatched", age=STALE)
         if not rows:
             return None
@@ -128,14 +128,14 @@ class Dispatcher:
         return await self._sweep(items, Batch(worker, workflows, os.urandom(16), now)) if items else None
 
     async def _sweep(self, items: Sequence[tuple[int, Accept]], batch: Batch) -> Outcome:
-        """Dispatch them all, or in halves; one that takes too long alone must not keep the others."""
+        """Dispatch all events, or in halves: one that takes too long on its own must not delay the others."""
         try:
             return await self.dispatch(items, batch)
         except TookTooLong as error:
             if len(items) == 1:
                 [(seq, item)] = items
                 self._resting[seq] = stopwatch() + REST
-                _logger.warning("event %r can't be dispatched (%s); tried again in %g s", item.event.id, error, REST)
+                _logger.warning("event %r can't be dispatched (%s); trying again in %g s", item.event.id, error, REST)
                 raise
         middle = len(items) // 2
         first, second = await self._sweep(items[:middle], batch), await self._sweep(items[middle:], batch)
@@ -167,7 +167,7 @@ def _outcome(
 
 
 def accepts(spec: bytes, event: Event) -> bool:
-    """For a wait whose filter has no index."""
+    """Return whether a wait's filter accepts an event, for a filter without an index."""
     return filter_of(spec).accepts(event.subject, event.source, matchable(event))
 
 

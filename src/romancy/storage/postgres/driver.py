@@ -1,4 +1,4 @@
-"""asyncpg has no type stubs: here, and only here, its types are given up."""
+"""asyncpg has no type stubs, so it is untyped here, and only here."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ LOST: tuple[type[Exception], ...] = (
     asyncpg.InternalClientError,
     OSError,
 )
-"""What a connection that is gone, or that there is no server for, raises."""
+"""Errors of a connection that was lost, or could not reach a server."""
 FAILED: tuple[type[Exception], ...] = (*LOST, asyncpg.PostgresError, TimeoutError)
-"""Whatever can go wrong with a statement, but for values that can't be sent at all."""
+"""All errors of a statement, except values that can't be sent at all."""

@@ -1,4 +1,4 @@
-"""A wait looks for events, after its commit: the oldest each may take, with a hint for whoever comes after."""
+"""Finds events for waits, after their commit: the oldest for each, with a hint for the next owner."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Looker:
     async def look(
         self, asked: Collection[tuple[str, str | None]], fresh: Collection[str], worker: str, now: int
     ) -> tuple[bool, list[Offer]]:
-        """Whether the worker still is one, and the oldest event each wait may take, if the instance is its own.
+        """Return whether the worker is still registered, and the oldest event that each wait of its instances can take.
 
-        `fresh`: instances for which looks are due only since the commit that asks for these. An earlier commit may have
-        stored its looks as due and not made them yet; a look at a single wait must not count as theirs.
+        `fresh`: instances whose looks became due only with this commit. For other instances, an earlier commit may have
+        stored looks that are still due; a look for a single wait must not count as those.
         """
         whole = {instance for instance, op in asked if op is None}.union(fresh)
         given = {"instances": [i for i, _ in asked], "ops": [op for _, op in asked], "worker": worker, "at": now}
@@ -56,18 +56,18 @@ class Looker:
 
     # --- marks ------------------------------------------------------------------------------------------------------
     def _remember(self, row: Any) -> None:
-        """Nothing that comes before this event can become visible any more: taking it takes all up to it."""
+        """Remember that no earlier event can become visible any more: taking this one takes all up to it."""
         self._settled[row["instance"], row["seq"], row["spec"], row["model"]] = row["xid"]
         if len(self._settled) > _REMEMBERED:
             self._settled.popitem(last=False)
 
     def settled(self, instance: str, taken: Consumption) -> int | None:
-        """The xid of an event that was the oldest for its wait, with nothing before it still on its way; else None."""
+        """Return the xid of an event that was its wait's oldest, with no earlier one uncommitted; otherwise None."""
         return self._settled.get((instance, taken.event, taken.wait.spec, taken.wait.model))
 
-    # --- waits the index can't answer for ---------------------------------------------------------------------------
+    # --- waits that no index answers --------------------------------------------------------------------------------
     async def _judge(self, rows: list[Any], worker: str, now: int) -> list[Offer]:
-        """Look at the data of events whose keys are not written yet, or of all events where there is no index."""
+        """Check the data of events whose keys are not written yet, or of all events if there is no index."""
         offers: list[Offer] = []
         for row in rows:
             best = await self._best(row, now)
@@ -85,7 +85,7 @@ class Looker:
         return offers
 
     async def _best(self, row: Any, now: int) -> tuple[Any, ...] | None:
-        """(xid, event...) of the oldest event for one wait."""
+        """Return (xid, event...) of the oldest event for one wait."""
         seqs: list[int] = [row["seq"]] if row["seq"] is not None else []
         seqs += row["pending"] or ()
         types: list[str] = list(row["scans"] or ())
@@ -111,9 +111,9 @@ class Looker:
 
 
 def _in_order(offers: list[Offer], asked: Collection[tuple[str, str | None]]) -> list[Offer]:
-    """Instances as they were asked for; of each, first the waits that reach back to its beginning.
+    """Order offers by instance as asked, then waits that reach back to the instance's beginning first.
 
-    The waits of one instance are asked for in the order a query plan happened to find them in: that decides nothing.
+    The waits of one instance arrive in the order of a query plan, which must not decide anything.
     """
     turns: dict[str, int] = {}
     for instance, _ in asked:

@@ -1,4 +1,4 @@
-"""Workers, leases and claims: who runs what. Each step is one statement."""
+"""Workers, leases and claims. Each step is one statement."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from romancy.storage.records import DEATHS_KEPT, MOST_COUNTED, Claimed, Shares
 
 _logger = logging.getLogger("romancy")
 _MISSING = 1.0
-"""Seconds the session lock of a worker must be gone before it counts as dead: it may only be connecting anew."""
+"""Seconds the session lock of a worker must be missing before it counts as dead: it may just be reconnecting."""
 _LOCKS_EVERY = 0.5
 
 
 class Owning:
-    """The part of the storage that knows workers."""
+    """The part of the storage that handles workers."""
 
     def __init__(self, connections: Connections, listener: Listener, clock: Clock) -> None:
         self._connections, self._listener = connections, listener
@@ -36,7 +36,7 @@ class Owning:
         self._lease = 0
 
     def _now(self) -> int | None:
-        """None: the database's clock rules, whatever the workers' clocks say. A clock that a test turns is to rule."""
+        """Return None to use the database's clock, or the time of a test's manual clock."""
         return None if isinstance(self._clock, SystemClock) else self._clock.now()
 
     # --- leases -----------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ class Owning:
             raise
 
     async def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
-        """Which events start which workflows, for every process that accepts events."""
+        """Store which events start which workflows, for every process that accepts events."""
         unique = {(type, workflow): timeout for type, workflow, timeout in triggers}
         await self._connections.do(
             "announce",
@@ -86,7 +86,7 @@ class Owning:
         await self._connections.do("leave_worker", worker=worker)
 
     async def release(self, worker: str) -> None:
-        """Hand everything back at once, however much it is: others claim what they need when they need it."""
+        """Give up all instances at once, however many there are; others claim what they need when they need it."""
         await self._bury({worker: True}, [worker], worker)
         self.drop_lock(worker)
 
@@ -95,20 +95,20 @@ class Owning:
         self._listener.drop(worker)
 
     async def step_down(self, connection: Any) -> None:
-        """The workers of this process are no more, on the server that this connection leads to."""
+        """Delete the workers of this process on the server of this connection."""
         mine = list(self._mine)
         bury = self._connections.statements.get("bury")
         await connection.fetch(bury.sql, *bury.values(self._burial(dict.fromkeys(mine, True), mine, "")))
 
-    # --- the dead ---------------------------------------------------------------------------------------------------
+    # --- dead workers -----------------------------------------------------------------------------------------------
     async def take_over(self, worker: str, known_dead: Sequence[str]) -> list[str]:
-        """Fence workers whose lease has ended, or whose session is gone: from here on nothing they submit is taken."""
+        """Fence workers whose lease has ended or whose session is gone: nothing they submit is accepted from now on."""
         given = {"lease": self._lease, "trouble": self._connections.since_trouble(), "now": self._now()}
         others: list[Any] = await self._connections.ask("other_workers", worker=worker, **given)
         if any(other["has_session"] for other in others):
             await self._read_locks()
         lost = [*known_dead, *(other["id"] for other in others if self._is_gone(other))]
-        # Who still holds its session lock is only paused, and who may have been cut off lives: nothing is to blame.
+        # A worker with a session lock is only paused, and one that may be cut off is alive: nothing it ran is to blame.
         dead = {o["id"]: lock_key(o["id"]) in self._held for o in others if o["ended"]} | dict.fromkeys(lost, False)
         dead |= {o["id"]: True for o in others if o["cut_off"] and o["id"] in dead and o["id"] not in known_dead}
         if not dead:
@@ -136,7 +136,7 @@ class Owning:
             self._locks_read = stopwatch()
 
     def _is_gone(self, other: Any) -> bool:
-        """Whether the session of a worker has been gone for a while: its process died, and the server noticed."""
+        """Return whether a worker's session has been gone for a while: its process died, and the server noticed."""
         id: str = other["id"]
         if not other["has_session"] or lock_key(id) in self._held:
             self._missing.pop(id, None)
@@ -145,7 +145,7 @@ class Owning:
 
     # --- claims -----------------------------------------------------------------------------------------------------
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
-        """What needs running: running ones, waiting ones with mail or a request, and those whose time comes soon."""
+        """Claim what needs to run: running instances, waiting ones with mail or a request, and those due soon."""
         given: dict[str, Any] = {"workflows": sorted(workflows), "due": due_before}
         [(worth_it,)] = await self._connections.ask("is_claimable", **given)
         if not worth_it:
@@ -161,11 +161,11 @@ class Owning:
         return Shares({id: n for id, n in counts.items() if id is not None}, counts[None])
 
     async def claim_idle(self, worker: str, workflows: Collection[str], limit: int) -> int:
-        """Own instances that only wait and that nobody owns."""
+        """Claim free instances that only wait."""
         return len(await self._connections.do("claim_idle", worker=worker, workflows=list(workflows), limit=limit))
 
     async def prune(self, ended: Mapping[str, int], accepted_before: int, limit: int) -> int:
-        """Forget instances that ended before a time, another one if they failed, and old events; how many went."""
+        """Delete old events, and instances that ended before a time (its own for failed ones); return how many."""
         now = self._clock.now()
         instances = await self._connections.ask("prunable_instances", latest=max(ended.values()), limit=limit, **ended)
         if instances:
@@ -183,6 +183,6 @@ class Owning:
 
 
 def _check_version(row: Any) -> None:
-    """Somebody may have migrated the schema meanwhile."""
+    """Raise `Outdated` if the schema was migrated meanwhile to a version that is too new."""
     if row["min_reader"] > migrations.LIBRARY_VERSION:
         raise Outdated(row["version"], migrations.LIBRARY_VERSION)

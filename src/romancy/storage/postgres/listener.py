@@ -1,7 +1,7 @@
-"""Hearing of what other processes did, and telling them: NOTIFY. What is missed is only late; a sweep finds it.
+"""Notices between processes, by LISTEN and NOTIFY. A missed notice only causes a delay; a sweep finds the change.
 
-The connection that listens is also the sign of life: each worker holds a session lock on it. When its process dies the
-server lets go of the lock at once, and others need not wait for the lease to end.
+The listening connection is also a sign of life: each worker holds a session lock on it. When its process dies, the
+server releases the lock at once, and others need not wait for the lease to end.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from romancy.storage.postgres.errors import words
 _logger = logging.getLogger("romancy")
 _FREE, _ENDED = "romancy_free_", "romancy_ended_"
 _PAUSE = 0.005
-"""Seconds between notices, so that much that happens at once is told once."""
+"""Seconds between notices, so that simultaneous changes share one notice."""
 
 
 def lock_key(worker: str) -> int:
-    """The key of a worker's session lock, as two halves of 32 bits."""
+    """Return the key of a worker's session lock, two halves of 32 bits."""
     return int.from_bytes(hashlib.blake2b(f"romancy {worker}".encode(), digest_size=8).digest(), "big")
 
 
@@ -34,7 +34,7 @@ def channel_of(worker: str) -> str:
 
 
 class Listener:
-    """One direct connection, made anew when it is lost."""
+    """One direct connection, reconnected when it is lost."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Listener:
         changed: Callable[[], None],
         home: Connections | None = None,
     ) -> None:
-        """`home`: where the database is, if the URL is another one and may lead elsewhere."""
+        """`home`: the connections of the app, if the URL differs from theirs and may lead to another database."""
         self._url, self._sender, self._changed, self._home = url, sender, changed, home
         place = hashlib.blake2b(schema.encode(), digest_size=16).hexdigest()
         self.free, self.ended = _FREE + place, _ENDED + place
@@ -65,7 +65,7 @@ class Listener:
             await self._connect()
         except (*FAILED, TransientError) as error:
             said = words(error, self._url)
-            _logger.warning("no notices from the database yet (%s); its changes are seen every second", said)
+            _logger.warning("no notices from the database yet (%s); checking for changes every second", said)
         if not self._is_useless:
             self._task = asyncio.create_task(self._keep_connected(), name="romancy-listener")
 
@@ -79,21 +79,21 @@ class Listener:
 
     # --- signs of life ----------------------------------------------------------------------------------------------
     async def hold(self, worker: str) -> bool:
-        """Hear what is meant for this worker, and hold its lock; whether that is so at present."""
+        """Listen for this worker and hold its lock; return whether the lock is held now."""
         self._workers.add(worker)
         connection = self._connection
         if connection is not None:
             try:
                 await self._take(connection, worker)
-            except Exception:  # a connection that breaks just now may even be an AttributeError of the driver's
-                connection.terminate()  # made anew, and then everything is taken again
+            except Exception:  # for a breaking connection, the driver may even raise an AttributeError
+                connection.terminate()  # reconnecting takes everything again
         return self.holds(worker)
 
     def holds(self, worker: str) -> bool:
         return worker in self._held
 
     def drop(self, worker: str) -> None:
-        """The worker is no more. Its lock stays, in nobody's way: ids are never used again."""
+        """Stop listening for a deleted worker. Its lock remains but does no harm: ids are never reused."""
         self._workers.discard(worker)
         self._held.discard(worker)
 
@@ -112,7 +112,7 @@ class Listener:
             for channel in (self.free, self.ended):
                 await connection.add_listener(channel, self._heard)
             self._held.clear()
-            while missing := self._workers - self._held:  # others come and go meanwhile
+            while missing := self._workers - self._held:  # workers can be added or dropped meanwhile
                 await self._take(connection, missing.pop())
         except BaseException:
             connection.terminate()
@@ -122,19 +122,19 @@ class Listener:
         self._connection = connection
 
     async def _trouble(self, connection: Any) -> str | None:
-        """Why LISTEN and session locks would end up where nobody looks for them."""
+        """Return why LISTEN and session locks would have no effect here, or None."""
         if await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid():
-            return "the database is behind a pooler; changes are heard of at once with notify_url, a direct one"
+            return "the database is behind a pooler; set notify_url to a direct URL to see changes at once"
         if self._home is None:
             return None
         [home] = await self._home.ask("place")
         there = await connection.fetchrow(self._home.statements.get("place").sql)
-        self._home = None  # asked once
+        self._home = None  # checked once
         if tuple(home) == tuple(there):
             return None
         return (
-            f"notify_url leads to another database ({there['name']!r}) than the app's ({home['name']!r}), where its "
-            "notices are not heard: it is not used, and changes are seen every second; give the same one, directly"
+            f"notify_url leads to another database ({there['name']!r}) than the app's ({home['name']!r}), so it is not "
+            "used, and changes are seen every second; set it to a direct URL of the app's database"
         )
 
     async def _take(self, connection: Any, worker: str) -> None:
@@ -151,10 +151,10 @@ class Listener:
             try:
                 await self._connect()
                 pause = 0.05
-                self._changed()  # who knows what was missed
+                self._changed()  # notices may have been missed
             except Exception as error:
                 if not isinstance(error, (*FAILED, TransientError)):
-                    _logger.exception("listening for notices failed; it is tried again")
+                    _logger.exception("listening for notices failed; trying again")
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2.0)
 
@@ -170,7 +170,7 @@ class Listener:
 
 
 class Announcer:
-    """Tells other processes what to look at. After the commit and beside it: NOTIFY takes a lock of its own."""
+    """Notifies other processes of changes, separately after the commit, because NOTIFY takes a lock of its own."""
 
     def __init__(self, connections: Connections) -> None:
         self.sender = os.urandom(8).hex()
@@ -189,11 +189,11 @@ class Announcer:
             try:
                 await self._connections.do("notify", channels=channels, sender=self.sender)
             except TransientError as error:
-                _logger.debug("other workers were not told (%s); they will find out by themselves", error)
+                _logger.debug("other workers were not notified (%s); their next sweep finds the change", error)
             await asyncio.sleep(_PAUSE)
 
     async def close(self) -> None:
-        """What is still to be told is told, unless the database is away."""
+        """Send the remaining notices, unless the database is unavailable."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=1.0)
             self._task.cancel()

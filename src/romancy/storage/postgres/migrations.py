@@ -1,4 +1,4 @@
-"""Bringing a schema up to date: one transaction under a lock, so that twenty workers may start at once."""
+"""Brings a schema up to date in one transaction under a lock, so that many workers can start at once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LIBRARY_VERSION = 5
 _LOCK_TIMEOUT = 1000
 """Milliseconds to wait for a lock that workers hold."""
 _LONGEST_STEP = 24 * 3600.0
-"""Seconds: to build an index on a large table takes longer than any statement of a worker may take."""
+"""Seconds: building an index on a large table takes longer than a worker's statements are allowed to."""
 _LONGEST_PAUSE = 10.0
-"""Seconds after which it is given up: somebody holds a lock for good."""
+"""When the pause in seconds grows beyond this, the migration gives up: another session keeps its lock."""
 
 _FENCE_ALL = """WITH gone AS (DELETE FROM workers RETURNING id)
 INSERT INTO orphans (id, at, clean) SELECT id, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, true FROM gone
@@ -35,13 +35,13 @@ async def migrate(connections: Connections, schema: str, *, create: bool = True)
     try:
         async with connections.transaction() as connection:
             await _check_server(connection)
-            if await _is_current(connection, schema):  # then no privilege beyond reading and writing rows is needed
+            if await _is_current(connection, schema):  # needs only the privileges to read and write rows
                 return
             found = await _versions(connection, schema)
             if found is None and not create:
                 raise NotThere(
-                    f"there is nothing of romancy in schema {schema!r} of {connections.name}; "
-                    f"`{_command(connections.name, schema)}` creates it"
+                    f"schema {schema!r} of {connections.name} holds no romancy tables; "
+                    f"`{_command(connections.name, schema)}` creates them"
                 )
             try:
                 await _undisturbed(connection, schema)
@@ -52,9 +52,9 @@ async def migrate(connections: Connections, schema: str, *, create: bool = True)
 
 
 async def _undisturbed(connection: Any, schema: str) -> None:
-    """Workers go on meanwhile: where a lock of theirs is in the way, step back and try again.
+    """Migrate while workers continue: if one of their locks is in the way, step back and try again.
 
-    Waiting for it would hold up everybody who comes after, and may be a deadlock.
+    Waiting for the lock would block all later sessions, and could deadlock.
     """
     pause = 0.05
     while True:
@@ -71,29 +71,29 @@ async def _undisturbed(connection: Any, schema: str) -> None:
 
 def _not_allowed(place: str, schema: str, found: tuple[int, int] | None, error: Exception) -> StorageError:
     state = (
-        f"there is nothing of romancy in schema {schema!r} of {place} yet, and this user may not create it"
+        f"schema {schema!r} of {place} holds no romancy tables yet, and this user can't create them"
         if found is None
-        else f"the schema {schema!r} of {place} is behind, and this user may not bring it up to date"
+        else f"schema {schema!r} of {place} is out of date, and this user can't migrate it"
     )
     return StorageError(f"{state}; run `{_command('OWNER-URL', schema)}` as its owner first ({error})")
 
 
 def _command(url: str, schema: str) -> str:
-    """What makes the schema, as it is typed."""
+    """Return the command that creates the schema."""
     return f"romancy migrate -d {url}" + ("" if schema == DEFAULT_SCHEMA else f" --schema {shlex.quote(schema)}")
 
 
 async def bring_up_to_date(connection: Any, schema: str) -> None:
-    """The same within a transaction that the caller began: nobody else sees it before that ends."""
+    """Do the same within the caller's transaction: others see nothing before it ends."""
     await _check_server(connection)
     await connection.execute("SET LOCAL statement_timeout = 0")
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _lock_key(schema), timeout=600)
-    await connection.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT}")  # from here on workers are in the way
+    await connection.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT}")  # from here on, workers can be in the way
     await _migrate(connection, schema)
 
 
 async def version(connections: Connections, schema: str) -> int:
-    """The version of the schema, 0 where there is none; refuses one that only a newer library can use."""
+    """Return the version of the schema, 0 if there is none; refuse one that only a newer library can use."""
     try:
         async with connections.transaction() as connection:
             await _check_server(connection)
@@ -126,7 +126,7 @@ async def _is_current(connection: Any, schema: str) -> bool:
 
 
 async def _versions(connection: Any, schema: str) -> tuple[int, int] | None:
-    # Not by to_regclass: a session that waited for the lock may still remember that there was nothing.
+    # Not to_regclass: a session that waited for the lock may still have the absence of the table cached.
     if "schema_info" not in await _tables(connection, schema):
         return None
     row = await connection.fetchrow(f"SELECT version, min_reader FROM {quoted(schema)}.schema_info")
@@ -139,7 +139,7 @@ async def _tables(connection: Any, schema: str) -> list[str]:
 
 
 async def _migrate(connection: Any, schema: str) -> None:
-    """Somebody else may have done it while we waited for the lock."""
+    """Run the missing migrations; another process may have run them while we waited for the lock."""
     if await _is_current(connection, schema):
         return
     found = await _versions(connection, schema)

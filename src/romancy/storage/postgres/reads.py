@@ -1,4 +1,4 @@
-"""Instances brought to memory, many at a time."""
+"""Loads instances into memory, many at a time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from romancy.storage.records import Snapshot
 from romancy.storage.rows import to_attempt, to_instance
 
 _LOADS = 200
-"""Instances read at a time."""
+"""The number of instances read at a time."""
 _MANY = 2_000
-"""Rows of theirs that are not made into entries on the event loop's own thread: that takes a while."""
+"""More rows than this are converted in a thread, not on the event loop, because it takes a while."""
 
 
 class Loads:
-    """Instances to be brought to memory: while some are read, the next gather, and all of those are one statement."""
+    """Loads instances: while some are being read, further requests gather and share the next statement."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -58,7 +58,7 @@ class Loads:
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # whoever asked may be gone; then it is nobody's error
+        future.exception()  # mark it as retrieved: the caller may be gone
 
 
 def _snapshots(rows: list[Any]) -> dict[str, Snapshot]:
@@ -90,7 +90,7 @@ def _attempt(row: Any) -> Attempt:
 
 
 def findable(value: Any) -> Any:
-    """A text that PostgreSQL can't hold can't be found either: it is replaced by one that nothing has."""
+    """Replace NUL in strings: PostgreSQL can't store it, so the result must match nothing."""
     if isinstance(value, list):
         return [findable(each) for each in cast("list[Any]", value)]
     return value.replace("\0", "\1") if isinstance(value, str) else value

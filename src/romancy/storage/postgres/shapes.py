@@ -1,15 +1,15 @@
-"""Shapes: the sets of fields that waits filter by. What this process knows of them, and of which events start what.
+"""Shapes: the sets of fields that waits filter by. Also caches which events start which workflows.
 
 An event gets a key for every shape of its type when it is dispatched, after its commit. A new shape is stored first and
-then the log of its type is indexed for it. So whichever becomes visible second finds the other, and once the log has
+then the log of its type is indexed for it. So the one that becomes visible second finds the other, and once the log has
 been indexed no event lacks its key: the shape is *ready*. A wait is stored only under a ready shape, because its look
 finds events by their keys alone.
 
 This process remembers two things. All shapes of a type, ready or not, decide which keys events get: this may be out of
-date, and `dispatch` compares it with the truth in its own statement. Ready shapes are those that waits rely on: a shape
-is remembered as ready only after the database has said so, and then it stays ready. A worker that needs a shape that is
-not ready indexes the log itself: the worker that created the shape may still be at it, or may have died. Indexing twice
-does no harm.
+date, and `dispatch` compares it with the tables in its own statement. Ready shapes are those that waits rely on: a
+shape is remembered as ready only after the database has said so, and then it stays ready. A worker that needs a shape
+that is not ready indexes the log itself: the worker that created the shape may still be indexing, or may have died.
+Indexing twice does no harm.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Shapes:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._known: dict[str, dict[str, int]] = {}
-        """All there are, and the triggers: may be out of date, and `dispatch` says so when they are."""
+        """All shapes. These and the triggers may be out of date; `dispatch` reports it."""
         self._triggers: dict[str, list[tuple[str, int | None]]] = {}
         self._ready: dict[tuple[str, str], int] = {}
-        """By type and fields those that waits may rely on. Nothing is in here before it is true in the database."""
+        """By type and fields, the shapes that waits can rely on; added only after they are ready in the database."""
         self._warned: set[str] = set()
 
     def forget(self) -> None:
@@ -43,14 +43,14 @@ class Shapes:
         self._ready.clear()
 
     def number(self, event_type: str, narrow: Filter) -> int:
-        """The number of a filter's shape; 0 for no filter, -1 where it has no index that can be relied on."""
+        """Return the number of a filter's shape; 0 for no filter, -1 if it has no index that is ready."""
         if not narrow.fields:
             return 0
         return self._ready.get((event_type, narrow.fields), UNINDEXED)
 
     # --- learning ---------------------------------------------------------------------------------------------------
     async def learn(self, waits: Iterable[WaitRow], now: int) -> None:
-        """Before waits are stored: make sure that their shapes are, and that every event has its key."""
+        """Before waits are stored, make sure that their shapes are stored, and that every event has its key."""
         wanted = {(type, wait.filter.fields) for wait in waits if wait.filter.fields for type in wait.types}
         missing = wanted - self._ready.keys()
         if missing:
@@ -72,7 +72,7 @@ class Shapes:
             await self._make_ready(event_type, fields, self._known[event_type][fields], now)
 
     async def finish(self, now: int) -> None:
-        """Make ready the shapes of waits that were stored too early, by a former version: nobody else may need them."""
+        """Finish shapes of waits that an earlier version stored too early: otherwise they might never become ready."""
         for event_type, number, fields in await self._connections.ask("unready_in_use"):
             await self._make_ready(event_type, fields, number, now)
 
@@ -88,7 +88,7 @@ class Shapes:
         self._ready |= {(type, fields): id for type, id, fields, ready in rows if ready}
 
     async def _index_log(self, event_type: str, fields: str, number: int) -> None:
-        """A key for every event of the type that is there already; those still to come get theirs when dispatched."""
+        """Add a key for every stored event of the type; later events get theirs when they are dispatched."""
         for query in ("untargeted_of_type", "targeted_of_type"):
             after: dict[str, Any] = {"target": "", "xid": 0, "seq": 0}
             while rows := await self._connections.ask(query, type=event_type, limit=_CHUNK, **after):
@@ -103,7 +103,7 @@ class Shapes:
 
     # --- dispatching ------------------------------------------------------------------------------------------------
     async def refresh(self, types: Collection[str]) -> None:
-        """Read what is known of these event types anew."""
+        """Read shapes and triggers of these event types again."""
         rows = await self._connections.ask("known", types=list(types))
         for event_type in types:
             mine = [row for row in rows if row["type"] == event_type]
@@ -114,11 +114,11 @@ class Shapes:
         return self._known.get(event_type, {})
 
     def triggers(self, event_type: str) -> list[tuple[str, int | None]]:
-        """(workflow, timeout) of what an event of this type starts."""
+        """Return (workflow, timeout) of each workflow that an event of this type starts."""
         return self._triggers.get(event_type, [])
 
     def assumed(self, types: Collection[str]) -> dict[str, Any]:
-        """What `dispatch` compares with the truth."""
+        """Return the cached state that `dispatch` compares with the tables."""
         triggers = sorted((type, *trigger) for type in types for trigger in self.triggers(type))
         return {
             "types": list(types),

@@ -1,4 +1,4 @@
-"""The statements of PostgreSQL for one schema, with numbered parameters; the group commit is put together here."""
+"""The statements of PostgreSQL for one schema, with numbered parameters. Composes the group commit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ BLOCKS = dialect("postgres")
 
 
 class Statements:
-    """All statements of one schema; each text is made once, so that the server prepares it once."""
+    """All statements of one schema; each text is built once, so that the server prepares it once."""
 
     def __init__(self, schema: str, *, relaxed: bool = False, reader: int = 0) -> None:
-        """`relaxed`: a group commit need not be on disk before it is answered; `reader`: the newest schema we know."""
+        """`relaxed`: a group commit is answered before it is on disk. `reader`: the newest schema we know."""
         self._relaxed = relaxed
         self._blocks = {
             name: re.sub(r"\bromancy(?=\.)", lambda _: quoted(schema), text) for name, text in BLOCKS.items()
@@ -24,16 +24,16 @@ class Statements:
         self._made: dict[object, Statement] = {}
 
     def get(self, name: str) -> Statement:
-        """A statement by name."""
+        """Return a statement by name."""
         made = self._made.get(name)
         if made is None:
             made = self._made[name] = make(self._blocks[name], self._blocks, "$")
         return made
 
     def write(self, pieces: Sequence[str]) -> Statement:
-        """The group commit of a batch that needs these pieces, besides the fence.
+        """Return the group commit of a batch that needs these pieces, in addition to the fence.
 
-        Not a statement of the file: those pieces that have nothing to do would take longer than those that have.
+        It is not a complete statement in the file, because unused pieces would take longer than the used ones.
         """
         key = tuple(pieces)
         made = self._made.get(key)

@@ -1,5 +1,5 @@
-"""What is done to a database without starting an app: `romancy migrate` and `romancy copy`.
+"""Tools that work on a database without starting an app: `romancy migrate` and `romancy copy`.
 
-migration.py  the version of a schema, and bringing it up to date
-copy/         from SQLite to PostgreSQL
+migration.py  shows the version of a schema, and brings it up to date
+copy/         copies from SQLite to PostgreSQL
 """

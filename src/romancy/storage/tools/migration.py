@@ -1,4 +1,4 @@
-"""Which version the schema of a database has, and bringing it up to date without starting an app."""
+"""Shows the version of a database schema, and brings it up to date without starting an app."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from romancy.storage.urls import DEFAULT_SCHEMA, is_postgres
 
 
 def newest(database: str) -> int:
-    """The version this library brings such a database to."""
+    """Return the version that this library migrates the database to."""
     dialect = "postgres" if is_postgres(database) else "sqlite"
     return max(version for version, _, _ in sql.migrations(dialect))
 
 
 async def version(database: str, schema: str | None = None) -> int:
-    """The version a database has, 0 where there is nothing yet. Nothing is changed, and no file is made."""
+    """Return the version of a database, 0 if it is empty. Nothing is changed, and no file is created."""
     storage = open_storage(database, durability="full", clock=SystemClock(), schema=schema)
     if isinstance(storage, SQLiteStorage):
         return await asyncio.to_thread(_version_of_file, storage.path)
-    from romancy.storage.postgres import migrations  # here, because its driver is optional
+    from romancy.storage.postgres import migrations  # lazy: its driver is optional
     from romancy.storage.postgres.connection import Connections
     from romancy.storage.postgres.statements import Statements
 
@@ -39,7 +39,7 @@ async def version(database: str, schema: str | None = None) -> int:
 
 
 async def migrate(database: str, schema: str | None = None) -> None:
-    """Bring a database up to date, as opening it does; makes one where there is none."""
+    """Bring a database up to date, as opening it does; create it if it does not exist."""
     storage = open_storage(database, durability="full", clock=SystemClock(), schema=schema)
     await storage.open()
     await storage.close()

@@ -1,7 +1,7 @@
-"""A SQLite database moves to PostgreSQL with everything in it, so that its workflows go on there as they were.
+"""Copies a SQLite database to PostgreSQL with everything in it, so that its workflows continue there.
 
-One transaction there: all of it arrives, or nothing. Numbers of events stay; their order and every beginning are
-written anew (see order.py). The file is left as it was: whoever goes on working on it would do everything twice.
+The copy is one transaction: either everything arrives or nothing. Events keep their numbers; their order and every
+beginning are rewritten (see order.py). The file is not changed. Workers that continue on it would do everything twice.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from romancy.storage.urls import quoted
 __all__ = ["Told", "copy"]
 
 Told = Callable[[str, int, int], None]
-"""Hears how far it is: the table, rows copied of it, rows there are."""
+"""Called with the progress: the table, its rows copied so far, and its total rows."""
 _EVERY = 1000
 _ADVANCE = "DO $$ BEGIN FOR n IN 1..{} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
-"""Uses up transaction numbers, so that there are enough below the one the copy gets."""
+"""Uses up transaction numbers, so that there are enough below that of the copy."""
 
 
 async def copy(
     file: str, url: str, *, schema: str = "romancy", told: Told | None = None, clock: Clock | None = None
 ) -> dict[str, int]:
-    """Copy a file that nobody uses to a schema that is empty or not there yet; returns the rows of each table."""
+    """Copy a file that is not in use to a schema that is empty or missing; return the row count of each table."""
     connections = Connections(url, Statements(schema))
     with closing(open_alone(file)) as source:
         try:
@@ -53,7 +53,7 @@ async def copy(
 
 
 def _nobody(table: str, copied: int, total: int) -> None:
-    """Hears nothing."""
+    """Ignore the progress."""
 
 
 def _explained(connections: Connections, error: Exception) -> StorageError:
@@ -78,20 +78,20 @@ async def _copy(source: sqlite3.Connection, target: Any, schema: str, told: Told
         await _go_on_counting(target, last_event(source))
         await _verify(target, totals)
         for table in COLUMNS:
-            await target.execute(f"ANALYZE {table}")  # the planner knows nothing of a table filled just now
+            await target.execute(f"ANALYZE {table}")  # the planner knows nothing about a table that was just filled
     await _tidy(target, schema)
     return totals
 
 
 async def _tidy(target: Any, schema: str) -> None:
-    """Everything is copied; without this, the first who read so many new rows would have to mark them all as valid."""
-    with suppress(*FAILED):  # then the server does it by and by
+    """Vacuum the copied tables; otherwise the first readers would have to mark all the new rows as valid."""
+    with suppress(*FAILED):  # otherwise the server does it over time
         for table in COLUMNS:
             await target.execute(f"VACUUM {quoted(schema)}.{table}")
 
 
 async def _make_room(target: Any, schema: str) -> None:
-    """The schema, up to date and empty; nobody else can touch it before the copy is whole."""
+    """Migrate the schema, check that it is empty, and lock it until the copy is complete."""
     await bring_up_to_date(target, schema)
     await target.execute(f"SET LOCAL search_path TO {quoted(schema)}; SET LOCAL lock_timeout = '10s'")
     await target.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
@@ -100,8 +100,8 @@ async def _make_room(target: Any, schema: str) -> None:
     for table in tables:
         if await target.fetchval(f"SELECT EXISTS (SELECT 1 FROM {table})"):
             raise StorageError(
-                f"the schema {schema!r} is not empty (there is something in {table}), and nothing was copied; "
-                "give another schema, or drop that one first"
+                f"the schema {schema!r} is not empty (there are rows in {table}), so nothing was copied; "
+                "use another schema, or drop that one first"
             )
 
 
@@ -116,7 +116,7 @@ def _telling(rows: Iterator[Row], table: str, total: int, told: Told) -> Iterato
 
 
 async def _go_on_counting(target: Any, last: int) -> None:
-    """Numbers that were given are not given again."""
+    """Advance the sequences, so that numbers are not reused."""
     if last:
         await target.execute("SELECT setval('event_numbers', $1)", last)
     for table in ("shapes", "requests"):

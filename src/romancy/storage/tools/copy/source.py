@@ -1,4 +1,4 @@
-"""The SQLite file that is copied: nobody else has it open meanwhile."""
+"""The SQLite file that is copied, opened exclusively."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from romancy.storage.tools.copy.tables import COLUMNS
 
 
 def open_alone(path: str) -> sqlite3.Connection:
-    """Open a file so that nobody else has it open: not a worker, nor one who only starts and sends."""
+    """Open a file exclusively: no worker and no other process can have it open."""
     file = Path(path)
     if not file.is_file() or file.stat().st_size == 0:
         raise NotThere(f"there is no database at {path!r}; give the SQLite file to copy")
@@ -24,8 +24,8 @@ def open_alone(path: str) -> sqlite3.Connection:
         (version,) = connection.execute("SELECT version FROM schema_info").fetchone()
         if version > LIBRARY_VERSION:
             raise StorageError(
-                f"{path!r} has schema version {version}, and this romancy can copy what is in version "
-                f"{LIBRARY_VERSION}; upgrade the package"
+                f"{path!r} has schema version {version}, but this romancy can only copy version {LIBRARY_VERSION}; "
+                "upgrade the package"
             )
     except BaseException:
         connection.close()
@@ -60,19 +60,19 @@ def _by_whom(path: str) -> str:
 
 
 def cuts(c: sqlite3.Connection) -> list[int]:
-    """Where waits begin that don't reach back to the beginning of their instance."""
+    """Return the beginnings of waits that don't reach back to the beginning of their instance."""
     query = "SELECT DISTINCT w.since FROM waits w JOIN instances i ON i.id = w.instance WHERE w.since >= i.since"
     return [since for (since,) in c.execute(query)]
 
 
 def last_event(c: sqlite3.Connection) -> int:
-    """The greatest number any event ever had: none is given again."""
+    """Return the greatest number that any event ever had; numbers are not reused."""
     row = c.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
     return row[0] if row is not None else 0
 
 
 def counts(c: sqlite3.Connection) -> dict[str, int]:
-    """How many rows each table will have."""
+    """Return how many rows each table will have."""
     found: dict[str, int] = {table: c.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in COLUMNS}
     found["orphans"] += c.execute("SELECT count(*) FROM workers").fetchone()[0]
     return found

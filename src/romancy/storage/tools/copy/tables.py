@@ -1,4 +1,4 @@
-"""What is copied, table by table: the rows of SQLite in the columns of PostgreSQL."""
+"""Converts the rows of SQLite to the columns of PostgreSQL, table by table."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "triggers": ("type", "workflow", "timeout"),
     "orphans": ("id", "at", "clean"),
 }
-"""The tables with their columns there. Workers don't move: they are gone by then, and what they owned is free.
+"""The tables with their columns in PostgreSQL. Workers are not copied: they have stopped, and their instances are free.
 
-Neither do sessions: visitors log in again.
+Sessions are not copied either: visitors log in again.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What rows are made from: the file, the order of its events, and what is new about them."""
+    """The source of the rows: the file, the order of its events, and values for new columns."""
 
     c: sqlite3.Connection
     order: Order
@@ -55,7 +55,7 @@ class Reader:
     token: bytes
 
     def rows(self, table: str) -> Iterator[Row]:
-        """Every row of a table."""
+        """Return every row of a table."""
         if table in _DIFFER:
             return _DIFFER[table](self)
         return iter(self.c.execute(f"SELECT {', '.join(COLUMNS[table])} FROM {table}"))
@@ -67,7 +67,7 @@ def _events(it: Reader) -> Iterator[Row]:
 
 
 def _shapes(it: Reader) -> Iterator[Row]:
-    """Every event has its keys here, so every shape is ready."""
+    """In SQLite, every event has its keys, so every shape is ready."""
     for row in it.c.execute("SELECT id, type, fields FROM shapes"):
         yield *row, True
 
@@ -89,7 +89,7 @@ def _instances(it: Reader) -> Iterator[Row]:
 
 
 def _waits(it: Reader) -> Iterator[Row]:
-    """A wait with a beginning of its own begins at a cut or, if that is before its instance's, at a time."""
+    """A wait with its own beginning begins at a cut or, if that is before its instance's beginning, at a time."""
     query = """SELECT w.instance, w.op, w.due_at, w.since, coalesce(i.since, 0), w.model, w.spec, w.location,
       w.created_at FROM waits w LEFT JOIN instances i ON i.id = w.instance"""
     for instance, op, due, own, since, *rest in it.c.execute(query):
@@ -102,7 +102,7 @@ def _waits(it: Reader) -> Iterator[Row]:
 
 
 def _time_after(c: sqlite3.Connection, seq: int, otherwise: int) -> int:
-    """When the first of the events was accepted that come after one."""
+    """Return when the first event after this one was accepted."""
     (time,) = c.execute("SELECT min(accepted_at) FROM events WHERE seq > ?", (seq,)).fetchone()
     return otherwise if time is None else time
 
@@ -126,7 +126,7 @@ def _misfits(it: Reader) -> Iterator[Row]:
 
 
 def _requests(it: Reader) -> Iterator[Row]:
-    """A request is known by the batch that brought it and its place there: all of these came with the copy."""
+    """A request is identified by its batch and its place there; for all of these, the batch is the copy."""
     for n, row in enumerate(it.c.execute("SELECT id, instance, kind, payload, at FROM requests ORDER BY id")):
         yield *row, it.token, n
 
@@ -137,7 +137,7 @@ def _attempts(it: Reader) -> Iterator[Row]:
 
 
 def _orphans(it: Reader) -> Iterator[Row]:
-    """Workers that are gone, and those that left their row behind: nobody has the file open, so they died."""
+    """Workers that are gone, and those that still have a row: no process has the file open, so they died."""
     for id, at, clean in it.c.execute("SELECT id, at, clean FROM orphans"):
         yield id, at, bool(clean)
     for id, leaving in it.c.execute("SELECT id, leaving FROM workers"):
@@ -157,4 +157,4 @@ _DIFFER: dict[str, Callable[[Reader], Iterator[Row]]] = {
     "attempts": _attempts,
     "orphans": _orphans,
 }
-"""Tables that are not the same here and there."""
+"""Tables that differ between SQLite and PostgreSQL."""
