@@ -10,7 +10,10 @@ from asyncio import tasks
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from romancy import WorkflowContext, sleep, workflow
+from romancy.core import loop
 from romancy.core.loop import WorkflowLoop
 from romancy.testing import environment, replay
 
@@ -31,6 +34,13 @@ assert after == before, f"importing romancy changed asyncio: {after.items() ^ be
 def test_importing_it_changes_nothing_in_asyncio() -> None:
     done = subprocess.run([sys.executable, "-c", _UNTOUCHED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(autouse=True)
+def without_loops_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    if is_ours():
+        monkeypatch.delattr(tasks._GatheringFuture, "__hash__")  # type: ignore[attr-defined]
+    monkeypatch.setattr(loop, "_gathering", loop._Gathering())
 
 
 def is_ours() -> bool:
