@@ -195,7 +195,7 @@ def test_arguments_are_read_by_the_annotations(live: Live) -> None:
     again = start(live, "buy", body)
     assert (again.status_code, again.json()) == (200, {"instance_id": "b"})
     other = start(live, "buy", {**body, "kwargs": {}})
-    assert "another input" in assert_error(other, 409, "InstanceExists")["error"]
+    assert "a different input" in assert_error(other, 409, "InstanceExists")["error"]
     assert_error(start(live, "nap", {"instance_id": "b"}), 409)
     by_name = start(live, "buy", {"kwargs": {"order": {"sku": "milk"}}})
     assert live.result(by_name.json()["instance_id"])["output"] == "1 milk"

@@ -288,7 +288,7 @@ async def test_more_shapes_than_are_indexed_still_match(db: Database, caplog: py
         answer = await db.step("a", "me", 0, opened=waits)
     assert len(offers(answer)) == count, "the buffer is searched for all of them"
     assert await db.rows("SELECT count(*) FROM shapes") == [(16,)]
-    assert "16 ways" in caplog.text
+    assert "16 sets" in caplog.text
     await db.take("a", "me", 1, old, waits[-1])
     accepted = await db.send("go", {"f18": 1})
     assert [m.op for m in accepted.matched] == ["w18"], "the receipt counts waits it can't go to"
