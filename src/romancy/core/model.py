@@ -27,7 +27,7 @@ Status: TypeAlias = Literal[
 ]
 FINAL: frozenset[Status] = frozenset({"completed", "failed", "cancelled"})
 STOPPED: frozenset[Status] = frozenset({*FINAL, "blocked"})
-"""Nothing happens any more unless somebody resumes a blocked one."""
+"""The instance does not run any more; a blocked one runs again once it is resumed."""
 
 MICROSECOND = 1
 SECOND = 1_000_000 * MICROSECOND

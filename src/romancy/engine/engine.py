@@ -68,7 +68,10 @@ class Engine:
         grace: float,
         timer_window: int = WINDOW,
     ) -> None:
-        """Each part gets the parts that come before it. Three calls go to a later part: each is a `lambda`."""
+        """Each part gets the parts that come before it.
+
+        Three calls go to a later part: each is a `lambda`. News from the lease goes through methods of the engine.
+        """
         self.loop, self._grace = asyncio.get_running_loop(), grace
         self.storage, self.clock, self.registry = storage, clock, registry
         self._to_sweep, self._to_refresh = asyncio.Event(), asyncio.Event()
