@@ -10,15 +10,15 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 from romancy.core.failure import Failure
 from romancy.core.filters import Filter
-from romancy.core.history import Entry, Kind, showable, unpack_event
+from romancy.core.history import Entry, Kind, Payload, showable, unpack_event
 from romancy.core.inputs import EVENT
-from romancy.core.model import Event, Scalar, Status, from_us
+from romancy.core.model import Event, Scalar, Status, WaitKind, from_us
+from romancy.core.operations import meaning_of
 from romancy.errors import InvalidInput
 from romancy.storage.catalog import ShownEvent
 from romancy.storage.records import InstanceRow, StoredWait
 
 T = TypeVar("T")
-WaitKind = Literal["event", "timer", "activity", "retry", "child"]
 CODE = "(code)"
 """The wait id of workflow code in quarantine: a worker died while running it, so it pauses for a while."""
 
@@ -180,18 +180,17 @@ def started_entry(row: InstanceRow) -> HistoryEntry:
 
 def to_history(entry: Entry) -> HistoryEntry:
     kind = Kind(entry.kind) if entry.kind in set(Kind) else None
-    failed = kind in (Kind.ACTIVITY_FAILED, Kind.ATTEMPT_FAILED)
-    event = shown_event(entry.payload) if kind == Kind.EVENT_RECEIVED else None
-    text = (entry.payload or b"").decode() if kind == Kind.CANCEL_REQUESTED else None
+    holds = meaning_of(entry.kind).payload
+    text = (entry.payload or b"").decode() if holds is Payload.TEXT else None
     return HistoryEntry(
         n=entry.n,
         kind=kind.name.lower() if kind else f"kind {entry.kind}",
         operation=entry.op,
         at=from_us(entry.at),
         input=showable(entry.input),
-        result=text if text is not None else showable(entry.payload) if kind == Kind.ACTIVITY_COMPLETED else None,
-        error=_shown_error(entry.payload) if failed else None,
-        event=event,
+        result=text if text is not None else showable(entry.payload) if holds is Payload.VALUE else None,
+        error=_shown_error(entry.payload) if holds is Payload.FAILURE else None,
+        event=shown_event(entry.payload) if holds is Payload.EVENT else None,
         _raw=entry,
     )
 

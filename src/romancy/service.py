@@ -17,7 +17,6 @@ from romancy.core.events import make_event
 from romancy.core.ids import check_id, check_lookup, is_text, new_id
 from romancy.core.inputs import write_input
 from romancy.core.model import Attribute, Duration, Status, duration_us, from_us, to_us
-from romancy.core.operations import ActivityCall
 from romancy.core.retry import RetryPolicy, check_policy
 from romancy.engine.delivery import Accepted
 from romancy.errors import InstanceExists, InstanceNotFound, InvalidInput
@@ -263,16 +262,16 @@ class Service:
         if row is None:
             raise InstanceNotFound(instance_id=instance_id)
         stored = await self._runtime.engine.storage.catalog.waits(instance=instance_id, limit=1000)
-        return to_instance(row, [*(to_wait(w) for w in stored), *self._open_activities(instance_id, stored)])
+        return to_instance(row, [*(to_wait(w) for w in stored), *self._open_without_row(instance_id, stored)])
 
-    def _open_activities(self, instance_id: str, stored: Sequence[Any]) -> list[Wait]:
-        """Return running activities. Only the worker that runs them knows them: they have no row."""
+    def _open_without_row(self, instance_id: str, stored: Sequence[Any]) -> list[Wait]:
+        """Return the open operations that only their worker knows, such as running activities."""
         resident = self._runtime.engine.scheduler.residents.get(instance_id)
         if resident is None:
             return []
         listed = {w.op for w in stored}
-        calls = [op for op in resident.instance.ops.values() if isinstance(op, ActivityCall) and op.id not in listed]
-        return [Wait(instance_id, op.id, "activity", (), {}, from_us(op.since), None, op.location) for op in calls]
+        found = [op for op in resident.instance.ops.values() if not op.has_row and op.id not in listed]
+        return [Wait(instance_id, op.id, op.name, (), {}, from_us(op.since), None, op.location) for op in found]
 
     async def list_instances(
         self,

@@ -126,7 +126,7 @@ async def sleep(ctx: WorkflowContext, duration: Duration, *, timer_id: str | Non
     """Sleep for seconds or months. The deadline is stored in the database and survives restarts."""
     instance = _instance(ctx, "sleep")
     due = instance.at + duration_us(duration)
-    await instance.perform(Timer(instance.next_id("sleep", timer_id), instance.at, due))
+    await instance.perform(Timer(instance.next_id("sleep", timer_id), instance.at, due=due))
 
 
 async def sleep_until(ctx: WorkflowContext, when: datetime, *, timer_id: str | None = None) -> None:
@@ -134,7 +134,7 @@ async def sleep_until(ctx: WorkflowContext, when: datetime, *, timer_id: str | N
     instance = _instance(ctx, "sleep_until")
     if not isinstance(when, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"sleep_until needs an aware datetime, got {when!r}")
-    await instance.perform(Timer(instance.next_id("sleep", timer_id), instance.at, to_us(when)))
+    await instance.perform(Timer(instance.next_id("sleep", timer_id), instance.at, due=to_us(when)))
 
 
 def _instance(ctx: WorkflowContext, what: str) -> Instance:

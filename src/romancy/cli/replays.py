@@ -15,7 +15,7 @@ from romancy.cli.words import clean, plural, value, wanted, when
 from romancy.core.history import showable
 from romancy.core.instance import Instance
 from romancy.core.model import FINAL, Status, from_us
-from romancy.core.operations import EventWait, Operation, Timer
+from romancy.core.operations import EventWait, Operation
 from romancy.core.replay import Replay
 from romancy.core.replay import replay as run_through
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable
@@ -79,11 +79,10 @@ def _waits(found: Replay) -> str:
 
 def _waited(op: Operation) -> str:
     """Describe what the code waits for, like `why`."""
-    due = op.due if isinstance(op, (EventWait, Timer)) else None
-    until = "" if due is None else f", until {when(from_us(due), present())}"
+    until = "" if op.due is None else f", until {when(from_us(op.due), present())}"
     if not isinstance(op, EventWait):
         return clean(str(op)) + until
-    stored = StoredWait("", "", op.id, "event", op.spec, op.since, due, op.location)
+    stored = StoredWait("", "", op.id, op.name, op.spec, op.since, op.due, op.location)
     return f"event {clean(op.id)} for {wanted(to_wait(stored))}{until}"
 
 

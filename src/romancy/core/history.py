@@ -6,10 +6,10 @@ import base64
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any
 
 from romancy.core.model import Event, ReceivedEvent, from_us
@@ -38,6 +38,32 @@ class Kind(IntEnum):
 
     Only the first `MARKED_ATTEMPTS` leave a mark: retries can go on forever, and the history must not grow with them.
     """
+
+
+class Payload(Enum):
+    """What the payload of an entry holds."""
+
+    NOTHING = "nothing"
+    VALUE = "a value"
+    FAILURE = "a failure"
+    EVENT = "an event"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What an entry says: in a word for people, and in its payload."""
+
+    outcome: str
+    payload: Payload = Payload.NOTHING
+
+
+MARKS: Mapping[int, Meaning] = {
+    Kind.CANCEL_REQUESTED: Meaning("cancel requested", Payload.TEXT),
+    Kind.EVENT_SENT: Meaning("sent"),
+    Kind.ATTEMPT_FAILED: Meaning("tried", Payload.FAILURE),
+}
+"""The entries that answer no operation. For the others see `core/operations`."""
 
 
 @dataclass(slots=True)

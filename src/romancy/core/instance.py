@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextvars import Context, ContextVar
 from typing import Any
@@ -25,8 +24,8 @@ from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, with_marks
 from romancy.core.inputs import BOUND, UNBOUND, is_from_input
 from romancy.core.loop import TimerHandle, WorkflowLoop
-from romancy.core.model import FOREVER_US, SECOND, Event, ReceivedEvent, Status
-from romancy.core.operations import ActivityCall, EventWait, Group, Operation, OperationFuture, Timer, user_line
+from romancy.core.model import BUSIEST_FIRST, FOREVER_US, SECOND, Event, ReceivedEvent, Status
+from romancy.core.operations import EventWait, Groups, Operation, OperationFuture, Timer, user_line
 from romancy.core.registry import WorkflowDefinition
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, WorkflowStuck
 
@@ -49,23 +48,22 @@ class Instance:
         "_description",
         "_entries",
         "_fault",
-        "_groups",
         "_input",
         "_input_kind",
         "_log",
         "_marks",
+        "_open_as",
         "_opened",
         "_random",
         "_root",
         "_sent",
         "_stuck",
         "_timed_out",
-        "_waits",
-        "activities",
         "at",
         "cancelling",
         "dead",
         "definition",
+        "groups",
         "id",
         "length",
         "loop",
@@ -98,8 +96,8 @@ class Instance:
         self.dead = False
         self.length = 0
         self.ops: dict[str, Operation] = {}
-        self._groups: dict[Group, OrderedDict[str, EventWait]] = {}
-        self.activities = self._waits = 0
+        self.groups = Groups()
+        self._open_as = dict.fromkeys(BUSIEST_FIRST, 0)
         self.cancelling: str | None = None
         self.refusals = 0
         self.outcome: Outcome | None = None
@@ -179,8 +177,8 @@ class Instance:
         self._closed, self._description = [], None
         self._opened = {op.id: op for op in self.ops.values() if op.id not in rows}
         for op in self.ops.values():
-            if op.id in rows and isinstance(op, Timer | EventWait):
-                op.due = rows[op.id]  # type: ignore[assignment]
+            if op.id in rows:
+                op.due = rows[op.id]
         return [op for op in rows if op not in self.ops]
 
     def _create(self) -> None:
@@ -190,7 +188,7 @@ class Instance:
         body = run_body(self.definition, context, self._input_kind, self._input, self.loop)
         self._root = self.loop.create_task(body, context=self._context)
         if self._deadline is not None:
-            self._open(Timer(WORKFLOW_TIMEOUT, self.at, self._deadline, self.run_out_of_time))
+            self._open(Timer(WORKFLOW_TIMEOUT, self.at, self.run_out_of_time, due=self._deadline))
 
     def feed(self, entry: Entry, value: ReceivedEvent[Any] | None = None) -> None:
         """Feed a recorded entry to the code, and run until nothing is ready."""
@@ -225,8 +223,7 @@ class Instance:
     @property
     def waits_for_good(self) -> bool:
         """Whether it only waits for events, without time limits: nothing happens until one arrives."""
-        others = len(self.ops) - self._waits - (WORKFLOW_TIMEOUT in self.ops)
-        return not others and not any(isinstance(op, EventWait) and op.due is not None for op in self.ops.values())
+        return all(op.is_endless or op.id == WORKFLOW_TIMEOUT for op in self.ops.values())
 
     def _match(self, entry: Entry) -> Operation:
         """Return the open operation that an entry answers. The code must have asked for exactly this."""
@@ -316,9 +313,15 @@ class Instance:
         """The status shown to people, derived from the open operations."""
         if self.outcome is not None:
             return self.outcome.status
-        if self.activities or not self.ops:
-            return "running"
-        return "waiting_for_event" if self._waits else "waiting_for_timer"
+        for status, count in self._open_as.items():
+            if count:
+                return status
+        return "running"
+
+    @property
+    def activities(self) -> int:
+        """How many activities are open."""
+        return self._open_as["running"]
 
     # --- called by user code ----------------------------------------------------------------------------------------
     def next_id(self, name: str, given: str | None = None) -> str:
@@ -345,17 +348,9 @@ class Instance:
 
     def _open(self, operation: Operation) -> None:
         self.ops[operation.id] = self._opened[operation.id] = operation
-        if isinstance(operation, ActivityCall):
-            self.activities += 1
-        elif isinstance(operation, EventWait):
-            self._waits += 1
-            group = operation.group
-            if group is not None:
-                waits = self._groups.get(group)
-                if waits is None:
-                    waits = self._groups[group] = OrderedDict()
-                operation.follows = bool(waits)
-                waits[operation.id] = operation
+        self._open_as[operation.status] += 1
+        if isinstance(operation, EventWait):
+            self.groups.add(operation)
 
     def send(self, op: str, event: Event, identity: bytes) -> None:
         """Send an event with this activation's commit. On replay, it was already sent."""
@@ -413,23 +408,11 @@ class Instance:
         if operation is not None:
             self._close(operation)
 
-    def first_of(self, group: Group) -> EventWait | None:
-        """Return the wait of a group that has been open longest."""
-        waits = self._groups.get(group)
-        return next(iter(waits.values())) if waits else None
-
     def _close(self, operation: Operation) -> None:
         del self.ops[operation.id]
-        if isinstance(operation, ActivityCall):
-            self.activities -= 1
-        elif isinstance(operation, EventWait):
-            self._waits -= 1
-            group = operation.group
-            if group is not None:
-                waits = self._groups[group]
-                del waits[operation.id]
-                if not waits:
-                    del self._groups[group]
+        self._open_as[operation.status] -= 1
+        if isinstance(operation, EventWait):
+            self.groups.remove(operation)
         if self._opened.pop(operation.id, None) is None:
             self._closed.append(operation)
 
@@ -462,7 +445,7 @@ class Instance:
         self._spend(0)
         when = timer.when() * SECOND
         due = FOREVER_US if when > FOREVER_US else self.started_at + math.ceil(round(when, 3))
-        operation = Timer(self.next_id("timer"), self.at, max(due, self.at), timer.ring)
+        operation = Timer(self.next_id("timer"), self.at, timer.ring, due=max(due, self.at))
         timer.operation = operation.id
         operation.line = user_line()
         self._open(operation)

@@ -9,7 +9,7 @@ from romancy.core.activation import Outcome
 from romancy.core.history import Entry
 from romancy.core.instance import WORKFLOW_TIMEOUT, Instance
 from romancy.core.model import Status
-from romancy.core.operations import ActivityCall, EventWait, Operation
+from romancy.core.operations import EventWait, Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class _Observed(dict[str, Operation]):
     def __setitem__(self, id: str, operation: Operation) -> None:
         super().__setitem__(id, operation)
         if id != WORKFLOW_TIMEOUT:
-            self._found.opened[id] = Opened(_kind(operation), operation.since)
+            self._found.opened[id] = Opened(operation.name, operation.since)
         if isinstance(operation, EventWait):
             self._found.event_waits[id] = operation
 
@@ -69,9 +69,3 @@ class _Observed(dict[str, Operation]):
         known = self._found.opened.get(id)
         if known is not None:
             self._found.opened[id] = Opened(known.kind, known.began, self._instance.at)
-
-
-def _kind(operation: Operation) -> str:
-    if isinstance(operation, ActivityCall):
-        return "activity"
-    return "event" if isinstance(operation, EventWait) else "timer"

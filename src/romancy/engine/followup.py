@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from romancy.core.clock import Clock
-from romancy.core.history import Kind
 from romancy.core.model import SECOND
 from romancy.core.operations import ActivityCall, EventWait
 from romancy.engine.activities import Activities
@@ -20,8 +19,6 @@ from romancy.engine.step import Step
 from romancy.engine.timers import Timers
 from romancy.storage.batch import BatchResult
 from romancy.storage.errors import RefusedValue
-
-WAIT_OUTCOMES: dict[int, str] = {Kind.EVENT_RECEIVED: "received", Kind.WAIT_TIMED_OUT: "timed_out"}
 
 
 class Followup:
@@ -76,10 +73,13 @@ class Followup:
             self._count_waits(step)
 
     def _count_waits(self, step: Step) -> None:
-        outcomes = {entry.op: WAIT_OUTCOMES.get(entry.kind, "withdrawn") for entry in step.commit.entries}
+        answers = EventWait.answers
+        outcomes = {entry.op: answers[entry.kind].outcome for entry in step.commit.entries if entry.kind in answers}
         for op in step.activation.closed:
             if isinstance(op, EventWait):
-                self._metrics.wait_ended(outcomes.get(op.id, "withdrawn"), (step.now - op.since) / SECOND)
+                self._metrics.wait_ended(
+                    outcomes.get(op.id, "withdrawn").replace(" ", "_"), (step.now - op.since) / SECOND
+                )
 
     def follow(self, step: Step) -> None:
         """After the commit: start activities, call hooks, return the result."""

@@ -9,8 +9,8 @@ from enum import Enum
 from romancy.core.history import Entry
 from romancy.core.instance import Instance
 from romancy.core.model import Event, Status
-from romancy.core.operations import EventWait, Group, Operation, Timer
-from romancy.storage.batch import BODY, Attempt, WaitRow
+from romancy.core.operations import Group
+from romancy.storage.batch import BODY, Attempt
 
 
 @dataclass(slots=True)
@@ -185,12 +185,3 @@ class Resident:
         idle = self.begun and self.state is IDLE and not (self.inbox or self.confirming)
         free = self.instance.activities == len(self.resting) and BODY not in self.attempts
         return idle and self.instance.outcome is None and free
-
-
-def wait_row(op: Operation) -> WaitRow:
-    """Return the row of a waiting operation."""
-    if isinstance(op, EventWait):
-        since, model = op.since_event, op.model_key
-        return WaitRow(op.id, op.since, op.due, op.types, op.filter, since, model, op.spec, op.location, op.follows)
-    assert isinstance(op, Timer)
-    return WaitRow(op.id, op.since, op.due, location=op.location)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from romancy import hooks as h
 from romancy.core.activation import Activation
-from romancy.core.failure import Failure
 from romancy.core.history import MARKED_ATTEMPTS, Entry, Kind, pack_attempt, pack_event
-from romancy.core.model import Event, from_us
-from romancy.core.operations import ActivityCall, EventWait, Operation, Timer
+from romancy.core.model import Event, ReceivedEvent, from_us
+from romancy.core.operations import About, ActivityCall, Answer, EventWait, Operation
 from romancy.engine.evidence import accompanied, begun, is_through, running_on
 from romancy.engine.resident import (
     ActivityDone,
@@ -31,7 +30,6 @@ from romancy.engine.resident import (
     SuspectBegins,
     SuspectRuns,
     TimedOut,
-    wait_row,
 )
 from romancy.errors import NotStorable
 from romancy.storage.batch import BODY, Accept, Attempt, Commit, Consumption, Misfit, Trial
@@ -89,7 +87,7 @@ class Step:
             resident.begun = True
             instance.begin()
             if self._tell and not resident.announced:
-                self._say(h.WorkflowStartedInfo, error=None)
+                self._say([h.WorkflowStartedInfo(**self._about)])
         inbox, resident.inbox, resident.offered = resident.inbox, [], False
         if resident.attempts:
             inbox = self._up_to_suspect(inbox)
@@ -142,10 +140,10 @@ class Step:
             self._suspect_begins(input)
         elif isinstance(input, (SuspectRuns, SuspectAccompanied)):
             self._suspect_runs(input)
-        elif self.instance.outcome is None:
-            operation = self.instance.ops.get(input.op)
-            if operation is not None and not (isinstance(input, Due) and isinstance(operation, ActivityCall)):
-                self._settle(input, operation)
+        elif isinstance(input, ActivityFailed):
+            self._activity_failed(input)
+        else:
+            self._due(input)
 
     def _activity_done(self, input: ActivityDone) -> None:
         op = self.instance.ops.get(input.op)
@@ -156,21 +154,16 @@ class Step:
         if self._is_blamed(input.op):
             self._record(Kind.ACTIVITY_COMPLETED, input.op, input.payload)
             return
-        self.instance.apply(Kind.ACTIVITY_COMPLETED, input.op, self.now, input.payload)
-        if self.resident.attempts or self._tell:
-            self._activity_ended(op, h.ActivityCompletedInfo, input.attempt)
+        self._answer(op, Kind.ACTIVITY_COMPLETED, self.now, input.payload, attempt=input.attempt)
 
-    def _activity_failed(self, input: ActivityFailed, op: Operation) -> None:
+    def _activity_failed(self, input: ActivityFailed) -> None:
+        op = self.instance.ops.get(input.op)
+        if op is None or self.instance.outcome is not None:
+            return
         if self._is_blamed(op.id):
             self._record(Kind.ACTIVITY_FAILED, op.id, input.payload)
         else:
-            self.instance.apply(Kind.ACTIVITY_FAILED, op.id, self.now, input.payload)
-            self._call_failed(op, input.attempt, input.payload)
-
-    def _call_failed(self, op: Operation, attempt: int, payload: bytes) -> None:
-        failure = Failure.decode(payload)
-        more = {"error_type": failure.error_type, "message": failure.message}
-        self._activity_ended(op, h.ActivityFailedInfo, attempt, **more)
+            self._answer(op, Kind.ACTIVITY_FAILED, self.now, input.payload, attempt=input.attempt)
 
     def _record(self, kind: Kind, op: str, payload: bytes) -> None:
         """Store the result of a suspect before it is fed to the code: if the worker dies then, the code did it.
@@ -184,34 +177,44 @@ class Step:
         op, record = self.instance.ops.get(entry.op), self.resident.attempts.get(entry.op)
         self.instance.feed(entry)
         assert op is not None, "the code called it, otherwise it does not match its history"
-        attempt = 1 if record is None else record.n + 1
-        if entry.kind == Kind.ACTIVITY_COMPLETED:
-            self._activity_ended(op, h.ActivityCompletedInfo, attempt)
-        else:
-            self._call_failed(op, attempt, entry.payload or b"")
+        self._answered(op, Answer(entry, attempt=1 if record is None else record.n + 1))
 
-    def _settle(self, input: ActivityFailed | Due | TimedOut, op: Operation) -> None:
-        if isinstance(input, ActivityFailed):
-            self._activity_failed(input, op)
-        elif isinstance(op, Timer):
-            self.instance.apply(Kind.TIMER_FIRED, op.id, max(self.now, op.due))  # the clock may have been set back
-            if self._tell:
-                self._say(h.TimerFiredInfo, timer_id=op.id, due_at=from_us(op.due))
-        elif isinstance(input, Due) and (not input.again or self._may_find_more(op)):
+    def _due(self, input: Due | TimedOut) -> None:
+        op = self.instance.ops.get(input.op)
+        if op is None or self.instance.outcome is not None or op.when_due is None:
+            return
+        may_find_one = op.looks_first and isinstance(input, Due) and (not input.again or self._may_find_more(op))
+        if may_find_one:
             self.confirm = _with(self.confirm, op.id)
-        elif isinstance(op, EventWait):
-            self.instance.apply(Kind.WAIT_TIMED_OUT, op.id, max(self.now, op.due or 0))
-            self._say_wait(h.WaitTimedOutInfo, op)
+        else:
+            self._answer(op, op.when_due, max(self.now, op.due or 0))  # the clock may have been set back
 
     def _may_find_more(self, op: Operation) -> bool:
         """Whether an offered event was taken by another wait, or did not fit. Then it hid later events."""
         return bool(self._consumed or self.commit.misfits or op.id in self.commit.looks)
 
-    def _activity_ended(self, op: Operation, info: type, attempt: int, **more: str) -> None:
+    def _answer(
+        self,
+        op: Operation,
+        kind: Kind,
+        at: int,
+        payload: bytes | None = None,
+        *,
+        event: Event | None = None,
+        value: ReceivedEvent[Any] | None = None,
+        attempt: int = 1,
+    ) -> None:
+        """Feed the code the answer to one of its operations. `value`: the event as the code sees it."""
+        entry = self.instance.record(kind, op.id, at, payload, None if event is None else event.seq)
+        self.instance.feed(entry, value)
+        if self._tell or self.resident.attempts:
+            self._answered(op, Answer(entry, value, attempt))
+
+    def _answered(self, op: Operation, answer: Answer) -> None:
         if op.id in self.resident.attempts:
             self._forget_attempt(op.id)
-        if self._tell and isinstance(op, ActivityCall):
-            self._say(info, activity=op.activity.name, activity_id=op.id, attempt=attempt, **more)
+        if self._tell:
+            self._say(op.settled_infos(answer, self._about))
 
     def _attempt_changed(self, input: AttemptChanged) -> None:
         attempt = input.attempt
@@ -228,15 +231,8 @@ class Step:
                 about = pack_attempt(attempt.n, began, attempt.next_due)
                 self.instance.mark(Kind.ATTEMPT_FAILED, op.id, self.now, about, attempt.error)
             self.retries = [*self.retries, attempt]
-            self._say(
-                h.ActivityRetryingInfo,
-                activity=op.activity.name,
-                activity_id=op.id,
-                attempt=attempt.n,
-                error_type=input.error_type,
-                message=input.message,
-                next_at=from_us(attempt.next_due),
-            )
+            if self._tell:
+                self._say([op.retrying_info(attempt.n, attempt.next_due, input.error_type, input.message, self._about)])
 
     def _suspect_begins(self, input: SuspectBegins) -> None:
         record = self.resident.attempts.get(input.op)
@@ -277,7 +273,7 @@ class Step:
 
     def _event_offered(self, input: EventOffered) -> None:
         event = input.event
-        op = self.instance.ops.get(input.op) if input.group is None else self.instance.first_of(input.group)
+        op = self.instance.ops.get(input.op) if input.group is None else self.instance.groups.first(input.group)
         commit = self.commit
         commit.seen_deliveries = _with(commit.seen_deliveries, event.seq)
         if event.seq in self._consumed or event.seq in self.resident.consumed:
@@ -291,7 +287,7 @@ class Step:
             # The event came after the timeout, however late we notice that (the worker may have been down). An event
             # that is here before the timeout is not late, whatever its sender's clock says: it would hide later ones.
             self._pass_on(event, op)
-            self._settle(TimedOut(op.id), op)
+            self._due(TimedOut(op.id))
             self._tell_next(op)
             return
         try:
@@ -310,10 +306,8 @@ class Step:
             self._pass_on(event, op)
             return
         self._consume(event.seq)
-        commit.consumed = _with(commit.consumed, Consumption(event.seq, event.type, wait_row(op)))
-        self.instance.apply(Kind.EVENT_RECEIVED, op.id, self.now, pack_event(event), event.seq, value)
-        self._say(h.EventReceivedInfo, event_type=event.type, event_data=value.data, event=value, wait_id=op.id)
-        self._say_wait(h.WaitCompletedInfo, op)
+        commit.consumed = _with(commit.consumed, Consumption(event.seq, event.type, op.row))
+        self._answer(op, Kind.EVENT_RECEIVED, self.now, pack_event(event), event=event, value=value)
         self._tell_next(op)
 
     def _consume(self, seq: int) -> None:
@@ -328,13 +322,13 @@ class Step:
         for op in self.instance.ops.values():
             if op is past or not isinstance(op, EventWait) or event.type not in op.types:
                 continue
-            is_first = op.group is None or self.instance.first_of(op.group) is op
+            is_first = op.group is None or self.instance.groups.first(op.group) is op
             if is_first and op.filter.accepts(event.subject, event.source, data):
                 self._look_again(op)
 
     def _tell_next(self, op: EventWait) -> None:
         """Look for the next wait of the group: equal waits are offered events one after the other."""
-        following = self.instance.first_of(op.group) if op.group is not None else None
+        following = self.instance.groups.first(op.group) if op.group is not None else None
         if following is not None:
             self._look_again(following)
 
@@ -356,9 +350,9 @@ class Step:
         self.activation, commit, resident = activation, self.commit, self.resident
         commit.entries = activation.entries
         if activation.opened:
-            commit.opened = [wait_row(op) for op in activation.opened if not isinstance(op, ActivityCall)]
+            commit.opened = [op.row for op in activation.opened if op.has_row]
         if activation.closed or resident.stale_waits:
-            closed = [op.id for op in activation.closed if not isinstance(op, ActivityCall)]
+            closed = [op.id for op in activation.closed if op.has_row]
             commit.closed = [*closed, *resident.stale_waits]
             resident.stale_waits = ()
         if resident.attempts:
@@ -396,22 +390,18 @@ class Step:
 
     def _tell_rest(self, activation: Activation) -> None:
         for op in activation.opened:
-            if isinstance(op, EventWait):
-                self._say_wait(h.WaitStartedInfo, op)
-            elif isinstance(op, Timer):
-                self._say(h.TimerStartedInfo, timer_id=op.id, due_at=from_us(op.due))
+            self._say(op.opened_infos(self._about))
         for item in self.commit.sent:
-            self._say(h.EventSentInfo, event_type=item.event.type, event_id=item.event.id)
+            self._say([h.EventSentInfo(**self._about, event_type=item.event.type, event_id=item.event.id)])
 
-    def _say_wait(self, info: type, op: EventWait) -> None:
-        if self._tell:
-            self._say(info, wait_id=op.id, types=op.types, due_at=None if op.due is None else from_us(op.due))
+    @property
+    def _about(self) -> About:
+        instance = self.instance
+        return {"instance_id": instance.id, "workflow": instance.definition.name, "at": from_us(self.now)}
 
-    def _say(self, info: type, **fields: object) -> None:
-        if self._tell:
-            instance = self.instance
-            about = info(instance_id=instance.id, workflow=instance.definition.name, at=from_us(self.now), **fields)
-            self.told = _with(self.told, about)
+    def _say(self, infos: Sequence[object]) -> None:
+        for info in infos:
+            self.told = _with(self.told, info)
 
 
 def _with(items: Sequence[T], item: T) -> Sequence[T]:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from romancy.core.failure import Failure
-from romancy.core.filters import NO_FILTER, Filter
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
+from romancy.core.operations import WaitRow
 
 STATUS_CODES: Mapping[Status, int] = {
     "running": 1,
@@ -40,23 +40,6 @@ class Start:
     deadline: int | None = None
     mine: bool = False
     """Whether the worker that submits it wants to run it."""
-
-
-@dataclass(slots=True)
-class WaitRow:
-    """What an instance waits for: an event, a time, or both."""
-
-    op: str
-    created_at: int
-    due: int | None = None
-    types: tuple[str, ...] = ()
-    filter: Filter = NO_FILTER
-    since: int | str | None = None
-    model: str = ""
-    spec: bytes = b""
-    location: str = ""
-    follows: bool = False
-    """Opened while the instance had a similar wait that also reaches back to the beginning of the instance."""
 
 
 @dataclass(slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from romancy.core.history import Entry, Kind
+from romancy.core.history import Entry
 from romancy.core.model import Status
+from romancy.core.operations import ActivityCall
 from romancy.storage.batch import Attempt
 
 DEATHS_KEPT = 7 * 24 * 3600 * 1_000_000
@@ -156,7 +157,7 @@ class Snapshot:
         if not self.history or not self.attempts:
             return None
         last = self.history[-1]
-        is_result = last.kind in (Kind.ACTIVITY_COMPLETED, Kind.ACTIVITY_FAILED)
+        is_result = last.kind in ActivityCall.answers
         return last if is_result and any(a.op == last.op for a in self.attempts) else None
 
     @property

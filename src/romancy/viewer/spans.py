@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from romancy.core.history import Kind
+from romancy.core.history import MARKS, Kind
 from romancy.core.model import from_us
+from romancy.core.operations import ANSWERED, meaning_of
 from romancy.core.replay import Opened
 from romancy.records import Wait
 from romancy.storage.catalog import ShownEntry
@@ -15,14 +16,6 @@ from romancy.viewer.attempts import Attempt, Failed, attempts_of, failed_attempt
 
 MOST = 300
 """Maximum of bars."""
-_KINDS: Mapping[int, tuple[str, str]] = {
-    Kind.ACTIVITY_COMPLETED: ("activity", "completed"),
-    Kind.ACTIVITY_FAILED: ("activity", "failed"),
-    Kind.TIMER_FIRED: ("timer", "fired"),
-    Kind.EVENT_RECEIVED: ("event", "received"),
-    Kind.WAIT_TIMED_OUT: ("event", "timed out"),
-}
-_MARKS: Mapping[int, str] = {Kind.EVENT_SENT: "sent", Kind.CANCEL_REQUESTED: "cancel requested"}
 _TICKS = 6
 
 
@@ -87,15 +80,15 @@ def bars_of(
     for shown in entries:
         entry = shown.entry
         at = from_us(entry.at)
-        if entry.kind in _KINDS:
-            kind, outcome = _KINDS[entry.kind]
+        answered, outcome = ANSWERED.get(entry.kind), meaning_of(entry.kind).outcome
+        if answered is not None:
             start = known.get(entry.op)
             begin = before if start is None else from_us(start.began)
-            found.append(Bar(entry.op, kind, outcome, min(begin, at), at, entry.n, is_guess=start is None))
+            found.append(Bar(entry.op, answered.name, outcome, min(begin, at), at, entry.n, is_guess=start is None))
             seen.add(entry.op)
             before = at
-        elif entry.kind in _MARKS:
-            found.append(Bar(entry.op or "cancel", "mark", _MARKS[entry.kind], at, at, entry.n))
+        elif entry.kind in MARKS and entry.kind != Kind.ATTEMPT_FAILED:  # those are parts of another bar
+            found.append(Bar(entry.op or "cancel", "mark", outcome, at, at, entry.n))
     found += [
         Bar(op, start.kind, "withdrawn", from_us(start.began), from_us(start.over))
         for op, start in known.items()

@@ -6,7 +6,8 @@ import codecs
 from dataclasses import replace
 from typing import Any
 
-from romancy.core.history import Kind, showable
+from romancy.core.history import Payload, showable
+from romancy.core.operations import meaning_of
 from romancy.records import HistoryEntry, Instance, Wait, shown_event, to_history, to_instance
 from romancy.storage.catalog import WHOLE, ShownEntry, Whole
 from romancy.viewer.attempts import failure_of
@@ -46,16 +47,17 @@ def shown_entry(shown: ShownEntry) -> HistoryEntry:
     entry = shown.entry
     if shown.is_whole:
         return to_history(entry)
-    if entry.kind in (Kind.ACTIVITY_FAILED, Kind.ATTEMPT_FAILED):
+    holds = meaning_of(entry.kind).payload
+    if holds is Payload.FAILURE:
         entry = replace(entry, payload=failure_of(entry.payload).encode())
     short: dict[str, Any] = {}
     if shown.input_size > WHOLE:
         short["input"] = beginning(entry.input or b"")
         entry = replace(entry, input=None)
-    if shown.payload_size > WHOLE and entry.kind == Kind.ACTIVITY_COMPLETED:
+    if shown.payload_size > WHOLE and holds is Payload.VALUE:
         short["result"] = beginning(entry.payload or b"")
         entry = replace(entry, payload=None)
-    elif shown.payload_size > WHOLE and entry.kind == Kind.EVENT_RECEIVED:
+    elif shown.payload_size > WHOLE and holds is Payload.EVENT:
         short["event"] = _event(entry.payload or b"")
         entry = replace(entry, payload=None)
     return replace(to_history(entry), **short)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from romancy.core import failure as failures
 from romancy.core.failure import Failure
-from romancy.core.history import Entry, Kind
-from romancy.core.model import ReceivedEvent
-from romancy.core.operations.operation import Operation, shortened
+from romancy.core.history import Entry, Kind, Meaning, Payload
+from romancy.core.model import ReceivedEvent, Status, WaitKind, from_us
+from romancy.core.operations.operation import About, Answer, Operation, shortened
 from romancy.core.registry import ActivityDefinition
 from romancy.core.retry import RetryPolicy
+from romancy.hooks import ActivityCompletedInfo, ActivityFailedInfo, ActivityRetryingInfo
 
 
 @dataclass(slots=True, eq=False)
 class ActivityCall(Operation):
     """A call of an activity."""
 
-    answers: ClassVar[frozenset[int]] = frozenset({Kind.ACTIVITY_COMPLETED, Kind.ACTIVITY_FAILED})
+    name: ClassVar[WaitKind] = "activity"
+    status: ClassVar[Status] = "running"
+    has_row: ClassVar[bool] = False
+    answers: ClassVar[Mapping[int, Meaning]] = {
+        Kind.ACTIVITY_COMPLETED: Meaning("completed", Payload.VALUE),
+        Kind.ACTIVITY_FAILED: Meaning("failed", Payload.FAILURE),
+    }
 
     activity: ActivityDefinition
     arguments: bytes
@@ -46,6 +54,23 @@ class ActivityCall(Operation):
         failure = Failure.decode(entry.payload or b"{}")
         assert self.future is not None
         self.future.set_exception(failures.rebuild(failure, self.activity.name, self.activity.raises))
+
+    def settled_infos(self, answer: Answer, about: About) -> Sequence[object]:
+        entry, attempt = answer.entry, answer.attempt
+        if entry.kind == Kind.ACTIVITY_COMPLETED:
+            return [ActivityCompletedInfo(**about, **self._named, attempt=attempt)]
+        failure = Failure.decode(entry.payload or b"{}")
+        more = {"error_type": failure.error_type, "message": failure.message}
+        return [ActivityFailedInfo(**about, **self._named, attempt=attempt, **more)]
+
+    def retrying_info(self, attempt: int, due: int, error_type: str, message: str, about: About) -> object:
+        """Return the info for hooks when an attempt failed and the next one is due."""
+        more = {"error_type": error_type, "message": message}
+        return ActivityRetryingInfo(**about, **self._named, attempt=attempt, next_at=from_us(due), **more)
+
+    @property
+    def _named(self) -> dict[str, str]:
+        return {"activity": self.activity.name, "activity_id": self.id}
 
     def __str__(self) -> str:
         return f"activity {self.id} {self.activity.name}({shortened(self.arguments)})"

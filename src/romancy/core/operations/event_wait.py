@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from romancy.core.codec import Codec
 from romancy.core.filters import NO_FILTER, Filter
-from romancy.core.history import Entry, Kind, plain_data, received, unpack_event
-from romancy.core.model import Event, ReceivedEvent
-from romancy.core.operations.operation import Operation, shortened
+from romancy.core.history import Entry, Kind, Meaning, Payload, plain_data, received, unpack_event
+from romancy.core.model import Event, ReceivedEvent, Status, WaitKind, from_us
+from romancy.core.operations.operation import About, Answer, Operation, shortened
+from romancy.core.operations.row import WaitRow
 from romancy.errors import NotStorable, WaitTimeout
+from romancy.hooks import EventReceivedInfo, WaitCompletedInfo, WaitInfo, WaitStartedInfo, WaitTimedOutInfo
 
 MODELS: dict[str, Codec] = {}
 """Every model of a wait in this process, by fingerprint. Used to check data for waits that are not in memory."""
@@ -23,12 +26,18 @@ Group = tuple[bytes, str]
 class EventWait(Operation):
     """A wait for one event of the given types, with or without a time limit."""
 
-    answers: ClassVar[frozenset[int]] = frozenset({Kind.EVENT_RECEIVED, Kind.WAIT_TIMED_OUT})
+    name: ClassVar[WaitKind] = "event"
+    status: ClassVar[Status] = "waiting_for_event"
+    answers: ClassVar[Mapping[int, Meaning]] = {
+        Kind.EVENT_RECEIVED: Meaning("received", Payload.EVENT),
+        Kind.WAIT_TIMED_OUT: Meaning("timed out"),
+    }
+    when_due: ClassVar[Kind | None] = Kind.WAIT_TIMED_OUT
+    looks_first: ClassVar[bool] = True
 
     types: tuple[str, ...]
     spec: bytes
     filter: Filter = NO_FILTER
-    due: int | None = None
     since_event: int | str | None = None
     """None: since the instance began; "now": since this wait was recorded; an int: since that time (microseconds)."""
     models: tuple[Codec | None, ...] = (None,)
@@ -51,6 +60,17 @@ class EventWait(Operation):
     def input(self) -> bytes | None:
         return self.spec
 
+    @property
+    def row(self) -> WaitRow:
+        since, model = self.since_event, self.model_key
+        return WaitRow(
+            self.id, self.since, self.due, self.types, self.filter, since, model, self.spec, self.location, self.follows
+        )
+
+    @property
+    def is_endless(self) -> bool:
+        return self.due is None
+
     def settle(self, entry: Entry, event: ReceivedEvent[Any] | None) -> None:
         if entry.kind == Kind.EVENT_RECEIVED:
             self.resolve(lambda payload: event or self.fit(unpack_event(payload)), entry.payload or b"{}")
@@ -71,8 +91,52 @@ class EventWait(Operation):
                 raise NotStorable(f"its data can't be read as {event.datacontenttype or 'JSON'}: {error}") from None
         return received(event, model.judge(event.data if event.data is not None else b"null"))
 
+    def opened_infos(self, about: About) -> Sequence[object]:
+        return [self._info(WaitStartedInfo, about)]
+
+    def settled_infos(self, answer: Answer, about: About) -> Sequence[object]:
+        event = answer.event
+        if event is None:
+            return [self._info(WaitTimedOutInfo, about)]
+        arrived = EventReceivedInfo(**about, event_type=event.type, event_data=event.data, event=event, wait_id=self.id)
+        return [arrived, self._info(WaitCompletedInfo, about)]
+
+    def _info(self, info: type[WaitInfo], about: About) -> WaitInfo:
+        return info(**about, wait_id=self.id, types=self.types, due_at=None if self.due is None else from_us(self.due))
+
     def __str__(self) -> str:
         return f"wait {self.id} for {shortened(self.spec)}"
+
+
+class Groups:
+    """The open event waits of one instance that are alike, oldest first."""
+
+    __slots__ = ("_waits",)
+
+    def __init__(self) -> None:
+        self._waits: dict[Group, OrderedDict[str, EventWait]] = {}
+
+    def first(self, group: Group) -> EventWait | None:
+        """Return the wait of a group that has been open longest."""
+        waits = self._waits.get(group)
+        return next(iter(waits.values())) if waits else None
+
+    def add(self, wait: EventWait) -> None:
+        group = wait.group
+        if group is not None:
+            waits = self._waits.get(group)
+            if waits is None:
+                waits = self._waits[group] = OrderedDict()
+            wait.follows = bool(waits)
+            waits[wait.id] = wait
+
+    def remove(self, wait: EventWait) -> None:
+        group = wait.group
+        if group is not None:
+            waits = self._waits[group]
+            del waits[wait.id]
+            if not waits:
+                del self._waits[group]
 
 
 def model_for(model_key: str, types: Sequence[str], event_type: str) -> Codec | None:

@@ -1,18 +1,23 @@
-"""The base class of all operations: an id, a future, and the line of user code that waits."""
+"""The base class of all operations: what every kind has, and what a kind can say about itself.
+
+Nothing outside a kind's own file asks which kind it is: it asks for the facts below.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from types import CodeType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypedDict
 
-from romancy.core.history import Entry
+from romancy.core.history import Entry, Kind, Meaning
 from romancy.core.loop import WorkflowLoop
-from romancy.core.model import ReceivedEvent
+from romancy.core.model import ReceivedEvent, Status, WaitKind
+from romancy.core.operations.row import WaitRow
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _OURS = (
@@ -45,15 +50,44 @@ class OperationFuture(asyncio.Future[Any]):
         return True
 
 
+class About(TypedDict):
+    """The fields that all infos for hooks have."""
+
+    instance_id: str
+    workflow: str
+    at: datetime
+
+
+class Answer(NamedTuple):
+    """What settled an operation."""
+
+    entry: Entry
+    event: ReceivedEvent[Any] | None = None
+    """The event of the entry, decoded."""
+    attempt: int = 1
+    """The number of the attempt, of a call."""
+
+
 @dataclass(slots=True, eq=False)
 class Operation:
     """Something that workflow code asked for and waits on. Each kind is a subclass in its own file."""
 
-    answers: ClassVar[frozenset[int]] = frozenset()
-    """The kinds of history entries that settle it."""
+    name: ClassVar[WaitKind]
+    """The name of the kind, for people and for the lists of waits."""
+    status: ClassVar[Status] = "running"
+    """The status of an instance that waits for nothing but this."""
+    answers: ClassVar[Mapping[int, Meaning]] = {}
+    """The kinds of history entries that settle it, and what each says."""
+    has_row: ClassVar[bool] = True
+    """Whether a row is stored while it is open."""
+    when_due: ClassVar[Kind | None] = None
+    """The entry that settles it when it is due; None: it has no due time of its own."""
+    looks_first: ClassVar[bool] = False
+    """Whether an event that is already there comes before the due time: there is a last look for one."""
 
     id: str
     since: int
+    due: int | None = field(default=None, kw_only=True)
     line: tuple[CodeType, int] | None = field(default=None, init=False)
     future: OperationFuture | None = field(default=None, init=False)
 
@@ -65,6 +99,24 @@ class Operation:
     def is_recorded_as(self, input: bytes) -> bool:
         """Return whether an entry with this input answers the operation."""
         return input == self.input
+
+    @property
+    def row(self) -> WaitRow:
+        """The row that is stored while it is open."""
+        return WaitRow(self.id, self.since, self.due, location=self.location)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it may stay open for good if nobody sends an event."""
+        return False
+
+    def opened_infos(self, about: About) -> Sequence[object]:
+        """Return the infos for hooks when it was opened."""
+        return ()
+
+    def settled_infos(self, answer: Answer, about: About) -> Sequence[object]:
+        """Return the infos for hooks when it was settled."""
+        return ()
 
     def settle(self, entry: Entry, event: ReceivedEvent[Any] | None) -> None:
         """Pass the recorded answer to the code. `event`: the entry's event, if it is already decoded."""

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from romancy.core.history import Entry, Kind
-from romancy.core.model import ReceivedEvent
-from romancy.core.operations.operation import Operation
+from romancy.core.history import Entry, Kind, Meaning
+from romancy.core.model import ReceivedEvent, Status, WaitKind, from_us
+from romancy.core.operations.operation import About, Answer, Operation
+from romancy.hooks import TimerFiredInfo, TimerStartedInfo
 
 
 @dataclass(slots=True, eq=False)
 class Timer(Operation):
     """Fires when it is due. `ring` is called then, if no future of the code waits for it."""
 
-    answers: ClassVar[frozenset[int]] = frozenset({Kind.TIMER_FIRED})
+    name: ClassVar[WaitKind] = "timer"
+    status: ClassVar[Status] = "waiting_for_timer"
+    answers: ClassVar[Mapping[int, Meaning]] = {Kind.TIMER_FIRED: Meaning("fired")}
+    when_due: ClassVar[Kind | None] = Kind.TIMER_FIRED
 
-    due: int
     ring: Callable[[], None] | None = None
 
     def settle(self, entry: Entry, event: ReceivedEvent[Any] | None) -> None:
@@ -26,6 +29,12 @@ class Timer(Operation):
         else:
             assert self.future is not None
             self.future.set_result(None)
+
+    def opened_infos(self, about: About) -> Sequence[object]:
+        return [TimerStartedInfo(**about, timer_id=self.id, due_at=from_us(self.due or 0))]
+
+    def settled_infos(self, answer: Answer, about: About) -> Sequence[object]:
+        return [TimerFiredInfo(**about, timer_id=self.id, due_at=from_us(self.due or 0))]
 
     def __str__(self) -> str:
         return f"timer {self.id}"
