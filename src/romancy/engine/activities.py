@@ -290,7 +290,8 @@ class Activities:
         attempting.stage = ENDED
         attempting.task = attempting.context = attempting.alarm = None  # they refer to it: avoid a reference cycle
         self._ended.set()
-        self._leave(attempting.resident, attempting.call.id)
+        if not is_wanted:  # otherwise it leaves when its outcome is stored: until then, a death is blamed on it
+            self._leave(attempting.resident, attempting.call.id)
         if self._queue and not self._launching:  # otherwise the caller that launches continues with the queue
             self._fill()
 

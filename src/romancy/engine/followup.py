@@ -97,6 +97,7 @@ class Followup:
             if isinstance(op, ActivityCall):
                 self._start_activity(resident, op)
         for attempt in step.retries:
+            self._inquest.quarantine.leave(resident, attempt.op)
             op = instance.ops.get(attempt.op)
             if isinstance(op, ActivityCall) and attempt.next_due is not None:
                 self._activities.retry_at(resident, op, attempt.next_due)
