@@ -25,7 +25,7 @@ from romancy import (
     workflow,
 )
 from romancy.core.model import SECOND
-from romancy.engine.resident import ActivityDone, EventOffered, State
+from romancy.engine.resident import Answered, EventOffered, State
 from romancy.storage.batch import BODY
 from romancy.storage.errors import TransientError
 from romancy.testing import Environment, environment
@@ -483,7 +483,7 @@ async def test_an_event_is_taken_once_though_the_result_of_a_suspect_comes_betwe
     await env.app.send_event("go", "test", id="e1")
     await until(lambda: any(isinstance(input, EventOffered) for input in resident.inbox))
     release.set()
-    await until(lambda: any(isinstance(input, ActivityDone) for input in resident.inbox))
+    await until(lambda: any(isinstance(input, Answered) for input in resident.inbox))
     [offer] = [input for input in resident.inbox if isinstance(input, EventOffered)]
     resident.state = State.IDLE
     env.app._runtime.engine.inboxes.post(resident, offer)

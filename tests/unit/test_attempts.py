@@ -11,12 +11,13 @@ import pytest
 
 from romancy import ActivityContext, RetryPolicy, WorkflowContext, activity, workflow
 from romancy.core.failure import Failure
+from romancy.core.history import Kind
 from romancy.core.instance import Instance
 from romancy.core.model import SECOND
 from romancy.engine.activities import Activities, Attempting, Stage
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.metrics import Metrics
-from romancy.engine.resident import ActivityDone, ActivityFailed, AttemptChanged, Resident
+from romancy.engine.resident import Answered, AttemptChanged, Resident
 from romancy.testing import ManualClock
 
 gate: asyncio.Event
@@ -88,7 +89,7 @@ async def test_one_waits_for_a_slot_runs_and_ends(case: Case) -> None:
     gate.set()
     await case.until(second, Stage.ENDED)
     assert first.stage is Stage.ENDED
-    assert [type(input) for input in case.posted] == [ActivityDone, ActivityDone]
+    assert [type(input) for input in case.posted] == [Answered, Answered]
     assert case.activities.running == 0
 
 
@@ -115,7 +116,7 @@ async def test_one_stays_in_quarantine_until_its_outcome_is_stored(case: Case) -
     case.activities.withdraw("gone", gone.call.id)
     await case.until(gone, Stage.ENDED)
     assert done.stage is Stage.ENDED
-    assert [type(input) for input in case.posted] == [ActivityDone, AttemptChanged]
+    assert [type(input) for input in case.posted] == [Answered, AttemptChanged]
     assert case.left == ["gone"]
 
 
@@ -161,7 +162,7 @@ async def test_the_last_attempt_fails_for_good(case: Case) -> None:
     case.clock.turn_to(SECOND)
     await case.until(attempting, Stage.ENDED)
     (failed,) = case.posted
-    assert (type(failed), failed.attempt) == (ActivityFailed, 2)
+    assert (failed.kind, failed.attempt) == (Kind.ACTIVITY_FAILED, 2)
     assert Failure.decode(failed.payload).timeout
 
 

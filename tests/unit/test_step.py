@@ -13,7 +13,7 @@ from romancy.core.history import Kind
 from romancy.core.instance import Instance
 from romancy.core.model import SECOND, Event
 from romancy.engine.resident import (
-    ActivityDone,
+    Answered,
     AttemptChanged,
     CancelAsked,
     Due,
@@ -90,7 +90,7 @@ def test_a_result_leads_to_the_end_and_all_of_it_is_one_commit() -> None:
     one = resident(paying)
     feed(one)
     sent = Event(id="a", source="s", type="sent")
-    commit = feed(one, ActivityDone("charge:1", b"5", [sent], 1)).commit
+    commit = feed(one, Answered("charge:1", Kind.ACTIVITY_COMPLETED, b"5", [sent], 1)).commit
     assert [entry.kind for entry in commit.entries] == [Kind.ACTIVITY_COMPLETED, Kind.EVENT_SENT]
     assert [item.event.type for item in commit.sent] == ["sent", "charged"]
     assert (commit.status, commit.output, commit.append_only) == ("completed", b"5", False)
@@ -99,7 +99,7 @@ def test_a_result_leads_to_the_end_and_all_of_it_is_one_commit() -> None:
 def test_one_more_entry_and_nothing_else_may_be_appended() -> None:
     one = resident(twice)
     feed(one)
-    step = feed(one, ActivityDone("charge:1", b"5", [], 1))
+    step = feed(one, Answered("charge:1", Kind.ACTIVITY_COMPLETED, b"5"))
     assert (step.commit.append_only, step.is_empty) == (True, False)
     assert [op.id for op in step.activation.opened] == ["charge:2"]
 
@@ -107,7 +107,7 @@ def test_one_more_entry_and_nothing_else_may_be_appended() -> None:
 def test_what_comes_twice_counts_once() -> None:
     one = resident(twice)
     feed(one)
-    done = ActivityDone("charge:1", b"5", [], 1)
+    done = Answered("charge:1", Kind.ACTIVITY_COMPLETED, b"5")
     assert [entry.op for entry in feed(one, done, done).commit.entries] == ["charge:1"]
 
 
@@ -173,7 +173,7 @@ def test_an_attempt_is_stored_and_deleted_when_its_call_is_over() -> None:
     attempt = Attempt("charge:1", 1, T0, T0 + SECOND)
     step = feed(one, AttemptChanged(attempt, "ValueError", "no"))
     assert (list(step.commit.attempts), list(step.retries)) == ([attempt], [attempt])
-    commit = feed(one, ActivityDone("charge:1", b"5", [], 2)).commit
+    commit = feed(one, Answered("charge:1", Kind.ACTIVITY_COMPLETED, b"5", [], 2)).commit
     assert (list(commit.attempts_done), one.attempts, commit.append_only) == (["charge:1"], {}, False)
 
 
@@ -181,8 +181,8 @@ def test_the_result_of_a_suspect_that_is_alone_has_a_step_of_its_own() -> None:
     one = resident(waiting)
     feed(one)
     one.attempts["call"] = Attempt("call", 0, T0, started=True, suspicion=Suspicion(T0, is_alone=True))
-    feed(one, Looked([1]), ActivityDone("call", b"5", [], 1), offer(7))
-    assert [type(input) for input in one.inbox] == [ActivityDone, EventOffered]
+    feed(one, Looked([1]), Answered("call", Kind.ACTIVITY_COMPLETED, b"5"), offer(7))
+    assert [type(input) for input in one.inbox] == [Answered, EventOffered]
     assert one.offered
 
 
@@ -197,5 +197,5 @@ def test_hooks_hear_only_if_there_are_any(tell: bool) -> None:
 def test_the_clock_may_be_set_back_but_the_instance_stays_where_it_was() -> None:
     one = resident(twice)
     feed(one, at=T0 + SECOND)
-    feed(one, ActivityDone("charge:1", b"5", [], 1), at=T0 + 2 * SECOND)
-    assert feed(one, ActivityDone("charge:2", b"5", [], 1), at=T0 - SECOND).commit.at == T0 + 2 * SECOND
+    feed(one, Answered("charge:1", Kind.ACTIVITY_COMPLETED, b"5"), at=T0 + 2 * SECOND)
+    assert feed(one, Answered("charge:2", Kind.ACTIVITY_COMPLETED, b"5"), at=T0 - SECOND).commit.at == T0 + 2 * SECOND

@@ -16,6 +16,8 @@ from typing import Any
 from romancy.api.context import ActivityContext, staged_events
 from romancy.core import failure as failures
 from romancy.core.clock import Alarm, Clock, stopwatch
+from romancy.core.failure import Failure
+from romancy.core.history import Kind
 from romancy.core.instance import current
 from romancy.core.model import MAX_RESULT, SECOND, from_us
 from romancy.core.operations import ActivityCall
@@ -25,7 +27,7 @@ from romancy.engine.hook_runner import HookRunner
 from romancy.engine.inbox import Inboxes
 from romancy.engine.inquest import Inquest
 from romancy.engine.metrics import Metrics
-from romancy.engine.resident import ActivityDone, ActivityFailed, AttemptChanged, Resident
+from romancy.engine.resident import Answered, AttemptChanged, Resident
 from romancy.errors import InvalidInput, NotStorable
 from romancy.hooks import ActivityStartedInfo
 from romancy.storage.batch import Attempt
@@ -283,10 +285,7 @@ class Activities:
                 self._conclude(attempting, result, error)
             except Exception as unexpected:
                 _logger.exception("the outcome of attempt %r can't be processed; the activity fails", attempting)
-                self._post(
-                    attempting.resident,
-                    ActivityFailed(attempting.call.id, failures.capture(unexpected).encode(), attempting.attempt),
-                )
+                self._fail(attempting, failures.capture(unexpected))
         attempting.stage = ENDED
         attempting.task = attempting.context = attempting.alarm = None  # they refer to it: avoid a reference cycle
         self._ended.set()
@@ -318,7 +317,8 @@ class Activities:
             return
         self._open.pop((attempting.resident.instance.id, call.id), None)
         staged = staged_events(attempting.context) if attempting.context else []
-        self._post(attempting.resident, ActivityDone(call.id, payload, staged, attempting.attempt))
+        done = Answered(call.id, Kind.ACTIVITY_COMPLETED, payload, staged, attempting.attempt)
+        self._post(attempting.resident, done)
 
     def _failed(self, attempting: Attempting, error: BaseException, *, final: bool = False) -> None:
         call, resident, attempts = attempting.call, attempting.resident, attempting.attempt
@@ -343,7 +343,7 @@ class Activities:
                 extra={"instance_id": resident.instance.id, "workflow": resident.instance.definition.name},
             )
         if due is None:
-            self._post(resident, ActivityFailed(call.id, failure.encode(), attempts))
+            self._fail(attempting, failure)
             return
         progress = attempting.context.last_progress if attempting.context else None
         changed = Attempt(
@@ -355,6 +355,11 @@ class Activities:
             _plain(progress),
         )  # no suspicion: it ended by itself
         self._post(resident, AttemptChanged(changed, failure.error_type, failure.message))
+
+    def _fail(self, attempting: Attempting, failure: Failure) -> None:
+        """Post that a call failed for good."""
+        failed = Answered(attempting.call.id, Kind.ACTIVITY_FAILED, failure.encode(), attempt=attempting.attempt)
+        self._post(attempting.resident, failed)
 
     def progress(self, attempting: Attempting, value: object) -> None:
         """Keep the progress of an attempt. Called by the activity, perhaps from its thread."""

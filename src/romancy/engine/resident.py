@@ -6,7 +6,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 
-from romancy.core.history import Entry
+from romancy.core.history import Entry, Kind
 from romancy.core.instance import Instance
 from romancy.core.model import Event, Status
 from romancy.core.operations import Group
@@ -14,22 +14,14 @@ from romancy.storage.batch import BODY, Attempt
 
 
 @dataclass(slots=True)
-class ActivityDone:
-    """An activity returned. Its events in `sent` are stored with the result."""
+class Answered:
+    """The answer to an operation: it becomes an entry of this kind. The events in `sent` are stored with it."""
 
     op: str
+    kind: Kind
     payload: bytes
-    sent: list[Event]
-    attempt: int
-
-
-@dataclass(slots=True)
-class ActivityFailed:
-    """An activity failed for good."""
-
-    op: str
-    payload: bytes
-    attempt: int
+    sent: Sequence[Event] = ()
+    attempt: int = 1
 
 
 @dataclass(slots=True)
@@ -111,8 +103,7 @@ class SuspectAccompanied:
 
 
 Input = (
-    ActivityDone
-    | ActivityFailed
+    Answered
     | Stored
     | AttemptChanged
     | Due

@@ -16,8 +16,7 @@ from romancy.core.model import Event, ReceivedEvent, from_us
 from romancy.core.operations import About, ActivityCall, Answer, EventWait, Operation
 from romancy.engine.evidence import accompanied, begun, is_through, running_on
 from romancy.engine.resident import (
-    ActivityDone,
-    ActivityFailed,
+    Answered,
     AttemptChanged,
     CancelAsked,
     Due,
@@ -111,7 +110,7 @@ class Step:
         return inbox[:now]
 
     def _is_apart(self, input: Input) -> bool:
-        return isinstance(input, (ActivityDone, ActivityFailed)) and self._is_blamed(input.op)
+        return isinstance(input, Answered) and self._is_blamed(input.op)
 
     def _is_blamed(self, op: str) -> bool:
         """Whether a death now would be blamed on the call, so that the code must not run before the call is recorded.
@@ -124,8 +123,8 @@ class Step:
 
     # --- inputs -----------------------------------------------------------------------------------------------------
     def _handle(self, input: Input) -> None:
-        if isinstance(input, ActivityDone):
-            self._activity_done(input)
+        if isinstance(input, Answered):
+            self._take_answer(input)
         elif isinstance(input, Stored):
             self._hear(input.entry)
         elif isinstance(input, AttemptChanged):
@@ -140,30 +139,19 @@ class Step:
             self._suspect_begins(input)
         elif isinstance(input, (SuspectRuns, SuspectAccompanied)):
             self._suspect_runs(input)
-        elif isinstance(input, ActivityFailed):
-            self._activity_failed(input)
         else:
             self._due(input)
 
-    def _activity_done(self, input: ActivityDone) -> None:
+    def _take_answer(self, input: Answered) -> None:
         op = self.instance.ops.get(input.op)
         if op is None or self.instance.outcome is not None:
             return
         if input.sent:
             self.commit.sent = [*self.commit.sent, *map(self._stamp, input.sent)]
         if self._is_blamed(input.op):
-            self._record(Kind.ACTIVITY_COMPLETED, input.op, input.payload)
-            return
-        self._answer(op, Kind.ACTIVITY_COMPLETED, self.now, input.payload, attempt=input.attempt)
-
-    def _activity_failed(self, input: ActivityFailed) -> None:
-        op = self.instance.ops.get(input.op)
-        if op is None or self.instance.outcome is not None:
-            return
-        if self._is_blamed(op.id):
-            self._record(Kind.ACTIVITY_FAILED, op.id, input.payload)
+            self._record(input.kind, input.op, input.payload)
         else:
-            self._answer(op, Kind.ACTIVITY_FAILED, self.now, input.payload, attempt=input.attempt)
+            self._answer(op, input.kind, self.now, input.payload, attempt=input.attempt)
 
     def _record(self, kind: Kind, op: str, payload: bytes) -> None:
         """Store the result of a suspect before it is fed to the code: if the worker dies then, the code did it.
