@@ -23,7 +23,7 @@ from romancy.app import App
 from romancy.cli.database import app_without_worker, check_exists, database_options, on, schema_of
 from romancy.cli.logs import log_to_stderr
 from romancy.cli.modules import load, module_option, register
-from romancy.cli.screen import json_option, print_json
+from romancy.cli.screen import STATUS_STYLES, json_option, print_json
 from romancy.cli.server import check_guarded, host_option, open_to_all, port_option, run_server
 from romancy.cli.words import RESERVED, clean, one_line, relative, wanted
 from romancy.core.model import Status
@@ -45,14 +45,6 @@ _WINDOW = 10.0
 _TYPES, _TIMERS, _AHEAD = 12, 12, 7 * 86_400
 _LEAST = 16
 """Minimum width of a column that is cut."""
-_COLOURS = {
-    "running": "bold blue",
-    "waiting_for_event": "cyan",
-    "waiting_for_timer": "magenta",
-    "completed": "green",
-    "failed": "bold red",
-    "blocked": "bold red",
-}
 
 
 @click.command()
@@ -186,7 +178,9 @@ def _keys(stop: Callable[[], None]) -> Generator[None]:
 
 def _drawn(glance: Glance, room: int) -> Group:
     numbers = [
-        Text.assemble((f"{count(n, CAP)} ", "bold"), (STATUS_WORDS[status], _COLOURS.get(status, "") if n else "dim"))
+        Text.assemble(
+            (f"{count(n, CAP)} ", "bold"), (STATUS_WORDS[status], STATUS_STYLES.get(status, "") if n else "dim")
+        )
         for status, n in glance.counts.items()
         if n or status not in RESERVED
     ]

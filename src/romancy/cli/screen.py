@@ -16,15 +16,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_STATUS = {
+STATUS_STYLES = {
     "running": "bold blue",
     "waiting_for_event": "cyan",
-    "waiting_for_timer": "cyan",
+    "waiting_for_timer": "magenta",
     "compensating": "yellow",
     "completed": "green",
     "failed": "bold red",
     "cancelled": "yellow",
-    "blocked": "bold magenta",
+    "blocked": "bold red",
 }
 _COLUMNS = {"instance": "bold", "line": "dim", "n": "dim"}
 _TIMES = {"started", "since", "until", "at"}
@@ -107,7 +107,7 @@ class Screen:
 
 
 def _cell(name: str, text: str) -> Text:
-    return Text(text, _STATUS.get(text, "") if name == "status" else "")
+    return Text(text, STATUS_STYLES.get(text, "") if name == "status" else "")
 
 
 def _moment(text: str, wide: bool) -> str:

@@ -16,7 +16,7 @@ from romancy.cli.target import Inside, Standing
 from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, error_line, is_worth_showing, one_line, place, plural, relative, wanted, when
 from romancy.core.failure import Failure
-from romancy.core.model import FINAL, from_us, to_us
+from romancy.core.model import FINAL, WAITING, from_us, to_us
 from romancy.errors import KillsWorkers
 from romancy.explain.near_misses import Reason
 from romancy.explain.ownership import runner_of
@@ -123,7 +123,7 @@ def _state(standing: Standing, now: datetime) -> list[str]:
             f"fix the code, test it with `romancy replay {id} --module MODULE`, "
             f"then `romancy resume {id}` (or `romancy cancel {id}`)",
         ]
-    if instance.status in ("waiting_for_event", "waiting_for_timer"):
+    if instance.status in WAITING:
         return [] if inside is None else [_runner(instance, inside, now)]
     last = _last(standing.last, instance.started_at, now)
     if inside is None:

@@ -28,6 +28,8 @@ Status: TypeAlias = Literal[
 WaitKind: TypeAlias = Literal["event", "timer", "activity", "retry", "child"]
 BUSIEST_FIRST: tuple[Status, ...] = ("running", "waiting_for_event", "waiting_for_timer")
 """An instance has the first of these that one of its open operations stands for."""
+WAITING: frozenset[Status] = frozenset(BUSIEST_FIRST[1:])
+"""The instance only waits: no worker is busy with it."""
 FINAL: frozenset[Status] = frozenset({"completed", "failed", "cancelled"})
 STOPPED: frozenset[Status] = frozenset({*FINAL, "blocked"})
 """The instance does not run any more; a blocked one runs again once it is resumed."""

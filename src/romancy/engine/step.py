@@ -355,16 +355,7 @@ class Step:
         if activation.outcome is not None:
             commit.output = activation.outcome.output
             commit.error = activation.outcome.error.encode() if activation.outcome.error else None
-        rows = (
-            commit.consumed
-            or commit.misfits
-            or commit.seen_deliveries
-            or commit.looks
-            or commit.attempts
-            or commit.closed
-        )
-        more = commit.opened or commit.sent or commit.attempts_done or commit.requests_done
-        self._quiet = commit.same_status and not rows and not more and commit.description is None
+        self._quiet = commit.same_status and commit.has_only_entries
         commit.append_only = self._quiet and bool(commit.entries)
         if self._tell:
             self._tell_rest(activation)

@@ -150,6 +150,18 @@ class Commit:
         return STATUS_CODES[self.status] >= FIRST_FINAL
 
     @property
+    def changes_waits(self) -> bool:
+        """Whether it has something to store about waits and their events."""
+        taken = self.consumed or self.misfits or self.seen_deliveries
+        return bool(self.opened or self.closed or self.looks or taken)
+
+    @property
+    def has_only_entries(self) -> bool:
+        """Whether it has nothing to store besides entries and the status."""
+        done = self.attempts or self.attempts_done or self.requests_done
+        return not (self.sent or done or self.changes_waits) and self.description is None
+
+    @property
     def is_touch(self) -> bool:
         """Whether it leaves the instance's indexed columns alone, as most steps do; this halves the work."""
         return self.same_status and self.description is None and not self.release

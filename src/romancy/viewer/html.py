@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from pydantic import BaseModel
 
 from romancy.core.durations import lasting, span
+from romancy.core.model import WAITING
 from romancy.core.visible import visible
 from romancy.http.responses import Header, HTTPError, Response
 from romancy.http.routes import Request
@@ -51,7 +52,7 @@ def environment() -> Environment:
     tools = "stamp absolute pretty brief middle cut error_line narrowing waited_for attempt_words place count"
     made.filters.update(exact=_exact, span=span, lasting=lasting)
     made.filters.update({name: getattr(words, name) for name in (*tools.split(), "url_part")})
-    cast("dict[str, Any]", made.globals).update(STATUS_WORDS=words.STATUS_WORDS, version=version())
+    cast("dict[str, Any]", made.globals).update(STATUS_WORDS=words.STATUS_WORDS, WAITING=WAITING, version=version())
     return made
 
 

@@ -12,6 +12,7 @@ from romancy.core.durations import lasting
 from romancy.core.filters import Filter
 from romancy.core.model import from_us
 from romancy.records import HistoryEntry, Wait
+from romancy.storage.batch import STATUS_CODES
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 SHOWN = 300
@@ -96,13 +97,4 @@ def url_part(text: str) -> str:
     return quote(text, safe="")
 
 
-STATUS_WORDS: Mapping[str, str] = {
-    "running": "running",
-    "waiting_for_event": "waiting for event",
-    "waiting_for_timer": "waiting for timer",
-    "compensating": "compensating",
-    "blocked": "blocked",
-    "completed": "completed",
-    "failed": "failed",
-    "cancelled": "cancelled",
-}
+STATUS_WORDS: Mapping[str, str] = {status: status.replace("_", " ") for status in STATUS_CODES}

@@ -15,19 +15,11 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from romancy import HistoryEntry, Instance, Wait
+from romancy.cli.screen import STATUS_STYLES
 from romancy.core.clock import SystemClock
 from romancy.core.durations import lasting, span
 from romancy.core.model import from_us
 
-_STYLES = {
-    "running": "cyan",
-    "waiting_for_event": "yellow",
-    "waiting_for_timer": "yellow",
-    "completed": "green",
-    "failed": "red",
-    "cancelled": "magenta",
-    "blocked": "red",
-}
 _WORKERS = ("bright_blue", "bright_magenta", "bright_cyan", "bright_yellow")
 
 
@@ -61,7 +53,7 @@ def waiting_table(instances: Sequence[Instance]) -> Table:
         for wait in waits:
             table.add_row(
                 Text(instance.instance_id),
-                Text(instance.status, style=_STYLES.get(instance.status, "")),
+                Text(instance.status, style=STATUS_STYLES.get(instance.status, "")),
                 Text("-" if wait is None else _what(wait)),
                 Text("-" if wait is None else f"{span((now - wait.since).total_seconds())} ago"),
                 Text("-" if wait is None else _until(wait, now)),
@@ -75,7 +67,7 @@ def live_table(instances: Sequence[Instance], worker: str) -> Table:
     for instance in (i for i in instances if i.finished_at is not None):
         table.add_row(
             Text(instance.instance_id),
-            Text(instance.status, style=_STYLES.get(instance.status, "")),
+            Text(instance.status, style=STATUS_STYLES.get(instance.status, "")),
             Text(f"done: {plain(instance.output)}", overflow="ellipsis", no_wrap=True),
             "",
             Text(f"took {took(instance)}"),
@@ -91,7 +83,7 @@ def results_table(instances: Sequence[Instance], judged: Mapping[str, bool]) -> 
         good = judged[instance.instance_id]
         table.add_row(
             Text(instance.instance_id),
-            Text(instance.status, style=_STYLES.get(instance.status, "")),
+            Text(instance.status, style=STATUS_STYLES.get(instance.status, "")),
             Text(plain(instance.output if instance.error is None else instance.error)),
             Text(took(instance)),
             Text("yes" if good else "NO", style="green" if good else "bold red"),

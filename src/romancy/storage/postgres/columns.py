@@ -87,9 +87,7 @@ class Columns:
         self._add("entries", _entries(commits))
         if any(c.is_final for c in commits):
             self.pieces.append("ended")
-        waiting = [
-            c for c in commits if c.closed or c.opened or c.consumed or c.seen_deliveries or c.misfits or c.looks
-        ]
+        waiting = [c for c in commits if c.changes_waits]
         if waiting:
             self._add_waits(waiting)
         self._add_rest(commits)

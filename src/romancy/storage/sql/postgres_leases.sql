@@ -125,13 +125,13 @@ SELECT w.id, o.n FROM romancy.workers w CROSS JOIN {now} CROSS JOIN LATERAL (SEL
     LIMIT :most::integer) x) o
 WHERE w.until >= now AND (SELECT count(*) FROM romancy.workers) > 1
 UNION ALL SELECT NULL, count(*) FROM (SELECT 1 FROM unnest(:workflows::text[]) AS w(name) CROSS JOIN LATERAL
-    (SELECT 1 FROM romancy.instances i WHERE i.owner IS NULL AND i.status < 9 AND i.status IN (2, 3)
+    (SELECT 1 FROM romancy.instances i WHERE i.owner IS NULL AND {only_waits}
        AND i.workflow = w.name ORDER BY i.status, i.id LIMIT :limit::integer) i
   WHERE (SELECT count(*) FROM romancy.workers) > 1 LIMIT :limit) free
 -- Differs: a look can be due; OFFSET 0 keeps the lookups by id separate.
 -- name: idle_of_worker
 SELECT i.id, i.version, i.status FROM romancy.instances i
-WHERE i.owner = :worker::text AND i.status < 9 AND i.status IN (2, 3)
+WHERE i.owner = :worker::text AND {only_waits}
   AND NOT EXISTS (SELECT 1 FROM romancy.waits w WHERE w.instance = i.id AND w.due_at <= :due::bigint OFFSET 0)
   AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.instance = i.id OFFSET 0)
   AND NOT EXISTS (SELECT 1 FROM romancy.requests r WHERE r.instance = i.id OFFSET 0)
@@ -141,7 +141,7 @@ ORDER BY i.status, i.id LIMIT :limit::integer
 -- name: claim_idle
 WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
 free AS MATERIALIZED (SELECT i.id FROM unnest(:workflows::text[]) AS w(name) CROSS JOIN LATERAL
-  (SELECT i.id FROM romancy.instances i WHERE i.owner IS NULL AND i.status < 9 AND i.status IN (2, 3)
+  (SELECT i.id FROM romancy.instances i WHERE i.owner IS NULL AND {only_waits}
      AND i.workflow = w.name AND NOT EXISTS (SELECT 1 FROM romancy.unlooked l WHERE l.instance = i.id OFFSET 0)
    ORDER BY i.status, i.id LIMIT :limit::integer FOR NO KEY UPDATE OF i SKIP LOCKED) i LIMIT :limit)
 UPDATE romancy.instances i SET owner = fence.id, version = i.version + 1 FROM free f, fence WHERE i.id = f.id

@@ -286,10 +286,10 @@ WHERE w.due_at <= :due AND {claimable} ORDER BY w.due_at LIMIT :limit
 SELECT w.id, (SELECT count(*) FROM (SELECT 1 FROM instances i WHERE i.owner = w.id AND i.status < 9 LIMIT :most))
 FROM workers w WHERE w.until >= :now AND (SELECT count(*) FROM workers) > 1
 -- name: free_waiting
-SELECT id FROM instances WHERE owner IS NULL AND status < 9 AND status IN (2, 3) AND workflow = :workflow LIMIT :limit
+SELECT i.id FROM instances i WHERE i.owner IS NULL AND {only_waits} AND i.workflow = :workflow LIMIT :limit
 -- Differs: looks are part of a commit here, so none can be due.
 -- name: idle_of_worker
-SELECT id, version, status FROM instances i WHERE owner = :worker AND status < 9 AND status IN (2, 3)
+SELECT i.id, i.version, i.status FROM instances i WHERE i.owner = :worker AND {only_waits}
   AND NOT EXISTS (SELECT 1 FROM waits w WHERE w.instance = i.id AND w.due_at <= :due)
   AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.instance = i.id)
   AND NOT EXISTS (SELECT 1 FROM requests r WHERE r.instance = i.id) LIMIT :limit

@@ -212,7 +212,7 @@ class BatchWriter:
             many(SQL["delete_deliveries"], final)
             many(SQL["delete_requests"], final)
         for commit in commits:
-            if commit.closed or commit.opened or commit.consumed or commit.seen_deliveries or commit.misfits:
+            if commit.changes_waits:
                 self._write_waits(commit)
             if commit.attempts or commit.attempts_done or commit.requests_done:
                 self._write_attempts(commit)
