@@ -12,6 +12,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from typing import Any
 
 from romancy.core.clock import Clock, stopwatch
@@ -62,6 +63,22 @@ MAX_WAITING = 10_000
 """How many starts and events from outside can wait to be stored; further callers wait for their turn."""
 
 
+class Pump(Enum):
+    """Where the committer is with the current batch."""
+
+    IDLE = "idle"
+    CALLED = "called"
+    """A flush is about to come."""
+    SUBMITTING = "submitting"
+    ANSWERED = "answered"
+    """The answer came before the call to the database returned."""
+    STORING = "storing"
+    """The database has a batch, or a batch waits to be submitted again."""
+
+
+IDLE, CALLED, SUBMITTING, ANSWERED, STORING = Pump  # looking up an enum member is slow on Python 3.11
+
+
 class Committer:
     """Takes items to store, and reports when they are stored.
 
@@ -91,8 +108,7 @@ class Committer:
         """The parts of a batch that was too large."""
         self._most = MAX_BATCH
         self._laggards = Laggards(storage, self._settle_late)
-        self._busy = False
-        self._called = self._under_way = self._looping = False
+        self._pump = IDLE
         self._followed_up = 0
         """How many items are followed up while the next batch is in progress."""
         self._life = OPEN
@@ -105,7 +121,7 @@ class Committer:
         self._salt, self._batches = os.urandom(8), 0
 
     def __repr__(self) -> str:
-        return f"<Committer {self._life.value} queued={len(self._queue)} busy={self._busy}>"
+        return f"<Committer {self._life.value} {self._pump.value} queued={len(self._queue)}>"
 
     @property
     def queued(self) -> int:
@@ -113,7 +129,11 @@ class Committer:
 
     @property
     def is_idle(self) -> bool:
-        return not (self._busy or self._queue or self._laggards)
+        return self._can_flush and not (self._queue or self._laggards)
+
+    @property
+    def _can_flush(self) -> bool:
+        return self._pump is IDLE or self._pump is CALLED
 
     # --- putting in -------------------------------------------------------------------------------------------------
     def commit(self, commit: Commit, done: Done) -> None:
@@ -163,19 +183,21 @@ class Committer:
             self._fail([item], self._refusal)
             return
         self._queue.append(item)
-        if not self._busy and not self._called:
-            self._called = True
+        if self._pump is IDLE:
+            self._pump = CALLED
             asyncio.get_running_loop().call_soon(self.flush)
 
     def gather(self) -> None:
         """Queue items without a flush of their own: the caller adds many, then calls `flush`."""
-        self._called = True
+        if self._pump is IDLE:
+            self._pump = CALLED
 
     def flush(self) -> None:
         """Submit the queued items, unless a batch is in progress."""
-        self._called = False
-        if self._queue and not self._busy and not self._append():
-            self._busy = True
+        if not self._can_flush:
+            return
+        self._pump = IDLE
+        if self._queue and not self._append():
             self._idle.clear()
             self._next()
 
@@ -205,20 +227,20 @@ class Committer:
     # --- one batch after the other ----------------------------------------------------------------------------------
     def _next(self) -> None:
         queue = self._queue
-        self._looping = True
-        while (queue or self._parts) and not self._under_way:  # an answer may be there before `commit` returns
-            self._under_way = True
-            self._submitted = stopwatch()
+        while queue or self._parts:
+            self._pump, self._submitted = SUBMITTING, stopwatch()
             if self._parts:
                 self._submit(*self._parts.popleft())
             else:
                 items = self._some(queue)
                 self._submit(self._batch(items), items)
-        self._looping = False
-        if not self._under_way:
-            self._busy = False
-            if not self._laggards:
-                self._idle.set()
+            if self._pump is SUBMITTING:
+                self._pump = STORING
+            if self._pump is STORING:
+                return
+        self._pump = IDLE
+        if not self._laggards:
+            self._idle.set()
 
     def _some(self, queue: deque[Item]) -> list[Item]:
         """Return the items of the next batch: as many as the database, and a slow connection, can take at once."""
@@ -233,9 +255,10 @@ class Committer:
         return items
 
     def _over(self) -> None:
-        """Finish a batch and go on with the next, unless the loop in `_next` is running and does so."""
-        self._under_way = False
-        if not self._looping:
+        """Finish a batch and go on with the next, unless `_next` is at it and does so."""
+        if self._pump is SUBMITTING:
+            self._pump = ANSWERED
+        else:
             self._next()
 
     def _batch(self, items: list[Item]) -> Batch:
