@@ -80,7 +80,7 @@ def offer(seq: int, data: bytes = b"5", at: int = T0) -> EventOffered:
 def test_it_begins_and_asks_for_an_activity() -> None:
     one = resident(paying)
     step = feed(one)
-    assert [op.id for op in step.activation.opened] == ["charge:1"]
+    assert [op.id for op in step.asked.opened] == ["charge:1"]
     assert not step.commit.opened, "a call has no row"
     assert step.is_empty, "nothing is stored: the row says already that it runs"
     assert one.begun
@@ -101,7 +101,7 @@ def test_one_more_entry_and_nothing_else_may_be_appended() -> None:
     feed(one)
     step = feed(one, Answered("charge:1", Kind.ACTIVITY_COMPLETED, b"5"))
     assert (step.commit.append_only, step.is_empty) == (True, False)
-    assert [op.id for op in step.activation.opened] == ["charge:2"]
+    assert [op.id for op in step.asked.opened] == ["charge:2"]
 
 
 def test_what_comes_twice_counts_once() -> None:

@@ -8,11 +8,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
-from romancy.core.activation import Outcome
 from romancy.core.clock import stopwatch
 from romancy.core.codec import Codec
 from romancy.core.failure import Failure
 from romancy.core.model import SECOND, STOPPED, Duration, Status, duration_us
+from romancy.core.outcome import Outcome
 from romancy.records import Instance
 
 R_co = TypeVar("R_co", covariant=True)

@@ -3,15 +3,15 @@
 `Instance` runs the code of one instance on its own event loop (`loop`), which has no I/O and no clock. The code asks
 for *operations*: activity calls, event waits, timers. An operation is open until an entry in the history answers it.
 Feeding an entry settles its operation and runs the code until nothing is ready. Everything the code asked for on the
-way becomes one `Activation`. A replay feeds all recorded entries, and the code must ask for the same operations as
-before; if it does not, `divergence` reports it.
+way becomes one `Asked`. A replay feeds all recorded entries, and the code must ask for the same operations as before;
+if it does not, `divergence` reports it.
 
     instance.py    the code of one instance, driven by its history
     replay.py      runs a history through the current code, to see where it leads
     body.py        runs the user's function, from its input to its result
     loop.py        the deterministic event loop the code runs on
     operations/    what the code can ask for, one file for each kind
-    activation.py  the result of feeding: entries, operations opened and closed, events sent, the outcome
+    outcome.py     what the code asked for, and how it ended
     budget.py      how much the code may ask for in one activation
     divergence.py  errors for code that no longer follows its history
     eviction.py    stops code that must leave memory, without letting it act

@@ -15,7 +15,6 @@ from contextvars import Context, ContextVar
 from typing import Any
 
 from romancy.core import failure as failures
-from romancy.core.activation import Activation, Outcome
 from romancy.core.body import run_body
 from romancy.core.budget import Budget, endless
 from romancy.core.divergence import explain, left_history, name_of
@@ -26,6 +25,7 @@ from romancy.core.inputs import BOUND, UNBOUND, is_from_input
 from romancy.core.loop import TimerHandle, WorkflowLoop
 from romancy.core.model import BUSIEST_FIRST, FOREVER_US, SECOND, Event, ReceivedEvent, Status
 from romancy.core.operations import EventWait, Groups, Operation, OperationFuture, Timer, user_line
+from romancy.core.outcome import Asked, Outcome
 from romancy.core.registry import WorkflowDefinition
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, WorkflowStuck
 
@@ -295,9 +295,9 @@ class Instance:
         for operation in list(self.ops.values()):
             self._close(operation)
 
-    def take(self) -> Activation:
+    def take(self) -> Asked:
         """Return everything asked for since the last call, except operations that were opened and closed again."""
-        activation = Activation(
+        asked = Asked(
             self._entries,
             list(self._opened.values()),
             self._closed,
@@ -306,7 +306,7 @@ class Instance:
             self._description,
         )
         self._entries, self._opened, self._closed, self._sent, self._description = [], {}, [], [], None
-        return activation
+        return asked
 
     @property
     def status(self) -> Status:
@@ -353,7 +353,7 @@ class Instance:
             self.groups.add(operation)
 
     def send(self, op: str, event: Event, identity: bytes) -> None:
-        """Send an event with this activation's commit. On replay, it was already sent."""
+        """Send an event with the commit of this step. On replay, it was already sent."""
         self.check_alive()
         self._spend(len(event.data or b""))
         if self.replaying:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from romancy.core.activation import Outcome
 from romancy.core.history import Entry
 from romancy.core.instance import WORKFLOW_TIMEOUT, Instance
 from romancy.core.model import Status
 from romancy.core.operations import EventWait, Operation
+from romancy.core.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ class Committer:
 
     # --- putting in -------------------------------------------------------------------------------------------------
     def commit(self, commit: Commit, done: Done) -> None:
-        """Store an activation, then call `done(applied, refusal)`."""
+        """Store a commit, then call `done(applied, refusal)`."""
         self._put(CommitItem(commit, done))
 
     def look(self, instance: str, op: str | None, done: Callable[[], None] | None = None) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from itertools import islice
 
-from romancy.core.activation import Outcome
 from romancy.core.failure import Failure
 from romancy.core.model import STOPPED
+from romancy.core.outcome import Outcome
 from romancy.errors import InstanceNotFound
 from romancy.storage.protocol import Storage
 from romancy.storage.records import InstanceRow

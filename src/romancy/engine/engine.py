@@ -7,9 +7,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from romancy.core.activation import Outcome
 from romancy.core.clock import Clock
 from romancy.core.model import Event
+from romancy.core.outcome import Outcome
 from romancy.core.registry import Registry
 from romancy.core.retry import RetryPolicy
 from romancy.engine.activities import Activities

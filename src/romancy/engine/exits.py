@@ -6,9 +6,9 @@ import logging
 
 from romancy import hooks as h
 from romancy.core import failure as failures
-from romancy.core.activation import Outcome
 from romancy.core.clock import Clock
 from romancy.core.model import SECOND, from_us
+from romancy.core.outcome import Outcome
 from romancy.engine.activities import Activities
 from romancy.engine.committer import Committer
 from romancy.engine.endings import Endings

@@ -75,7 +75,7 @@ class Followup:
     def _count_waits(self, step: Step) -> None:
         answers = EventWait.answers
         outcomes = {entry.op: answers[entry.kind].outcome for entry in step.commit.entries if entry.kind in answers}
-        for op in step.activation.closed:
+        for op in step.asked.closed:
             if isinstance(op, EventWait):
                 self._metrics.wait_ended(
                     outcomes.get(op.id, "withdrawn").replace(" ", "_"), (step.now - op.since) / SECOND
@@ -83,17 +83,17 @@ class Followup:
 
     def follow(self, step: Step) -> None:
         """After the commit: start activities, call hooks, return the result."""
-        resident, instance, activation = step.resident, step.instance, step.activation
-        for op in activation.closed:
+        resident, instance, asked = step.resident, step.instance, step.asked
+        for op in asked.closed:
             if isinstance(op, ActivityCall):
                 self._activities.withdraw(instance.id, op.id)
                 self._inquest.quarantine.leave(resident, op.id)
         for info in step.told:
             self._hooks.run(info)
-        if activation.outcome is not None:
+        if asked.outcome is not None:
             self._exits.finish(resident)
             return
-        for op in activation.opened:
+        for op in asked.opened:
             if isinstance(op, ActivityCall):
                 self._start_activity(resident, op)
         for attempt in step.retries:

@@ -156,7 +156,7 @@ class Resident:
     unlooked: list[int] | None = None
     """Deliveries not looked at yet. Offers in the inbox are fed first, because they often end the instance."""
     consumed: Set[int] = frozenset()
-    """Events taken in the last activation. Earlier offers of them are void."""
+    """Events taken in the last step. Earlier offers of them are void."""
     requests: Set[int] = frozenset()
     """Requests that were fed. The same request can arrive several times: from its sender, in the mail, with a load."""
     confirming: int = 0

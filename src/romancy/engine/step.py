@@ -1,4 +1,4 @@
-"""One activation: feed an instance its inbox, and gather everything that results into one commit.
+"""One step: feed an instance its inbox, and gather everything that results into one commit.
 
 Pure: no awaiting, no storage, no clock but the given time. The step keeps what must happen only after the commit.
 """
@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from romancy import hooks as h
-from romancy.core.activation import Activation
 from romancy.core.history import MARKED_ATTEMPTS, Entry, Kind, pack_attempt, pack_event
 from romancy.core.model import Event, ReceivedEvent, from_us
 from romancy.core.operations import About, ActivityCall, Answer, EventWait, Operation
+from romancy.core.outcome import Asked
 from romancy.engine.evidence import accompanied, begun, is_through, running_on
 from romancy.engine.resident import (
     Answered,
@@ -48,7 +48,7 @@ class Step:
         "_quiet",
         "_stamp",
         "_tell",
-        "activation",
+        "asked",
         "begin",
         "commit",
         "confirm",
@@ -60,7 +60,7 @@ class Step:
         "told",
     )  # fmt: skip - one for every step of every instance
 
-    activation: Activation
+    asked: Asked
 
     def __init__(self, resident: Resident, now: int, stamp: Stamp, tell: bool) -> None:
         instance = resident.instance
@@ -99,7 +99,7 @@ class Step:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to store."""
-        return self._quiet and not self.commit.entries and self.activation.outcome is None
+        return self._quiet and not self.commit.entries and self.asked.outcome is None
 
     def _up_to_suspect(self, inbox: list[Input]) -> list[Input]:
         """Return the inputs to feed now. A suspect's result gets its own commit; the inputs after it wait for that."""
@@ -334,41 +334,41 @@ class Step:
             self.instance.apply(Kind.CANCEL_REQUESTED, "", self.now, input.reason.encode())
 
     # --- results ----------------------------------------------------------------------------------------------------
-    def _gather(self, activation: Activation) -> None:
-        self.activation, commit, resident = activation, self.commit, self.resident
-        commit.entries = activation.entries
-        if activation.opened:
-            commit.opened = [op.row for op in activation.opened if op.has_row]
-        if activation.closed or resident.stale_waits:
-            closed = [op.id for op in activation.closed if op.has_row]
+    def _gather(self, asked: Asked) -> None:
+        self.asked, commit, resident = asked, self.commit, self.resident
+        commit.entries = asked.entries
+        if asked.opened:
+            commit.opened = [op.row for op in asked.opened if op.has_row]
+        if asked.closed or resident.stale_waits:
+            closed = [op.id for op in asked.closed if op.has_row]
             commit.closed = [*closed, *resident.stale_waits]
             resident.stale_waits = ()
         if resident.attempts:
-            self._drop_attempts(activation)
-        if activation.sent:
-            commit.sent = [*commit.sent, *map(self._stamp, activation.sent)]
-        commit.description = activation.description
+            self._drop_attempts(asked)
+        if asked.sent:
+            commit.sent = [*commit.sent, *map(self._stamp, asked.sent)]
+        commit.description = asked.description
         commit.status = self.instance.status
         commit.same_status = commit.status == resident.status
         if commit.looks:
             commit.looks = [op for op in commit.looks if op in self.instance.ops]
-        if activation.outcome is not None:
-            commit.output = activation.outcome.output
-            commit.error = activation.outcome.error.encode() if activation.outcome.error else None
+        if asked.outcome is not None:
+            commit.output = asked.outcome.output
+            commit.error = asked.outcome.error.encode() if asked.outcome.error else None
         self._quiet = commit.same_status and commit.has_only_entries
         commit.append_only = self._quiet and bool(commit.entries)
         if self._tell:
-            self._tell_rest(activation)
+            self._tell_rest(asked)
 
-    def _drop_attempts(self, activation: Activation) -> None:
+    def _drop_attempts(self, asked: Asked) -> None:
         """Delete the records of calls that were withdrawn, or were still open when the workflow ended."""
         attempts = self.resident.attempts
         ops = self.instance.ops
-        for op in [op for op in attempts if activation.outcome is not None or (op not in ops and op != BODY)]:
+        for op in [op for op in attempts if asked.outcome is not None or (op not in ops and op != BODY)]:
             self._forget_attempt(op)
 
-    def _tell_rest(self, activation: Activation) -> None:
-        for op in activation.opened:
+    def _tell_rest(self, asked: Asked) -> None:
+        for op in asked.opened:
             self._say(op.opened_infos(self._about))
         for item in self.commit.sent:
             self._say([h.EventSentInfo(**self._about, event_type=item.event.type, event_id=item.event.id)])

@@ -17,7 +17,7 @@ _LOOK_EVERY = 0.25
 
 
 class Watchdog:
-    """Call `begin(instance)` and `end()` around every activation. A thread checks the time four times a second."""
+    """Call `begin(instance)` and `end()` around every step. A thread checks the time four times a second."""
 
     def __init__(self) -> None:
         self._instance: Instance | None = None

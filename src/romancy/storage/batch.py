@@ -111,7 +111,7 @@ class Trial:
 
 @dataclass(slots=True)
 class Commit:
-    """The outcome of one activation. Applied as a whole if the instance is still at `version`, otherwise not at all."""
+    """The result of one step. Applied as a whole if the instance is still at `version`, otherwise not at all."""
 
     instance: str
     version: int

@@ -1,4 +1,4 @@
-"""The result of feeding an instance: what its code asked for, and how it ended."""
+"""What the code of an instance asked for, and how it ended."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Activation:
-    """The result of the entries fed since the last `take`. It is stored as one commit."""
+class Asked:
+    """Everything since the last `take`. It is stored as one commit."""
 
     entries: list[Entry]
     opened: list[Operation]
