@@ -46,6 +46,10 @@ def blocking(ctx: ActivityContext) -> int:
     return 1
 
 
+OVER: Any = None
+"""Since Python 3.12 an activity runs at once to its first wait, and may be over when `start` returns."""
+
+
 class Case:
     def __init__(self, limit: int = 1) -> None:
         self.clock, self.posted = ManualClock(0), list[Any]()
@@ -66,7 +70,7 @@ class Case:
         (call,) = resident.instance.ops.values()
         call.timeout = timeout  # type: ignore[attr-defined]
         self.activities.start(resident, call)  # type: ignore[arg-type]
-        return self.activities._open[id, call.id]
+        return self.activities._open.get((id, call.id)) or OVER
 
     async def until(self, attempting: Attempting, stage: Stage) -> None:
         async with asyncio.timeout(10):

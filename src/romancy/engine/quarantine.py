@@ -113,7 +113,7 @@ class Quarantine:
             suspect.alarm.cancel()
             suspect.alarm = None
         if known.run < LONGEST_RUN:
-            due = suspect.since + known.run * 3 // 4  # not from now: it has run for a part of that already
+            due = self._clock.now() + known.run * 3 // 4
             suspect.alarm = self._clock.call_at(due, partial(self._run_on, suspect))
         self._decide()
 
