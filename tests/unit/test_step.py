@@ -1,4 +1,4 @@
-"""One activation by itself: what is in the inbox goes in, one commit comes out, and what is done once that is in."""
+"""One step by itself: what is in the inbox goes in, one commit comes out, and what is done once that is in."""
 
 from __future__ import annotations
 
