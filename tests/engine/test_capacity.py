@@ -420,7 +420,7 @@ async def test_a_workflow_that_hogs_the_thread_is_named(
 
 
 async def test_an_endless_loop_without_waiting_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "MAX_STEPS", 1000)
+    monkeypatch.setattr(loop, "MAX_CALLBACKS", 1000)
 
     @workflow
     async def spins(ctx: WorkflowContext) -> None:

@@ -25,7 +25,7 @@ from romancy import (
     workflow,
 )
 from romancy.core.model import SECOND
-from romancy.engine.resident import Answered, EventOffered, State
+from romancy.engine.resident import Answered, AttemptChanged, EventOffered, State
 from romancy.storage.batch import BODY
 from romancy.storage.errors import TransientError
 from romancy.testing import Environment, environment
@@ -491,6 +491,36 @@ async def test_an_event_is_taken_once_though_the_result_of_a_suspect_comes_betwe
     assert (await env.app.get_instance("one")).status == "waiting_for_event"
     await env.app.send_event("go", "test", id="e2")
     assert await handle.result(10) == ["e1", "e2"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_suspect_stays_in_quarantine_until_its_outcome_is_stored(env: Environment, fails: bool) -> None:
+    """Otherwise the next suspect could begin, and kill the worker, while the first one is still blamed."""
+    release = asyncio.Event()
+
+    @activity
+    async def slow(ctx: ActivityContext) -> None:
+        await release.wait()
+        if fails:
+            raise ValueError
+
+    @workflow
+    async def calling(ctx: WorkflowContext) -> None:
+        await slow(ctx)
+
+    await env.start(calling.options(instance_id="one"))
+    await die(env)
+    await env.advance(5)
+    engine = env.app._runtime.engine
+    resident = engine.residents["one"]
+    resident.state = State.COMMITTING  # so all that comes waits in its inbox
+    release.set()
+    await until(lambda: any(isinstance(input, (Answered, AttemptChanged)) for input in resident.inbox))
+    assert resident in engine.inquest.quarantine._inside
+    resident.state = State.IDLE
+    engine.inboxes.schedule(resident)
+    await env.settle()
+    assert not engine.inquest.quarantine._inside
 
 
 async def test_code_that_came_through_is_not_suspected_any_more(env: Environment) -> None:

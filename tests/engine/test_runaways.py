@@ -21,7 +21,7 @@ def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "MAX_COMMANDS", 500)
     monkeypatch.setattr(budget, "MAX_CALLS", 2_000)
     monkeypatch.setattr(budget, "MAX_TASKS", 1_000)
-    monkeypatch.setattr(loop, "MAX_STEPS", 20_000)
+    monkeypatch.setattr(loop, "MAX_CALLBACKS", 20_000)
 
 
 @activity

@@ -31,11 +31,6 @@ async def passing(ctx: ActivityContext) -> int:
 
 
 @activity
-async def failing(ctx: ActivityContext) -> int:
-    raise ValueError("no")
-
-
-@activity
 async def giving_up(ctx: ActivityContext) -> int:
     raise asyncio.CancelledError
 
@@ -56,9 +51,7 @@ class Case:
         self.metrics = Metrics()
         inboxes: Any = Mock(post=lambda resident, input: self.posted.append(input))
         retry = RetryPolicy(max_attempts=2, jitter=0)
-        self.left = list[str]()
-        inquest: Any = Mock(quarantine=Mock(leave=lambda resident, op: self.left.append(resident.instance.id)))
-        self.activities = Activities(self.clock, limit, retry, None, inboxes, inquest, HookRunner([]), self.metrics)
+        self.activities = Activities(self.clock, limit, retry, None, inboxes, HookRunner([]), self.metrics)
 
     def start(self, called: Any, id: str = "one", timeout: int | None = None) -> Attempting:
         @workflow
@@ -107,21 +100,6 @@ async def test_nothing_is_told_of_one_that_is_withdrawn(case: Case) -> None:
     await case.until(first, Stage.ENDED)
     assert (case.posted, second.stage) == ([], Stage.WITHDRAWN)
     assert list(case.metrics.activities_ended) == [("passing", "withdrawn")], "the other one never ran"
-
-
-async def test_one_stays_in_quarantine_until_its_outcome_is_stored(case: Case) -> None:
-    """A suspect that begins as soon as another ends can kill the worker before the result of the other is stored."""
-    done, failed = case.start(passing, "done"), case.start(failing, "failed")
-    gate.set()
-    await case.until(failed, Stage.ENDED)
-    gate.clear()
-    gone = case.start(passing, "gone")
-    await case.until(gone, Stage.RUNNING)
-    case.activities.withdraw("gone", gone.call.id)
-    await case.until(gone, Stage.ENDED)
-    assert done.stage is Stage.ENDED
-    assert [type(input) for input in case.posted] == [Answered, AttemptChanged]
-    assert case.left == ["gone"]
 
 
 async def test_one_that_is_withdrawn_before_its_first_step_ends_at_once() -> None:

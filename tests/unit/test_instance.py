@@ -560,7 +560,7 @@ def test_a_workflow_timeout_is_nothing_to_wait_for() -> None:
 
 
 def test_endless_sleep_zero_fails_the_instance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "MAX_STEPS", 10_000)
+    monkeypatch.setattr(loops, "MAX_CALLBACKS", 10_000)
 
     async def wf(ctx: WorkflowContext) -> None:
         while True:  # noqa: ASYNC110

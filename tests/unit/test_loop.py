@@ -587,7 +587,7 @@ def test_nothing_is_scheduled_between_activations(owner: Owner) -> None:
 
 
 def test_endless_sleep_zero_is_capped(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "MAX_STEPS", 10_000)
+    monkeypatch.setattr(loops, "MAX_CALLBACKS", 10_000)
 
     async def main() -> None:
         while True:  # noqa: ASYNC110

@@ -1,7 +1,7 @@
 """Limits on what workflow code may ask for in one activation.
 
-Code that never waits would block the thread forever and fill the memory with its requests. The loop limits its steps;
-this module limits what it can ask for without a step.
+Code that never waits would block the thread forever and fill the memory with its requests. The loop limits its
+callbacks; this module limits what the code can ask for in one of them.
 """
 
 from __future__ import annotations

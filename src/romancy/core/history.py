@@ -58,12 +58,12 @@ class Meaning:
     payload: Payload = Payload.NOTHING
 
 
-MARKS: Mapping[int, Meaning] = {
+OTHER_MEANINGS: Mapping[int, Meaning] = {
     Kind.CANCEL_REQUESTED: Meaning("cancel requested", Payload.TEXT),
     Kind.EVENT_SENT: Meaning("sent"),
     Kind.ATTEMPT_FAILED: Meaning("tried", Payload.FAILURE),
 }
-"""The entries that answer no operation. For the others see `core/operations`."""
+"""What the entries say that answer no operation. For the others see `core/operations`."""
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """One instance: a workflow coroutine on its own loop, driven by its history.
 
-`begin` runs the code to its first wait, `apply` feeds it one new entry, and `replay` feeds it the recorded ones. After
+`begin` runs the code to its first wait, `feed` feeds it one entry, and `replay` feeds it the recorded ones. After
 each, the code has run until nothing is ready, and `take` returns what it asked for. Live runs and replays use the same
 path, so the same entries always lead to the same state. There is no clock, database or I/O in here.
 """
@@ -34,6 +34,7 @@ current: ContextVar[Any] = ContextVar("romancy.current")
 
 WORKFLOW_TIMEOUT = "(workflow timeout)"
 _KINDS = frozenset(Kind)
+_RUNNING = BUSIEST_FIRST.index("running")
 
 
 class Instance:
@@ -97,7 +98,7 @@ class Instance:
         self.length = 0
         self.ops: dict[str, Operation] = {}
         self.groups = Groups()
-        self._open_as = dict.fromkeys(BUSIEST_FIRST, 0)
+        self._open_as = [0] * len(BUSIEST_FIRST)
         self.cancelling: str | None = None
         self.refusals = 0
         self.outcome: Outcome | None = None
@@ -313,15 +314,15 @@ class Instance:
         """The status shown to people, derived from the open operations."""
         if self.outcome is not None:
             return self.outcome.status
-        for status, count in self._open_as.items():
+        for rank, count in enumerate(self._open_as):
             if count:
-                return status
+                return BUSIEST_FIRST[rank]
         return "running"
 
     @property
     def activities(self) -> int:
-        """How many activities are open."""
-        return self._open_as["running"]
+        """How many open operations are running, which are the activities."""
+        return self._open_as[_RUNNING]
 
     # --- called by user code ----------------------------------------------------------------------------------------
     def next_id(self, name: str, given: str | None = None) -> str:
@@ -348,7 +349,7 @@ class Instance:
 
     def _open(self, operation: Operation) -> None:
         self.ops[operation.id] = self._opened[operation.id] = operation
-        self._open_as[operation.status] += 1
+        self._open_as[operation.rank] += 1
         if isinstance(operation, EventWait):
             self.groups.add(operation)
 
@@ -410,7 +411,7 @@ class Instance:
 
     def _close(self, operation: Operation) -> None:
         del self.ops[operation.id]
-        self._open_as[operation.status] -= 1
+        self._open_as[operation.rank] -= 1
         if isinstance(operation, EventWait):
             self.groups.remove(operation)
         if self._opened.pop(operation.id, None) is None:

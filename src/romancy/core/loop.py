@@ -1,8 +1,8 @@
 """A deterministic event loop: a ready queue, no clock of its own, no I/O.
 
 Every instance has its own loop. It runs only inside an activation (`run`), in first-in-first-out order, so the same
-history always gives the same steps. Timers become durable operations of the instance. Everything that would touch
-the outside world raises an error that says to move it into an activity.
+history always leads to the same callbacks. Timers become durable operations of the instance. Everything that would
+touch the outside world raises an error that says to move it into an activity.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from romancy.core import budget
 from romancy.errors import IOInWorkflow, WorkflowStuck
 
 T = TypeVar("T")
-MAX_STEPS = 1_000_000
+MAX_CALLBACKS = 1_000_000
 """Maximum callbacks in one activation; more means that the code never waits for anything (an endless `sleep(0)`)."""
 
 
@@ -156,7 +156,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return self._numbers
 
     def open(self) -> None:
-        """Code is about to begin; `release` must follow one day."""
+        """Code is about to begin. `release` must be called in the end."""
         self._is_open = True
         _gathering.begin()
 
@@ -190,7 +190,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             _set_current_task(outer, task)
 
     def _drain(self) -> None:
-        ready, steps = self._ready, 0
+        ready, callbacks = self._ready, 0
         while ready:
             handle = ready.popleft()
             if not handle._cancelled:  # type: ignore[attr-defined]
@@ -200,10 +200,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                     continue  # a task of the workflow raised it; code that awaits the task sees it
             if self.halted:
                 return
-            steps += 1
-            if steps > MAX_STEPS:
+            callbacks += 1
+            if callbacks > MAX_CALLBACKS:
                 raise WorkflowStuck(
-                    f"the workflow took {MAX_STEPS} steps without waiting for anything; "
+                    f"the workflow took {MAX_CALLBACKS} steps without waiting for anything; "
                     "is there an endless loop around asyncio.sleep(0)?"
                 )
 
@@ -266,9 +266,9 @@ def _number_of_gather(future: Any) -> int:
 
 
 class _Gathering:
-    """Futures of `asyncio.gather` hash by number while workflow loops are open; without any, asyncio is as it was.
+    """Futures of `asyncio.gather` hash by number while workflow loops are open, and as usual while none is.
 
-    Counted by loop, not by activation: that would cost every step.
+    Loops are counted, not activations: there are far fewer.
     """
 
     def __init__(self) -> None:

@@ -26,8 +26,9 @@ Status: TypeAlias = Literal[
     "blocked",
 ]
 WaitKind: TypeAlias = Literal["event", "timer", "activity", "retry", "child"]
+"""`retry` is an activity between two attempts; `child` is reserved."""
 BUSIEST_FIRST: tuple[Status, ...] = ("running", "waiting_for_event", "waiting_for_timer")
-"""An instance has the first of these that one of its open operations stands for."""
+"""The statuses of open operations. An instance has the first one that any of its operations has."""
 WAITING: frozenset[Status] = frozenset(BUSIEST_FIRST[1:])
 """The instance only waits: no worker is busy with it."""
 FINAL: frozenset[Status] = frozenset({"completed", "failed", "cancelled"})

@@ -129,8 +129,6 @@ class Signature:
             raise InvalidInput(f"{self.what} has no parameter{_listed(unknown)}; its signature is {self._shown}")
         return {name: bound[name] for name in self.names if name in bound}
 
-    # Command-line arguments
-
     def read_again(self, recorded: bytes) -> bytes | None:
         """Write recorded arguments with today's types, which can have new fields with defaults; None if unreadable."""
         try:

@@ -2,9 +2,9 @@
 
 An instance is either *resident* (in memory) or only a row. Inputs reach it: an activity ended, an event was offered, a
 timer fell due, a cancellation was requested. Each input goes into its *inbox*. The scheduler feeds inboxes from plain
-loop callbacks. The code then runs up to its next wait. That is one *step*, and it results in one *commit*: entries,
-waits, sent events, the outcome. While the commit is in progress, the instance is fed nothing. Effects become
-visible only after the commit: activities start, hooks are called, results are returned.
+loop callbacks: the code gets one input after the other, and runs up to its next wait each time. That is one *step*, and
+it results in one *commit*: entries, waits, sent events, the outcome. While the commit is in progress, the instance is
+fed nothing. Effects become visible only after the commit: activities start, hooks are called, results are returned.
 
 The *committer* groups the commits of all instances, new starts and accepted events into one transaction at a time. Its
 answer says for each item whether it was applied, and contains *offers*: the oldest event that each wait can take. A

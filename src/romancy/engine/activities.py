@@ -25,7 +25,6 @@ from romancy.core.retry import RetryPolicy, allows, next_due
 from romancy.core.tasks import start_now
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.inbox import Inboxes
-from romancy.engine.inquest import Inquest
 from romancy.engine.metrics import Metrics
 from romancy.engine.resident import Answered, AttemptChanged, Resident
 from romancy.errors import InvalidInput, NotStorable
@@ -115,12 +114,11 @@ class Activities:
         retry: RetryPolicy,
         state: Any,
         inboxes: Inboxes,
-        inquest: Inquest,
         hooks: HookRunner,
         metrics: Metrics,
     ) -> None:
         self._clock, self._limit, self._retry, self.state = clock, limit, retry, state
-        self._post, self._rouse, self._leave = inboxes.post, inboxes.residents.rouse, inquest.quarantine.leave
+        self._post, self._rouse = inboxes.post, inboxes.residents.rouse
         self._hooks, self._metrics = hooks, metrics
         self._queue: deque[Attempting] = deque()
         self._open: dict[tuple[str, str], Attempting] = {}
@@ -285,12 +283,10 @@ class Activities:
                 self._conclude(attempting, result, error)
             except Exception as unexpected:
                 _logger.exception("the outcome of attempt %r can't be processed; the activity fails", attempting)
-                self._fail(attempting, failures.capture(unexpected))
+                self._fail_for_good(attempting, failures.capture(unexpected))
         attempting.stage = ENDED
         attempting.task = attempting.context = attempting.alarm = None  # they refer to it: avoid a reference cycle
         self._ended.set()
-        if not is_wanted:  # otherwise it leaves when its outcome is stored: until then, a death is blamed on it
-            self._leave(attempting.resident, attempting.call.id)
         if self._queue and not self._launching:  # otherwise the caller that launches continues with the queue
             self._fill()
 
@@ -343,7 +339,7 @@ class Activities:
                 extra={"instance_id": resident.instance.id, "workflow": resident.instance.definition.name},
             )
         if due is None:
-            self._fail(attempting, failure)
+            self._fail_for_good(attempting, failure)
             return
         progress = attempting.context.last_progress if attempting.context else None
         changed = Attempt(
@@ -356,7 +352,7 @@ class Activities:
         )  # no suspicion: it ended by itself
         self._post(resident, AttemptChanged(changed, failure.error_type, failure.message))
 
-    def _fail(self, attempting: Attempting, failure: Failure) -> None:
+    def _fail_for_good(self, attempting: Attempting, failure: Failure) -> None:
         """Post that a call failed for good."""
         failed = Answered(attempting.call.id, Kind.ACTIVITY_FAILED, failure.encode(), attempt=attempting.attempt)
         self._post(attempting.resident, failed)

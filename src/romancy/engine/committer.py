@@ -68,7 +68,7 @@ class Pump(Enum):
 
     IDLE = "idle"
     CALLED = "called"
-    """A flush is about to come."""
+    """A flush is scheduled."""
     SUBMITTING = "submitting"
     ANSWERED = "answered"
     """The answer came before the call to the database returned."""
@@ -255,7 +255,7 @@ class Committer:
         return items
 
     def _over(self) -> None:
-        """Finish a batch and go on with the next, unless `_next` is at it and does so."""
+        """Finish a batch and go on with the next, unless `_next` is running: then it does so itself."""
         if self._pump is SUBMITTING:
             self._pump = ANSWERED
         else:

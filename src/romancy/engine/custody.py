@@ -19,7 +19,7 @@ from romancy.storage.records import Snapshot
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """Everything needed to continue an instance at its turn. `turn` is set when that comes: whether it runs alone."""
+    """Everything needed to continue an instance at its turn. `begins_alone` is set when its turn has come."""
 
     snapshot: Snapshot
     inputs: list[Input]
@@ -27,7 +27,7 @@ class Held:
     refused: Callable[[Resident, Snapshot, list[Input]], None]
     """Called if another process wrote to the instance."""
     is_storing: bool = False
-    turn: bool | None = None
+    begins_alone: bool | None = None
 
 
 class Custody:
@@ -54,14 +54,14 @@ class Custody:
             self._store(resident, held, partial(self._counted, resident, held))
 
     def _counted(self, resident: Resident, held: Held) -> None:
-        if held.turn is not None:
-            self.begin(resident, held.turn)
+        if held.begins_alone is not None:
+            self.begin(resident, held.begins_alone)
 
     def begin(self, resident: Resident, is_alone: bool) -> None:
         """Record that its turn has come, then run its code."""
         held = self._held[resident]
         if held.is_storing:
-            held.turn = is_alone
+            held.begins_alone = is_alone
             return
         run = body_run(resident.attempts[BODY], len(held.snapshot.history))
         resident.attempts[BODY] = begun(resident.attempts[BODY], is_alone, run)

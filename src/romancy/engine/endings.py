@@ -96,10 +96,10 @@ class Endings:
         if future is None:
             future = self._wanted[instance] = asyncio.get_running_loop().create_future()
             if self._task is None or self._task.done():
-                self._task = asyncio.create_task(self._work_off(), name="romancy-endings")
+                self._task = asyncio.create_task(self._find_wanted(), name="romancy-endings")
         await asyncio.shield(future)
 
-    async def _work_off(self) -> None:
+    async def _find_wanted(self) -> None:
         while self._wanted:
             batch = {id: self._wanted.pop(id) for id in list(islice(self._wanted, LOOKUPS))}
             try:

@@ -93,7 +93,7 @@ class Engine:
         self.changes = committer.changes
         custody = Custody(clock, committer, residents)
         inquest = self.inquest = Inquest(clock, max_activities, inboxes, custody)
-        activities = self.activities = Activities(clock, max_activities, retry, state, inboxes, inquest, told, metrics)
+        activities = self.activities = Activities(clock, max_activities, retry, state, inboxes, told, metrics)
         timers = self.timers = Timers(clock, loader.fire, self._to_refresh.set, timer_window, metrics)
         exits = self.exits = Exits(
             clock, residents, loader, committer, inquest, activities, timers, endings, told, metrics

@@ -90,7 +90,7 @@ def rested(record: Attempt, finding: Finding, since: int) -> Attempt:
     known = suspicion_of(record)
     if finding.verdict is Verdict.DOUBTFUL:
         rest, then = RESTS[min(known.alone, len(RESTS) - 1)], "begins while no other suspect does"
-    elif finding.is_unclear:
+    elif finding.lacks_comparison:
         rest, then = PAUSE, "begins again"
     else:
         return record
@@ -113,10 +113,11 @@ def is_through(record: Attempt) -> bool:
     return suspicion_of(record).run >= BODY_RUN
 
 
-def _ran(known: Suspicion, more: int) -> Suspicion:
-    added = more - known.run if known.run else more
+def _ran(known: Suspicion, run: int) -> Suspicion:
+    """Return the evidence once the current run is recorded to last this long in all."""
+    added = run - known.run
     alone = known.tried_alone + (added if known.is_alone else 0)
-    return replace(known, tried=known.tried + added, tried_alone=alone, run=more)
+    return replace(known, tried=known.tried + added, tried_alone=alone, run=run)
 
 
 def _with(old: Attempt, known: Suspicion, crashes: int, *, started: bool = False, due: int | None = None) -> Attempt:
@@ -192,7 +193,7 @@ class Finding:
     """Microseconds those workers lived in that time."""
     is_known: bool = False
     """Other calls of the same activity are known to kill."""
-    is_unclear: bool = False
+    lacks_comparison: bool = False
     """There is too little time without it to compare with."""
 
     def describe(self) -> str:
@@ -212,7 +213,7 @@ def _seconds(us: int) -> str:
 
 
 _CLEAR, _DOUBTFUL = Finding(Verdict.CLEAR), Finding(Verdict.DOUBTFUL)
-_UNCLEAR = Finding(Verdict.CLEAR, is_unclear=True)
+_INCOMPARABLE = Finding(Verdict.CLEAR, lacks_comparison=True)
 
 
 def judge(record: Attempt, culprit: str, fleet: Fleet) -> Finding:
@@ -222,16 +223,19 @@ def judge(record: Attempt, culprit: str, fleet: Fleet) -> Finding:
     if known is None or record.crashes == 0:
         return _DOUBTFUL if is_known else _CLEAR
     deaths, lived = fleet.deaths_since(known.since), fleet.lived_since(known.since)
-    if is_known and tally is not None:  # deaths caused by its other calls don't belong to the control group
-        deaths = max(deaths - (tally.alone - known.alone), known.alone)
+    if is_known and tally is not None:
+        # Deaths caused by other calls of the same activity don't belong to the control group.
+        by_others = tally.alone - known.alone
+        deaths = max(deaths - by_others, known.alone)
     if known.alone and record.crashes >= LEAST_DEATHS - is_known:
         limit = GUILTY_IF_KNOWN if is_known else GUILTY
         if _kills(known.alone, known.tried_alone, deaths, lived, limit):
             found = known.alone, known.tried_alone, max(deaths, known.alone), lived
             return Finding(Verdict.GUILTY, record.crashes, *found, is_known)
+    # The first death made it a suspect. It was not compared with anything, so it does not count.
     if is_known or chance(deaths, record.crashes - 1, known.tried / max(lived, 1)) < DOUBTFUL:
         return _DOUBTFUL
-    return _UNCLEAR if record.crashes > 1 and known.tried > MUCH * lived else _CLEAR
+    return _INCOMPARABLE if record.crashes > 1 and known.tried > MUCH * lived else _CLEAR
 
 
 def is_killer(tally: Tally, fleet: Fleet) -> bool:

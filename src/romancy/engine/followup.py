@@ -54,11 +54,11 @@ class Followup:
             self._exits.reload(resident)
         else:
             if not commit.append_only:
-                self._record(step)
+                self._apply(step)
             self.follow(step)
 
-    def _record(self, step: Step) -> None:
-        """Take over what the commit stored besides entries."""
+    def _apply(self, step: Step) -> None:
+        """Update memory with what the commit stored besides entries."""
         resident, commit = step.resident, step.commit
         resident.version += 1
         resident.status = commit.status
@@ -87,6 +87,7 @@ class Followup:
         for op in asked.closed:
             if isinstance(op, ActivityCall):
                 self._activities.withdraw(instance.id, op.id)
+                # Not as soon as it ends: the next suspect could kill the worker before this is stored.
                 self._inquest.quarantine.leave(resident, op.id)
         for info in step.told:
             self._hooks.run(info)
@@ -127,7 +128,7 @@ class Followup:
                 quarantine.leave(resident, id)
 
     def _start_activity(self, resident: Resident, op: ActivityCall) -> None:
-        if self._inquest.admit(resident, op):
+        if self._inquest.detains(resident, op):
             return
         attempt = resident.attempts.get(op.id)
         if attempt is not None and attempt.next_due is not None and attempt.next_due > self._clock.now():

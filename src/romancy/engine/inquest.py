@@ -57,8 +57,8 @@ class Inquest:
                 step.record_attempt(rested(record, finding, self._died_at(now)))
         return None
 
-    def admit(self, resident: Resident, op: ActivityCall) -> bool:
-        """Return whether a call is a suspect. If so, it begins when the quarantine lets it."""
+    def detains(self, resident: Resident, op: ActivityCall) -> bool:
+        """Return whether a call is a suspect, and must not start now. It begins when the quarantine lets it."""
         record = resident.attempts.get(op.id)
         if record is None and self._wary_until:
             record = self._wary(resident, op)

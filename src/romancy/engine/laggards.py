@@ -2,7 +2,7 @@
 
 Nothing is lost by that: an instance is fed nothing while its commit is in progress, and the sender of an event, or the
 caller that starts an instance, has no answer yet. Laggards are retried forever, with longer and longer pauses, because
-no value is at fault: at some time the lock is released, or the server has less load.
+no value is at fault: sooner or later the lock is released, or the server has less load.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Loader:
         self.wake(instance, Due(op))
 
     def expect(self, instance: str, *, crashed: bool) -> None:
-        """Note a claimed instance that only waits: it is read when it falls due. That may be what killed its worker."""
+        """Note a claimed instance that only waits. It is read when it is due, and suspected then if its worker died."""
         if crashed:
             self._left_by_dead.add(instance)
 

@@ -201,7 +201,7 @@ class Quarantine:
         now = self._clock.now()
         until = max((other.holds_up(suspect) for other in company), default=now)
         if until > now:
-            self._look_again(until)
+            self._decide_at(until)
             return False
         return not self._is_full(suspect) and self._have_told(company)
 
@@ -218,10 +218,10 @@ class Quarantine:
             if not other.is_told:
                 other.is_told = self._desk.have_company(other.resident, other.op)
         if any(not other.is_told for other in lonely):
-            self._look_again(self._clock.now() + TELLING)
+            self._decide_at(self._clock.now() + TELLING)
         return not lonely
 
-    def _look_again(self, at: int) -> None:
+    def _decide_at(self, at: int) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm = self._clock.call_at(at, self._decide)

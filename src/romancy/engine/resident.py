@@ -50,7 +50,7 @@ class Due:
 
 @dataclass(slots=True)
 class TimedOut:
-    """The timeout of a wait is due, and a look just now found no event for it."""
+    """The timeout of a wait is due, and no further look for events is needed."""
 
     op: str
 

@@ -18,7 +18,7 @@ class Residents:
     def __init__(self, limit: int, on_work: Callable[[], None]) -> None:
         self._all: dict[str, Resident] = {}
         self.loading: dict[str, list[Input]] = {}
-        """Instances being read, with the inputs that came meanwhile."""
+        """Instances on their way into or out of memory (read, held, replayed, released), and their inputs meanwhile."""
         self._held: set[str] = set()
         """Those of them that have been read, and wait for their turn to be replayed."""
         self._limit, self.on_work = limit, on_work

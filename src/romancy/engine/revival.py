@@ -81,7 +81,7 @@ class Revival:
         resident.attempts = attempts
         if unheard is not None:
             resident.inbox.append(Stored(unheard))
-        resident.announced = crashed
+        resident.announced = crashed  # it had begun, so hooks heard of that where it did
         if crashed or BODY in resident.attempts:
             self._hold(resident, snapshot, inputs)
         else:

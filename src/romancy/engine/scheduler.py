@@ -56,13 +56,13 @@ class Scheduler:
                 resident = self._ready.popleft()
                 if not resident.is_gone:
                     resident.state = IDLE
-                    self._activate(resident)
+                    self._step(resident)
         finally:
             if collect:
                 gc.enable()
             self._committer.flush()
 
-    def _activate(self, resident: Resident) -> None:
+    def _step(self, resident: Resident) -> None:
         step = Step(resident, self._clock.now(), self._delivery.prepare, self._hooks.wanted)
         self.watchdog.begin(resident.instance)
         try:

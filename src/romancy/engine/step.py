@@ -104,10 +104,10 @@ class Step:
     def _up_to_suspect(self, inbox: list[Input]) -> list[Input]:
         """Return the inputs to feed now. A suspect's result gets its own commit; the inputs after it wait for that."""
         first = next((n for n, input in enumerate(inbox) if self._is_apart(input)), len(inbox))
-        now = max(first, 1)
-        self.resident.inbox = inbox[now:]
-        self.resident.offered = any(isinstance(input, EventOffered) for input in inbox[now:])
-        return inbox[:now]
+        fed = max(first, 1)  # if the result comes first, it is fed alone
+        self.resident.inbox = inbox[fed:]
+        self.resident.offered = any(isinstance(input, EventOffered) for input in inbox[fed:])
+        return inbox[:fed]
 
     def _is_apart(self, input: Input) -> bool:
         return isinstance(input, Answered) and self._is_blamed(input.op)
@@ -255,7 +255,7 @@ class Step:
 
     def record_attempt(self, attempt: Attempt) -> None:
         """Store an attempt with this commit."""
-        self._quiet = self.commit.append_only = False
+        self._quiet = self.commit.append_only = False  # for deaths, which are counted after `run`
         self.resident.attempts[attempt.op] = attempt
         self.commit.attempts = [*(a for a in self.commit.attempts if a.op != attempt.op), attempt]
 
@@ -276,7 +276,7 @@ class Step:
             # that is here before the timeout is not late, whatever its sender's clock says: it would hide later ones.
             self._pass_on(event, op)
             self._due(TimedOut(op.id))
-            self._tell_next(op)
+            self._look_for_next(op)
             return
         try:
             value = op.fit(event)
@@ -296,7 +296,7 @@ class Step:
         self._consume(event.seq)
         commit.consumed = _with(commit.consumed, Consumption(event.seq, event.type, op.row))
         self._answer(op, Kind.EVENT_RECEIVED, self.now, pack_event(event), event=event, value=value)
-        self._tell_next(op)
+        self._look_for_next(op)
 
     def _consume(self, seq: int) -> None:
         if isinstance(self._consumed, set):
@@ -314,7 +314,7 @@ class Step:
             if is_first and op.filter.accepts(event.subject, event.source, data):
                 self._look_again(op)
 
-    def _tell_next(self, op: EventWait) -> None:
+    def _look_for_next(self, op: EventWait) -> None:
         """Look for the next wait of the group: equal waits are offered events one after the other."""
         following = self.instance.groups.first(op.group) if op.group is not None else None
         if following is not None:

@@ -146,13 +146,13 @@ class Sweep:
         now = self._clock.now()
         if now < self._strays_at <= now + STRAYS:  # farther ahead: the clock was set back
             return
-        suspects = [id for id in await self._storage.unloaded(worker) if not self._residents.knows(id)]
+        missing = [id for id in await self._storage.unloaded(worker) if not self._residents.knows(id)]
         self._lost_answers = max(0, self._lost_answers - 1)  # it takes two reads to tell which are lost
         self._strays_at = now + (0 if self._lost_answers else STRAYS)
         # Instances that began meanwhile are being loaded. Only those still missing at the second read are lost.
-        for instance in self._strays & {id for id in suspects if not self._residents.knows(id)}:
+        for instance in self._strays & {id for id in missing if not self._residents.knows(id)}:
             self._loader.load(instance)
-        self._strays = set(suspects)
+        self._strays = set(missing)
 
     async def _see_who_ended(self) -> None:
         """Check some instances in each round, because there may be very many. After a notice, check all, in rounds."""

@@ -63,7 +63,7 @@ class Misfit:
 
 @dataclass(slots=True, frozen=True)
 class Suspicion:
-    """The evidence about something that was running when its worker died. Times are upper bounds, in microseconds."""
+    """The evidence about something that was running when its worker died. Times are estimates, in microseconds."""
 
     since: int
     tried: int = 0

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from romancy.core.history import MARKS, Kind
+from romancy.core.history import OTHER_MEANINGS, Kind
 from romancy.core.model import from_us
-from romancy.core.operations import ANSWERED, meaning_of
+from romancy.core.operations import SETTLED_BY, meaning_of
 from romancy.core.replay import Opened
 from romancy.records import Wait
 from romancy.storage.catalog import ShownEntry
@@ -80,14 +80,14 @@ def bars_of(
     for shown in entries:
         entry = shown.entry
         at = from_us(entry.at)
-        answered, outcome = ANSWERED.get(entry.kind), meaning_of(entry.kind).outcome
+        answered, outcome = SETTLED_BY.get(entry.kind), meaning_of(entry.kind).outcome
         if answered is not None:
             start = known.get(entry.op)
             begin = before if start is None else from_us(start.began)
             found.append(Bar(entry.op, answered.name, outcome, min(begin, at), at, entry.n, is_guess=start is None))
             seen.add(entry.op)
             before = at
-        elif entry.kind in MARKS and entry.kind != Kind.ATTEMPT_FAILED:  # those are parts of another bar
+        elif entry.kind in OTHER_MEANINGS and entry.kind != Kind.ATTEMPT_FAILED:  # those are parts of another bar
             found.append(Bar(entry.op or "cancel", "mark", outcome, at, at, entry.n))
     found += [
         Bar(op, start.kind, "withdrawn", from_us(start.began), from_us(start.over))

@@ -13,7 +13,7 @@ hooks hear of it, and how it affects the status of the instance (`status`).
 
 from collections.abc import Mapping
 
-from romancy.core.history import MARKS, Meaning, Payload
+from romancy.core.history import OTHER_MEANINGS, Meaning, Payload
 from romancy.core.operations.activity import ActivityCall
 from romancy.core.operations.event_wait import MODELS, EventWait, Group, Groups, model_for
 from romancy.core.operations.operation import About, Answer, Operation, OperationFuture, user_line
@@ -21,22 +21,22 @@ from romancy.core.operations.row import WaitRow
 from romancy.core.operations.timer import Timer
 
 KINDS: tuple[type[Operation], ...] = (ActivityCall, EventWait, Timer)
-ANSWERED: Mapping[int, type[Operation]] = {entry: kind for kind in KINDS for entry in kind.answers}
-"""The kind of operation that a kind of entry settles."""
+SETTLED_BY: Mapping[int, type[Operation]] = {entry_kind: kind for kind in KINDS for entry_kind in kind.answers}
+"""Which kind of operation is settled by an entry of this kind."""
 
 
 def meaning_of(entry_kind: int) -> Meaning:
     """Return what an entry of this kind says."""
-    kind = ANSWERED.get(entry_kind)
+    kind = SETTLED_BY.get(entry_kind)
     if kind is not None:
         return kind.answers[entry_kind]
-    return MARKS.get(entry_kind, Meaning(f"kind {entry_kind}", Payload.NOTHING))
+    return OTHER_MEANINGS.get(entry_kind, Meaning(f"kind {entry_kind}", Payload.NOTHING))
 
 
 __all__ = [
-    "ANSWERED",
     "KINDS",
     "MODELS",
+    "SETTLED_BY",
     "About",
     "ActivityCall",
     "Answer",

@@ -1,6 +1,7 @@
 """The base class of all operations: what every kind has, and what a kind can say about itself.
 
-Nothing outside a kind's own file asks which kind it is: it asks for the facts below.
+The engine knows activities, which it runs, and events, which it offers. Everything else about a kind is in its own
+file.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypedDict
 
 from romancy.core.history import Entry, Kind, Meaning
 from romancy.core.loop import WorkflowLoop
-from romancy.core.model import ReceivedEvent, Status, WaitKind
+from romancy.core.model import BUSIEST_FIRST, ReceivedEvent, Status, WaitKind
 from romancy.core.operations.row import WaitRow
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -74,8 +75,10 @@ class Operation:
 
     name: ClassVar[WaitKind]
     """The name of the kind, for people and for the lists of waits."""
-    status: ClassVar[Status] = "running"
+    status: ClassVar[Status]
     """The status of an instance that waits for nothing but this."""
+    rank: ClassVar[int]
+    """The place of that status among those of all kinds."""
     answers: ClassVar[Mapping[int, Meaning]] = {}
     """The kinds of history entries that settle it, and what each says."""
     has_row: ClassVar[bool] = True
@@ -83,13 +86,16 @@ class Operation:
     when_due: ClassVar[Kind | None] = None
     """The entry that settles it when it is due; None: it has no due time of its own."""
     looks_first: ClassVar[bool] = False
-    """Whether an event that is already there comes before the due time: there is a last look for one."""
+    """Whether to look for an event once more when it is due: one that is already stored wins."""
 
     id: str
     since: int
     due: int | None = field(default=None, kw_only=True)
     line: tuple[CodeType, int] | None = field(default=None, init=False)
     future: OperationFuture | None = field(default=None, init=False)
+
+    def __init_subclass__(cls) -> None:
+        cls.rank = BUSIEST_FIRST.index(cls.status)
 
     @property
     def input(self) -> bytes | None:
