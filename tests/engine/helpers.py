@@ -14,9 +14,12 @@ from romancy.testing import Environment
 @asynccontextmanager
 async def down(env: Environment) -> AsyncIterator[None]:
     """The process dies; inside the block it is not there; afterwards another one comes up."""
-    dead = env.app._runtime.engine.worker_id
+    storage, dead = env.app._runtime.engine.storage, env.app._runtime.engine.worker_id
     await env.app._runtime.crash()
     yield
+    if not env.app._runtime._owns_storage and dead is not None:
+        # Its session lock is still held here. The next worker would take it for a paused one if it looked first.
+        await storage.take_over("", [dead])
     await env.app.start()
     engine = env.app._runtime.engine
     await engine.storage.take_over(engine.worker_id or "", [dead or ""])
