@@ -271,7 +271,7 @@ class Service:
             return []
         listed = {w.op for w in stored}
         found = [op for op in resident.instance.ops.values() if not op.has_row and op.id not in listed]
-        return [Wait(instance_id, op.id, op.name, (), {}, from_us(op.since), None, op.location) for op in found]
+        return [Wait(instance_id, op.id, op.name, (), {}, from_us(op.opened_at), None, op.location) for op in found]
 
     async def list_instances(
         self,

@@ -76,7 +76,7 @@ class DatabaseTarget:
         snapshot = await self._runtime.engine.storage.load(id)
         if snapshot is None:
             raise InstanceNotFound(instance_id=id)
-        return snapshot.row, snapshot.heard
+        return snapshot.row, snapshot.fed
 
 
 def _unjudged(matched: Sequence[Matched], type: str) -> int:

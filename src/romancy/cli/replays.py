@@ -82,7 +82,7 @@ def _waited(op: Operation) -> str:
     until = "" if op.due is None else f", until {when(from_us(op.due), present())}"
     if not isinstance(op, EventWait):
         return clean(str(op)) + until
-    stored = StoredWait("", "", op.id, op.name, op.spec, op.since, op.due, op.location)
+    stored = StoredWait("", "", op.id, op.name, op.spec, op.opened_at, op.due, op.location)
     return f"event {clean(op.id)} for {wanted(to_wait(stored))}{until}"
 
 

@@ -15,25 +15,27 @@ from typing import TypeAlias
 
 from romancy.errors import NonDeterminismError
 
-Kind: TypeAlias = type[Exception]
+ErrorClass: TypeAlias = type[Exception]
 
 
 def full_name(kind: type[BaseException]) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def listed_for(error: BaseException, raises: Collection[Kind]) -> Kind | None:
+def listed_for(error: BaseException, raises: Collection[ErrorClass]) -> ErrorClass | None:
     """Return the listed class that matches an exception: its own class, or the nearest of its bases."""
     near = [kind for kind in type(error).__mro__ if kind in raises]
     return near[0] if near else next((kind for kind in raises if isinstance(error, kind)), None)
 
 
-def namesakes(listed: Kind, raises: Collection[Kind]) -> list[str]:
+def namesakes(listed: ErrorClass, raises: Collection[ErrorClass]) -> list[str]:
     """Return the other listed classes with the same name. They must never be mistaken for this one."""
     return [full_name(kind) for kind in raises if kind is not listed and kind.__name__ == listed.__name__]
 
 
-def find_listed(listed: str, qualname: str | None, others: Collection[str], raises: Collection[Kind]) -> Kind | None:
+def find_listed(
+    listed: str, qualname: str | None, others: Collection[str], raises: Collection[ErrorClass]
+) -> ErrorClass | None:
     """Return the class in `raises` that was recorded as `listed`, or None.
 
     `qualname` is None in histories that do not separate it from the module; `others` are its namesakes at that time.
@@ -41,7 +43,7 @@ def find_listed(listed: str, qualname: str | None, others: Collection[str], rais
     name = (qualname or listed).rpartition(".")[2]
     candidates = [kind for kind in raises if full_name(kind) not in others]
 
-    def is_same(kind: Kind) -> bool:
+    def is_same(kind: ErrorClass) -> bool:
         return listed.endswith(f".{kind.__qualname__}") if qualname is None else kind.__qualname__ == qualname
 
     by_full_name = [kind for kind in raises if full_name(kind) == listed]
@@ -52,7 +54,7 @@ def find_listed(listed: str, qualname: str | None, others: Collection[str], rais
     )
 
 
-def find_subclass(bases: Collection[Kind], module: str | None, qualname: str) -> Kind | None:
+def find_subclass(bases: Collection[ErrorClass], module: str | None, qualname: str) -> ErrorClass | None:
     """Return the class recorded under this name among `bases` and their subclasses, or None.
 
     `module` is None in histories that do not contain it.
@@ -67,18 +69,18 @@ def find_subclass(bases: Collection[Kind], module: str | None, qualname: str) ->
     return found
 
 
-def find_unmoved(bases: Collection[Kind], name: str) -> Kind | None:
+def find_unmoved(bases: Collection[ErrorClass], name: str) -> ErrorClass | None:
     """Return the class with exactly this full name among `bases` and their subclasses, or None."""
     return _only([kind for kind in _with_subclasses(bases) if full_name(kind) == name], name)
 
 
-def _named(bases: Collection[Kind], module: str | None, qualname: str) -> Kind | None:
+def _named(bases: Collection[ErrorClass], module: str | None, qualname: str) -> ErrorClass | None:
     recorded = f"{module or '(unknown module)'}.{qualname}"
     same = [kind for kind in _with_subclasses(bases) if kind.__qualname__ == qualname]
     return _only([kind for kind in same if kind.__module__ == module], recorded) or _only(same, recorded)
 
 
-def _with_subclasses(bases: Collection[Kind]) -> list[Kind]:
+def _with_subclasses(bases: Collection[ErrorClass]) -> list[ErrorClass]:
     """Return `bases` and all their subclasses; the older of two subclasses comes first."""
     found = list(bases)
     for kind in found:
@@ -86,7 +88,7 @@ def _with_subclasses(bases: Collection[Kind]) -> list[Kind]:
     return found
 
 
-def _only(kinds: Iterable[Kind], recorded: str) -> Kind | None:
+def _only(kinds: Iterable[ErrorClass], recorded: str) -> ErrorClass | None:
     """Return the only class, or None. `@dataclass(slots=True)` leaves an older class of the same name: ignore it."""
     found = {full_name(kind): kind for kind in kinds}
     if len(found) > 1:

@@ -60,7 +60,7 @@ class _Observed(dict[str, Operation]):
     def __setitem__(self, id: str, operation: Operation) -> None:
         super().__setitem__(id, operation)
         if id != WORKFLOW_TIMEOUT:
-            self._found.opened[id] = Opened(operation.name, operation.since)
+            self._found.opened[id] = Opened(operation.name, operation.opened_at)
         if isinstance(operation, EventWait):
             self._found.event_waits[id] = operation
 

@@ -14,6 +14,7 @@ Each part gets the parts it works with in its constructor, and knows only parts 
 connects them: read its constructor from top to bottom.
 
     resident.py     an instance in memory, and the inputs it can get
+    step.py         inbox -> code -> commit; pure
     residents.py    the instances in memory or being loaded, and which can be evicted
     inbox.py        the inboxes of residents, and which residents are ready to be fed
     loader.py       passes inputs to instances; reads those that are not in memory
@@ -32,7 +33,6 @@ connects them: read its constructor from top to bottom.
     revival.py      instances enter memory: new ones, and those that were read
     replays.py      replay in slices, so that a long history does not block the event loop
     followup.py     everything that happens after a commit
-    step.py         inbox -> code -> commit; pure
     scheduler.py    feeds the instances that are ready, step by step
 
     background.py   the loop that runs the rounds of a background duty. The duties:

@@ -89,7 +89,7 @@ class Attempting:
 
     @property
     def first_at(self) -> int:
-        return self.call.since if self.record is None else self.record.first_at
+        return self.call.opened_at if self.record is None else self.record.first_at
 
     @property
     def state(self) -> Any:

@@ -78,7 +78,7 @@ class Followup:
         for op in step.asked.closed:
             if isinstance(op, EventWait):
                 self._metrics.wait_ended(
-                    outcomes.get(op.id, "withdrawn").replace(" ", "_"), (step.now - op.since) / SECOND
+                    outcomes.get(op.id, "withdrawn").replace(" ", "_"), (step.now - op.opened_at) / SECOND
                 )
 
     def follow(self, step: Step) -> None:

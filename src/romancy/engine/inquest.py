@@ -48,7 +48,7 @@ class Inquest:
         for op in resident.instance.ops.values():
             if not isinstance(op, ActivityCall):
                 continue
-            record = after_death(op.id, op.since, resident.attempts.get(op.id), now)
+            record = after_death(op.id, op.opened_at, resident.attempts.get(op.id), now)
             if record is not None:
                 record.culprit = op.activity.name
                 finding = self._judge(record)
@@ -73,7 +73,7 @@ class Inquest:
         if now > self._wary_until:
             self._wary_until = 0
             return None
-        record = Attempt(op.id, 0, op.since, suspicion=Suspicion(now), culprit=op.activity.name)
+        record = Attempt(op.id, 0, op.opened_at, suspicion=Suspicion(now), culprit=op.activity.name)
         finding = self._judge(record)
         if finding.verdict is Verdict.CLEAR:
             return None

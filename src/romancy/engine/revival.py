@@ -73,14 +73,14 @@ class Revival:
 
     def _revive(self, definition: WorkflowDefinition, snapshot: Snapshot, inputs: list[Input], crashed: bool) -> None:
         row, attempts = snapshot.row, {a.op: a for a in snapshot.attempts}
-        unheard = snapshot.unheard
-        if unheard is not None:
-            snapshot = replace(snapshot, history=snapshot.heard)
+        unfed = snapshot.unfed
+        if unfed is not None:
+            snapshot = replace(snapshot, history=snapshot.fed)
         instance = self._instance(definition, row)
         resident = Resident(instance, row.version, row.status, begun=bool(snapshot.history), crashed=crashed)
         resident.attempts = attempts
-        if unheard is not None:
-            resident.inbox.append(Stored(unheard))
+        if unfed is not None:
+            resident.inbox.append(Stored(unfed))
         resident.announced = crashed  # it had begun, so hooks heard of that where it did
         if crashed or BODY in resident.attempts:
             self._hold(resident, snapshot, inputs)

@@ -126,7 +126,7 @@ class Step:
         if isinstance(input, Answered):
             self._take_answer(input)
         elif isinstance(input, Stored):
-            self._hear(input.entry)
+            self._feed_stored(input.entry)
         elif isinstance(input, AttemptChanged):
             self._attempt_changed(input)
         elif isinstance(input, EventOffered):
@@ -161,7 +161,7 @@ class Step:
         entry = self.instance.record(kind, op, self.now, payload)
         self.resident.inbox.insert(0, Stored(entry))
 
-    def _hear(self, entry: Entry) -> None:
+    def _feed_stored(self, entry: Entry) -> None:
         op, record = self.instance.ops.get(entry.op), self.resident.attempts.get(entry.op)
         self.instance.feed(entry)
         assert op is not None, "the code called it, otherwise it does not match its history"
@@ -215,7 +215,7 @@ class Step:
         self.record_attempt(attempt)
         if attempt.next_due is not None:
             if attempt.n <= MARKED_ATTEMPTS:
-                began = op.since if before is None else before.next_due
+                began = op.opened_at if before is None else before.next_due
                 about = pack_attempt(attempt.n, began, attempt.next_due)
                 self.instance.mark(Kind.ATTEMPT_FAILED, op.id, self.now, about, attempt.error)
             self.retries = [*self.retries, attempt]

@@ -87,6 +87,7 @@ class Attempt:
 
     op: str
     n: int
+    """How many attempts have failed."""
     first_at: int
     next_due: int | None = None
     error: bytes | None = None

@@ -149,7 +149,7 @@ class Snapshot:
     deliveries: list[int]
 
     @property
-    def unheard(self) -> Entry | None:
+    def unfed(self) -> Entry | None:
         """The stored result of a suspect that the code has not received yet: its attempts are still recorded.
 
         It must not be replayed. What the code does with it was never stored, so that happens for the first time.
@@ -161,6 +161,6 @@ class Snapshot:
         return last if is_result and any(a.op == last.op for a in self.attempts) else None
 
     @property
-    def heard(self) -> list[Entry]:
+    def fed(self) -> list[Entry]:
         """The history that the code has already received."""
-        return self.history if self.unheard is None else self.history[:-1]
+        return self.history if self.unfed is None else self.history[:-1]

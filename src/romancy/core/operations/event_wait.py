@@ -62,9 +62,17 @@ class EventWait(Operation):
 
     @property
     def row(self) -> WaitRow:
-        since, model = self.since_event, self.model_key
         return WaitRow(
-            self.id, self.since, self.due, self.types, self.filter, since, model, self.spec, self.location, self.follows
+            self.id,
+            self.opened_at,
+            self.due,
+            types=self.types,
+            filter=self.filter,
+            since=self.since_event,
+            model=self.model_key,
+            spec=self.spec,
+            location=self.location,
+            follows=self.follows,
         )
 
     @property

@@ -89,7 +89,7 @@ class Operation:
     """Whether to look for an event once more when it is due: one that is already stored wins."""
 
     id: str
-    since: int
+    opened_at: int
     due: int | None = field(default=None, kw_only=True)
     line: tuple[CodeType, int] | None = field(default=None, init=False)
     future: OperationFuture | None = field(default=None, init=False)
@@ -109,7 +109,7 @@ class Operation:
     @property
     def row(self) -> WaitRow:
         """The row that is stored while it is open."""
-        return WaitRow(self.id, self.since, self.due, location=self.location)
+        return WaitRow(self.id, self.opened_at, self.due, location=self.location)
 
     @property
     def is_endless(self) -> bool:
