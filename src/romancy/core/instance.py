@@ -314,10 +314,10 @@ class Instance:
         """The status shown to people, derived from the open operations."""
         if self.outcome is not None:
             return self.outcome.status
-        for rank, count in enumerate(self._open_as):
-            if count:
-                return BUSIEST_FIRST[rank]
-        return "running"
+        counts = self._open_as
+        if counts[_RUNNING] or not self.ops:
+            return "running"
+        return next(status for status, count in zip(BUSIEST_FIRST, counts, strict=True) if count)
 
     @property
     def activities(self) -> int:

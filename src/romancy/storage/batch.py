@@ -158,9 +158,20 @@ class Commit:
 
     @property
     def has_only_entries(self) -> bool:
-        """Whether it has nothing to store besides entries and the status."""
-        done = self.attempts or self.attempts_done or self.requests_done
-        return not (self.sent or done or self.changes_waits) and self.description is None
+        """Whether it has nothing to store besides entries and the status. One expression: every step asks."""
+        return not (
+            self.opened
+            or self.closed
+            or self.looks
+            or self.consumed
+            or self.misfits
+            or self.seen_deliveries
+            or self.sent
+            or self.attempts
+            or self.attempts_done
+            or self.requests_done
+            or self.description is not None
+        )
 
     @property
     def is_touch(self) -> bool:
