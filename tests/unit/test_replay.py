@@ -14,8 +14,10 @@ S = 1_000_000
 WOKEN = [Entry(1, Kind.TIMER_FIRED, "sleep:1", 5 * S)]
 
 
-def through(code: Callable[[WorkflowContext], Awaitable[None]], entries: list[Entry]) -> Replay:
-    return replay(Instance(workflow(code)._definition, "i", b"{}", 0, deadline=100 * S), entries)
+def through(
+    code: Callable[[WorkflowContext], Awaitable[None]], entries: list[Entry], *, observe: bool = True
+) -> Replay:
+    return replay(Instance(workflow(code)._definition, "i", b"{}", 0, deadline=100 * S), entries, observe=observe)
 
 
 async def waits(ctx: WorkflowContext) -> None:
@@ -37,6 +39,13 @@ def test_where_it_waits_and_since_when() -> None:
     assert [op.id for op in found.waiting] == ["(workflow timeout)", "paid:1"]
     assert found.opened == {"sleep:1": Opened("timer", 0, 5 * S), "paid:1": Opened("event", 5 * S)}
     assert list(found.event_waits) == ["paid:1"]
+
+
+def test_it_leads_to_the_same_without_being_observed() -> None:
+    found, observed = through(waits, WOKEN, observe=False), through(waits, WOKEN)
+    assert (found.error, found.outcome, found.status) == (observed.error, observed.outcome, observed.status)
+    assert [op.id for op in found.waiting] == [op.id for op in observed.waiting]
+    assert (found.opened, found.event_waits) == ({}, {})
 
 
 def test_how_it_ends() -> None:

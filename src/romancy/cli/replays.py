@@ -40,6 +40,7 @@ def replay(id: str, modules: tuple[str, ...], options: TargetOptions) -> None:
     found = run_through(
         Instance(definition, row.id, row.input, row.created_at, input_kind=row.input_kind, deadline=row.deadline),
         history,
+        observe=False,
     )
     sides = _difference(found, row)
     if sides is not None:

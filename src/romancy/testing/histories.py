@@ -32,7 +32,7 @@ def replay(wf: Workflow[..., Any], history: Sequence[HistoryEntry] | str) -> Sta
         input_kind=start.event or 0,
         deadline=about.get("deadline"),
     )
-    found = run_through(instance, rest)
+    found = run_through(instance, rest, observe=False)
     if found.error is not None:
         raise found.error
     return found.status
