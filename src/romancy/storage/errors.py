@@ -10,7 +10,7 @@ class TransientError(StorageError):
 
 
 class Unusable(TransientError):
-    """The database is read-only, damaged or otherwise wrong, and somebody has to fix it.
+    """The database is read-only, damaged or otherwise unusable, and an operator has to fix it.
 
     A running app tries again, as in an outage. An app that is starting reports it at once.
     """

@@ -1,4 +1,4 @@
-"""Engine reads that are the same for every database, by statements with the same names."""
+"""The engine's reads that both databases share. Each database has statements with the same names."""
 
 from __future__ import annotations
 

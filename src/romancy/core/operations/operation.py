@@ -113,7 +113,7 @@ class Operation:
 
     @property
     def is_endless(self) -> bool:
-        """Whether it may stay open for good if nobody sends an event."""
+        """Whether only an event can end it, because it has no time limit."""
         return False
 
     def opened_infos(self, about: About) -> Sequence[object]:
