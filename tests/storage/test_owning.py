@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from romancy.core.model import SECOND
 from romancy.storage.batch import CANCEL, Commit, Request
 from romancy.storage.sqlite import SQLiteStorage
@@ -227,3 +229,24 @@ async def test_a_worker_without_a_lock_file_lives_until_its_lease_ends(tmp_path:
     assert await second.take_over("second") == ["first"]
     await first.close()
     await second.close()
+
+
+@pytest.mark.parametrize("status", ["running", "compensating"])
+async def test_an_instance_with_work_to_do_is_claimed_after_a_death(db: Database, status: str) -> None:
+    """An instance that compensates has work to do as well as one that runs."""
+    await db.register("heir", "other")
+    await db.start("a", "other")
+    await db.step("a", "other", 0, status=status)
+    assert await db.storage.unloaded("other") == ["a"]
+    assert await db.storage.idle("other", db.now, 10) == []
+    await db.storage.take_over("heir", ["other"])
+    assert list(await db.claim("heir")) == ["a"]
+
+
+@pytest.mark.parametrize("status", ["running", "compensating"])
+async def test_an_instance_with_work_to_do_is_claimed_when_it_is_free(db: Database, status: str) -> None:
+    await db.register("heir", "other")
+    await db.start("a", "other")
+    await db.step("a", "other", 0, status=status, release=True)
+    assert await db.storage.claim_idle("heir", ["wf"], 10) == 0
+    assert list(await db.claim("heir")) == ["a"]

@@ -14,12 +14,13 @@ STATUS_CODES: Mapping[Status, int] = {
     "running": 1,
     "waiting_for_event": 2,
     "waiting_for_timer": 3,
-    "compensating": 4,
+    "compensating": 0,
     "blocked": 9,
     "completed": 10,
     "failed": 11,
     "cancelled": 12,
 }
+"""Below 2 an instance has work to do, below 9 it waits: two ranges, so that an index finds either in order."""
 STATUS_NAMES: Mapping[int, Status] = {code: name for name, code in STATUS_CODES.items()}
 FIRST_FINAL = 10
 BODY = ""

@@ -10,9 +10,11 @@ e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.a
 w.instance, (SELECT i.workflow FROM romancy.instances i WHERE i.id = w.instance) AS workflow, w.op,
   CASE WHEN length(w.spec) = 0 THEN 'timer' ELSE 'event' END AS kind, w.spec, w.created_at, w.due_at AS due, w.location,
   NULL::bytea AS error
--- The statuses of instances that only wait. The first condition is that of the indexes.
+-- The statuses of instances that have work to do, and of those that only wait; see STATUS_CODES.
+-- part: has_work
+i.status < 9 AND i.status < 2
 -- part: only_waits
-i.status < 9 AND i.status IN (2, 3)
+i.status < 9 AND i.status >= 2
 -- part: retry
 a.instance, (SELECT i.workflow FROM romancy.instances i WHERE i.id = a.instance) AS workflow, a.op, 'retry' AS kind,
   {no_bytes} AS spec, a.first_at AS created_at, a.next_due AS due, '' AS location, a.error

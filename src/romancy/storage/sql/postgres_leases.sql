@@ -40,7 +40,7 @@ WITH gone AS (DELETE FROM romancy.workers w USING unnest(:workers::text[], :clea
   RETURNING w.id, x.clean OR w.leaving AS clean, now, w.started_at AS since,
     CASE WHEN w.id = ANY(:lost) AND (SELECT started_at FROM romancy.workers m WHERE m.id = :by::text) <= w.until - :lease::bigint
       THEN now - :missed::bigint ELSE greatest(w.until - :lease, (SELECT max(i.updated_at) FROM romancy.instances i
-        WHERE i.owner = w.id AND i.status < 9 AND i.status = 1)) END AS seen),
+        WHERE i.owner = w.id AND {has_work})) END AS seen),
 dead AS (INSERT INTO romancy.deaths (worker, since, at)
   SELECT id, since, greatest(since, least(seen, now)) FROM gone WHERE NOT clean ON CONFLICT DO NOTHING)
 INSERT INTO romancy.orphans (id, at, clean) SELECT id, now, clean FROM gone ON CONFLICT DO NOTHING RETURNING id
@@ -62,10 +62,10 @@ SELECT {time} AS now
 -- expects many matching rows.
 -- name: is_claimable
 SELECT EXISTS (SELECT 1 FROM unnest(:workflows::text[]) AS w(name) CROSS JOIN LATERAL
-    (SELECT 1 FROM romancy.instances i WHERE i.owner IS NULL AND i.status = 1 AND i.workflow = w.name
-     ORDER BY i.id LIMIT 1) i)
+    (SELECT 1 FROM romancy.instances i WHERE i.owner IS NULL AND {has_work} AND i.workflow = w.name
+     ORDER BY i.status, i.id LIMIT 1) i)
   OR EXISTS (SELECT 1 FROM romancy.orphans o CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
-      WHERE i.owner = o.id AND i.status = 1 AND i.workflow = ANY(:workflows) ORDER BY i.id LIMIT 1) i)
+      WHERE i.owner = o.id AND {has_work} AND i.workflow = ANY(:workflows) ORDER BY i.status, i.id LIMIT 1) i)
   OR EXISTS (SELECT 1 FROM romancy.deliveries d CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
       WHERE i.id = d.instance AND {claimable} OFFSET 0) i)
   OR EXISTS (SELECT 1 FROM romancy.unlooked d CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
@@ -97,11 +97,11 @@ unlooked AS MATERIALIZED (SELECT i.id FROM romancy.unlooked d CROSS JOIN LATERAL
   (SELECT i.id FROM romancy.instances i WHERE i.id = d.instance AND {claimable} FOR NO KEY UPDATE SKIP LOCKED) i
   LIMIT :limit),
 free AS MATERIALIZED (SELECT i.id FROM unnest(:workflows::text[]) AS w(name) CROSS JOIN LATERAL
-  (SELECT i.id FROM romancy.instances i WHERE i.owner IS NULL AND i.status = 1 AND i.workflow = w.name
-   ORDER BY i.id LIMIT :share::integer FOR NO KEY UPDATE SKIP LOCKED) i),
+  (SELECT i.id FROM romancy.instances i WHERE i.owner IS NULL AND {has_work} AND i.workflow = w.name
+   ORDER BY i.status, i.id LIMIT :share::integer FOR NO KEY UPDATE SKIP LOCKED) i),
 orphaned AS MATERIALIZED (SELECT i.id FROM romancy.orphans o CROSS JOIN LATERAL
-  (SELECT i.id FROM romancy.instances i WHERE i.owner = o.id AND i.status = 1 AND i.workflow = ANY(:workflows)
-   ORDER BY i.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED) i LIMIT :limit),
+  (SELECT i.id FROM romancy.instances i WHERE i.owner = o.id AND {has_work} AND i.workflow = ANY(:workflows)
+   ORDER BY i.status, i.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED) i LIMIT :limit),
 due AS MATERIALIZED (SELECT i.id FROM (SELECT instance, due_at FROM romancy.waits WHERE due_at <= :due::bigint
     ORDER BY due_at) d CROSS JOIN LATERAL
   (SELECT i.id FROM romancy.instances i WHERE i.id = d.instance AND {claimable} FOR NO KEY UPDATE SKIP LOCKED) i
@@ -221,10 +221,10 @@ WHERE a.next_due <= :before::bigint ORDER BY a.next_due LIMIT :limit::integer
 -- Instances with a retry need not be in memory before it falls due.
 -- Differs: a look can be due.
 -- name: restless_of_worker
-SELECT id FROM romancy.instances i WHERE owner = :worker::text AND status = 1
+SELECT id FROM romancy.instances i WHERE i.owner = :worker::text AND {has_work}
   AND NOT EXISTS (SELECT 1 FROM romancy.attempts a WHERE a.instance = i.id AND a.next_due IS NOT NULL OFFSET 0)
 UNION ALL SELECT i.id FROM romancy.unlooked l CROSS JOIN LATERAL (SELECT i.id FROM romancy.instances i
-  WHERE i.id = l.instance AND i.owner = :worker::text AND i.status BETWEEN 2 AND 8 OFFSET 0) i
+  WHERE i.id = l.instance AND i.owner = :worker::text AND {only_waits} OFFSET 0) i
 
 -- Everything about some instances in one snapshot, part by part; `names` and `numbers` hold the other columns of a
 -- part.

@@ -245,7 +245,7 @@ SELECT leaving, started_at, until FROM workers WHERE id = :worker
 -- The last sign of life of a dead worker. A worker that was running when it last renewed its lease sees its death at
 -- once; others know only what it wrote. The record that a suspect started, or is still running, is such a sign.
 -- name: last_sign
-SELECT max(:renewed, coalesce((SELECT max(updated_at) FROM instances WHERE owner = :worker AND status < 9 AND status = 1), 0),
+SELECT max(:renewed, coalesce((SELECT max(i.updated_at) FROM instances i WHERE i.owner = :worker AND {has_work}), 0),
   coalesce((SELECT CASE WHEN started_at <= :renewed THEN :now END FROM workers WHERE id = :by), 0))
 -- name: insert_death
 INSERT INTO deaths (worker, since, at) VALUES (:worker, :since, :at) ON CONFLICT DO NOTHING
@@ -268,9 +268,9 @@ UPDATE instances SET owner = :worker, version = version + 1 WHERE id = :id AND s
 i.status < 9 AND (i.owner IS NULL OR i.owner IN (SELECT id FROM orphans))
   AND i.workflow IN (SELECT value FROM json_each(:workflows))
 -- name: free_running
-SELECT id, owner FROM instances WHERE owner IS NULL AND status = 1 AND workflow = :workflow LIMIT :limit
+SELECT i.id, i.owner FROM instances i WHERE i.owner IS NULL AND {has_work} AND i.workflow = :workflow LIMIT :limit
 -- name: orphaned_running
-SELECT i.id, i.owner FROM orphans o CROSS JOIN instances i ON i.owner = o.id AND i.status = 1
+SELECT i.id, i.owner FROM orphans o CROSS JOIN instances i ON i.owner = o.id AND {has_work}
 WHERE i.workflow IN (SELECT value FROM json_each(:workflows)) LIMIT :limit
 -- name: free_with_mail
 SELECT DISTINCT i.id, i.owner FROM deliveries d CROSS JOIN instances i ON i.id = d.instance WHERE {claimable} LIMIT :limit
@@ -333,7 +333,7 @@ WHERE a.next_due <= :before AND i.owner = :worker AND i.status < 9 ORDER BY a.ne
 -- Instances with a retry need not be in memory before it falls due.
 -- Differs: looks are part of a commit here, so none can be due.
 -- name: restless_of_worker
-SELECT id FROM instances i WHERE owner = :worker AND status = 1
+SELECT i.id FROM instances i WHERE i.owner = :worker AND {has_work}
   AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.instance = i.id AND a.next_due IS NOT NULL)
 -- name: dues_of_instance
 SELECT op, due_at FROM waits WHERE instance = :instance
