@@ -24,6 +24,14 @@ class WorkflowStartedInfo(WorkflowInfo):
 
 
 @dataclass(frozen=True)
+class WorkflowContinuedInfo(WorkflowInfo):
+    """An instance continued as new. `workflow` is the one that ended this run."""
+
+    run_number: int = 1
+    """The number of the run that begins."""
+
+
+@dataclass(frozen=True)
 class WorkflowCompletedInfo(WorkflowInfo):
     """A workflow returned."""
 
@@ -183,6 +191,7 @@ class HooksBase:
     """
 
     def on_workflow_started(self, info: WorkflowStartedInfo) -> Awaitable[None] | None: ...
+    def on_workflow_continued(self, info: WorkflowContinuedInfo) -> Awaitable[None] | None: ...
     def on_workflow_completed(self, info: WorkflowCompletedInfo) -> Awaitable[None] | None: ...
     def on_workflow_failed(self, info: WorkflowFailedInfo) -> Awaitable[None] | None: ...
     def on_workflow_cancelled(self, info: WorkflowCancelledInfo) -> Awaitable[None] | None: ...

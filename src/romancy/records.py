@@ -56,7 +56,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Instance:
-    """The current state of one run of a workflow."""
+    """The current state of one instance of a workflow."""
 
     instance_id: str
     workflow: str
@@ -68,6 +68,10 @@ class Instance:
     finished_at: datetime | None
     waits: Sequence[Wait] = ()
     description: str | None = None
+    parent: str | None = None
+    run_number: int = 1
+    run_started_at: datetime | None = None
+    """When the current run began: later than `started_at` if the instance continued as new."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,9 @@ def to_instance(row: InstanceRow, waits: Sequence[Wait] = ()) -> Instance:
         finished_at=None if row.finished_at is None else from_us(row.finished_at),
         waits=waits,
         description=row.description,
+        parent=row.parent,
+        run_number=row.run.number,
+        run_started_at=from_us(row.run.began_at),
     )
 
 
@@ -173,9 +180,12 @@ STARTED = 0
 
 
 def started_entry(row: InstanceRow) -> HistoryEntry:
-    about = json.dumps({"id": row.id, "deadline": row.deadline}).encode()
-    raw = Entry(0, STARTED, row.workflow, row.created_at, row.input, about, row.input_kind)
-    return HistoryEntry(0, "started", row.workflow, from_us(row.created_at), input=_shown_input(row), _raw=raw)
+    run = row.run
+    about = {"id": row.id, "deadline": row.deadline}
+    if run.number > 1:
+        about |= {"run": run.number, "base": run.base, "began_at": run.began_at}
+    raw = Entry(0, STARTED, row.workflow, row.created_at, row.input, json.dumps(about).encode(), row.input_kind)
+    return HistoryEntry(0, "started", row.workflow, from_us(run.began_at), input=_shown_input(row), _raw=raw)
 
 
 def to_history(entry: Entry) -> HistoryEntry:

@@ -89,6 +89,21 @@ class WorkflowContext(Context):
         return from_us(self._instance.started_at)
 
     @property
+    def run_number(self) -> int:
+        """1, then one more with every `continue_as_new`."""
+        return self._instance.run.number
+
+    @property
+    def history_length(self) -> int:
+        """The number of entries in the history of this run, up to the latest one that this code has seen."""
+        return self._instance.run.length
+
+    @property
+    def is_history_long(self) -> bool:
+        """Whether it is time to `continue_as_new`: the history is replayed whenever the instance is loaded."""
+        return self._instance.run.is_long
+
+    @property
     def is_replaying(self) -> bool:
         """True only while recorded history is replayed."""
         return self._instance.replaying

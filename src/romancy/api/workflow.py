@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Protocol, TypeVar, overload
 
 from romancy.api.activity import check_function, check_plain
-from romancy.api.context import WorkflowContext
-from romancy.core.model import Duration, duration_us
+from romancy.api.context import WorkflowContext, instance_of
+from romancy.core.continuation import ContinueAsNew, NextRun
+from romancy.core.inputs import write_input
+from romancy.core.model import FOREVER_US, Duration, duration_us
 from romancy.core.registry import WorkflowDefinition
 
 P = ParamSpec("P")
@@ -24,6 +26,7 @@ class Workflow(Generic[P, R_co]):
     ) -> None:
         self._definition = definition
         self._instance_id = instance_id
+        self._own_timeout = timeout
         self._timeout = definition.timeout if timeout is None else timeout
         self.name = definition.name
         self.fn: Callable[..., Any] = definition.fn
@@ -42,12 +45,25 @@ class Workflow(Generic[P, R_co]):
             f"start it with app.start_workflow({self.name}, ...), or call its code as {self.name}.fn(ctx, ...)"
         )
 
+    def continue_as_new(self, ctx: WorkflowContext, /, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
+        """End this run, and let the instance go on with a new run of this workflow and an empty history.
+
+        The instance keeps its id, its deadline and the events that it has not received yet. `finally` blocks run, and
+        `except Exception` does not catch it. `return` is not needed. Any workflow can follow any other.
+        `options(timeout=...)` sets a new deadline.
+        """
+        instance = instance_of(ctx)
+        instance.check_alive()
+        kind, input = write_input(self._definition, self.name, args, kwargs)
+        deadline = None if self._own_timeout is None else min(instance.at + self._own_timeout, FOREVER_US)
+        raise ContinueAsNew(NextRun(self.name, input, kind, deadline))
+
     def options(self, *, instance_id: str | None = None, timeout: Duration | None = None) -> Workflow[P, R_co]:
         """Return the same workflow with its own instance id or time limit for one start."""
         return Workflow(
             self._definition,
             instance_id if instance_id is not None else self._instance_id,
-            self._timeout if timeout is None else duration_us(timeout, "timeout"),
+            self._own_timeout if timeout is None else duration_us(timeout, "timeout"),
         )
 
 

@@ -37,11 +37,9 @@ def replay(id: str, modules: tuple[str, ...], options: TargetOptions) -> None:
 
     row, history = options.do(lambda target: target.stored(id))
     definition = definition_of(find_workflow(modules, row.workflow))
-    found = run_through(
-        Instance(definition, row.id, row.input, row.created_at, input_kind=row.input_kind, deadline=row.deadline),
-        history,
-        observe=False,
-    )
+    kind, deadline = row.input_kind, row.deadline
+    instance = Instance(definition, row.id, row.input, row.created_at, input_kind=kind, deadline=deadline, run=row.run)
+    found = run_through(instance, history, observe=False)
     sides = _difference(found, row)
     if sides is not None:
         screen = Screen()

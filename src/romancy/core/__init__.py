@@ -11,6 +11,8 @@ if it does not, `divergence` reports it.
     body.py        runs the user's function, from its input to its result
     loop.py        the deterministic event loop the code runs on
     operations/    what the code can ask for, one file for each kind
+    run.py         one run: its number, the ids of its operations, the length of its history
+    continuation.py what an instance goes on with when it continues as new
     outcome.py     what the code asked for, and how it ended
     budget.py      how much the code may ask for in one activation
     divergence.py  errors for code that no longer follows its history

@@ -17,6 +17,7 @@ from typing import Any
 from romancy.core import failure as failures
 from romancy.core.body import run_body
 from romancy.core.budget import Budget, endless
+from romancy.core.continuation import ContinueAsNew, continuation
 from romancy.core.divergence import explain, left_history, name_of
 from romancy.core.eviction import Halted, Refusal, close_all
 from romancy.core.failure import Failure
@@ -27,12 +28,12 @@ from romancy.core.model import BUSIEST_FIRST, FOREVER_US, SECOND, Event, Receive
 from romancy.core.operations import EventWait, Groups, Operation, OperationFuture, Timer, user_line
 from romancy.core.outcome import Asked, Outcome
 from romancy.core.registry import WorkflowDefinition
+from romancy.core.run import VERY_LONG, Run
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, WorkflowStuck
 
 current: ContextVar[Any] = ContextVar("romancy.current")
 """The context of the running workflow or activity."""
 
-WORKFLOW_TIMEOUT = "(workflow timeout)"
 _KINDS = frozenset(Kind)
 _RUNNING = BUSIEST_FIRST.index("running")
 
@@ -44,8 +45,6 @@ class Instance:
         "_budget",
         "_closed",
         "_context",
-        "_counts",
-        "_deadline",
         "_description",
         "_entries",
         "_fault",
@@ -63,6 +62,7 @@ class Instance:
         "at",
         "cancelling",
         "dead",
+        "deadline",
         "definition",
         "groups",
         "id",
@@ -72,6 +72,7 @@ class Instance:
         "outcome",
         "refusals",
         "replaying",
+        "run",
         "started_at",
         "state",
     )  # fmt: skip - thousands of instances are in memory
@@ -85,17 +86,19 @@ class Instance:
         *,
         input_kind: int = BOUND,
         deadline: int | None = None,
+        run: Run | None = None,
         state: Any = None,
         log: Callable[[str], None] = lambda message: None,
     ) -> None:
         self.definition = definition
         self.id = instance_id
         self.started_at = started_at
-        self.at = started_at
+        self.at = started_at if run is None else run.began_at
+        self.run = run or Run(1, 0, started_at)
         self.state = state
         self.replaying = False
         self.dead = False
-        self.length = 0
+        self.length = self.run.base
         self.ops: dict[str, Operation] = {}
         self.groups = Groups()
         self._open_as = [0] * len(BUSIEST_FIRST)
@@ -103,9 +106,8 @@ class Instance:
         self.refusals = 0
         self.outcome: Outcome | None = None
         self.loop = WorkflowLoop(self)
-        self._input, self._input_kind, self._deadline = input, input_kind, deadline
+        self._input, self._input_kind, self.deadline = input, input_kind, deadline
         self._log = log
-        self._counts: dict[str, int] = {}
         self._timed_out = False
         self._fault: NonDeterminismError | None = None
         self._stuck: WorkflowStuck | None = None
@@ -156,7 +158,7 @@ class Instance:
 
     def replay_by_entry(self, entries: Sequence[Entry]) -> Generator[None]:
         """Like `replay`, with a pause after each entry. Until it is exhausted, the instance can only be evicted."""
-        self.length = entries[-1].n if entries else 0
+        self.length = entries[-1].n if entries else self.run.base
         self.replaying = True
         try:
             for entry, self._marks in with_marks(entries):
@@ -188,8 +190,8 @@ class Instance:
         self._context.run(current.set, context)
         body = run_body(self.definition, context, self._input_kind, self._input, self.loop)
         self._root = self.loop.create_task(body, context=self._context)
-        if self._deadline is not None:
-            self._open(Timer(WORKFLOW_TIMEOUT, self.at, self.run_out_of_time, due=self._deadline))
+        if self.deadline is not None:
+            self._open(Timer(self.run.timeout_id, self.at, self.run_out_of_time, due=self.deadline))
 
     def feed(self, entry: Entry, value: ReceivedEvent[Any] | None = None) -> None:
         """Feed a recorded entry to the code, and run until nothing is ready."""
@@ -200,6 +202,11 @@ class Instance:
                 asked="(the end)",
             )
         self.at, self.length = max(self.at, entry.at), max(self.length, entry.n)
+        if self.run.count(entry) and not self.replaying:
+            self._log(
+                f"its history has {VERY_LONG:,} entries, and all of them are replayed whenever it is loaded; "
+                "let it continue as new, for example when ctx.is_history_long"
+            )
         if entry.kind == Kind.CANCEL_REQUESTED:
             self._cancel((entry.payload or b"").decode() or "cancelled")
             return
@@ -224,7 +231,7 @@ class Instance:
     @property
     def waits_for_good(self) -> bool:
         """Whether it only waits for events, without time limits: nothing happens until one arrives."""
-        return all(op.is_endless or op.id == WORKFLOW_TIMEOUT for op in self.ops.values())
+        return all(op.is_endless or op.id == self.run.timeout_id for op in self.ops.values())
 
     def _match(self, entry: Entry) -> Operation:
         """Return the open operation that an entry answers. The code must have asked for exactly this."""
@@ -264,7 +271,7 @@ class Instance:
         assert root is not None
         if root.done():
             self._finish(self._outcome_of(root))
-        elif not self.ops or (len(self.ops) == 1 and WORKFLOW_TIMEOUT in self.ops):
+        elif not self.ops or (len(self.ops) == 1 and self.run.timeout_id in self.ops):
             stuck = WorkflowStuck(
                 f"instance {self.id!r} waits for something that can never happen: "
                 "no activity, event or timer is open; look for an asyncio.Event, Queue or Future that is never set"
@@ -275,13 +282,15 @@ class Instance:
         error = asyncio.CancelledError() if root.cancelled() else root.exception()
         if self._input_kind != UNBOUND and isinstance(error, NotStorable | InvalidInput) and is_from_input(error):
             raise error  # the stored input no longer fits the code: that must not end the instance
+        if not self._timed_out and self.cancelling is None and (next_run := continuation(error)) is not None:
+            return Outcome("running", next_run=next_run)
         status: Status = "completed" if error is None else "failed"
         failure = None if error is None else failures.capture(explain(error))
         if self._timed_out:
             status, failure = "failed", Failure("WorkflowTimeout", f"instance {self.id!r} ran out of time")
         elif self.cancelling is not None:
             status = "cancelled"
-            if isinstance(error, asyncio.CancelledError) or error is None:
+            if isinstance(error, asyncio.CancelledError | ContinueAsNew) or error is None:
                 failure = Failure("CancelledError", self.cancelling)
         return Outcome(status, root.result() if error is None else None, failure)
 
@@ -326,14 +335,8 @@ class Instance:
 
     # --- called by user code ----------------------------------------------------------------------------------------
     def next_id(self, name: str, given: str | None = None) -> str:
-        """Return `name:n`, counted per name in call order, or the id given by the user."""
-        count = self._counts[given or name] = self._counts.get(given or name, 0) + 1
-        if given is None:
-            return f"{name}:{count}"
-        base, colon, digits = given.rpartition(":")
-        if not given or (colon and base and digits.isdigit()):
-            raise ValueError(f"an id must not be empty or end in ':<number>' (counted ids do), got {given!r}")
-        return given if count == 1 else f"{given}:{count}"
+        """Return an id for the next operation of this name, or the id given by the user."""
+        return self.run.next_id(name, given)
 
     def perform(self, operation: Operation) -> Awaitable[Any]:
         """Open an operation. Its future is done when its entry is fed."""
@@ -434,7 +437,7 @@ class Instance:
     @property
     def random(self) -> random.Random:
         if self._random is None:
-            self._random = random.Random(f"romancy:{self.id}")
+            self._random = self.run.random(self.id)
         return self._random
 
     # --- called by the loop -----------------------------------------------------------------------------------------

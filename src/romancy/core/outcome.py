@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from romancy.core.codec import Codec
+from romancy.core.continuation import NextRun
 from romancy.core.failure import Failure
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
@@ -15,11 +16,13 @@ from romancy.errors import WorkflowBlocked, WorkflowCancelled, WorkflowFailed
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an instance ended, or that it is blocked."""
+    """How a run ended: with it the instance ended or is blocked, or it goes on with the next run."""
 
     status: Status
     output: bytes | None = None
     error: Failure | None = None
+    next_run: NextRun | None = None
+    """What it continues with; the status is then "running"."""
 
     def result(self, instance_id: str, codec: Codec) -> Any:
         """What the workflow returned; raises `WorkflowFailed`, `WorkflowCancelled` or `WorkflowBlocked`."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from romancy.core.history import Entry
-from romancy.core.instance import WORKFLOW_TIMEOUT, Instance
+from romancy.core.instance import Instance
 from romancy.core.model import Status
 from romancy.core.operations import EventWait, Operation
 from romancy.core.outcome import Outcome
@@ -63,7 +63,7 @@ class _Observed(dict[str, Operation]):
 
     def __setitem__(self, id: str, operation: Operation) -> None:
         super().__setitem__(id, operation)
-        if id != WORKFLOW_TIMEOUT:
+        if id != self._instance.run.timeout_id:
             self._found.opened[id] = Opened(operation.name, operation.opened_at)
         if isinstance(operation, EventWait):
             self._found.event_waits[id] = operation

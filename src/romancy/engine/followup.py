@@ -17,7 +17,7 @@ from romancy.engine.resident import IDLE, Due, EventOffered, Resident, TimedOut
 from romancy.engine.revival import Revival
 from romancy.engine.step import Step
 from romancy.engine.timers import Timers
-from romancy.storage.batch import BatchResult
+from romancy.storage.batch import BatchResult, Continuation
 from romancy.storage.errors import RefusedValue
 
 
@@ -91,6 +91,9 @@ class Followup:
                 self._inquest.quarantine.leave(resident, op.id)
         for info in step.told:
             self._hooks.run(info)
+        if step.commit.continuation is not None:
+            self._continue(step, step.commit.continuation)
+            return
         if asked.outcome is not None:
             self._exits.finish(resident)
             return
@@ -113,6 +116,13 @@ class Followup:
         elif resident.is_evictable:
             self._residents.rest(resident)
             self._exits.shrink()
+
+    def _continue(self, step: Step, continuation: Continuation) -> None:
+        """Begin the next run. Its inbox gets only requests to cancel: events are looked for again."""
+        self._exits.drop(step.resident)
+        self._metrics.workflows_continued[continuation.run.workflow] += 1
+        if not self._revival.begin_again(step.resident, continuation, step.commit.at):
+            self._residents.on_work()  # another worker has its workflow, and must claim it
 
     def _follow_suspects(self, step: Step) -> None:
         resident, quarantine = step.resident, self._inquest.quarantine

@@ -34,6 +34,8 @@ class Metrics:
     def __init__(self) -> None:
         self.workflows_started: Counter[str] = Counter()
         """By workflow."""
+        self.workflows_continued: Counter[str] = Counter()
+        """Runs that continued as new, by the workflow of the new run."""
         self.workflows_ended: Counter[tuple[str, str]] = Counter()
         """By workflow and status."""
         self.workflow_seconds: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(LONG))

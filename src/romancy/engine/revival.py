@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ from romancy.core.inputs import UNBOUND
 from romancy.core.instance import Instance
 from romancy.core.operations import EventWait
 from romancy.core.registry import Registry, WorkflowDefinition
+from romancy.core.run import Run
 from romancy.engine.committer import Committer
 from romancy.engine.custody import Custody, Held
 from romancy.engine.exits import Exits
@@ -21,7 +23,7 @@ from romancy.engine.metrics import Metrics
 from romancy.engine.replays import Replays
 from romancy.engine.resident import CancelAsked, EventOffered, Input, Looked, Resident, Stored
 from romancy.engine.timers import Timers
-from romancy.storage.batch import BODY, CANCEL, Start, Started
+from romancy.storage.batch import BODY, CANCEL, Continuation, Start, Started
 from romancy.storage.records import InstanceRow, Snapshot
 
 _logger = logging.getLogger("romancy")
@@ -56,6 +58,29 @@ class Revival:
             self._enter(Resident(self._instance(definition, start), 0))
             self._metrics.workflows_started[start.workflow] += 1
 
+    def begin_again(self, ended: Resident, continuation: Continuation, at: int) -> bool:
+        """Run the next run of an instance. Return whether its workflow is registered here."""
+        old, next_run = ended.instance, continuation.run
+        definition = self._registry.get(next_run.workflow)
+        if definition is None:
+            return False
+        instance = Instance(
+            definition,
+            old.id,
+            next_run.input,
+            old.started_at,
+            input_kind=next_run.input_kind,
+            deadline=old.deadline if next_run.deadline is None else next_run.deadline,
+            run=Run(old.run.number + 1, continuation.base, at),
+            state=self._state,
+            log=_log(old.id),
+        )
+        resident = Resident(instance, ended.version, announced=True)
+        resident.inbox = [input for input in ended.inbox if isinstance(input, CancelAsked)]
+        resident.requests, resident.consumed = ended.requests, ended.consumed
+        self._enter(resident)
+        return True
+
     def _enter(self, resident: Resident) -> None:
         self._inboxes.admit(resident)
         self._exits.shrink()
@@ -81,7 +106,8 @@ class Revival:
         resident.attempts = attempts
         if unfed is not None:
             resident.inbox.append(Stored(unfed))
-        resident.announced = crashed  # it had begun, so hooks heard of that where it did
+        # If its worker died, it had begun, and hooks heard of that there. Only the first run is a start.
+        resident.announced = crashed or row.generation > 0
         if crashed or BODY in resident.attempts:
             self._hold(resident, snapshot, inputs)
         else:
@@ -155,8 +181,9 @@ class Revival:
             of.created_at,
             input_kind=of.input_kind,
             deadline=_deadline(definition, of),
+            run=of.run if isinstance(of, InstanceRow) else None,
             state=self._state,
-            log=lambda message: _logger.warning("in instance %r: %s", of.id, message),
+            log=_log(of.id),
         )
 
     def stop(self) -> None:
@@ -164,6 +191,10 @@ class Revival:
         self._loader.stop()
         self._custody.clear()
         self._replays.drop_all()
+
+
+def _log(instance: str) -> Callable[[str], None]:
+    return lambda message: _logger.warning("in instance %r: %s", instance, message)
 
 
 def _deadline(definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> int | None:

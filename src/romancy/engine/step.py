@@ -13,7 +13,7 @@ from romancy import hooks as h
 from romancy.core.history import MARKED_ATTEMPTS, Entry, Kind, pack_attempt, pack_event
 from romancy.core.model import Event, ReceivedEvent, from_us
 from romancy.core.operations import About, ActivityCall, Answer, EventWait, Operation
-from romancy.core.outcome import Asked
+from romancy.core.outcome import Asked, Outcome
 from romancy.engine.evidence import accompanied, begun, is_through, running_on
 from romancy.engine.resident import (
     Answered,
@@ -31,7 +31,7 @@ from romancy.engine.resident import (
     TimedOut,
 )
 from romancy.errors import NotStorable
-from romancy.storage.batch import BODY, Accept, Attempt, Commit, Consumption, Misfit, Trial
+from romancy.storage.batch import BODY, Accept, Attempt, Commit, Consumption, Continuation, Misfit, Trial
 from romancy.storage.rows import matchable
 
 _logger = logging.getLogger("romancy")
@@ -353,12 +353,21 @@ class Step:
         if commit.looks:
             commit.looks = [op for op in commit.looks if op in self.instance.ops]
         if asked.outcome is not None:
-            commit.output = asked.outcome.output
-            commit.error = asked.outcome.error.encode() if asked.outcome.error else None
+            self._end(asked.outcome)
         self._quiet = commit.same_status and commit.has_only_entries
         commit.append_only = self._quiet and bool(commit.entries)
         if self._tell:
             self._tell_rest(asked)
+
+    def _end(self, outcome: Outcome) -> None:
+        commit, instance = self.commit, self.instance
+        commit.output = outcome.output
+        commit.error = outcome.error.encode() if outcome.error else None
+        if outcome.next_run is not None:
+            commit.continuation = Continuation(outcome.next_run, instance.length, instance.run.base)
+            number = instance.run.number + 1
+            if self._tell:
+                self._say([h.WorkflowContinuedInfo(**self._about, run_number=number)])
 
     def _drop_attempts(self, asked: Asked) -> None:
         """Delete the records of calls that were withdrawn, or were still open when the workflow ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from romancy.core.continuation import NextRun
 from romancy.core.failure import Failure
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
@@ -111,6 +112,17 @@ class Trial:
     alone: int
 
 
+@dataclass(slots=True, frozen=True)
+class Continuation:
+    """The beginning of the next run of an instance. `at` of the commit is when it begins."""
+
+    run: NextRun
+    base: int
+    """The number of the last entry of the run that ends."""
+    forget: int
+    """Entries up to this number are deleted: of the earlier runs, only the last one is kept."""
+
+
 @dataclass(slots=True)
 class Commit:
     """The result of one step. Applied as a whole if the instance is still at `version`, otherwise not at all."""
@@ -140,6 +152,8 @@ class Commit:
     description: str | None = None
     release: bool = False
     """Give up the instance; it has no owner afterwards."""
+    continuation: Continuation | None = None
+    """The instance goes on with a new run. If this worker lacks its workflow, the instance has no owner afterwards."""
     append_only: bool = False
     """It only adds to the history, as most steps do. The instance's row and its version do not change.
 
@@ -172,12 +186,13 @@ class Commit:
             or self.attempts_done
             or self.requests_done
             or self.description is not None
+            or self.continuation is not None
         )
 
     @property
     def is_touch(self) -> bool:
         """Whether it leaves the instance's indexed columns alone, as most steps do; this halves the work."""
-        return self.same_status and self.description is None and not self.release
+        return self.same_status and self.description is None and not self.release and self.continuation is None
 
     @property
     def due_looks(self) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from romancy.core.history import Entry
 from romancy.core.model import Status
 from romancy.core.operations import ActivityCall
+from romancy.core.run import Run
 from romancy.storage.batch import Attempt
 
 DEATHS_KEPT = 7 * 24 * 3600 * 1_000_000
@@ -110,6 +111,19 @@ class InstanceRow:
     created_at: int
     updated_at: int
     finished_at: int | None
+    generation: int = 0
+    """How often it has continued as new."""
+    base: int = 0
+    """Entries up to this number belong to earlier runs."""
+    began_at: int | None = None
+    """When the current run began; None: with the instance."""
+    parent: str | None = None
+    parent_op: str | None = None
+
+    @property
+    def run(self) -> Run:
+        """The current run."""
+        return Run(self.generation + 1, self.base, self.created_at if self.began_at is None else self.began_at)
 
 
 @dataclass(slots=True)

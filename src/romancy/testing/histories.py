@@ -13,6 +13,7 @@ from romancy.core.history import Entry
 from romancy.core.instance import Instance
 from romancy.core.model import Status
 from romancy.core.replay import replay as run_through
+from romancy.core.run import Run
 from romancy.records import HistoryEntry, raw_entry
 
 
@@ -31,6 +32,7 @@ def replay(wf: Workflow[..., Any], history: Sequence[HistoryEntry] | str) -> Sta
         start.at,
         input_kind=start.event or 0,
         deadline=about.get("deadline"),
+        run=Run(about.get("run", 1), about.get("base", 0), about.get("began_at", start.at)),
     )
     found = run_through(instance, rest, observe=False)
     if found.error is not None:

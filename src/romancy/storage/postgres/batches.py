@@ -269,6 +269,9 @@ class BatchWriter:
         for commit, applied in zip(batch.commits, answer.commits, strict=True):
             if applied and commit.is_final:
                 ended = True
+            elif applied and commit.continuation is not None:
+                if commit.continuation.run.workflow not in batch.workflows:
+                    owners.add(None)
             elif applied and commit.release:
                 ended = True  # blocked: wake those who wait for its result
                 owners.add(None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from romancy.core.filters import Filter
@@ -24,6 +24,8 @@ _NAMES: dict[str, str] = {
     "starts": "start_ids start_workflows start_inputs start_kinds start_deadlines start_ats start_mine",
     "touches": "ids versions ats",
     "steps": "ids versions ats statuses free outputs errors descriptions",
+    "runs": "ids versions ats statuses free outputs errors descriptions next_workflows next_inputs next_kinds "
+    "next_deadlines next_bases forgets",
     "entries": "entry_instances entry_ns entry_kinds entry_ops entry_ats entry_inputs entry_payloads entry_events",
     "appended": "added_instances added_ns added_kinds added_ops added_ats added_inputs added_payloads added_events",
     "consumed": "taken_instances taken_events taken_ops",
@@ -64,7 +66,7 @@ class Columns:
         if plain:
             self._add_plain(plain)
         if len(plain) < len(commits):
-            self._add_commits([c for c in commits if not c.append_only] if plain else commits)
+            self._add_commits([c for c in commits if not c.append_only] if plain else commits, batch.workflows)
         self._add("events", _events(batch, bool(commits)))
 
     def _add(self, piece: str, rows: Iterable[Sequence[Any]]) -> None:
@@ -79,11 +81,13 @@ class Columns:
         self.given["plain_versions"] = [c.version for c in commits]
         self.given["plain_firsts"] = [c.entries[0].n for c in commits]
 
-    def _add_commits(self, commits: list[Commit]) -> None:
+    def _add_commits(self, commits: list[Commit], workflows: Collection[str]) -> None:
         if all(c.is_touch for c in commits):
             self._add("touches", [(c.instance, c.version, c.at) for c in commits])
-        else:
+        elif all(c.continuation is None for c in commits):
             self._add("steps", map(_step, commits))
+        else:
+            self._add("runs", [_run(c, workflows) for c in commits])
         self._add("entries", _entries(commits))
         if any(c.is_final for c in commits):
             self.pieces.append("ended")
@@ -156,6 +160,16 @@ def _entries(commits: list[Commit]) -> list[tuple[Any, ...]]:
 def _step(c: Commit) -> tuple[Any, ...]:
     free = c.release or c.is_final
     return (c.instance, c.version, c.at, STATUS_CODES[c.status], free, c.output, c.error, shown(c.description))
+
+
+def _run(c: Commit, workflows: Collection[str]) -> tuple[Any, ...]:
+    """Return the columns of a commit in a batch in which an instance continues as new, perhaps this one."""
+    if c.continuation is None:
+        return *_step(c), None, None, None, None, None, None
+    id, version, at, status, _, *rest = _step(c)
+    run, free = c.continuation.run, c.continuation.run.workflow not in workflows
+    next_run = run.workflow, run.input, run.input_kind, run.deadline, c.continuation.base, c.continuation.forget
+    return id, version, at, status, free, *rest, *next_run
 
 
 def _opened(commits: list[Commit]) -> list[tuple[Any, ...]]:

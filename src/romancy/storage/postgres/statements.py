@@ -42,7 +42,7 @@ class Statements:
         return made
 
     def _write(self, pieces: Sequence[str]) -> Statement:
-        steps = "touches" in pieces or "steps" in pieces
+        steps = not {"touches", "steps", "runs"}.isdisjoint(pieces)
         results = ["fence", *(piece for piece in ("appended", "starts", "unlooked", "events") if piece in pieces)]
         results += ["applied"] if steps else []
         results += ["outdated"] if "starts" in pieces or "events" in pieces else []

@@ -2,7 +2,7 @@
 
 -- part: instance
 i.id, i.workflow, i.status, i.owner, i.version, i.input, i.input_kind, i.output, i.error, i.deadline, i.description,
-  i.created_at, i.updated_at, i.finished_at
+  i.created_at, i.updated_at, i.finished_at, i.generation, i.base, i.began_at, i.parent, i.parent_op
 -- part: event
 e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at
 -- The workflow is looked up by id for each row: with a join, the planner may read all instances in order first.
@@ -62,7 +62,8 @@ SELECT i.id FROM {listed} JOIN romancy.instances i ON i.id = x.value
 -- name: finished_instances
 SELECT {instance} FROM {listed} JOIN romancy.instances i ON i.id = x.value WHERE i.status >= 9
 -- name: history
-SELECT n, kind, op, at, input, payload, event FROM romancy.history WHERE instance = :instance::text ORDER BY n
+SELECT n, kind, op, at, input, payload, event FROM romancy.history
+WHERE instance = :instance::text AND n > (SELECT base FROM romancy.instances WHERE id = :instance) ORDER BY n
 
 -- === the catalog: what people look at ===
 
@@ -117,8 +118,9 @@ SELECT {summary} FROM {listed} JOIN romancy.instances i ON i.id = x.value ORDER 
 SELECT i.id, i.workflow, i.status, i.owner, i.version,
   CASE WHEN length(i.input) <= 65536 THEN i.input ELSE substr(i.input, 1, 4096) END, i.input_kind,
   CASE WHEN length(i.output) <= 65536 THEN i.output ELSE substr(i.output, 1, 4096) END, i.error, i.deadline,
-  i.description, i.created_at, i.updated_at, i.finished_at, length(i.input), coalesce(length(i.output), 0),
-  (SELECT coalesce(max(n), 0) FROM romancy.history WHERE instance = i.id)
+  i.description, i.created_at, i.updated_at, i.finished_at, i.generation, i.base, i.began_at, i.parent, i.parent_op,
+  length(i.input), coalesce(length(i.output), 0),
+  (SELECT coalesce(max(n), i.base) FROM romancy.history WHERE instance = i.id)
 FROM romancy.instances i WHERE i.id = :id::text
 -- name: shown_entries
 SELECT n, kind, op, at, CASE WHEN length(input) <= 65536 THEN input ELSE substr(input, 1, 4096) END,

@@ -56,6 +56,28 @@ applied AS (UPDATE romancy.instances i SET version = i.version + 1, token = :tok
   FROM meant x, fence
   WHERE i.id = x.id AND i.version = x.version AND i.owner IS NOT DISTINCT FROM fence.id AND i.status < 9
   RETURNING i.id, x.status >= 10 AS ended)
+-- The same for a batch in which an instance goes on with a new run. The events it took, and what is addressed to it,
+-- stay as they are.
+-- part: write_runs
+meant AS MATERIALIZED (SELECT x.*
+  FROM unnest(:ids::text[], :versions::bigint[], :ats::bigint[], :statuses::smallint[], :free::boolean[],
+    :outputs::bytea[], :errors::bytea[], :descriptions::text[], :next_workflows::text[], :next_inputs::bytea[],
+    :next_kinds::smallint[], :next_deadlines::bigint[], :next_bases::bigint[], :forgets::bigint[])
+    AS x(id, version, at, status, free, output, error, description, workflow, input, kind, deadline, base, forget), fence,
+    LATERAL (SELECT version, owner, status FROM romancy.instances i WHERE i.id = x.id OFFSET 0) i
+  WHERE i.version = x.version AND i.owner = fence.id AND i.status < 9),
+applied AS (UPDATE romancy.instances i SET version = i.version + 1, token = :token::bytea, status = x.status,
+    owner = CASE WHEN x.free THEN NULL ELSE i.owner END, updated_at = x.at,
+    finished_at = CASE WHEN x.status >= 10 THEN x.at END, output = x.output, error = x.error,
+    description = coalesce(x.description, i.description),
+    generation = CASE WHEN x.workflow IS NULL THEN i.generation ELSE i.generation + 1 END,
+    began_at = CASE WHEN x.workflow IS NULL THEN i.began_at ELSE x.at END, base = coalesce(x.base, i.base),
+    workflow = coalesce(x.workflow, i.workflow), input = coalesce(x.input, i.input),
+    input_kind = coalesce(x.kind, i.input_kind), deadline = coalesce(x.deadline, i.deadline)
+  FROM meant x, fence
+  WHERE i.id = x.id AND i.version = x.version AND i.owner IS NOT DISTINCT FROM fence.id AND i.status < 9
+  RETURNING i.id, x.status >= 10 AS ended, x.forget),
+forgotten AS (DELETE FROM romancy.history h USING applied a WHERE h.instance = a.id AND h.n <= a.forget)
 -- part: write_entries
 entries AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, payload, event)
   SELECT x.* FROM unnest(:entry_instances::text[], :entry_ns::bigint[], :entry_kinds::smallint[], :entry_ops::text[],

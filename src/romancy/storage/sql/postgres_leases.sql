@@ -230,7 +230,9 @@ UNION ALL SELECT i.id FROM romancy.unlooked l CROSS JOIN LATERAL (SELECT i.id FR
 -- part.
 -- name: load
 SELECT 'entry' AS part, instance, n, kind, op, at, input, payload, event, NULL::bigint AS due, NULL::bytea AS error,
-  NULL::text[] AS names, NULL::bigint[] AS numbers FROM romancy.history WHERE instance = ANY(:ids::text[])
+  NULL::text[] AS names, NULL::bigint[] AS numbers
+  FROM (SELECT h.* FROM romancy.instances i CROSS JOIN LATERAL
+    (SELECT * FROM romancy.history h WHERE h.instance = i.id AND h.n > i.base OFFSET 0) h WHERE i.id = ANY(:ids::text[])) h
 UNION ALL SELECT 'wait', instance, NULL, NULL, op, NULL, NULL, NULL, NULL, due_at, NULL, NULL, NULL
   FROM romancy.waits WHERE instance = ANY(:ids)
 UNION ALL SELECT 'attempt', instance, n, NULL, op, first_at, NULL, progress, NULL, next_due, error, ARRAY[culprit],
@@ -241,7 +243,8 @@ UNION ALL SELECT 'request', instance, id, kind, NULL, NULL, NULL, payload, NULL,
 UNION ALL SELECT 'delivery', instance, NULL, NULL, NULL, NULL, NULL, NULL, event, NULL, NULL, NULL, NULL
   FROM romancy.deliveries WHERE instance = ANY(:ids)
 UNION ALL SELECT 'instance', id, NULL, NULL, NULL, NULL, input, output, NULL, deadline, error,
-  ARRAY[workflow, owner, description], ARRAY[status, version, input_kind, created_at, updated_at, finished_at]
+  ARRAY[workflow, owner, description, parent, parent_op],
+  ARRAY[status, version, input_kind, created_at, updated_at, finished_at, generation, base, began_at]
   FROM romancy.instances WHERE id = ANY(:ids)
 ORDER BY instance, n, op, event
 -- Differs: LATERAL limits the rows of each.

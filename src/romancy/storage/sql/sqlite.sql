@@ -46,6 +46,14 @@ UPDATE instances SET version = version + 1, token = :token, status = :status,
   owner = CASE WHEN :free THEN NULL ELSE owner END, updated_at = :at, finished_at = :finished_at, output = :output,
   error = :error, description = coalesce(:description, description)
 WHERE id = :id AND owner = :worker AND version = :version AND status < 9
+-- The instance goes on with a new run. The events it took, and what is addressed to it, stay as they are.
+-- name: continue_instance
+UPDATE instances SET version = version + 1, token = :token, status = 1, owner = CASE WHEN :free THEN NULL ELSE owner END,
+  updated_at = :at, description = coalesce(:description, description), generation = generation + 1, base = :base,
+  began_at = :at, workflow = :workflow, input = :input, input_kind = :kind, deadline = coalesce(:deadline, deadline)
+WHERE id = :id AND owner = :worker AND version = :version AND status < 9
+-- name: forget_entries
+DELETE FROM history WHERE instance = :instance AND n <= :forget
 -- name: instance_token
 SELECT token FROM instances WHERE id = :id
 -- name: insert_entry

@@ -23,6 +23,7 @@ from romancy.storage.batch import (
     Batch,
     BatchResult,
     Commit,
+    Continuation,
     Request,
     RequestAnswer,
     Start,
@@ -179,6 +180,8 @@ class BatchWriter:
         if commit.is_touch:
             values = (batch.token, commit.at, commit.instance, batch.worker, commit.version)
             return self._run(SQL["touch_instance"], values).rowcount == 1
+        if commit.continuation is not None:
+            return self._continue(commit, commit.continuation, batch)
         final = commit.is_final
         values = (
             batch.token,
@@ -194,6 +197,27 @@ class BatchWriter:
             commit.version,
         )
         return self._run(SQL["advance_instance"], values).rowcount == 1
+
+    def _continue(self, commit: Commit, continuation: Continuation, batch: Batch) -> bool:
+        run = continuation.run
+        values = (
+            batch.token,
+            run.workflow not in batch.workflows,
+            commit.at,
+            commit.description,
+            continuation.base,
+            run.workflow,
+            run.input,
+            run.input_kind,
+            run.deadline,
+            commit.instance,
+            batch.worker,
+            commit.version,
+        )
+        if self._run(SQL["continue_instance"], values).rowcount != 1:
+            return False
+        self._run(SQL["forget_entries"], (commit.instance, continuation.forget))
+        return True
 
     def _was_born(self, instance: str, batch: Batch) -> bool:
         return self._run(SQL["existing_instance"], (instance,)).fetchone()[2] == batch.token

@@ -8,7 +8,7 @@ from romancy.errors import StorageError
 from romancy.storage import sql
 from romancy.storage.sqlite.errors import explain
 
-LIBRARY_VERSION = 5
+LIBRARY_VERSION = 6
 """The newest schema this library knows."""
 _FENCE_ALL = (
     "INSERT INTO orphans SELECT id, strftime('%s', 'now') * 1000000, 1 FROM workers WHERE true ON CONFLICT DO NOTHING",
