@@ -42,12 +42,14 @@ class Instance:
     """The code of one instance in memory. The engine feeds it; user code reaches it through its context."""
 
     __slots__ = (
+        "_activation",
         "_budget",
         "_closed",
         "_context",
         "_description",
         "_entries",
         "_fault",
+        "_given_up",
         "_input",
         "_input_kind",
         "_log",
@@ -58,6 +60,7 @@ class Instance:
         "_root",
         "_sent",
         "_stuck",
+        "_taken",
         "_timed_out",
         "at",
         "cancelling",
@@ -116,6 +119,8 @@ class Instance:
         self._entries: list[Entry] = []
         self._opened: dict[str, Operation] = {}
         self._closed: list[Operation] = []
+        self._activation = self._taken = 0
+        self._given_up: list[Operation] = []
         self._sent: list[Event] = []
         self._description: str | None = None
         self._random: random.Random | None = None
@@ -169,7 +174,7 @@ class Instance:
                 self._expect_marks()
                 yield
         finally:
-            self.replaying = False
+            self.replaying, self._taken = False, self._activation
 
     def reconcile(self, rows: Mapping[str, int | None]) -> list[str]:
         """After loading, compare the open operations with the stored waits (op, due). Return the rows to delete.
@@ -177,7 +182,7 @@ class Instance:
         A stored deadline is kept even if the code would compute another one today. A wait that the code opens but
         that is not stored (no first commit, or a compatible change of the code) counts as newly opened.
         """
-        self._closed, self._description = [], None
+        self._closed, self._given_up, self._description = [], [], None
         self._opened = {op.id: op for op in self.ops.values() if op.id not in rows}
         for op in self.ops.values():
             if op.id in rows:
@@ -218,7 +223,10 @@ class Instance:
             )
         operation = self._match(entry)
         self._close(operation)
-        self._run(operation.settle, entry, value)
+        if operation.given_up:
+            self._run(operation.settle_late, entry)
+        else:
+            self._run(operation.settle, entry, value)
 
     def _cancel(self, reason: str) -> None:
         """Let the code handle the first request. After another one, end it if it still only waits for events."""
@@ -254,6 +262,7 @@ class Instance:
     def _run(self, first: Callable[..., Any], *args: Any) -> None:
         """Run one activation, then check whether the code ended, is stuck, or left its history."""
         self._budget = Budget()
+        self._activation += 1
         entries, sent = len(self._entries), len(self._sent)
         try:
             self.loop.run(first, *args)
@@ -315,6 +324,10 @@ class Instance:
             self.outcome,
             self._description,
         )
+        if self._given_up:
+            asked.given_up = [op for op in self._given_up if op.id in self.ops]
+            self._given_up = []
+        self._taken = self._activation
         self._entries, self._opened, self._closed, self._sent, self._description = [], {}, [], [], None
         return asked
 
@@ -327,6 +340,11 @@ class Instance:
         if counts[_RUNNING] or not self.ops:
             return "running"
         return next(status for status, count in zip(BUSIEST_FIRST, counts, strict=True) if count)
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether the code gave up operations since the last `take`."""
+        return bool(self._given_up)
 
     @property
     def activities(self) -> int:
@@ -353,6 +371,8 @@ class Instance:
     def _open(self, operation: Operation) -> None:
         self.ops[operation.id] = self._opened[operation.id] = operation
         self._open_as[operation.rank] += 1
+        if operation.stays_open:
+            operation.activation = self._activation
         if isinstance(operation, EventWait):
             self.groups.add(operation)
 
@@ -407,10 +427,23 @@ class Instance:
         self._description = text
 
     def withdraw(self, op: str) -> None:
-        """Close an operation that the code no longer waits for: a sibling was faster, or a scope was cancelled."""
+        """Close an operation that the code no longer waits for: a sibling was faster, or a scope was cancelled.
+
+        One that `stays_open` is only given up, unless it was opened in this very activation: then nobody knows of it.
+        """
         operation = self.ops.get(op)
-        if operation is not None:
+        if operation is None:
+            return
+        if operation.stays_open and operation.activation != self._activation:
+            operation.given_up = True
+            self._given_up.append(operation)
+        else:
             self._close(operation)
+
+    @property
+    def unbegun(self) -> Sequence[Operation]:
+        """Operations opened since the last `take`, and given up: they were not begun, and need not be."""
+        return [op for op in self._given_up if op.activation > self._taken and op.id in self.ops]
 
     def _close(self, operation: Operation) -> None:
         del self.ops[operation.id]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,3 +49,5 @@ class Asked:
     sent: list[Event]
     outcome: Outcome | None
     description: str | None
+    given_up: Sequence[Operation] = ()
+    """Operations that the code no longer waits for, and that stay open until they are answered."""

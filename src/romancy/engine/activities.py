@@ -172,6 +172,24 @@ class Activities:
             attempting.alarm.cancel()
         self._cancel(attempting, WITHDRAWN)
 
+    def give_up(self, resident: Resident, call: ActivityCall) -> None:
+        """Tell a call that the code gave it up. Its outcome is still recorded, but a failed attempt is not retried."""
+        attempting = self._open.get((resident.instance.id, call.id))
+        if attempting is None:
+            return  # it just ended; or it is a suspect, and runs when its turn comes: it may have done its work
+        if attempting.context is not None:
+            attempting.context.is_cancelled = True
+            return
+        self.withdraw(resident.instance.id, call.id)
+        self.retry_no_more(resident, call)
+
+    def retry_no_more(self, resident: Resident, call: ActivityCall) -> None:
+        """Post that a call failed which was given up between two attempts, or before the first one."""
+        record = resident.attempts.get(call.id)
+        kind, unbegun = call.answer_unbegun()
+        attempts, error = (0, None) if record is None else (record.n, record.error)
+        self._post(resident, Answered(call.id, kind, error or unbegun, attempt=max(attempts, 1)))
+
     def withdraw_all(self, resident: Resident) -> None:
         for op in resident.instance.ops.values():
             if isinstance(op, ActivityCall):
@@ -197,6 +215,7 @@ class Activities:
     def _launch(self, attempting: Attempting) -> None:
         call = attempting.call
         context = attempting.context = ActivityContext(attempting)
+        context.is_cancelled = call.given_up
         self._running += 1
         attempting.stage, attempting.since = STARTING, stopwatch()
         if self._hooks.wanted:
@@ -324,7 +343,9 @@ class Activities:
         failure = failures.capture(error, attempts=attempts, timeout=timeout, raises=call.activity.raises)
         now = self._clock.now()
         retryable = (
-            not final and failure.listed is None and allows(policy, error) and not isinstance(error, InvalidInput)
+            not (final or call.given_up or isinstance(error, InvalidInput))
+            and failure.listed is None
+            and allows(policy, error)
         )
         due = next_due(policy, attempts, attempting.first_at, now) if retryable else None
         if failure.listed is None:

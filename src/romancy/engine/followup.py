@@ -89,6 +89,9 @@ class Followup:
                 self._activities.withdraw(instance.id, op.id)
                 # Not as soon as it ends: the next suspect could kill the worker before this is stored.
                 self._inquest.quarantine.leave(resident, op.id)
+        for op in asked.given_up:
+            if isinstance(op, ActivityCall):
+                self._activities.give_up(resident, op)
         for info in step.told:
             self._hooks.run(info)
         if step.commit.continuation is not None:
@@ -104,7 +107,7 @@ class Followup:
             self._inquest.quarantine.leave(resident, attempt.op)
             op = instance.ops.get(attempt.op)
             if isinstance(op, ActivityCall) and attempt.next_due is not None:
-                self._activities.retry_at(resident, op, attempt.next_due)
+                self._rest(resident, op, attempt.next_due)
         self._follow_suspects(step)
         for op in step.confirm:
             self._confirm_timeout(resident, op)
@@ -141,10 +144,18 @@ class Followup:
         if self._inquest.detains(resident, op):
             return
         attempt = resident.attempts.get(op.id)
-        if attempt is not None and attempt.next_due is not None and attempt.next_due > self._clock.now():
-            self._activities.retry_at(resident, op, attempt.next_due)
+        due = None if attempt is None else attempt.next_due
+        if due is not None and (op.given_up or due > self._clock.now()):
+            self._rest(resident, op, due)
         else:
             self._activities.start(resident, op)
+
+    def _rest(self, resident: Resident, op: ActivityCall, due: int) -> None:
+        """Wait for the time of the next attempt. A call that was given up has no next attempt."""
+        if op.given_up:
+            self._activities.retry_no_more(resident, op)
+        else:
+            self._activities.retry_at(resident, op, due)
 
     def _confirm_timeout(self, resident: Resident, op: str) -> None:
         """Look once for an event that was accepted before the timeout: in a tie, the event wins."""

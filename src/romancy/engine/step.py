@@ -92,6 +92,8 @@ class Step:
             inbox = self._up_to_suspect(inbox)
         for input in inbox:
             self._handle(input)
+        if instance.has_given_up:
+            self._answer_unbegun()
         # The rest of the inbox, left for the next step, may still contain an offer of an event that was taken.
         resident.consumed = resident.consumed | self._consumed if resident.inbox else self._consumed
         self._gather(instance.take())
@@ -152,6 +154,12 @@ class Step:
             self._record(input.kind, input.op, input.payload)
         else:
             self._answer(op, input.kind, self.now, input.payload, attempt=input.attempt)
+
+    def _answer_unbegun(self) -> None:
+        """Answer what was opened and given up within this step. It must not begin, and replay needs to know that."""
+        while unbegun := self.instance.unbegun:
+            kind, payload = unbegun[0].answer_unbegun()
+            self._answer(unbegun[0], kind, self.now, payload)
 
     def _record(self, kind: Kind, op: str, payload: bytes) -> None:
         """Store the result of a suspect before it is fed to the code: if the worker dies then, the code did it.

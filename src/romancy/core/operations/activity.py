@@ -15,6 +15,9 @@ from romancy.core.registry import ActivityDefinition
 from romancy.core.retry import RetryPolicy
 from romancy.hooks import ActivityCompletedInfo, ActivityFailedInfo, ActivityRetryingInfo
 
+UNBEGUN = Failure("CancelledError", "given up before it began")
+"""How a call fails that the code gave up before it was begun."""
+
 
 @dataclass(slots=True, eq=False)
 class ActivityCall(Operation):
@@ -67,6 +70,9 @@ class ActivityCall(Operation):
         """Return the info for hooks when an attempt failed and the next one is due."""
         more = {"error_type": error_type, "message": message}
         return ActivityRetryingInfo(**about, **self._named, attempt=attempt, next_at=from_us(due), **more)
+
+    def answer_unbegun(self) -> tuple[Kind, bytes]:
+        return Kind.ACTIVITY_FAILED, UNBEGUN.encode()
 
     @property
     def _named(self) -> dict[str, str]:

@@ -87,12 +87,18 @@ class Operation:
     """The entry that settles it when it is due; None: it has no due time of its own."""
     looks_first: ClassVar[bool] = False
     """Whether to look for an event once more when it is due: one that is already stored wins."""
+    stays_open: ClassVar[bool] = False
+    """Whether it stays open until it is answered even if the code gives it up."""
 
     id: str
     opened_at: int
     due: int | None = field(default=None, kw_only=True)
     line: tuple[CodeType, int] | None = field(default=None, init=False)
     future: OperationFuture | None = field(default=None, init=False)
+    activation: int = field(default=0, init=False)
+    """The number of the activation that opened it. Set where `stays_open`."""
+    given_up: bool = field(default=False, init=False)
+    """The code no longer waits for it, but it is still open."""
 
     def __init_subclass__(cls) -> None:
         cls.rank = BUSIEST_FIRST.index(cls.status)
@@ -127,6 +133,13 @@ class Operation:
     def settle(self, entry: Entry, event: ReceivedEvent[Any] | None) -> None:
         """Pass the recorded answer to the code. `event`: the entry's event, if it is already decoded."""
         raise TypeError(f"{self} can't be settled")  # not an abstract class: isinstance() would take ten times as long
+
+    def settle_late(self, entry: Entry) -> None:
+        """Take the recorded answer to an operation that the code gave up."""
+
+    def answer_unbegun(self) -> tuple[Kind, bytes]:
+        """Return the answer (kind, payload) to an operation that was given up before it could begin."""
+        raise TypeError(f"{self} can't be given up")
 
     def resolve(self, decode: Callable[[bytes], Any], payload: bytes) -> None:
         """Pass a decoded copy of a recorded value to the code.
