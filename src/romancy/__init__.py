@@ -4,6 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from romancy.api.activity import Activity, activity
+from romancy.api.children import ChildHandle, start_workflow
 from romancy.api.context import ActivityContext, Context, WorkflowContext, current_context
 from romancy.api.sending import send_event
 from romancy.api.waiting import sleep, sleep_until, wait_event
@@ -83,6 +84,7 @@ __all__ = [
     "ActivityTimeout",
     "App",
     "AppNotRunning",
+    "ChildHandle",
     "Client",
     "Context",
     "Database",
@@ -145,6 +147,7 @@ __all__ = [
     "send_event",
     "sleep",
     "sleep_until",
+    "start_workflow",
     "wait_event",
     "workflow",
 ]

@@ -22,6 +22,9 @@ class WorkflowInfo:
 class WorkflowStartedInfo(WorkflowInfo):
     """A workflow started."""
 
+    parent: str | None = None
+    """The instance whose child it is."""
+
 
 @dataclass(frozen=True)
 class WorkflowContinuedInfo(WorkflowInfo):

@@ -9,8 +9,11 @@ from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Protocol, Typ
 from romancy.api.activity import check_function, check_plain
 from romancy.api.context import WorkflowContext, instance_of
 from romancy.core.continuation import ContinueAsNew, NextRun
+from romancy.core.ids import check_id
 from romancy.core.inputs import write_input
+from romancy.core.instance import Instance
 from romancy.core.model import FOREVER_US, Duration, duration_us
+from romancy.core.operations import ChildCall, child_id
 from romancy.core.registry import WorkflowDefinition
 
 P = ParamSpec("P")
@@ -39,11 +42,14 @@ class Workflow(Generic[P, R_co]):
     def __repr__(self) -> str:
         return f"<workflow {self.name}>"
 
-    def __call__(self, ctx: WorkflowContext, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
-        raise TypeError(
-            f"workflow {self.name!r} can't be called from another workflow yet; "
-            f"start it with app.start_workflow({self.name}, ...), or call its code as {self.name}.fn(ctx, ...)"
-        )
+    async def __call__(self, ctx: WorkflowContext, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Run it as a child of the current workflow, and return its result. It is cancelled with this await.
+
+        Its id is `<parent>/<operation>`, or the one of `options(instance_id=...)`. Raises `WorkflowFailed` or
+        `WorkflowCancelled` if it ends so, and `InstanceExists` if its id belongs to another instance.
+        """
+        instance = instance_of(ctx)
+        return await instance.perform(child_call(instance, self, args, kwargs))
 
     def continue_as_new(self, ctx: WorkflowContext, /, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
         """End this run, and let the instance go on with a new run of this workflow and an empty history.
@@ -65,6 +71,29 @@ class Workflow(Generic[P, R_co]):
             instance_id if instance_id is not None else self._instance_id,
             self._own_timeout if timeout is None else duration_us(timeout, "timeout"),
         )
+
+
+def child_call(
+    instance: Instance,
+    wf: Workflow[..., Any] | str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    instance_id: str | None = None,
+    *,
+    is_free: bool = False,
+) -> ChildCall:
+    """Return the operation that starts a child."""
+    if isinstance(wf, str):
+        name, definition, given, timeout = wf, None, None, None
+    elif isinstance(wf, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
+        name, definition, (given, timeout) = wf.name, definition_of(wf), start_options(wf)
+    else:
+        raise TypeError(f"start_workflow(ctx, ...) takes a workflow, not {wf!r}; put @workflow on it")
+    kind, input = write_input(definition, name, args, kwargs)
+    op = instance.next_id(name)
+    chosen = instance_id if instance_id is not None else given
+    child = child_id(instance.id, op) if chosen is None else check_id(chosen)
+    return ChildCall(op, instance.at, name, definition, input, kind, child, timeout, is_free)
 
 
 def definition_of(wf: Workflow[..., Any]) -> WorkflowDefinition:

@@ -69,7 +69,7 @@ class DatabaseTarget:
     async def _inside(self, snapshot: Snapshot) -> Inside:
         owner = snapshot.row.owner
         worker = await self._runtime.engine.storage.catalog.worker(owner) if owner else None
-        is_cancelling = any(kind == CANCEL for _, kind, _ in snapshot.requests)
+        is_cancelling = any(request.kind == CANCEL for request in snapshot.requests)
         return Inside(owner, worker, snapshot.attempts, is_cancelling, len(snapshot.deliveries))
 
     async def stored(self, id: str) -> tuple[InstanceRow, list[Entry]]:

@@ -20,6 +20,7 @@ STATUS_STYLES = {
     "running": "bold blue",
     "waiting_for_event": "cyan",
     "waiting_for_timer": "magenta",
+    "waiting_for_child": "blue",
     "compensating": "yellow",
     "completed": "green",
     "failed": "bold red",

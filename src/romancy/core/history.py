@@ -38,6 +38,11 @@ class Kind(IntEnum):
 
     Only the first `MARKED_ATTEMPTS` leave a mark: retries can go on forever, and the history must not grow with them.
     """
+    CHILD_COMPLETED = 9
+    CHILD_FAILED = 10
+    CHILD_CANCELLED = 14
+    CHILD_REFUSED = 15
+    """The child could not be started: its id belongs to another instance."""
 
 
 class Payload(Enum):

@@ -25,7 +25,7 @@ from romancy.core.history import Entry, Kind, with_marks
 from romancy.core.inputs import BOUND, UNBOUND, is_from_input
 from romancy.core.loop import TimerHandle, WorkflowLoop
 from romancy.core.model import BUSIEST_FIRST, FOREVER_US, SECOND, Event, ReceivedEvent, Status
-from romancy.core.operations import EventWait, Groups, Operation, OperationFuture, Timer, user_line
+from romancy.core.operations import ChildCall, EventWait, Groups, Operation, OperationFuture, Timer, user_line
 from romancy.core.outcome import Asked, Outcome
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.run import VERY_LONG, Run
@@ -36,6 +36,7 @@ current: ContextVar[Any] = ContextVar("romancy.current")
 
 _KINDS = frozenset(Kind)
 _RUNNING = BUSIEST_FIRST.index("running")
+_CHILDREN = ChildCall.rank
 
 
 class Instance:
@@ -43,6 +44,7 @@ class Instance:
 
     __slots__ = (
         "_activation",
+        "_asks",
         "_budget",
         "_closed",
         "_context",
@@ -62,6 +64,7 @@ class Instance:
         "_stuck",
         "_taken",
         "_timed_out",
+        "_unstarted",
         "at",
         "cancelling",
         "dead",
@@ -121,6 +124,8 @@ class Instance:
         self._closed: list[Operation] = []
         self._activation = self._taken = 0
         self._given_up: list[Operation] = []
+        self._asks: list[tuple[str, str]] = []
+        self._unstarted: list[ChildCall] = []
         self._sent: list[Event] = []
         self._description: str | None = None
         self._random: random.Random | None = None
@@ -176,14 +181,21 @@ class Instance:
         finally:
             self.replaying, self._taken = False, self._activation
 
-    def reconcile(self, rows: Mapping[str, int | None]) -> list[str]:
+    def reconcile(self, rows: Mapping[str, int | None], *, has_children: bool = False) -> list[str]:
         """After loading, compare the open operations with the stored waits (op, due). Return the rows to delete.
 
         A stored deadline is kept even if the code would compute another one today. A wait that the code opens but
         that is not stored (no first commit, or a compatible change of the code) counts as newly opened.
+        `has_children`: its children are known to exist, and need not be started.
         """
         self._closed, self._given_up, self._description = [], [], None
+        self._asks = []
         self._opened = {op.id: op for op in self.ops.values() if op.id not in rows}
+        if has_children:
+            self._opened = {id: op for id, op in self._opened.items() if not isinstance(op, ChildCall)}
+        for op in self.ops.values():
+            if isinstance(op, ChildCall):
+                op.is_asked = op.given_up  # with the commit in which it was given up
         for op in self.ops.values():
             if op.id in rows:
                 op.due = rows[op.id]
@@ -311,6 +323,7 @@ class Instance:
 
     def _finish(self, outcome: Outcome) -> None:
         self.outcome = outcome
+        self._unstarted = [op for op in self._opened.values() if isinstance(op, ChildCall) and op.is_free]
         for operation in list(self.ops.values()):
             self._close(operation)
 
@@ -324,6 +337,9 @@ class Instance:
             self.outcome,
             self._description,
         )
+        asked.unstarted = self._unstarted
+        if self._asks:
+            asked.asks, self._asks = self._asks, []
         if self._given_up:
             asked.given_up = [op for op in self._given_up if op.id in self.ops]
             self._given_up = []
@@ -350,6 +366,11 @@ class Instance:
     def activities(self) -> int:
         """How many open operations are running, which are the activities."""
         return self._open_as[_RUNNING]
+
+    @property
+    def children(self) -> int:
+        """How many children are open."""
+        return self._open_as[_CHILDREN]
 
     # --- called by user code ----------------------------------------------------------------------------------------
     def next_id(self, name: str, given: str | None = None) -> str:
@@ -393,6 +414,17 @@ class Instance:
             return
         self.mark(Kind.EVENT_SENT, op, self.at, identity)
         self._sent.append(event)
+
+    def cancel_child(self, child: str, reason: str) -> None:
+        """Ask a child to cancel, with the commit of this step. On replay, it was already asked."""
+        self.check_alive()
+        self._spend(len(reason))
+        if not self.replaying:
+            self._asks.append((child, reason))
+
+    def leave_child(self, child: str, reason: str) -> None:
+        """Ask a child that the code gave up to cancel. It may have been asked before: that makes no difference."""
+        self._asks.append((child, reason))
 
     def mark(self, kind: Kind, op: str, at: int, input: bytes, payload: bytes | None = None) -> None:
         """Record an entry that is not fed to the code."""

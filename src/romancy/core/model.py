@@ -19,6 +19,7 @@ Status: TypeAlias = Literal[
     "running",
     "waiting_for_event",
     "waiting_for_timer",
+    "waiting_for_child",
     "compensating",
     "completed",
     "failed",
@@ -26,8 +27,8 @@ Status: TypeAlias = Literal[
     "blocked",
 ]
 WaitKind: TypeAlias = Literal["event", "timer", "activity", "retry", "child"]
-"""`retry` is an activity between two attempts; `child` is reserved."""
-BUSIEST_FIRST: tuple[Status, ...] = ("running", "waiting_for_event", "waiting_for_timer")
+"""`retry` is an activity between two attempts."""
+BUSIEST_FIRST: tuple[Status, ...] = ("running", "waiting_for_event", "waiting_for_timer", "waiting_for_child")
 """The statuses of open operations. An instance has the first one that any of its operations has."""
 WAITING: frozenset[Status] = frozenset(BUSIEST_FIRST[1:])
 """The instance only waits: no worker is busy with it."""

@@ -11,7 +11,7 @@ from romancy.core.continuation import NextRun
 from romancy.core.failure import Failure
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
-from romancy.core.operations import Operation
+from romancy.core.operations import ChildCall, Operation
 from romancy.errors import WorkflowBlocked, WorkflowCancelled, WorkflowFailed
 
 
@@ -50,4 +50,8 @@ class Asked:
     outcome: Outcome | None
     description: str | None
     given_up: Sequence[Operation] = ()
+    unstarted: Sequence[ChildCall] = ()
+    """Free children that the run started just before it ended."""
+    asks: Sequence[tuple[str, str]] = ()
+    """(child, reason) of children that are asked to cancel."""
     """Operations that the code no longer waits for, and that stay open until they are answered."""

@@ -23,6 +23,7 @@ from romancy.engine.items import (
     CLOSED,
     DEAD,
     OPEN,
+    ChildItem,
     CommitItem,
     Done,
     EventsItem,
@@ -147,6 +148,12 @@ class Committer:
     async def start(self, start: Start, begin: Callable[[Start], None]) -> StartAnswer:
         """Store a new instance, and `begin` it if this worker owns it."""
         return await self._ask(lambda future: StartItem(start, begin, future))
+
+    def start_child(
+        self, start: Start, begin: Callable[[Start], None], done: Callable[[StartAnswer | Exception], None]
+    ) -> None:
+        """Store a child, `begin` it if this worker owns it, then call `done(answer)`."""
+        self._put(ChildItem(start, begin, done))
 
     async def accept(self, item: Accept) -> AcceptAnswer:
         return await self._ask(lambda future: EventsItem([item], True, future))
@@ -398,7 +405,7 @@ class Committer:
             results = Results(answer)
             for item in items:
                 _safely(item.settle, results)
-        if answer.accepts or answer.sent or answer.offers:
+        if answer.accepts or answer.sent or answer.offers or answer.letters:
             _safely(self._on_answer, answer)
         # A fenced worker finds nothing because it no longer owns anything. That does not mean there are no events.
         if len(answer.commits) < len(items) and worker is not None and not answer.fenced:

@@ -16,6 +16,7 @@ from romancy.engine.activities import Activities
 from romancy.engine.announcement import Announcement
 from romancy.engine.background import Duty
 from romancy.engine.balancing import Balancing
+from romancy.engine.children import Children
 from romancy.engine.committer import Committer
 from romancy.engine.custody import Custody
 from romancy.engine.delivery import Accepted, Delivery
@@ -102,8 +103,9 @@ class Engine:
         revival = self.revival = Revival(
             registry, state, inboxes, loader, committer, custody, inquest, timers, exits, replays, metrics
         )
+        children = Children(clock, registry, inboxes, committer, exits, revival, shares=storage.is_remote)
         followup = Followup(
-            clock, inboxes, loader, committer, inquest, activities, timers, exits, revival, told, metrics
+            clock, me, inboxes, loader, committer, inquest, activities, timers, exits, revival, children, told, metrics
         )
         scheduler = self.scheduler = Scheduler(
             clock, inboxes, committer, delivery, inquest, exits, followup, watchdog, told

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from romancy.core.clock import Clock
 from romancy.core.model import SECOND
-from romancy.core.operations import ActivityCall, EventWait
+from romancy.core.operations import ActivityCall, ChildCall, EventWait
 from romancy.engine.activities import Activities
+from romancy.engine.children import Children
 from romancy.engine.committer import Committer
 from romancy.engine.exits import Exits
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.inbox import Inboxes
 from romancy.engine.inquest import Inquest
+from romancy.engine.leases import Lease
 from romancy.engine.loader import Loader
+from romancy.engine.mail import to_input
 from romancy.engine.metrics import Metrics
 from romancy.engine.resident import IDLE, Due, EventOffered, Resident, TimedOut
 from romancy.engine.revival import Revival
 from romancy.engine.step import Step
 from romancy.engine.timers import Timers
-from romancy.storage.batch import BatchResult, Continuation
+from romancy.storage.batch import BatchResult, Continuation, Letter
 from romancy.storage.errors import RefusedValue
 
 
@@ -27,6 +30,7 @@ class Followup:
     def __init__(
         self,
         clock: Clock,
+        lease: Lease,
         inboxes: Inboxes,
         loader: Loader,
         committer: Committer,
@@ -35,6 +39,7 @@ class Followup:
         timers: Timers,
         exits: Exits,
         revival: Revival,
+        children: Children,
         hooks: HookRunner,
         metrics: Metrics,
     ) -> None:
@@ -42,6 +47,7 @@ class Followup:
         self._inboxes, self._residents, self._loader = inboxes, inboxes.residents, loader
         self._committer, self._inquest, self._activities = committer, inquest, activities
         self._timers, self._exits, self._revival = timers, exits, revival
+        self._children, self._lease = children, lease
 
     def committed(self, step: Step, applied: bool, refusal: RefusedValue | None) -> None:
         resident, commit = step.resident, step.commit
@@ -94,6 +100,8 @@ class Followup:
                 self._activities.give_up(resident, op)
         for info in step.told:
             self._hooks.run(info)
+        if step.commit.children:
+            self._residents.on_work()  # they have no owner yet
         if step.commit.continuation is not None:
             self._continue(step, step.commit.continuation)
             return
@@ -103,6 +111,10 @@ class Followup:
         for op in asked.opened:
             if isinstance(op, ActivityCall):
                 self._start_activity(resident, op)
+        if instance.children:
+            started = [op for op in asked.opened if isinstance(op, ChildCall)]
+            if started:
+                self._children.start(resident, started)
         for attempt in step.retries:
             self._inquest.quarantine.leave(resident, attempt.op)
             op = instance.ops.get(attempt.op)
@@ -184,9 +196,20 @@ class Followup:
                     self._revival.begin(started)
                 else:
                     elsewhere = True
+        for letter in answer.letters:
+            elsewhere = not self._pass_on(letter) or elsewhere
         if elsewhere:
             self._residents.on_work()  # they may have no owner: then a worker has to claim them
         now, lag = self._clock.now(), self._metrics.delivery_lag
         for offer in answer.offers:
             lag.observe((now - offer.event.accepted_at) / SECOND)
             self._loader.wake(offer.instance, EventOffered(offer.op, offer.event, offer.group))
+
+    def _pass_on(self, letter: Letter) -> bool:
+        """Pass a letter to an instance of this worker. Return whether it is one."""
+        if not self._lease.is_mine(letter.owner):
+            return False
+        input = to_input(letter.request, letter.kind, letter.payload, letter.op)
+        if input is not None:
+            self._loader.wake(letter.instance, input)
+        return True

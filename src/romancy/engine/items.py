@@ -187,6 +187,42 @@ class StartItem(_AskedItem):
             self.answer(result)
 
 
+class ChildItem(Item):
+    """The start of a child. `done` is called with the answer, or with the error if it can't be stored."""
+
+    __slots__ = ("done", "start", "started")
+
+    def __init__(
+        self, start: Start, started: Callable[[Start], None], done: Callable[[StartAnswer | Exception], None]
+    ) -> None:
+        self.start, self.started, self.done = start, started, done
+
+    def __str__(self) -> str:
+        return f"the start of instance {self.start.id!r}"
+
+    @property
+    def weight(self) -> int:
+        return len(self.start.input)
+
+    @property
+    def names(self) -> Iterable[object]:
+        return [self.start.id]
+
+    def add_to(self, batch: Batch) -> None:
+        _list(batch.starts).append(self.start)
+
+    def settle(self, results: Results) -> None:
+        result = next(results.starts)
+        try:
+            if result.owned:
+                self.started(self.start)
+        finally:
+            self.done(result)
+
+    def refuse(self, error: RefusedValue, life: Life) -> None:
+        self.done(error)
+
+
 class EventsItem(_AskedItem):
     """Events that are accepted together: all of them or none. `is_one`: the caller passed one, and gets one result."""
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from romancy import hooks as h
 from romancy.core.clock import Clock, stopwatch
-from romancy.core.model import from_us
+from romancy.core.model import WAITING, from_us
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.resident import GONE, Resident
 from romancy.engine.watchdog import Watchdog
@@ -117,4 +117,5 @@ class Replays:
             instance.replay([])  # no history yet, but its waits are stored
             resident.begun = True
         if resident.begun:
-            resident.stale_waits = instance.reconcile(snapshot.waits)
+            # An instance only waits if all its children are known to exist.
+            resident.stale_waits = instance.reconcile(snapshot.waits, has_children=snapshot.row.status in WAITING)

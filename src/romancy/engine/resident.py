@@ -70,6 +70,18 @@ class CancelAsked:
 
     request: int
     reason: str
+    by_parent: bool = False
+    """The parent no longer waits for it. The same request can be made again, so it never counts as a second one."""
+
+
+@dataclass(slots=True)
+class ChildEnded:
+    """A child ended. It becomes an entry of this kind."""
+
+    request: int
+    op: str
+    kind: Kind
+    payload: bytes
 
 
 @dataclass(slots=True)
@@ -110,11 +122,16 @@ Input = (
     | TimedOut
     | EventOffered
     | CancelAsked
+    | ChildEnded
     | Looked
     | SuspectBegins
     | SuspectRuns
     | SuspectAccompanied
 )
+
+
+MANY_CHILDREN = 100
+"""With more open children an instance stays in memory: otherwise the end of each child would replay it."""
 
 
 class State(Enum):
@@ -125,11 +142,13 @@ class State(Enum):
     """It is fed in the next turn of the scheduler."""
     COMMITTING = "committing"
     """It is fed nothing: inputs wait in the inbox."""
+    STARTING = "starting children"
+    """It is fed nothing, as above."""
     GONE = "gone"
     """It has left memory."""
 
 
-IDLE, READY, COMMITTING, GONE = State  # looking up an enum member is slow on Python 3.11
+IDLE, READY, COMMITTING, STARTING, GONE = State  # looking up an enum member is slow on Python 3.11
 
 
 @dataclass(slots=True, eq=False)
@@ -157,6 +176,12 @@ class Resident:
     """Deliveries not looked at yet. Offers in the inbox are fed first, because they often end the instance."""
     consumed: Set[int] = frozenset()
     """Events taken in the last step. Earlier offers of them are void."""
+    parent: tuple[str, str] | None = None
+    """Its parent, and the parent's operation that waits for it."""
+    starting: int = 0
+    """How many of its children are being started."""
+    lost: bool = False
+    """A child was not started, because this instance has another owner by now."""
     requests: Set[int] = frozenset()
     """Requests that were fed. The same request can arrive several times: from its sender, in the mail, with a load."""
     confirming: int = 0
@@ -175,4 +200,4 @@ class Resident:
         """Whether it only waits, perhaps for the next attempt of an activity, and nothing is in progress."""
         idle = self.begun and self.state is IDLE and not (self.inbox or self.confirming)
         free = self.instance.activities == len(self.resting) and BODY not in self.attempts
-        return idle and self.instance.outcome is None and free
+        return idle and self.instance.outcome is None and free and self.instance.children <= MANY_CHILDREN

@@ -19,11 +19,12 @@ from romancy.engine.exits import Exits
 from romancy.engine.inbox import Inboxes
 from romancy.engine.inquest import Inquest
 from romancy.engine.loader import Arrival, Loader
+from romancy.engine.mail import to_input
 from romancy.engine.metrics import Metrics
 from romancy.engine.replays import Replays
 from romancy.engine.resident import CancelAsked, EventOffered, Input, Looked, Resident, Stored
 from romancy.engine.timers import Timers
-from romancy.storage.batch import BODY, CANCEL, Continuation, Start, Started
+from romancy.storage.batch import BODY, Continuation, Start, Started
 from romancy.storage.records import InstanceRow, Snapshot
 
 _logger = logging.getLogger("romancy")
@@ -55,7 +56,10 @@ class Revival:
         """Run an instance that was just created and is owned by this worker."""
         definition = self._registry.get(start.workflow)
         if definition is not None and start.id not in self._residents:
-            self._enter(Resident(self._instance(definition, start), 0))
+            resident = Resident(self._instance(definition, start), 0)
+            if isinstance(start, Start) and start.parent is not None:
+                resident.parent = start.parent, start.parent_op or ""
+            self._enter(resident)
             self._metrics.workflows_started[start.workflow] += 1
 
     def begin_again(self, ended: Resident, continuation: Continuation, at: int) -> bool:
@@ -75,7 +79,7 @@ class Revival:
             state=self._state,
             log=_log(old.id),
         )
-        resident = Resident(instance, ended.version, announced=True)
+        resident = Resident(instance, ended.version, announced=True, parent=ended.parent)
         resident.inbox = [input for input in ended.inbox if isinstance(input, CancelAsked)]
         resident.requests, resident.consumed = ended.requests, ended.consumed
         self._enter(resident)
@@ -103,7 +107,7 @@ class Revival:
             snapshot = replace(snapshot, history=snapshot.fed)
         instance = self._instance(definition, row)
         resident = Resident(instance, row.version, row.status, begun=bool(snapshot.history), crashed=crashed)
-        resident.attempts = attempts
+        resident.attempts, resident.parent = attempts, row.child_of
         if unfed is not None:
             resident.inbox.append(Stored(unfed))
         # If its worker died, it had begun, and hooks heard of that there. Only the first run is a start.
@@ -153,9 +157,8 @@ class Revival:
         for op, due in snapshot.waits.items():
             if due is not None and op in instance.ops:
                 self._timers.add(due, row.id, op)
-        resident.inbox += [
-            CancelAsked(id, raw.decode("utf-8", "replace")) for id, kind, raw in snapshot.requests if kind == CANCEL
-        ]
+        mail = [to_input(request.id, request.kind, request.payload, request.op) for request in snapshot.requests]
+        resident.inbox += [input for input in mail if input is not None]
         resident.inbox += inputs
         resident.offered = any(isinstance(input, EventOffered) for input in inputs)
         self._enter(resident)

@@ -6,19 +6,21 @@ Pure: no awaiting, no storage, no clock but the given time. The step keeps what 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from romancy import hooks as h
 from romancy.core.history import MARKED_ATTEMPTS, Entry, Kind, pack_attempt, pack_event
 from romancy.core.model import Event, ReceivedEvent, from_us
-from romancy.core.operations import About, ActivityCall, Answer, EventWait, Operation
+from romancy.core.operations import About, ActivityCall, Answer, ChildCall, EventWait, Operation
 from romancy.core.outcome import Asked, Outcome
 from romancy.engine.evidence import accompanied, begun, is_through, running_on
+from romancy.engine.mail import child_start, ending_of
 from romancy.engine.resident import (
     Answered,
     AttemptChanged,
     CancelAsked,
+    ChildEnded,
     Due,
     EventOffered,
     Input,
@@ -31,7 +33,7 @@ from romancy.engine.resident import (
     TimedOut,
 )
 from romancy.errors import NotStorable
-from romancy.storage.batch import BODY, Accept, Attempt, Commit, Consumption, Continuation, Misfit, Trial
+from romancy.storage.batch import BODY, Accept, Ask, Attempt, Commit, Consumption, Continuation, Misfit, Trial
 from romancy.storage.rows import matchable
 
 _logger = logging.getLogger("romancy")
@@ -86,7 +88,8 @@ class Step:
             resident.begun = True
             instance.begin()
             if self._tell and not resident.announced:
-                self._say([h.WorkflowStartedInfo(**self._about)])
+                parent = None if resident.parent is None else resident.parent[0]
+                self._say([h.WorkflowStartedInfo(**self._about, parent=parent)])
         inbox, resident.inbox, resident.offered = resident.inbox, [], False
         if resident.attempts:
             inbox = self._up_to_suspect(inbox)
@@ -137,6 +140,8 @@ class Step:
             self.commit.seen_deliveries = [*self.commit.seen_deliveries, *input.events]
         elif isinstance(input, CancelAsked):
             self._cancel(input)
+        elif isinstance(input, ChildEnded):
+            self._child_ended(input)
         elif isinstance(input, SuspectBegins):
             self._suspect_begins(input)
         elif isinstance(input, (SuspectRuns, SuspectAccompanied)):
@@ -333,13 +338,27 @@ class Step:
             self.commit.looks = _with(self.commit.looks, op.id)
 
     def _cancel(self, input: CancelAsked) -> None:
-        if input.request in self.resident.requests:
+        if not self._is_new(input.request):
             return
-        self.resident.requests = self.resident.requests | {input.request}
-        self.commit.requests_done = [*self.commit.requests_done, input.request]
         instance = self.instance
-        if instance.outcome is None and (instance.cancelling is None or instance.waits_for_good):
+        again = not input.by_parent and instance.waits_for_good
+        if instance.outcome is None and (instance.cancelling is None or again):
             self.instance.apply(Kind.CANCEL_REQUESTED, "", self.now, input.reason.encode())
+
+    def _child_ended(self, input: ChildEnded) -> None:
+        op = self.instance.ops.get(input.op)
+        if self._is_new(input.request) and isinstance(op, ChildCall) and self.instance.outcome is None:
+            self._answer(op, input.kind, self.now, input.payload)
+
+    def _is_new(self, request: int) -> bool:
+        """Return whether a request has not been fed yet. It is deleted with this commit."""
+        if request in self.resident.requests:
+            return False
+        if not isinstance(self.resident.requests, set):
+            self.resident.requests = set(self.resident.requests)
+        self.resident.requests.add(request)
+        self.commit.requests_done = _with(self.commit.requests_done, request)
+        return True
 
     # --- results ----------------------------------------------------------------------------------------------------
     def _gather(self, asked: Asked) -> None:
@@ -357,20 +376,44 @@ class Step:
             commit.sent = [*commit.sent, *map(self._stamp, asked.sent)]
         commit.description = asked.description
         commit.status = self.instance.status
+        if self.instance.children or asked.asks or asked.given_up:
+            self._gather_children(asked)
         commit.same_status = commit.status == resident.status
         if commit.looks:
             commit.looks = [op for op in commit.looks if op in self.instance.ops]
         if asked.outcome is not None:
             self._end(asked.outcome)
+            self._leave(asked.closed)
+            commit.children = [child_start(self.instance.id, call, self.now) for call in asked.unstarted]
         self._quiet = commit.same_status and commit.has_only_entries
         commit.append_only = self._quiet and bool(commit.entries)
         if self._tell:
             self._tell_rest(asked)
 
+    def _gather_children(self, asked: Asked) -> None:
+        """Gather what concerns children. Until a child exists there is work to do, for another worker after a crash."""
+        if asked.outcome is None and any(isinstance(op, ChildCall) for op in asked.opened):
+            self.commit.status = "running"
+        self.commit.asks = [Ask(child, reason) for child, reason in asked.asks]
+        self._leave(asked.given_up)
+
+    def _leave(self, operations: Iterable[Operation]) -> None:
+        """Ask children that the code no longer waits for to cancel, unless they were asked before. Free ones go on."""
+        for op in operations:
+            if isinstance(op, ChildCall) and not (op.is_free or op.is_over or op.is_asked):
+                op.is_asked = True
+                self.commit.asks = _with(self.commit.asks, Ask(op.child, self._reason))
+
+    @property
+    def _reason(self) -> str:
+        return self.instance.cancelling or f"its parent {self.instance.id!r} no longer waits for it"
+
     def _end(self, outcome: Outcome) -> None:
         commit, instance = self.commit, self.instance
         commit.output = outcome.output
         commit.error = outcome.error.encode() if outcome.error else None
+        if self.resident.parent is not None and outcome.next_run is None:
+            commit.ending = ending_of(self.resident.parent, outcome)
         if outcome.next_run is not None:
             commit.continuation = Continuation(outcome.next_run, instance.length, instance.run.base)
             number = instance.run.number + 1

@@ -13,11 +13,11 @@ from romancy.engine.endings import LOOKUPS, Endings
 from romancy.engine.inquest import Inquest
 from romancy.engine.leases import Lease
 from romancy.engine.loader import Loader
-from romancy.engine.resident import IDLE, CancelAsked
+from romancy.engine.mail import to_input
+from romancy.engine.resident import IDLE
 from romancy.engine.residents import Residents
 from romancy.engine.revival import Revival
 from romancy.engine.timers import Timers
-from romancy.storage.batch import CANCEL
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
 from romancy.storage.records import Claimed
@@ -97,9 +97,10 @@ class Sweep:
                 self._loader.load(instance)
             elif resident.state is IDLE:
                 self._revival.look_for(resident, events)
-        for request, instance, kind, payload in mail.requests:
-            if kind == CANCEL:
-                self._loader.wake(instance, CancelAsked(request, payload.decode("utf-8", "replace")))
+        for instance, request in mail.requests:
+            input = to_input(request.id, request.kind, request.payload, request.op)
+            if input is not None:
+                self._loader.wake(instance, input)
 
     # --- claiming ---------------------------------------------------------------------------------------------------
     async def _claim(self, worker: str) -> None:

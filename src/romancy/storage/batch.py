@@ -15,6 +15,7 @@ STATUS_CODES: Mapping[Status, int] = {
     "running": 1,
     "waiting_for_event": 2,
     "waiting_for_timer": 3,
+    "waiting_for_child": 4,
     "compensating": 0,
     "blocked": 9,
     "completed": 10,
@@ -27,7 +28,11 @@ FIRST_FINAL = 10
 BODY = ""
 """Used in place of a call id in attempts: the code of the workflow itself."""
 CANCEL, RESUME = 1, 2
-"""Kinds of requests."""
+"""Kinds of requests from outside."""
+CHILD_COMPLETED, CHILD_FAILED, CHILD_CANCELLED = 3, 4, 5
+"""Kinds of requests to a parent: its child ended. The payload is the output or the error of the child."""
+GIVEN_UP = 6
+"""The kind of a request to a child: its parent no longer waits for it, and it is to be cancelled."""
 
 
 @dataclass(slots=True)
@@ -42,6 +47,9 @@ class Start:
     deadline: int | None = None
     mine: bool = False
     """Whether the worker that submits it wants to run it."""
+    parent: str | None = None
+    """The instance that starts it. It is refused unless its parent is unfinished, and owned by this worker."""
+    parent_op: str | None = None
 
 
 @dataclass(slots=True)
@@ -123,6 +131,33 @@ class Continuation:
     """Entries up to this number are deleted: of the earlier runs, only the last one is kept."""
 
 
+@dataclass(slots=True, frozen=True)
+class Ending:
+    """What the final commit of a child leaves for its parent: a request of this kind."""
+
+    parent: str
+    op: str
+    kind: int
+    payload: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class Ask:
+    """A request to a child to cancel."""
+
+    child: str
+    reason: str
+
+    @property
+    def payload(self) -> bytes:
+        return self.reason.encode()
+
+    @property
+    def cancellation(self) -> bytes:
+        """The error of a child that is cancelled at once."""
+        return Failure("CancelledError", self.reason or "cancelled").encode()
+
+
 @dataclass(slots=True)
 class Commit:
     """The result of one step. Applied as a whole if the instance is still at `version`, otherwise not at all."""
@@ -154,6 +189,10 @@ class Commit:
     """Give up the instance; it has no owner afterwards."""
     continuation: Continuation | None = None
     """The instance goes on with a new run. If this worker lacks its workflow, the instance has no owner afterwards."""
+    ending: Ending | None = None
+    asks: Sequence[Ask] = ()
+    children: Sequence[Start] = ()
+    """Children that an instance started just before its run ended: they are stored with it, and have no owner yet."""
     append_only: bool = False
     """It only adds to the history, as most steps do. The instance's row and its version do not change.
 
@@ -187,6 +226,7 @@ class Commit:
             or self.requests_done
             or self.description is not None
             or self.continuation is not None
+            or self.asks
         )
 
     @property
@@ -286,13 +326,15 @@ class Started:
 class StartAnswer:
     """Whether the instance was created. If not, `same` says whether the existing one has the same workflow and input.
 
-    `owned`: this worker runs it.
+    `owned`: this worker runs it. Of a child: `same` says whether the existing one is this very child. `lost`: its
+    parent has ended, or belongs to another worker by now.
     """
 
     created: bool
     same: bool = True
     workflow: str = ""
     owned: bool = False
+    lost: bool = False
 
 
 @dataclass(slots=True)
@@ -329,6 +371,18 @@ class RequestAnswer:
 
 
 @dataclass(slots=True)
+class Letter:
+    """A request that a commit left for another instance, such as that its child ended. `owner` must act on it."""
+
+    request: int
+    instance: str
+    owner: str | None
+    kind: int
+    payload: bytes
+    op: str | None = None
+
+
+@dataclass(slots=True)
 class BatchResult:
     """The result of a batch, item by item. `fenced`: this worker was taken over, and none of its commits count."""
 
@@ -339,3 +393,4 @@ class BatchResult:
     sent: list[AcceptAnswer] = field(default_factory=list[AcceptAnswer])
     requests: list[RequestAnswer] = field(default_factory=list[RequestAnswer])
     offers: list[Offer] = field(default_factory=list[Offer])
+    letters: list[Letter] = field(default_factory=list[Letter])

@@ -8,7 +8,18 @@ from typing import Any
 from romancy.core.clock import Clock
 from romancy.storage.batch import STATUS_NAMES
 from romancy.storage.catalog import Catalog
-from romancy.storage.records import MOST_DEATHS, POOLED, Death, Due, Idle, InstanceRow, Mail, Mortality, Tally
+from romancy.storage.records import (
+    MOST_DEATHS,
+    POOLED,
+    Death,
+    Due,
+    Idle,
+    InstanceRow,
+    Mail,
+    Mortality,
+    StoredRequest,
+    Tally,
+)
 from romancy.storage.rows import to_instance
 from romancy.storage.sessions import Sessions
 from romancy.storage.sql import Run
@@ -24,8 +35,8 @@ class Reads:
 
     async def mail(self, worker: str, limit: int) -> Mail:
         rows = await self._ask("mail", worker=worker, limit=limit)
-        deliveries = [(instance, event) for instance, event, kind, _ in rows if kind is None]
-        requests = [(id, instance, kind, payload) for instance, id, kind, payload in rows if kind is not None]
+        deliveries = [(instance, event) for instance, event, kind, *_ in rows if kind is None]
+        requests = [(instance, StoredRequest(*request)) for instance, *request in rows if request[1] is not None]
         return Mail(deliveries, requests)
 
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:

@@ -78,12 +78,21 @@ class Idle:
 
 
 @dataclass(slots=True)
+class StoredRequest:
+    """A request to an instance: from outside, from its parent or from a child. `op`: the operation it is about."""
+
+    id: int
+    kind: int
+    payload: bytes
+    op: str | None = None
+
+
+@dataclass(slots=True)
 class Mail:
     """What others have left for this worker's instances."""
 
     deliveries: list[tuple[str, int]]
-    requests: list[tuple[int, str, int, bytes]]
-    """(request, instance, kind, payload)"""
+    requests: list[tuple[str, StoredRequest]]
 
 
 @dataclass(slots=True)
@@ -119,6 +128,11 @@ class InstanceRow:
     """When the current run began; None: with the instance."""
     parent: str | None = None
     parent_op: str | None = None
+
+    @property
+    def child_of(self) -> tuple[str, str] | None:
+        """Its parent, and the parent's operation that waits for it."""
+        return None if self.parent is None else (self.parent, self.parent_op or "")
 
     @property
     def run(self) -> Run:
@@ -159,7 +173,7 @@ class Snapshot:
     history: list[Entry]
     waits: dict[str, int | None]
     attempts: list[Attempt]
-    requests: list[tuple[int, int, bytes]]
+    requests: list[StoredRequest]
     deliveries: list[int]
 
     @property

@@ -8,6 +8,7 @@ hooks hear of it, and how it affects the status of the instance (`status`).
     row.py         how an open operation is stored
     activity.py    activity calls
     event_wait.py  event waits
+    child.py       child workflows
     timer.py       sleeps and time limits
 """
 
@@ -15,12 +16,13 @@ from collections.abc import Mapping
 
 from romancy.core.history import OTHER_MEANINGS, Meaning, Payload
 from romancy.core.operations.activity import ActivityCall
+from romancy.core.operations.child import ChildCall, child_id
 from romancy.core.operations.event_wait import MODELS, EventWait, Group, Groups, model_for
 from romancy.core.operations.operation import About, Answer, Operation, OperationFuture, user_line
 from romancy.core.operations.row import WaitRow
 from romancy.core.operations.timer import Timer
 
-KINDS: tuple[type[Operation], ...] = (ActivityCall, EventWait, Timer)
+KINDS: tuple[type[Operation], ...] = (ActivityCall, EventWait, Timer, ChildCall)
 SETTLED_BY: Mapping[int, type[Operation]] = {entry_kind: kind for kind in KINDS for entry_kind in kind.answers}
 """Which kind of operation is settled by an entry of this kind."""
 
@@ -40,6 +42,7 @@ __all__ = [
     "About",
     "ActivityCall",
     "Answer",
+    "ChildCall",
     "EventWait",
     "Group",
     "Groups",
@@ -47,6 +50,7 @@ __all__ = [
     "OperationFuture",
     "Timer",
     "WaitRow",
+    "child_id",
     "meaning_of",
     "model_for",
     "user_line",

@@ -20,6 +20,7 @@ from romancy.storage.batch import (
     Batch,
     BatchResult,
     Commit,
+    Letter,
     RequestAnswer,
     StartAnswer,
 )
@@ -60,9 +61,14 @@ class BatchWriter:
             answer.starts = await self._answer_starts(batch, row, answer.fenced)
         if batch.commits:
             answer.commits = await self._answer_commits(batch, row)
+        answer.letters = _letters(row)
         looks: dict[tuple[str, str | None], None] = dict.fromkeys(batch.looks)
         outcome = await self._accept(batch, row, answer)
         looks.update(dict.fromkeys(outcome.mine))
+        outcome.owners |= {letter.owner for letter in answer.letters}
+        asks = [(ask, c.at) for c, ok in zip(batch.commits, answer.commits, strict=True) if ok for ask in c.asks]
+        if asks:
+            outcome.owners |= await self._cancel_at_once([(ask.child, at, ask.cancellation) for ask, at in asks])
         if batch.requests:
             answer.requests = await self._request(batch, outcome.owners)
         for commit, applied in zip(batch.commits, answer.commits, strict=True):
@@ -109,12 +115,14 @@ class BatchWriter:
 
     # --- starts and commits -----------------------------------------------------------------------------------------
     async def _answer_starts(self, batch: Batch, row: Any, fenced: bool) -> list[StartAnswer]:
-        created: set[str] = set(row["started"] or ())
+        created: set[str] = {*(row.get("started") or ()), *(row.get("born") or ())}
         answers: list[StartAnswer | None] = []
         for start in batch.starts:
             new = start.id in created
             created.discard(start.id)  # a twin in the same batch is too late
             answers.append(StartAnswer(True, owned=start.mine and not fenced) if new else None)
+        if any(a is None and s.parent is not None for a, s in zip(answers, batch.starts, strict=True)):
+            await self._resolve_children(batch, answers, fenced)
         if None in answers:
             await self._resolve_starts(batch, answers, fenced)
         return [answer for answer in answers if answer is not None]
@@ -140,6 +148,27 @@ class BatchWriter:
             else:
                 answers[n] = StartAnswer(False, existing[n]["same"], existing[n]["workflow"])
             seen.add(start.id)
+
+    async def _resolve_children(self, batch: Batch, answers: list[StartAnswer | None], fenced: bool) -> None:
+        """Answer the starts of children that were not stored now: they exist already, or lost their parent."""
+        asked = [n for n, s in enumerate(batch.starts) if answers[n] is None and s.parent is not None]
+        starts = [batch.starts[n] for n in asked]
+        rows = await self._connections.do(
+            "resolve_children",
+            ids=[s.id for s in starts],
+            parents=[s.parent for s in starts],
+            ops=[s.parent_op for s in starts],
+            token=batch.token,
+        )
+        existing = {row["n"] - 1: row for row in rows}
+        for place, n in enumerate(asked):
+            row = existing.get(place)
+            if row is None:
+                answers[n] = StartAnswer(False, lost=True)
+            elif row["ours"]:
+                answers[n] = StartAnswer(True, owned=batch.starts[n].mine and not fenced)
+            else:
+                answers[n] = StartAnswer(False, bool(row["same"]), row["workflow"])
 
     async def _answer_commits(self, batch: Batch, row: Any) -> list[bool]:
         plain = [commit for commit in batch.commits if commit.append_only]
@@ -247,13 +276,8 @@ class BatchWriter:
             token=batch.token,
             before=batch.asked,
         )
-        cancels = [r for r in requests if r.kind == CANCEL]
-        await self._connections.do(
-            "cancel_at_once",
-            instances=[findable(r.instance) for r in cancels],
-            ats=[r.at for r in cancels],
-            errors=[r.cancellation for r in cancels],
-        )
+        cancels = [(findable(r.instance), r.at, r.cancellation) for r in requests if r.kind == CANCEL]
+        owners |= await self._cancel_at_once(cancels)
         numbered = {"token": batch.token, "before": batch.asked}
         rows = await self._connections.do("request_answers", instances=instances, ats=ats, **numbered)
         found, taken = {row["n"] - 1: row for row in rows}, {n - batch.asked - 1 for (n,) in stored}
@@ -261,12 +285,20 @@ class BatchWriter:
         owners |= {answer.owner for answer in answers if answer.id}
         return answers
 
+    async def _cancel_at_once(self, cancels: Sequence[tuple[str, int, bytes]]) -> set[str | None]:
+        """Cancel those of these instances (id, time, error) that have no code to clean up. Return whom to wake."""
+        ids, ats, errors = map(list, zip(*cancels, strict=True)) if cancels else ([], [], [])
+        rows = await self._connections.do("cancel_at_once", instances=ids, ats=ats, errors=errors)
+        return {owner for (owner,) in rows}
+
     # --- notices ----------------------------------------------------------------------------------------------------
     def _announce(self, batch: Batch, answer: BatchResult, owners: set[str | None]) -> None:
         if any(s.created and not s.owned for s in answer.starts):
             owners.add(None)
         ended = False
         for commit, applied in zip(batch.commits, answer.commits, strict=True):
+            if applied and commit.children:
+                owners.add(None)
             if applied and commit.is_final:
                 ended = True
             elif applied and commit.continuation is not None:
@@ -279,6 +311,15 @@ class BatchWriter:
         owners.discard(batch.worker if batch.worker is not None else "")
         if owners or ended:
             self._tell(owners, ended)
+
+
+def _letters(row: Any) -> list[Letter]:
+    if row is None or not row.get("letters"):
+        return []
+    return [
+        Letter(int(id), instance, owner, int(kind), payload, op)
+        for (id, instance, owner, kind, op), payload in zip(row["letters"], row["letter_payloads"], strict=True)
+    ]
 
 
 def _request_answer(row: Any, is_stored: bool) -> RequestAnswer:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from romancy.core.filters import Filter
-from romancy.storage.batch import STATUS_CODES, Accept, Batch, Commit, Consumption, Start
+from romancy.storage.batch import GIVEN_UP, STATUS_CODES, Accept, Batch, Commit, Consumption, Start
 from romancy.storage.postgres.shapes import Shapes
 from romancy.storage.rows import (
     MAX_SHAPES,
@@ -22,6 +23,8 @@ from romancy.storage.rows import (
 
 _NAMES: dict[str, str] = {
     "starts": "start_ids start_workflows start_inputs start_kinds start_deadlines start_ats start_mine",
+    "children": "child_ids child_workflows child_inputs child_kinds child_deadlines child_ats child_mine child_parents "
+    "child_ops",
     "touches": "ids versions ats",
     "steps": "ids versions ats statuses free outputs errors descriptions",
     "runs": "ids versions ats statuses free outputs errors descriptions next_workflows next_inputs next_kinds "
@@ -43,6 +46,8 @@ _NAMES: dict[str, str] = {
     "trials": "trial_instances trial_culprits trial_ats trial_sinces trial_tried trial_alone",
     "attempts_done": "tried_instances tried_ops",
     "requests_done": "asked_instances asked_ids",
+    "letters": "letter_senders letter_instances letter_kinds letter_payloads letter_ats letter_tokens letter_ops",
+    "last_children": "last_ids last_workflows last_inputs last_kinds last_deadlines last_ats last_parents last_ops",
     "events": "event_sources event_ids event_types event_subjects event_times event_targets event_attrs event_datas "
     "event_accepted event_expires event_unfit event_senders",
 }
@@ -59,7 +64,10 @@ class Columns:
         self.pieces: list[str] = []
         self.given: dict[str, Any] = {"worker": batch.worker, "token": batch.token, "at": batch.at}
         self._shapes, self._settled = shapes, settled
-        self._add("starts", _starts(batch.starts))
+        starts = _first_of_each(batch.starts)
+        self._add("starts", [_start(s) for s in starts if s.parent is None])
+        # Without a worker, nobody owns a parent: such starts are refused.
+        self._add("children", [(*_start(s), s.parent, s.parent_op) for s in starts if s.parent is not None])
         # Without a worker, commits are refused: only a worker can have any.
         commits = sorted(batch.commits, key=lambda c: c.instance) if batch.worker is not None else []
         plain = [c for c in commits if c.append_only]
@@ -139,18 +147,22 @@ class Columns:
         trials = [(c.instance, t) for c in commits for t in c.trials]
         self._add("trials", [(id, t.culprit, t.at, t.since, t.tried_alone, t.alone) for id, t in trials])
         self._add("attempts_done", [(c.instance, op) for c in commits for op in c.attempts_done])
+        self._add("letters", [letter for c in commits for letter in _letters(c, self.given["token"])])
+        children = [child for c in commits for child in c.children]
+        self._add("last_children", [(*_start(s)[:-1], s.parent, s.parent_op) for s in children])
         self._add("requests_done", [(c.instance, id) for c in commits for id in c.requests_done])
 
 
-def _starts(starts: Sequence[Start]) -> list[tuple[Any, ...]]:
-    """Return one row per id: of twins in a batch, the first one counts."""
+def _first_of_each(starts: Sequence[Start]) -> list[Start]:
+    """Return one start per id, by id: of twins in a batch, the first one counts."""
     first: dict[str, Start] = {}
     for start in starts:
         first.setdefault(start.id, start)
-    return [
-        (s.id, s.workflow, s.input, s.input_kind, s.deadline, s.created_at, s.mine)
-        for s in sorted(first.values(), key=lambda s: s.id)
-    ]
+    return sorted(first.values(), key=lambda s: s.id)
+
+
+def _start(s: Start) -> tuple[Any, ...]:
+    return s.id, s.workflow, s.input, s.input_kind, s.deadline, s.created_at, s.mine
 
 
 def _entries(commits: list[Commit]) -> list[tuple[Any, ...]]:
@@ -170,6 +182,19 @@ def _run(c: Commit, workflows: Collection[str]) -> tuple[Any, ...]:
     run, free = c.continuation.run, c.continuation.run.workflow not in workflows
     next_run = run.workflow, run.input, run.input_kind, run.deadline, c.continuation.base, c.continuation.forget
     return id, version, at, status, free, *rest, *next_run
+
+
+def _letters(c: Commit, token: bytes) -> Iterable[tuple[Any, ...]]:
+    if c.ending is not None:
+        end = c.ending
+        yield c.instance, end.parent, end.kind, end.payload, c.at, _letter_token(token, c.instance, end.parent), end.op
+    for ask in c.asks:
+        yield c.instance, ask.child, GIVEN_UP, ask.payload, c.at, _letter_token(token, c.instance, ask.child), None
+
+
+def _letter_token(batch: bytes, sender: str, receiver: str) -> bytes:
+    """Return a token for one letter. The parts of a batch that was split share its token, so a number is not enough."""
+    return hashlib.blake2b(f"{sender}\0{receiver}".encode(), key=batch, digest_size=16).digest()
 
 
 def _opened(commits: list[Commit]) -> list[tuple[Any, ...]]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from romancy.core.history import Entry
 from romancy.storage.batch import Attempt
 from romancy.storage.postgres.connection import Connections
-from romancy.storage.records import Snapshot
+from romancy.storage.records import Snapshot, StoredRequest
 from romancy.storage.rows import to_attempt, to_instance
 
 _LOADS = 200
@@ -78,7 +78,7 @@ def _snapshot(id: str, of: dict[str, list[Any]]) -> Snapshot:
         [Entry(*row[2:9]) for row in of.get("entry", ())],
         {row["op"]: row["due"] for row in of.get("wait", ())},
         sorted(map(_attempt, of.get("attempt", ())), key=lambda attempt: attempt.op),
-        [(row["n"], row["kind"], row["payload"]) for row in of.get("request", ())],
+        [StoredRequest(row["n"], row["kind"], row["payload"], row["op"]) for row in of.get("request", ())],
         [row["event"] for row in of.get("delivery", ())],
     )
 

@@ -43,7 +43,14 @@ class Statements:
 
     def _write(self, pieces: Sequence[str]) -> Statement:
         steps = not {"touches", "steps", "runs"}.isdisjoint(pieces)
-        results = ["fence", *(piece for piece in ("appended", "starts", "unlooked", "events") if piece in pieces)]
+        results = [
+            "fence",
+            *(
+                piece
+                for piece in ("appended", "starts", "children", "letters", "unlooked", "events")
+                if piece in pieces
+            ),
+        ]
         results += ["applied"] if steps else []
         results += ["outdated"] if "starts" in pieces or "events" in pieces else []
         results += ["relaxed"] if self._relaxed else []

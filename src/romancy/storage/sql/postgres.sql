@@ -31,6 +31,17 @@ started AS (INSERT INTO romancy.instances
     :start_deadlines::bigint[], :start_ats::bigint[], :start_mine::boolean[])
     AS x(id, workflow, input, kind, deadline, at, mine)
   ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id)
+-- Only the owner of an unfinished parent can start a child: a worker that was paused must not start it later.
+-- part: write_children
+born AS (INSERT INTO romancy.instances (id, workflow, status, owner, token, birth, born, input, input_kind, deadline,
+    created_at, updated_at, parent, parent_op)
+  SELECT x.id, x.workflow, 1, CASE WHEN x.mine THEN fence.id END, :token::bytea, :token, pg_current_snapshot(), x.input,
+    x.kind, x.deadline, x.at, x.at, x.parent, x.parent_op
+  FROM unnest(:child_ids::text[], :child_workflows::text[], :child_inputs::bytea[], :child_kinds::smallint[],
+    :child_deadlines::bigint[], :child_ats::bigint[], :child_mine::boolean[], :child_parents::text[], :child_ops::text[])
+    AS x(id, workflow, input, kind, deadline, at, mine, parent, parent_op), fence,
+    LATERAL (SELECT owner, status FROM romancy.instances p WHERE p.id = x.parent OFFSET 0) p
+  WHERE p.owner = fence.id AND p.status < 9 ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id)
 -- The planner must not expect many rows and scan the whole table: OFFSET 0 keeps the lookup by id separate, and the
 -- outer conditions reduce the estimate. The update checks the conditions again, because it may have to wait for a lock.
 -- part: write_touches
@@ -204,6 +215,28 @@ attempts_done AS (DELETE FROM romancy.attempts a
 requests_done AS (DELETE FROM romancy.requests r
   USING unnest(:asked_instances::text[], :asked_ids::bigint[]) AS x(instance, id)
   WHERE r.id = x.id AND x.instance IN (SELECT id FROM applied))
+-- What instances leave for their parents and children. The token is one for each: it tells a repeated submission.
+-- part: write_letters
+letters AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n, op)
+  SELECT x.instance, x.kind, x.payload, x.at, x.token, 0, x.op
+  FROM unnest(:letter_senders::text[], :letter_instances::text[], :letter_kinds::smallint[], :letter_payloads::bytea[],
+    :letter_ats::bigint[], :letter_tokens::bytea[], :letter_ops::text[]) AS x(sender, instance, kind, payload, at, token, op),
+    LATERAL (SELECT status, parent FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
+  WHERE x.sender IN (SELECT id FROM applied) AND i.status < 10 AND (x.op IS NOT NULL OR i.parent = x.sender)
+  ON CONFLICT (token, n) DO NOTHING RETURNING id, instance, kind, payload, op),
+told AS (SELECT l.*, CASE WHEN o.id IS NULL THEN i.owner END AS owner FROM letters l
+  CROSS JOIN LATERAL (SELECT owner FROM romancy.instances i WHERE i.id = l.instance OFFSET 0) i
+  LEFT JOIN romancy.orphans o ON o.id = i.owner)
+-- Children that an instance started just before its run ended.
+-- part: write_last_children
+last_born AS (INSERT INTO romancy.instances (id, workflow, status, token, birth, born, input, input_kind, deadline,
+    created_at, updated_at, parent, parent_op)
+  SELECT x.id, x.workflow, 1, :token::bytea, :token, pg_current_snapshot(), x.input, x.kind, x.deadline, x.at, x.at,
+    x.parent, x.parent_op
+  FROM unnest(:last_ids::text[], :last_workflows::text[], :last_inputs::bytea[], :last_kinds::smallint[],
+    :last_deadlines::bigint[], :last_ats::bigint[], :last_parents::text[], :last_ops::text[])
+    AS x(id, workflow, input, kind, deadline, at, parent, parent_op)
+  WHERE x.parent IN (SELECT id FROM applied) ORDER BY x.id ON CONFLICT (id) DO NOTHING)
 -- Numbers are drawn in the order of the batch; rows are inserted by (source, id), so that two batches can't deadlock.
 -- part: write_events
 numbered AS MATERIALIZED (SELECT nextval('romancy.event_numbers') AS seq, x.*
@@ -235,6 +268,11 @@ sender IS NULL OR sender IN (SELECT id FROM applied)
   ' is not as its owner knows it; nothing is stored')::integer FROM strange) AS strange
 -- part: result_starts
 (SELECT array_agg(id) FROM started) AS started
+-- part: result_children
+(SELECT array_agg(id) FROM born) AS born
+-- part: result_letters
+(SELECT array_agg(ARRAY[id::text, instance, owner, kind::text, op] ORDER BY id) FROM told) AS letters,
+  (SELECT array_agg(payload ORDER BY id) FROM told) AS letter_payloads
 -- part: result_unlooked
 (SELECT array_agg(instance) FROM unlooked WHERE fresh) AS unlooked
 -- part: result_events
@@ -256,6 +294,10 @@ ORDER BY h.instance, h.n
 -- name: resolve_starts
 SELECT x.n, i.workflow, i.workflow = x.workflow AND i.input = x.input AS same, i.birth = :token::bytea AS ours
 FROM unnest(:ids::text[], :workflows::text[], :inputs::bytea[]) WITH ORDINALITY AS x(id, workflow, input, n)
+CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE i.id = x.id OFFSET 0) i
+-- name: resolve_children
+SELECT x.n, i.workflow, i.parent = x.parent AND i.parent_op = x.op AS same, i.birth = :token::bytea AS ours
+FROM unnest(:ids::text[], :parents::text[], :ops::text[]) WITH ORDINALITY AS x(id, parent, op, n)
 CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE i.id = x.id OFFSET 0) i
 -- The stored event is returned only if it is not identical; most duplicates are.
 -- name: resolve_events
@@ -504,14 +546,19 @@ WHERE i.status < 10 AND {outdated} IS NULL ORDER BY x.n ON CONFLICT (token, n) D
 WITH cancelled AS (UPDATE romancy.instances i SET status = 12, owner = NULL, version = version + 1, finished_at = x.at,
     updated_at = x.at, error = x.error
   FROM unnest(:instances::text[], :ats::bigint[], :errors::bytea[]) AS x(instance, at, error)
-  WHERE i.id = ANY(:instances) AND i.id = x.instance AND (i.status = 9 OR i.status = 1 AND i.owner IS NULL AND i.version = 0) RETURNING i.id),
+  WHERE i.id = ANY(:instances) AND i.id = x.instance AND (i.status = 9 OR i.status = 1 AND i.owner IS NULL AND i.version = 0)
+  RETURNING i.id, i.parent, i.parent_op, i.error, i.finished_at, i.token),
+letters AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n, op)
+  SELECT c.parent, 5, c.error, c.finished_at, sha256(c.token || convert_to(c.id, 'UTF8')), 0, c.parent_op
+  FROM cancelled c CROSS JOIN LATERAL (SELECT status FROM romancy.instances p WHERE p.id = c.parent OFFSET 0) p
+  WHERE p.status < 10 ON CONFLICT (token, n) DO NOTHING RETURNING instance),
 d AS (DELETE FROM romancy.deliveries WHERE instance IN (SELECT id FROM cancelled)),
 r AS (DELETE FROM romancy.requests WHERE instance IN (SELECT id FROM cancelled)),
 a AS (DELETE FROM romancy.attempts WHERE instance IN (SELECT id FROM cancelled)),
 u AS (DELETE FROM romancy.unlooked WHERE instance IN (SELECT id FROM cancelled)),
 k AS (DELETE FROM romancy.wait_keys WHERE instance IN (SELECT id FROM cancelled)),
 w AS (DELETE FROM romancy.waits WHERE instance IN (SELECT id FROM cancelled))
-SELECT id FROM cancelled
+SELECT p.owner FROM letters l CROSS JOIN LATERAL (SELECT owner FROM romancy.instances p WHERE p.id = l.instance OFFSET 0) p
 -- An instance that ended exactly at the time of the request was cancelled by it, perhaps in an earlier submission.
 -- name: request_answers
 SELECT x.n, i.status, CASE WHEN o.id IS NULL THEN i.owner END AS owner, r.id,

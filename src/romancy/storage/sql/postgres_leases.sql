@@ -199,12 +199,12 @@ SELECT seq FROM gone
 -- Deliveries have no payload. One statement reads both, because a caller waits for them.
 -- Differs: LATERAL, so that the planner looks up by id.
 -- name: mail
-(SELECT d.instance, d.event, NULL::smallint AS kind, NULL::bytea AS payload FROM romancy.deliveries d
+(SELECT d.instance, d.event, NULL::smallint AS kind, NULL::bytea AS payload, NULL::text AS op FROM romancy.deliveries d
   CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
     WHERE i.id = d.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i
   ORDER BY d.event LIMIT :limit::integer)
 UNION ALL
-(SELECT r.instance, r.id, r.kind, r.payload FROM romancy.requests r
+(SELECT r.instance, r.id, r.kind, r.payload, r.op FROM romancy.requests r
   CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
     WHERE i.id = r.instance AND i.owner = :worker AND i.status < 9 OFFSET 0) i
   ORDER BY r.id LIMIT :limit)
@@ -238,7 +238,7 @@ UNION ALL SELECT 'wait', instance, NULL, NULL, op, NULL, NULL, NULL, NULL, due_a
 UNION ALL SELECT 'attempt', instance, n, NULL, op, first_at, NULL, progress, NULL, next_due, error, ARRAY[culprit],
   ARRAY[crashes, started::integer, suspected_at, tried, tried_alone, alone, run, is_alone::integer]
   FROM romancy.attempts WHERE instance = ANY(:ids)
-UNION ALL SELECT 'request', instance, id, kind, NULL, NULL, NULL, payload, NULL, NULL, NULL, NULL, NULL
+UNION ALL SELECT 'request', instance, id, kind, op, NULL, NULL, payload, NULL, NULL, NULL, NULL, NULL
   FROM romancy.requests WHERE instance = ANY(:ids)
 UNION ALL SELECT 'delivery', instance, NULL, NULL, NULL, NULL, NULL, NULL, event, NULL, NULL, NULL, NULL
   FROM romancy.deliveries WHERE instance = ANY(:ids)

@@ -35,6 +35,20 @@ INSERT INTO instances
   (id, workflow, status, owner, token, birth, since, input, input_kind, deadline, created_at, updated_at)
 VALUES (:id, :workflow, 1, :owner, :token, :token, :since, :input, :kind, :deadline, :at, :at)
 ON CONFLICT (id) DO NOTHING
+-- Only the owner of an unfinished parent can start a child: a worker that was paused must not start it later.
+-- name: insert_child
+INSERT INTO instances
+  (id, workflow, status, owner, token, birth, since, input, input_kind, deadline, created_at, updated_at, parent, parent_op)
+SELECT :id, :workflow, 1, :owner, :token, :token, :since, :input, :kind, :deadline, :at, :at, :parent, :parent_op
+WHERE EXISTS (SELECT 1 FROM instances WHERE id = :parent AND owner = :worker AND status < 9)
+ON CONFLICT (id) DO NOTHING
+-- name: insert_last_child
+INSERT INTO instances
+  (id, workflow, status, owner, token, birth, since, input, input_kind, deadline, created_at, updated_at, parent, parent_op)
+VALUES (:id, :workflow, 1, :owner, :token, :token, :since, :input, :kind, :deadline, :at, :at, :parent, :parent_op)
+ON CONFLICT (id) DO NOTHING
+-- name: existing_child
+SELECT workflow, birth, parent = :parent AND parent_op = :parent_op FROM instances WHERE id = :id
 -- name: existing_instance
 SELECT workflow, input, birth FROM instances WHERE id = :id
 
@@ -220,6 +234,15 @@ FROM (SELECT seq FROM events WHERE accepted_at >= :at ORDER BY accepted_at LIMIT
 
 -- name: insert_request
 INSERT INTO requests (instance, kind, payload, at) VALUES (:instance, :kind, :payload, :at)
+-- name: insert_letter
+INSERT INTO requests (instance, kind, payload, at, op)
+SELECT :instance, :kind, :payload, :at, :op FROM instances WHERE id = :instance AND status < 10
+-- name: owner_of
+SELECT owner FROM instances WHERE id = :id
+-- name: parent_of
+SELECT parent, parent_op FROM instances WHERE id = :id
+-- name: open_child
+SELECT 1 FROM instances WHERE id = :id AND parent = :parent AND status < 10
 -- name: request_target
 SELECT status, owner FROM instances WHERE id = :id
 -- A blocked instance has no code that could clean up; one that never ran has nothing to clean up.
@@ -324,10 +347,10 @@ DELETE FROM events WHERE seq = :seq
 -- Deliveries have no payload.
 -- Differs: CROSS JOIN; PostgreSQL needs LATERAL to look up by id.
 -- name: mail
-SELECT * FROM (SELECT d.instance, d.event, NULL AS kind, NULL AS payload
+SELECT * FROM (SELECT d.instance, d.event, NULL AS kind, NULL AS payload, NULL AS op
   FROM deliveries d CROSS JOIN instances i ON i.id = d.instance
   WHERE i.owner = :worker AND i.status < 9 ORDER BY d.event LIMIT :limit)
-UNION ALL SELECT * FROM (SELECT r.instance, r.id, r.kind, r.payload
+UNION ALL SELECT * FROM (SELECT r.instance, r.id, r.kind, r.payload, r.op
   FROM requests r CROSS JOIN instances i ON i.id = r.instance
   WHERE i.owner = :worker AND i.status < 9 ORDER BY r.id LIMIT :limit)
 -- Differs: CROSS JOIN; PostgreSQL needs LATERAL to look up by id.
@@ -349,7 +372,7 @@ SELECT op, due_at FROM waits WHERE instance = :instance
 SELECT op, n, first_at, next_due, error, progress, crashes, started, culprit, suspected_at, tried, tried_alone, alone,
   run, is_alone FROM attempts WHERE instance = :instance
 -- name: requests_of_instance
-SELECT id, kind, payload FROM requests WHERE instance = :instance ORDER BY id
+SELECT id, kind, payload, op FROM requests WHERE instance = :instance ORDER BY id
 -- name: deliveries_of_instance
 SELECT event FROM deliveries WHERE instance = :instance ORDER BY event
 -- Differs: SQLite has no LATERAL to limit the rows of each.

@@ -15,7 +15,9 @@ from romancy.core.inputs import EVENT
 from romancy.core.model import Event
 from romancy.storage.batch import (
     CANCEL,
+    CHILD_CANCELLED,
     FIRST_FINAL,
+    GIVEN_UP,
     STATUS_CODES,
     STATUS_NAMES,
     Accept,
@@ -24,6 +26,7 @@ from romancy.storage.batch import (
     BatchResult,
     Commit,
     Continuation,
+    Letter,
     Request,
     RequestAnswer,
     Start,
@@ -88,7 +91,7 @@ class BatchWriter:
         for item in batch.accepts:
             answer.accepts.append(self._accept(item, batch, answer.fenced, looks))
         for request in batch.requests:
-            answer.requests.append(self._request(request))
+            answer.requests.append(self._request(request, answer))
         if batch.worker is not None and not answer.fenced:
             for instance, op in looks:
                 answer.offers += self._looker.look(instance, op, batch.worker, batch.at)
@@ -100,6 +103,8 @@ class BatchWriter:
     # --- starts -----------------------------------------------------------------------------------------------------
     def _start(self, start: Start, batch: Batch, horizon: int, fenced: bool) -> StartAnswer:
         owner = batch.worker if start.mine and not fenced else None
+        if start.parent is not None:
+            return self._start_child(start, owner, batch, horizon, fenced)
         first = self._is_first(start.id)
         if self._insert_instance(start, owner, batch.token, horizon):
             return StartAnswer(True, owned=owner is not None)
@@ -110,6 +115,23 @@ class BatchWriter:
             )  # an earlier submission of this batch was stored, and only its answer was lost
         return StartAnswer(False, workflow == start.workflow and stored == start.input, workflow)
 
+    def _start_child(self, start: Start, owner: str | None, batch: Batch, horizon: int, fenced: bool) -> StartAnswer:
+        values = (
+            *self._instance_values(start, owner, batch.token, horizon),
+            start.parent,
+            start.parent_op,
+            batch.worker,
+        )
+        if not fenced and self._run(SQL["insert_child"], values).rowcount == 1:
+            return StartAnswer(True, owned=owner is not None)
+        row = self._run(SQL["existing_child"], (start.parent, start.parent_op, start.id)).fetchone()
+        if row is None:
+            return StartAnswer(False, lost=True)
+        workflow, birth, is_same = row
+        if birth == batch.token:
+            return StartAnswer(True, owned=owner is not None)  # stored by an earlier submission of this batch
+        return StartAnswer(False, bool(is_same), workflow)
+
     def _is_first(self, key: object) -> bool:
         """Return whether the key is new in this batch: a repeat within a batch is a twin, not another submission."""
         if key in self._seen:
@@ -118,18 +140,13 @@ class BatchWriter:
         return True
 
     def _insert_instance(self, start: Start, owner: str | None, token: bytes, horizon: int) -> bool:
-        values = (
-            start.id,
-            start.workflow,
-            owner,
-            token,
-            horizon,
-            start.input,
-            start.input_kind,
-            start.deadline,
-            start.created_at,
-        )
+        values = self._instance_values(start, owner, token, horizon)
         return self._run(SQL["insert_instance"], values).rowcount == 1
+
+    @staticmethod
+    def _instance_values(start: Start, owner: str | None, token: bytes, horizon: int) -> tuple[Any, ...]:
+        s = start
+        return s.id, s.workflow, owner, token, horizon, s.input, s.input_kind, s.deadline, s.created_at
 
     # --- commits ----------------------------------------------------------------------------------------------------
     def _commit_all(self, batch: Batch, answer: BatchResult, looks: dict[tuple[str, str | None], None]) -> None:
@@ -148,6 +165,16 @@ class BatchWriter:
             # A refused item that carries our token was applied by an earlier submission of this batch.
             answer.commits.append(applied or self._is_token(commit.instance, batch))
         self._write_rows(fresh)
+        for commit in fresh:
+            if commit.ending is not None or commit.asks:
+                answer.letters += self._write_letters(commit)
+            for child in commit.children:
+                values = (
+                    *self._instance_values(child, None, batch.token, self._horizon()),
+                    child.parent,
+                    child.parent_op,
+                )
+                self._run(SQL["insert_last_child"], values)
         self._dispatcher.waits_changed()
         for commit, applied in zip(batch.commits, answer.commits, strict=True):
             if commit.append_only or not applied:
@@ -286,6 +313,26 @@ class BatchWriter:
         for request in commit.requests_done:
             self._run(SQL["delete_request"], (request,))
 
+    # --- letters: what an instance leaves for its parent and its children ---------------------------------------------
+    def _write_letters(self, commit: Commit) -> list[Letter]:
+        letters: list[Letter] = []
+        if commit.ending is not None:
+            end = commit.ending
+            letters += self._letter(end.parent, end.kind, end.payload, commit.at, end.op)
+        for ask in commit.asks:
+            if self._run(SQL["open_child"], (ask.child, commit.instance)).fetchone() is None:
+                continue  # it has ended, or is not a child of this instance
+            told = self._cancel_at_once(ask.child, commit.at, ask.cancellation)
+            letters += self._letter(ask.child, GIVEN_UP, ask.payload, commit.at) if told is None else told
+        return letters
+
+    def _letter(self, instance: str, kind: int, payload: bytes, at: int, op: str | None = None) -> list[Letter]:
+        cursor = self._run(SQL["insert_letter"], (instance, kind, payload, at, op))
+        if cursor.rowcount != 1 or cursor.lastrowid is None:
+            return []  # it has ended
+        (owner,) = self._run(SQL["owner_of"], (instance,)).fetchone()
+        return [Letter(cursor.lastrowid, instance, owner, kind, payload, op)]
+
     # --- events -----------------------------------------------------------------------------------------------------
     def _accept(
         self, item: Accept, batch: Batch, fenced: bool, looks: dict[tuple[str, str | None], None]
@@ -333,23 +380,30 @@ class BatchWriter:
         return started
 
     # --- requests ---------------------------------------------------------------------------------------------------
-    def _request(self, request: Request) -> RequestAnswer:
+    def _request(self, request: Request, answer: BatchResult) -> RequestAnswer:
         row = self._run(SQL["request_target"], (request.instance,)).fetchone()
         if row is None:
             return RequestAnswer(None, None)
         status, owner = row
         if status >= FIRST_FINAL:
             return RequestAnswer(STATUS_NAMES.get(status, "blocked"), None)
-        if request.kind == CANCEL and self._cancel_at_once(request):
-            return RequestAnswer("cancelled", None, took=True)
+        if request.kind == CANCEL:
+            told = self._cancel_at_once(request.instance, request.at, request.cancellation)
+            if told is not None:
+                answer.letters += told
+                return RequestAnswer("cancelled", None, took=True)
         values = (request.instance, request.kind, request.payload, request.at)
         number = self._run(SQL["insert_request"], values).lastrowid
         return RequestAnswer(STATUS_NAMES.get(status, "blocked"), owner, number or 0, took=True)
 
-    def _cancel_at_once(self, request: Request) -> bool:
-        """Cancel a blocked instance, which has no code to clean up, or one that never ran, which has nothing to."""
-        if not self._run(SQL["cancel_at_once"], (request.at, request.cancellation, request.instance)).rowcount:
-            return False
+    def _cancel_at_once(self, instance: str, at: int, error: bytes) -> list[Letter] | None:
+        """Cancel a blocked instance, which has no code to clean up, or one that never ran, which has nothing to.
+
+        Return the letter to its parent, if it has one; None if it can't be cancelled at once.
+        """
+        if not self._run(SQL["cancel_at_once"], (at, error, instance)).rowcount:
+            return None
         for name in ("delete_deliveries", "delete_requests", "delete_attempts", "delete_wait_keys", "delete_waits"):
-            self._run(SQL[name], (request.instance,))
-        return True
+            self._run(SQL[name], (instance,))
+        parent, op = self._run(SQL["parent_of"], (instance,)).fetchone()
+        return [] if parent is None else self._letter(parent, CHILD_CANCELLED, error, at, op)

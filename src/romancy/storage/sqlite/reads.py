@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from romancy.core.history import Entry
-from romancy.storage.records import Snapshot
+from romancy.storage.records import Snapshot, StoredRequest
 from romancy.storage.rows import to_attempt, to_instance
 from romancy.storage.sqlite.statements import SQL
 
@@ -35,7 +35,7 @@ def load(c: sqlite3.Connection, instance: str, most: int = -1) -> Snapshot | Non
             [Entry(*entry) for entry in entries],
             dict(c.execute(SQL["dues_of_instance"], (instance,)).fetchall()),
             [to_attempt(r) for r in c.execute(SQL["attempts_of_instance"], (instance,))],
-            c.execute(SQL["requests_of_instance"], (instance,)).fetchall(),
+            [StoredRequest(*r) for r in c.execute(SQL["requests_of_instance"], (instance,))],
             [seq for (seq,) in c.execute(SQL["deliveries_of_instance"], (instance,))],
         )
     finally:

@@ -8,5 +8,7 @@ ALTER TABLE instances
   ADD COLUMN base bigint NOT NULL DEFAULT 0,  -- entries up to this one are of earlier runs
   ADD COLUMN began_at bigint,                 -- when the current run began, null: with the instance
   ADD COLUMN builds text;                     -- of a blocked instance: the builds whose code did not follow its history
+-- Of a request to a parent: the operation whose child ended.
+ALTER TABLE requests ADD COLUMN op text COLLATE "C";
 CREATE INDEX instances_parent ON instances (parent, created_at, id) WHERE parent IS NOT NULL;
 CREATE INDEX instances_unfit ON instances (workflow, id) WHERE status = 9 AND builds IS NOT NULL;

@@ -10,5 +10,7 @@ ALTER TABLE instances ADD COLUMN base INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE instances ADD COLUMN began_at INTEGER;
 -- Of a blocked instance: the builds whose code did not follow its history.
 ALTER TABLE instances ADD COLUMN builds TEXT;
+-- Of a request to a parent: the operation whose child ended.
+ALTER TABLE requests ADD COLUMN op TEXT;
 CREATE INDEX instances_parent ON instances (parent, created_at, id) WHERE parent IS NOT NULL;
 CREATE INDEX instances_unfit ON instances (workflow, id) WHERE status = 9 AND builds IS NOT NULL;

@@ -1,0 +1,43 @@
+"""What instances tell each other: the starts of children, requests to cancel them, and their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from romancy.core.history import Kind
+from romancy.core.model import FOREVER_US
+from romancy.core.operations import ChildCall
+from romancy.core.outcome import Outcome
+from romancy.engine.resident import CancelAsked, ChildEnded, Input
+from romancy.storage.batch import CANCEL, CHILD_CANCELLED, CHILD_COMPLETED, CHILD_FAILED, GIVEN_UP, Ending, Start
+
+ENDINGS: Mapping[int, Kind] = {
+    CHILD_COMPLETED: Kind.CHILD_COMPLETED,
+    CHILD_FAILED: Kind.CHILD_FAILED,
+    CHILD_CANCELLED: Kind.CHILD_CANCELLED,
+}
+"""What becomes of a request that a child left: an entry of this kind."""
+_LEFT = {"completed": CHILD_COMPLETED, "failed": CHILD_FAILED, "cancelled": CHILD_CANCELLED}
+
+
+def to_input(request: int, kind: int, payload: bytes, op: str | None) -> Input | None:
+    """Return the input for a request; None if there is nothing to feed."""
+    if kind in (CANCEL, GIVEN_UP):
+        return CancelAsked(request, payload.decode("utf-8", "replace"), by_parent=kind == GIVEN_UP)
+    if kind in ENDINGS:
+        return ChildEnded(request, op or "", ENDINGS[kind], payload)
+    return None
+
+
+def ending_of(parent: tuple[str, str], outcome: Outcome) -> Ending:
+    """Return what a child that ends leaves for its parent."""
+    id, op = parent
+    payload = (outcome.error.encode() if outcome.error else b"{}") if outcome.output is None else outcome.output
+    return Ending(id, op, _LEFT[outcome.status], payload)
+
+
+def child_start(parent: str, call: ChildCall, now: int) -> Start:
+    """Return the start of a child that its parent asked for."""
+    deadline = None if call.timeout is None else min(now + call.timeout, FOREVER_US)
+    about = call.child, call.workflow, call.arguments, call.input_kind, now, deadline
+    return Start(*about, parent=parent, parent_op=call.id)
