@@ -416,6 +416,7 @@ async def test_what_code_does_with_a_stored_result_happens_for_the_first_time(en
         replaying.append(ctx.is_replaying)
         if len(replaying) <= 2:
             strike()
+        assert ctx.patched("asked for the first time")
         await send_event(ctx, "paid", "test", {"amount": amount})
         ctx.describe(f"paid {amount}")
         await wait_event(ctx, "thanks")

@@ -68,6 +68,11 @@ def test_an_instance_of_no_length_can_be_drawn() -> None:
     assert [(d.x, d.width) for d in line.bars] == [(0, 0)]
 
 
+def test_a_change_is_drawn_as_a_mark() -> None:
+    (bar,) = bars_of([entry(1, Kind.PATCHED, "fraud-check", 0)], [], None, T0)
+    assert (bar.label, bar.kind, bar.outcome) == ("fraud-check", "mark", "patched")
+
+
 def test_a_form_knows_types_defaults_and_what_is_needed() -> None:
     order, note = fields_of(buy._definition)
     assert (order["required"], note["required"], note["default"]) == (True, False, "")

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Protocol, Self
 
 from romancy.core.events import make_event
+from romancy.core.ids import check_change
 from romancy.core.instance import Instance, current
 from romancy.core.logs import logger
 from romancy.core.model import Attribute, Event, from_us
@@ -123,6 +124,15 @@ class WorkflowContext(Context):
         """A random UUID that is the same on every replay."""
         self._instance.glance()
         return uuid.UUID(int=self._instance.random.getrandbits(128), version=4)
+
+    def patched(self, change: str, /) -> bool:
+        """Return whether this run takes the new way of a change, named for good: `if ctx.patched("fraud-check"): ...`
+
+        True for runs that get here for the first time, which is recorded. False for runs that older code has already
+        taken past this point. The answer stays the same for the rest of the run. Delete the question, and the old way,
+        when `romancy replay --all` says that no running instance takes it any more.
+        """
+        return self._instance.patched(check_change(change))
 
     def describe(self, text: str) -> None:
         """Set a description of the instance, shown next to its status."""

@@ -16,6 +16,7 @@ if it does not, `divergence` reports it.
     outcome.py     what the code asked for, and how it ended
     budget.py      how much the code may ask for in one activation
     divergence.py  errors for code that no longer follows its history
+    patches.py     which way a run takes where its code was changed
     eviction.py    stops code that must leave memory, without letting it act
     history.py     entries, and how events and attempts are packed into them
     inputs.py      the input an instance was started with
@@ -33,7 +34,7 @@ if it does not, `divergence` reports it.
     model.py       events, statuses, durations
     timestamps.py  RFC 3339 times
     durations.py   formats durations for people
-    ids.py         instance ids
+    ids.py         instance ids and other names
     clock.py       the only module that reads the clock
     tasks.py       tasks that start immediately
     logs.py        the logger

@@ -18,7 +18,8 @@ def left_history(instance: str, workflow: str, recorded: str, asked: str) -> Non
     return NonDeterminismError(
         f"the code of instance {instance!r} (workflow {workflow!r}) no longer follows its history:\n"
         f"  recorded: {recorded}\n  the code: {asked}\n"
-        "Was the workflow changed while the instance was running? Put the old code back.",
+        "Was the workflow changed while the instance was running? Put the old code back, or keep it beside the new: "
+        "if ctx.patched('my-change'): ... else: ...",
         recorded=recorded,
         asked=asked,
     )

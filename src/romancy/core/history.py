@@ -40,6 +40,8 @@ class Kind(IntEnum):
     """
     CHILD_COMPLETED = 9
     CHILD_FAILED = 10
+    PATCHED = 11
+    """Not fed: a mark that the code took the new way of a change, named by `op`, after the preceding entry."""
     CHILD_CANCELLED = 14
     CHILD_REFUSED = 15
     """The child could not be started: its id belongs to another instance."""
@@ -67,6 +69,7 @@ OTHER_MEANINGS: Mapping[int, Meaning] = {
     Kind.CANCEL_REQUESTED: Meaning("cancel requested", Payload.TEXT),
     Kind.EVENT_SENT: Meaning("sent"),
     Kind.ATTEMPT_FAILED: Meaning("tried", Payload.FAILURE),
+    Kind.PATCHED: Meaning("patched"),
 }
 """What the entries say that answer no operation. For the others see `core/operations`."""
 
@@ -183,16 +186,21 @@ def showable(payload: bytes | None) -> Any:
         return {"base64": base64.b64encode(payload).decode()}
 
 
-def with_marks(entries: Iterable[Entry]) -> Iterator[tuple[Entry | None, dict[str, Entry]]]:
-    """Yield each fed entry with the marks of events sent after it, in order. The first pair (the start) has no entry.
+Marks = dict[tuple[int, str], Entry]
+"""The marks of one activation, by kind and op."""
+_SEEN_MARKS = frozenset({Kind.EVENT_SENT, Kind.PATCHED})
+
+
+def with_marks(entries: Iterable[Entry]) -> Iterator[tuple[Entry | None, Marks]]:
+    """Yield each fed entry with the marks the code made after it, in order. The first pair (the start) has no entry.
 
     Failed attempts are left out: the code never sees them.
     """
     fed: Entry | None = None
-    marks: dict[str, Entry] = {}
+    marks: Marks = {}
     for entry in entries:
-        if entry.kind == Kind.EVENT_SENT:
-            marks[entry.op] = entry
+        if entry.kind in _SEEN_MARKS:
+            marks[entry.kind, entry.op] = entry
         elif entry.kind != Kind.ATTEMPT_FAILED:
             yield fed, marks
             fed, marks = entry, {}

@@ -1,4 +1,4 @@
-"""Creates and checks instance ids."""
+"""Creates and checks instance ids, and checks the names of changes."""
 
 from __future__ import annotations
 
@@ -22,6 +22,15 @@ def check_id(instance_id: str) -> str:
     if len(instance_id) > 255 or not instance_id.isprintable():
         raise InvalidInput(f"an instance id must be at most 255 printable characters, got {instance_id[:300]!r}")
     return instance_id
+
+
+def check_change(change: str) -> str:
+    """Check the name of a change. It is stored and shown, like an instance id."""
+    if not isinstance(change, str) or not change:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"ctx.patched() takes the name of a change, a non-empty string, got {change!r}")
+    if len(change) > 255 or not change.isprintable():
+        raise InvalidInput(f"the name of a change must be at most 255 printable characters, got {change[:300]!r}")
+    return change
 
 
 def check_lookup(instance_id: str) -> None:

@@ -21,12 +21,13 @@ from romancy.core.continuation import ContinueAsNew, continuation
 from romancy.core.divergence import explain, left_history, name_of
 from romancy.core.eviction import Halted, Refusal, close_all
 from romancy.core.failure import Failure
-from romancy.core.history import Entry, Kind, with_marks
+from romancy.core.history import Entry, Kind, Marks, with_marks
 from romancy.core.inputs import BOUND, UNBOUND, is_from_input
 from romancy.core.loop import TimerHandle, WorkflowLoop
 from romancy.core.model import BUSIEST_FIRST, FOREVER_US, SECOND, Event, ReceivedEvent, Status
 from romancy.core.operations import ChildCall, EventWait, Groups, Operation, OperationFuture, Timer, user_line
 from romancy.core.outcome import Asked, Outcome
+from romancy.core.patches import Patches, is_to_mark, without_patches
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.run import VERY_LONG, Run
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, WorkflowStuck
@@ -76,6 +77,7 @@ class Instance:
         "loop",
         "ops",
         "outcome",
+        "patches",
         "refusals",
         "replaying",
         "run",
@@ -111,6 +113,7 @@ class Instance:
         self.cancelling: str | None = None
         self.refusals = 0
         self.outcome: Outcome | None = None
+        self.patches: Patches | None = None
         self.loop = WorkflowLoop(self)
         self._input, self._input_kind, self.deadline = input, input_kind, deadline
         self._log = log
@@ -118,7 +121,7 @@ class Instance:
         self._fault: NonDeterminismError | None = None
         self._stuck: WorkflowStuck | None = None
         self._budget = Budget()
-        self._marks: dict[str, Entry] = {}
+        self._marks: Marks = {}
         self._entries: list[Entry] = []
         self._opened: dict[str, Operation] = {}
         self._closed: list[Operation] = []
@@ -268,6 +271,8 @@ class Instance:
         return left_history(self.id, self.definition.name, recorded, asked)
 
     def _expect_marks(self) -> None:
+        if self._marks:
+            self.patches = without_patches(self.patches, self._marks)
         for entry in self._marks.values():
             raise self._left_history(name_of(entry), "did not send it")
 
@@ -402,7 +407,7 @@ class Instance:
         self.check_alive()
         self._spend(len(event.data or b""))
         if self.replaying:
-            mark = self._marks.pop(op, None)
+            mark = self._marks.pop((Kind.EVENT_SENT, op), None)
             if mark is None:
                 self.halt(
                     left_history(
@@ -426,7 +431,16 @@ class Instance:
         """Ask a child that the code gave up to cancel. It may have been asked before: that makes no difference."""
         self._asks.append((child, reason))
 
-    def mark(self, kind: Kind, op: str, at: int, input: bytes, payload: bytes | None = None) -> None:
+    def patched(self, change: str) -> bool:
+        """Return whether this run takes the new way of a change."""
+        self.check_alive()
+        answers = self.patches = {} if self.patches is None else self.patches
+        self.glance() if change in answers else self._spend(len(change))
+        if is_to_mark(answers, change, self._marks if self.replaying else None):
+            self.mark(Kind.PATCHED, change, self.at)
+        return answers[change]
+
+    def mark(self, kind: Kind, op: str, at: int, input: bytes | None = None, payload: bytes | None = None) -> None:
         """Record an entry that is not fed to the code."""
         self.length += 1
         self._entries.append(Entry(self.length, kind, op, at, input, payload))

@@ -1,0 +1,32 @@
+"""Patches: whether a run takes the new way or the old way of a change of its code.
+
+Live, the answer is the new way, and a mark records it. The marks of an activation are stored in the same commit as the
+entry it was fed. So on replay, where there is no mark, older code has passed, and the run keeps to the old way. Code
+that has not been fed its last entry yet is no longer replaying.
+"""
+
+from __future__ import annotations
+
+from romancy.core.history import Kind, Marks
+
+Patches = dict[str, bool]
+"""The changes that a run has asked about, and whether it takes their new way."""
+
+
+def is_to_mark(answers: Patches, change: str, marks: Marks | None) -> bool:
+    """Answer a question. Return whether the answer must be recorded. `marks`: those of a replayed activation."""
+    if marks is not None and marks.pop((Kind.PATCHED, change), None) is not None:
+        answers[change] = True
+    if change in answers:
+        return False
+    answers[change] = marks is None
+    return marks is None
+
+
+def without_patches(answers: Patches | None, marks: Marks) -> Patches | None:
+    """Remove the marks of questions that are no longer asked in an activation; they may be asked again further on."""
+    for kind, change in [mark for mark in marks if mark[0] == Kind.PATCHED]:
+        answers = {} if answers is None else answers
+        answers.setdefault(change, True)
+        del marks[kind, change]
+    return answers
