@@ -14,6 +14,7 @@ from romancy.core.history import Entry, Kind, Payload, showable, unpack_event
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event, Scalar, Status, WaitKind, from_us
 from romancy.core.operations import meaning_of
+from romancy.core.versions import split_name
 from romancy.errors import InvalidInput
 from romancy.storage.catalog import ShownEvent
 from romancy.storage.records import InstanceRow, StoredWait
@@ -72,6 +73,8 @@ class Instance:
     run_number: int = 1
     run_started_at: datetime | None = None
     """When the current run began: later than `started_at` if the instance continued as new."""
+    version: int = 1
+    """The version of the workflow: `@workflow(version=2)`."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +117,10 @@ class Page(Generic[T]):
 
 
 def to_instance(row: InstanceRow, waits: Sequence[Wait] = ()) -> Instance:
+    workflow, version = split_name(row.workflow)
     return Instance(
         instance_id=row.id,
-        workflow=row.workflow,
+        workflow=workflow,
         status=row.status,
         input=_shown_input(row),
         output=showable(row.output),
@@ -128,6 +132,7 @@ def to_instance(row: InstanceRow, waits: Sequence[Wait] = ()) -> Instance:
         parent=row.parent,
         run_number=row.run.number,
         run_started_at=from_us(row.run.began_at),
+        version=version,
     )
 
 

@@ -18,6 +18,7 @@ from romancy.core.ids import check_id, check_lookup, is_text, new_id
 from romancy.core.inputs import write_input
 from romancy.core.model import Attribute, Duration, Status, duration_us, from_us, to_us
 from romancy.core.retry import RetryPolicy, check_policy
+from romancy.core.versions import bare_name, split_name, stored_name
 from romancy.engine.delivery import Accepted
 from romancy.errors import InstanceExists, InstanceNotFound, InvalidInput
 from romancy.handle import WorkflowHandle
@@ -172,7 +173,10 @@ class Service:
         self, wf: str, /, *args: Any, instance_id: str | None = None, **kwargs: Any
     ) -> WorkflowHandle[Any]: ...
     async def start_workflow(self, wf: Any, /, *args: Any, instance_id: str | None = None, **kwargs: Any) -> Any:
-        """Start an instance and return when it is stored. The same id, workflow and input return the existing one."""
+        """Start an instance and return when it is stored. The same id, workflow and input return the existing one.
+
+        A name means the highest version registered here, `"payment@1"` a version of its own; an object means itself.
+        """
         engine = self._runtime.engine
         if isinstance(wf, Workflow):
             given = cast("Workflow[..., Any]", wf)
@@ -182,14 +186,14 @@ class Service:
             if self._runtime.works:  # without a worker it would not run here anyway
                 self._runtime.registry.require(given.name)
         elif isinstance(wf, str):
-            definition = self._runtime.registry.get(wf)
+            definition = self._runtime.registry.latest(wf)
             timeout = definition.timeout if definition else None
         else:
             raise TypeError(f"start_workflow takes a workflow or its name, not {wf!r}; is @workflow missing?")
         if isinstance(wf, str) and not (wf and is_text(wf)):
             raise InvalidInput(f"the name of a workflow must be a non-empty string, got {wf!r}")
         id = check_id(instance_id) if instance_id is not None else new_id(engine.clock.now())
-        name = definition.name if definition else str(wf)  # pyright: ignore[reportUnknownArgumentType]
+        name = definition.name if definition else stored_name(*split_name(str(wf)))  # pyright: ignore[reportUnknownArgumentType]
         kind, raw = write_input(definition, name, args, kwargs)
         now = engine.clock.now()
         start = Start(id, name, raw, kind, now, None if timeout is None else now + timeout)
@@ -197,10 +201,12 @@ class Service:
         if not answer.created and not answer.same:
             raise InstanceExists(
                 f"instance {id!r} already exists with a different "
-                f"{'input' if answer.workflow == name else f'workflow ({answer.workflow})'}",
+                f"{'input' if bare_name(answer.workflow) == bare_name(name) else f'workflow ({answer.workflow})'}",
                 instance_id=id,
                 advice="use another instance_id",
             )
+        if not answer.created:  # perhaps an earlier version, with another result
+            definition = self._runtime.registry.get(answer.workflow) or definition
         result = definition.signature.result if definition else None
         handle: WorkflowHandle[Any] = WorkflowHandle(self, self._runtime, id, result, answer.created)
         return handle

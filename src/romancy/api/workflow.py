@@ -15,6 +15,7 @@ from romancy.core.instance import Instance
 from romancy.core.model import FOREVER_US, Duration, duration_us
 from romancy.core.operations import ChildCall, child_id
 from romancy.core.registry import WorkflowDefinition
+from romancy.core.versions import check_version, stored_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,13 +115,18 @@ class _WorkflowDecorator(Protocol):
 def workflow(fn: Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 @overload
 def workflow(
-    *, name: str | None = None, on_event: str | Sequence[str] = (), timeout: Duration | None = None
+    *,
+    name: str | None = None,
+    version: int = 1,
+    on_event: str | Sequence[str] = (),
+    timeout: Duration | None = None,
 ) -> _WorkflowDecorator: ...
 def workflow(
     fn: Callable[..., Any] | None = None,
     /,
     *,
     name: str | None = None,
+    version: int = 1,
     on_event: str | Sequence[str] = (),
     timeout: Duration | None = None,
 ) -> Any:
@@ -128,13 +134,18 @@ def workflow(
 
     Its name is stored: moving the function is safe, renaming it requires `name=`. With `on_event=`, it takes
     `(ctx, event: ReceivedEvent[Order])`, and every event of that type starts it once.
+
+    With `version=2`, it is registered beside version 1 of that name, which finishes its own instances. Starts by name
+    and events mean the highest version; a workflow object means itself.
     """
     types = (on_event,) if isinstance(on_event, str) else tuple(on_event)
 
     def decorate(fn: Callable[..., Any]) -> Workflow[..., Any]:
         check_plain(fn, "workflow")
-        stored = name if name is not None else fn.__name__
-        check_function(fn, "workflow", stored)
+        bare = name if name is not None else fn.__name__
+        check_function(fn, "workflow", bare)
+        check_version(bare, version)
+        stored = stored_name(bare, version)
         if not inspect.iscoroutinefunction(fn):
             raise TypeError(f"workflow {stored!r} must be an `async def` function")
         if types and len(inspect.signature(fn).parameters) != 2:

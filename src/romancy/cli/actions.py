@@ -15,7 +15,7 @@ from romancy.api.workflow import Workflow
 from romancy.cli.arguments import TakesWords, by_annotation
 from romancy.cli.arguments import as_json as read_json
 from romancy.cli.errors import Failed, Refused
-from romancy.cli.modules import find_workflow, module_option
+from romancy.cli.modules import find_latest, module_option
 from romancy.cli.screen import json_option, note, print_json
 from romancy.cli.target import Sent, Target
 from romancy.cli.target_options import TargetOptions, target_options
@@ -23,6 +23,7 @@ from romancy.cli.words import plural
 from romancy.core.events import make_event
 from romancy.core.model import FINAL
 from romancy.core.strict_json import parse_json
+from romancy.core.versions import stored_name
 from romancy.errors import AccessDenied, InstanceNotFound, InvalidEvent
 from romancy.records import Instance, Receipt
 from romancy.verbs import Handle
@@ -55,7 +56,7 @@ def start(
     With --module, each ARG is converted according to the annotation of its parameter and checked at once. Without it,
     an ARG that is valid JSON is read as JSON and any other as text, and the worker checks it.
     """
-    wf: Workflow[..., Any] | str = find_workflow(modules, name) if modules else name
+    wf: Workflow[..., Any] | str = find_latest(modules, name) if modules else name
     args, kwargs = by_annotation(wf, words) if isinstance(wf, Workflow) else read_json(words)
 
     async def work(target: Target) -> tuple[Handle[Any], bool]:
@@ -219,7 +220,7 @@ def resume(id: str, options: TargetOptions) -> None:
     is_accepted, after = options.do(work)
     if not is_accepted:
         raise Failed(f"instance {id!r} is {after.status}, not blocked; nothing to resume{_hint(after, id)}")
-    click.echo(f"a worker that has workflow {after.workflow!r} will retry instance {id!r}")
+    click.echo(f"a worker that has workflow {stored_name(after.workflow, after.version)!r} will retry instance {id!r}")
 
 
 def _hint(instance: Instance, id: str) -> str:

@@ -16,6 +16,7 @@ from romancy.cli.words import RESERVED, clean, error_line, is_worth_showing, one
 from romancy.core.clock import SystemClock
 from romancy.core.filters import Filter
 from romancy.core.model import Status, from_us
+from romancy.core.versions import stored_name
 from romancy.records import HistoryEntry, Instance, Page, Wait
 from romancy.storage.batch import STATUS_CODES
 
@@ -40,7 +41,7 @@ cursor_option = click.option("--cursor", metavar="CURSOR", help="Continue after 
     metavar="STATUS",
     help=f"Only instances with this status (repeatable): {', '.join(s for s in STATUS_CODES if s not in RESERVED)}.",
 )
-@click.option("--workflow", "-w", metavar="NAME", help="Only instances of this workflow.")
+@click.option("--workflow", "-w", metavar="NAME", help="Only instances of this workflow (NAME@2: of this version).")
 @click.option("--text", "-t", help="Only instances with this text in their id, input or error.")
 @limit_option
 @cursor_option
@@ -68,7 +69,7 @@ def list_(
         [
             (
                 clean(item.instance_id),
-                clean(item.workflow),
+                clean(stored_name(item.workflow, item.version)),
                 item.status,
                 when(item.started_at, now),
                 _about(item),
@@ -137,7 +138,7 @@ def header(instance: Instance, now: datetime) -> dict[str, str]:
     """Return the facts about an instance, by name."""
     facts = {
         "instance": clean(instance.instance_id),
-        "workflow": clean(instance.workflow),
+        "workflow": clean(stored_name(instance.workflow, instance.version)),
         "status": instance.status,
         "last description" if instance.finished_at else "about": clean(instance.description or ""),
         "started": when(instance.started_at, now),

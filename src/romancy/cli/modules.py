@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +18,7 @@ import romancy
 from romancy.api.workflow import Workflow
 from romancy.app import App
 from romancy.cli.errors import Failed, Refused
+from romancy.core.versions import bare_name, split_name, stored_name
 
 _OURS = str(Path(romancy.__file__).parent) + os.sep
 """Prefix of Romancy's own files. Errors name the user's line that called them instead."""
@@ -86,12 +87,24 @@ def load_workflow(target: str) -> tuple[ModuleType, Workflow[..., Any]]:
     module = load(name if colon else target)
     there = workflows_of(module)
     attribute: object = getattr(module, wanted, None) if colon else None
-    found = cast("Workflow[..., Any]", attribute) if isinstance(attribute, Workflow) else there.get(wanted)
+    found = cast("Workflow[..., Any]", attribute) if isinstance(attribute, Workflow) else _latest(there, wanted)
     if colon and found is not None:
         return module, found
     known = ", ".join(f"{module.__name__}:{name}" for name in sorted(there)) or "none"
     what = f"{name!r} has no workflow {wanted!r}" if colon else f"choose a workflow of {target!r}"
     raise Refused(f"{what}; available: {known}")
+
+
+def _latest(there: Mapping[str, Workflow[..., Any]], name: str) -> Workflow[..., Any] | None:
+    """Return the highest version of a workflow, or the version that the name includes."""
+    versions = {split_name(key)[1]: found for key, found in there.items() if bare_name(key) == name}
+    return versions[max(versions)] if versions else there.get(stored_name(*split_name(name)))
+
+
+def find_latest(modules: Sequence[str], name: str) -> Workflow[..., Any]:
+    """Find the workflow that a start by name means."""
+    found = _latest({key: wf for module in modules for key, wf in workflows_of(load(module)).items()}, name)
+    return find_workflow(modules, name) if found is None else found
 
 
 def find_workflow(modules: Sequence[str], name: str) -> Workflow[..., Any]:

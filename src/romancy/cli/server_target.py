@@ -13,6 +13,7 @@ from romancy.core.clock import SystemClock
 from romancy.core.filters import Filter
 from romancy.core.history import Entry
 from romancy.core.model import Event, to_us
+from romancy.core.versions import bare_name
 from romancy.explain.near_misses import Case, reasons
 from romancy.records import Wait
 from romancy.storage.records import InstanceRow
@@ -33,7 +34,8 @@ class ServerTarget:
 
     async def has_run(self, name: str) -> bool:
         """Whether the server has the workflow, or one of its newest instances is past `running`."""
-        if name in await self._client.list_workflows():
+        known = await self._client.list_workflows()
+        if name in known or name in map(bare_name, known):
             return True
         newest = await self._client.list_instances(workflow=name)
         return any(instance.status != "running" for instance in newest.items)

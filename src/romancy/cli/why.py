@@ -17,6 +17,7 @@ from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, error_line, is_worth_showing, one_line, place, plural, relative, wanted, when
 from romancy.core.failure import Failure
 from romancy.core.model import FINAL, WAITING, from_us, to_us
+from romancy.core.versions import stored_name
 from romancy.errors import KillsWorkers
 from romancy.explain.near_misses import Reason
 from romancy.explain.ownership import runner_of
@@ -35,16 +36,17 @@ def why(id: str, options: TargetOptions, as_json: bool) -> None:
     """
     standing = options.do(lambda target: target.standing(id))
     instance, inside, now = standing.instance, standing.inside, present()
+    name = stored_name(instance.workflow, instance.version)
     lines = [*_state(standing, now), *_pending(instance, inside)]
     if as_json:
-        head = {"instance_id": instance.instance_id, "workflow": instance.workflow, "status": instance.status}
+        head = {"instance_id": instance.instance_id, "workflow": name, "status": instance.status}
         until = from_us(inside.worker.until) if inside and inside.worker else None
         waits = [_wait(reason, now) for reason in standing.reasons]
         runner = {"worker": inside.owner if inside else None, "lease_until": until}
         print_json({**head, **runner, "says": lines, "waits": waits})
         return
     screen = Screen()
-    names = {"instance": clean(instance.instance_id), "workflow": clean(instance.workflow), "status": instance.status}
+    names = {"instance": clean(instance.instance_id), "workflow": clean(name), "status": instance.status}
     about = clean(instance.description or "") if instance.status not in FINAL else ""
     screen.facts({**names, "about": about} if about else names)
     for line in lines:
@@ -140,7 +142,7 @@ _ENDED = {"completed": "completed", "failed": "failed", "cancelled": "was cancel
 def _runner(instance: Instance, inside: Inside, now: datetime) -> str:
     """Describe the worker that runs or holds the instance, and whether it is alive."""
     is_wanted = bool(inside.deliveries or inside.is_cancelling)
-    about = instance.workflow, instance.status, inside.owner, inside.worker
+    about = stored_name(instance.workflow, instance.version), instance.status, inside.owner, inside.worker
     runner = runner_of(*about, to_us(now), is_wanted=is_wanted)
     if runner.until is None:
         return clean(runner.said)

@@ -138,6 +138,7 @@ def to_instance(item: Mapping[str, Any]) -> Instance:
         finished_at=_maybe_time(item["finished_at"]),
         waits=list(map(to_wait, item["waits"])) if "waits" in item else (),
         description=item["description"],
+        version=item.get("version", 1),  # older servers don't send it
     )
 
 

@@ -30,6 +30,7 @@ if it does not, `divergence` reports it.
     events.py      creates and checks outgoing events
     same_event.py  whether two events with the same source and id have the same content
     registry.py    definitions of workflows and activities, by name
+    versions.py    versions of a workflow, in its stored name
     retry.py       how often and how soon a failed activity is retried
     model.py       events, statuses, durations
     timestamps.py  RFC 3339 times

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from romancy.core.codec import Codec
 from romancy.core.retry import RetryPolicy
 from romancy.core.signature import Signature
+from romancy.core.versions import split_name, stored_name
 from romancy.errors import UnknownWorkflow
 
 
@@ -54,7 +55,7 @@ class ActivityDefinition(Definition):
 
 @dataclass(eq=False)
 class WorkflowDefinition(Definition):
-    """A workflow: a deterministic coroutine function, replayed from its history."""
+    """A workflow: a deterministic coroutine function, replayed from its history. Its `name` includes its version."""
 
     kind = "workflow"
 
@@ -80,6 +81,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._workflows: dict[str, WorkflowDefinition] = {}
+        self._latest: dict[str, WorkflowDefinition] = {}
+        """The highest version of each workflow, by bare name."""
         self._on_event: dict[str, list[WorkflowDefinition]] = {}
         self.names: list[str] = []
 
@@ -89,7 +92,7 @@ class Registry:
         if known is not None and known.fn is not definition.fn:
             raise ValueError(
                 f"two different workflows are named {definition.name!r} ({_where(known)} and {_where(definition)}); "
-                "give one of them another name: @workflow(name=...)"
+                "give one of them another name or version: @workflow(name=..., version=...)"
             )
 
     def add(self, definition: WorkflowDefinition) -> None:
@@ -98,15 +101,24 @@ class Registry:
         if definition.name not in self._workflows:
             self._workflows[definition.name] = definition
             self.names = sorted(self._workflows)
-            for event_type in definition.on_event:
-                self._on_event.setdefault(event_type, []).append(definition)
+            name, version = split_name(definition.name)
+            known = self._latest.get(name)
+            if known is None or version > split_name(known.name)[1]:
+                self._latest[name] = definition
+                self._on_event = _by_event(self._latest.values())
 
     @property
     def definitions(self) -> Mapping[str, WorkflowDefinition]:
         return {name: self._workflows[name] for name in self.names}
 
     def get(self, name: str) -> WorkflowDefinition | None:
+        """Return the workflow that is stored under this name."""
         return self._workflows.get(name)
+
+    def latest(self, name: str) -> WorkflowDefinition | None:
+        """Return the workflow that a start by name means: the highest version, or the one that the name includes."""
+        found = self._latest.get(name)
+        return found if found is not None else self._workflows.get(stored_name(*split_name(name)))
 
     def require(self, name: str) -> WorkflowDefinition:
         definition = self._workflows.get(name)
@@ -118,13 +130,21 @@ class Registry:
         return definition
 
     def on_event(self, event_type: str) -> list[WorkflowDefinition]:
-        """Return the workflows that events of this type start."""
+        """Return the workflows that events of this type start: each in its highest version."""
         return self._on_event.get(event_type, [])
 
     @property
     def triggers(self) -> list[tuple[str, str, int | None]]:
-        """(event type, workflow, its timeout) for all workflows that events start."""
-        return [(t, name, d.timeout) for name, d in sorted(self._workflows.items()) for t in d.on_event]
+        """(event type, workflow, its timeout) for all workflows that events start, each in its highest version."""
+        return [(t, d.name, d.timeout) for _, d in sorted(self._latest.items()) for t in d.on_event]
+
+
+def _by_event(definitions: Iterable[WorkflowDefinition]) -> dict[str, list[WorkflowDefinition]]:
+    found: dict[str, list[WorkflowDefinition]] = {}
+    for definition in definitions:
+        for event_type in definition.on_event:
+            found.setdefault(event_type, []).append(definition)
+    return found
 
 
 def _where(definition: WorkflowDefinition) -> str:

@@ -99,7 +99,7 @@ def _workflow(definition: WorkflowDefinition) -> schemas.WorkflowItem:
 async def start_workflow(request: Request) -> Response:
     """Start a workflow by name. If it is not registered here, the worker that has it checks the arguments."""
     app, name, body = request.app, request.path["name"], request.body
-    args, kwargs = _arguments(request.runtime.registry.get(name), body)
+    args, kwargs = _arguments(request.runtime.registry.latest(name), body)
     id = new_id(request.runtime.clock.now()) if body.instance_id is None else body.instance_id
     unknown = f"; it is unknown whether the workflow was started: try again with the instance_id {id!r}"
     starting = app.start_workflow(name, *args, instance_id=id, **kwargs)

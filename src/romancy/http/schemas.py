@@ -48,7 +48,9 @@ _CURSOR: Any = Field(None, description="The `cursor` of the previous page, to co
 class InstancesQuery(_Paged):
     cursor: Annotated[str, _cursor(int, str)] | None = _CURSOR
     status: list[Status] = Field([], max_length=50, description="Only instances with this status; repeatable.")
-    workflow: str | None = Field(None, description="Only instances of this workflow.")
+    workflow: str | None = Field(
+        None, description="Only instances of this workflow, in any version; `name@2`: in this version."
+    )
     text: str | None = Field(None, description="Only instances with this text in their id, input or error.")
     started_after: Moment | None = Field(None, description="Only instances started after this time.")
 
@@ -161,6 +163,7 @@ class WaitItem(TypedDict):
 class InstanceItem(TypedDict):
     instance_id: str
     workflow: str
+    version: int
     status: Status
     description: str | None
     started_at: Time

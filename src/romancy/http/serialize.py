@@ -46,6 +46,7 @@ def instance_item(instance: Instance) -> schemas.InstanceItem:
     return {
         "instance_id": instance.instance_id,
         "workflow": instance.workflow,
+        "version": instance.version,
         "status": instance.status,
         "description": instance.description,
         "started_at": time_text(instance.started_at),

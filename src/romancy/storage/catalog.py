@@ -13,6 +13,7 @@ from typing import Any
 
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
+from romancy.core.versions import SIGN, bare_name, split_name, stored_name
 from romancy.storage.batch import STATUS_CODES, STATUS_NAMES
 from romancy.storage.records import InstanceRow, StoredWait, WorkerRow
 from romancy.storage.rows import to_event, to_instance
@@ -80,7 +81,14 @@ class Search:
         text = self.text.encode("utf-8", "surrogatepass") if self.text else None
         bounds = dict(zip(("low_at", "low_id", "high_at", "high_id"), (*low, *high), strict=True))
         code = None if status is None else STATUS_CODES[status]
-        return {**bounds, "status": code, "workflow": self.workflow, "text": text}
+        return {**bounds, "status": code, **_workflow(self.workflow), "text": text}
+
+
+def _workflow(name: str | None) -> dict[str, str | None]:
+    """A bare name means every version, `payment@2` only that one."""
+    if name is None or bare_name(name) != name:
+        return {"workflow": None if name is None else stored_name(*split_name(name)), "versions": None}
+    return {"workflow": name, "versions": f"{name}{SIGN}"}
 
 
 _ANY = Search()

@@ -67,7 +67,7 @@ class Storage(Protocol):
 
     # --- workers ----------------------------------------------------------------------------------------------------
     async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
-        """Add a worker with a lease in microseconds. `triggers` replace those stored for its workflows."""
+        """Add a worker with a lease in microseconds. `triggers` replace those of its workflows, in any version."""
         ...
 
     def drop_lock(self, worker: str) -> None:
@@ -79,7 +79,7 @@ class Storage(Protocol):
         ...
 
     def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> Awaitable[None]:
-        """Replace the triggers of these workflows. Once it returns, no event is stored without them."""
+        """Replace the triggers of every version of these workflows. Then no event is stored without them."""
         ...
 
     async def renew(self, worker: str, lease: int) -> bool:

@@ -12,6 +12,7 @@ from romancy.core.history import Entry, is_json
 from romancy.core.model import Event
 from romancy.core.same_event import is_same_event
 from romancy.core.strict_json import parse_json
+from romancy.core.versions import bare_name
 from romancy.errors import InvalidEvent
 from romancy.storage.batch import STATUS_NAMES, Attempt, Suspicion, WaitRow
 from romancy.storage.records import InstanceRow
@@ -152,8 +153,9 @@ STARTED_BY = "(start)"
 
 def triggered_id(workflow: str, source: str, event_id: str) -> str:
     """Return the id of the instance that an event starts: the same for the same event, so it starts only once."""
-    parts = "".join(f"{len(part)}:{part}" for part in (workflow, source, event_id))
-    return f"{workflow}-{hashlib.blake2b(parts.encode(), digest_size=12).hexdigest()}"
+    name = bare_name(workflow)  # two versions may be announced during a deployment: it starts one of them
+    parts = "".join(f"{len(part)}:{part}" for part in (name, source, event_id))
+    return f"{name}-{hashlib.blake2b(parts.encode(), digest_size=12).hexdigest()}"
 
 
 def shown(text: str | None) -> str | None:

@@ -142,7 +142,7 @@ async def instance(request: Request) -> Response:
     """One instance: its state, what it waits for, and its history."""
     catalog = Catalog(request.app)
     detail = await catalog.instance(request.path["instance_id"], request.query.after)
-    definition = catalog.workflows.get(detail.instance.workflow)
+    definition = catalog.workflows.get(detail.whole.row.workflow)
     locations = [wait.location for wait in detail.instance.waits]
     source = source_of(definition, locations) if definition else None
     numbers: dict[str, Any] = {"limit": ENTRIES, "whole": WHOLE, "now": catalog.now}

@@ -110,7 +110,7 @@ class Dispatcher:
                     None if timeout is None else at + timeout,
                 ),
             )
-            for workflow, timeout in self._shapes.triggers(event.type)
+            for workflow, timeout in self._shapes.starting(event.type)
             if workflow not in item.unfit
         ]
 

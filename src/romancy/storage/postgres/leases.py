@@ -9,6 +9,7 @@ from typing import Any
 
 from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.model import SECOND
+from romancy.core.versions import bare_name
 from romancy.errors import Outdated
 from romancy.storage.postgres import migrations
 from romancy.storage.postgres.connection import Connections
@@ -67,7 +68,7 @@ class Owning:
             types=[type for type, _ in unique],
             names=[workflow for _, workflow in unique],
             timeouts=list(unique.values()),
-            workflows=list(workflows),
+            workflows=list({bare_name(name) for name in workflows}),
         )
 
     async def renew(self, worker: str, lease: int) -> bool:

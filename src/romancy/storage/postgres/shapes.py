@@ -14,10 +14,11 @@ Indexing twice does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from romancy.core.filters import Filter, event_key
+from romancy.core.versions import highest_versions
 from romancy.storage.batch import WaitRow
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.rows import MAX_SHAPES, UNINDEXED, content_type_of, matchable_data, warn_of_shapes
@@ -113,8 +114,12 @@ class Shapes:
     def shapes(self, event_type: str) -> dict[str, int]:
         return self._known.get(event_type, {})
 
-    def triggers(self, event_type: str) -> list[tuple[str, int | None]]:
+    def starting(self, event_type: str) -> Sequence[tuple[str, int | None]]:
         """Return (workflow, timeout) of each workflow that an event of this type starts."""
+        return highest_versions(self.triggers(event_type))
+
+    def triggers(self, event_type: str) -> list[tuple[str, int | None]]:
+        """Return (workflow, timeout) of each stored trigger of this type."""
         return self._triggers.get(event_type, [])
 
     def assumed(self, types: Collection[str]) -> dict[str, Any]:

@@ -91,7 +91,8 @@ i.id, i.workflow, i.status, CASE WHEN length(i.error) <= 65536 THEN i.error END,
 -- part: created_between
 (i.created_at, i.id) >= (:low_at::bigint, :low_id::text) AND (i.created_at, i.id) < (:high_at::bigint, :high_id::text)
 -- part: fitting
-(:workflow::text IS NULL OR i.workflow = :workflow) AND {has_text}
+(:workflow::text IS NULL OR i.workflow = :workflow OR substr(i.workflow, 1, length(:versions::text)) = :versions)
+  AND {has_text}
 -- part: newest
 ORDER BY i.created_at DESC, i.id DESC LIMIT
 -- name: instances

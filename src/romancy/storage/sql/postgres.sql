@@ -17,6 +17,9 @@
 -- part: outdated
 (SELECT ('outdated by schema version ' || version || ', knows {reader}')::integer FROM romancy.schema_info
   WHERE min_reader > {reader})
+-- The part of a stored name that is not the bare name of the workflow; see core/versions.py.
+-- part: version
+'@[1-9][0-9]*$'
 
 -- === the group commit: one statement, composed of the pieces a batch needs ===
 
@@ -292,7 +295,8 @@ FROM unnest(:ids::text[], :firsts::bigint[], :lasts::bigint[]) AS x(id, first, l
 CROSS JOIN LATERAL (SELECT * FROM romancy.history h WHERE h.instance = x.id AND h.n BETWEEN x.first AND x.last OFFSET 0) h
 ORDER BY h.instance, h.n
 -- name: resolve_starts
-SELECT x.n, i.workflow, i.workflow = x.workflow AND i.input = x.input AS same, i.birth = :token::bytea AS ours
+SELECT x.n, i.workflow, regexp_replace(i.workflow, {version}, '') = regexp_replace(x.workflow, {version}, '')
+  AND i.input = x.input AS same, i.birth = :token::bytea AS ours
 FROM unnest(:ids::text[], :workflows::text[], :inputs::bytea[]) WITH ORDINALITY AS x(id, workflow, input, n)
 CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE i.id = x.id OFFSET 0) i
 -- name: resolve_children

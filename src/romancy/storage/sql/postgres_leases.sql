@@ -2,10 +2,11 @@
 
 -- === workers and claims; :now is null except in tests, to use the database's clock ===
 
+-- Replaces the triggers of every version of these workflows, which are given by their bare names.
 -- name: announce
 WITH wanted AS MATERIALIZED (SELECT * FROM unnest(:types::text[], :names::text[], :timeouts::bigint[])
     AS x(type, workflow, timeout)),
-gone AS (DELETE FROM romancy.triggers t WHERE t.workflow = ANY(:workflows::text[])
+gone AS (DELETE FROM romancy.triggers t WHERE regexp_replace(t.workflow, {version}, '') = ANY(:workflows::text[])
   AND NOT EXISTS (SELECT 1 FROM wanted w WHERE w.type = t.type AND w.workflow = t.workflow) AND {outdated} IS NULL)
 INSERT INTO romancy.triggers (type, workflow, timeout) SELECT type, workflow, timeout FROM wanted
 WHERE {outdated} IS NULL ORDER BY 1, 2

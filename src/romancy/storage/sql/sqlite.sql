@@ -285,6 +285,8 @@ INSERT INTO orphans (id, at, clean)
 SELECT :worker, :at, :clean WHERE EXISTS (SELECT 1 FROM instances WHERE owner = :worker AND status < 9)
 -- name: clean_orphans
 SELECT id FROM orphans WHERE clean = 1
+-- name: triggering_workflows
+SELECT DISTINCT workflow FROM triggers
 -- name: delete_triggers
 DELETE FROM triggers WHERE workflow = :workflow
 -- name: insert_trigger

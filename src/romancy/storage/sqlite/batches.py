@@ -13,6 +13,7 @@ from typing import Any
 from romancy.core.history import Entry
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event
+from romancy.core.versions import bare_name, highest_versions
 from romancy.storage.batch import (
     CANCEL,
     CHILD_CANCELLED,
@@ -113,7 +114,8 @@ class BatchWriter:
             return StartAnswer(
                 True, owned=owner is not None
             )  # an earlier submission of this batch was stored, and only its answer was lost
-        return StartAnswer(False, workflow == start.workflow and stored == start.input, workflow)
+        is_same = bare_name(workflow) == bare_name(start.workflow) and stored == start.input
+        return StartAnswer(False, is_same, workflow)
 
     def _start_child(self, start: Start, owner: str | None, batch: Batch, horizon: int, fenced: bool) -> StartAnswer:
         values = (
@@ -365,7 +367,7 @@ class BatchWriter:
     def _trigger(self, item: Accept, seq: int, batch: Batch, fenced: bool) -> list[Started]:
         """Start the workflows that this event triggers, once per event; the event itself counts as consumed."""
         started: list[Started] = []
-        for workflow, timeout in self._run(SQL["triggers_of_type"], (item.event.type,)).fetchall():
+        for workflow, timeout in highest_versions(self._run(SQL["triggers_of_type"], (item.event.type,)).fetchall()):
             if workflow in item.unfit or item.event.target is not None:
                 continue
             instance = triggered_id(workflow, item.event.source, item.event.id)

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from romancy.core.versions import bare_name
 from romancy.errors import Outdated
 from romancy.storage.protocol import Trigger
 from romancy.storage.records import DEATHS_KEPT, MOST_COUNTED, Claimed, Shares
@@ -39,7 +40,9 @@ def register(
 def announce(c: sqlite3.Connection, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
     """Store which events start which workflows, for every process that accepts events."""
     check_version(c)
-    c.executemany(SQL["delete_triggers"], [(name,) for name in workflows])
+    ours = {bare_name(name) for name in workflows}
+    there = [name for (name,) in c.execute(SQL["triggering_workflows"])]
+    c.executemany(SQL["delete_triggers"], [(name,) for name in there if bare_name(name) in ours])
     c.executemany(SQL["insert_trigger"], triggers)
 
 
