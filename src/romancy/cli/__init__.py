@@ -7,6 +7,8 @@ check.py            `check`; checker/ analyzes the code
 lists.py            `list`, `show`, `waits`
 why.py              `why`
 replays.py          `replay`
+survey.py           `replay --all`: sums up the replays of all unfinished instances
+differences.py      where code leaves a history, in words
 live.py             `viewer` and `top`
 actions.py          `start`, `send`, `cancel`, `resume`
 databases.py        `migrate` and `copy`

@@ -46,6 +46,11 @@ def is_typed(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
+def is_default(name: str) -> bool:
+    """Whether an option was given neither on the command line nor in the environment."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.DEFAULT
+
+
 def schema_of(database: str, schema: str | None) -> str | None:
     """Return the requested schema. One from the environment is ignored for SQLite files."""
     if schema is None or (not is_postgres(database) and not is_typed("schema")):

@@ -19,6 +19,7 @@ from romancy.records import to_history, to_instance, to_wait
 from romancy.service import runtime_of, to_receipt
 from romancy.storage.batch import CANCEL, Matched
 from romancy.storage.catalog import Search
+from romancy.storage.protocol import Storage
 from romancy.storage.records import InstanceRow, Snapshot
 
 
@@ -77,6 +78,9 @@ class DatabaseTarget:
         if snapshot is None:
             raise InstanceNotFound(instance_id=id)
         return snapshot.row, snapshot.fed
+
+    def storage(self) -> Storage:
+        return self._runtime.engine.storage
 
 
 def _unjudged(matched: Sequence[Matched], type: str) -> int:

@@ -103,13 +103,31 @@ def _latest(there: Mapping[str, Workflow[..., Any]], name: str) -> Workflow[...,
 
 def find_latest(modules: Sequence[str], name: str) -> Workflow[..., Any]:
     """Find the workflow that a start by name means."""
-    found = _latest({key: wf for module in modules for key, wf in workflows_of(load(module)).items()}, name)
+    found = _latest(code_of(modules)[0], name)
     return find_workflow(modules, name) if found is None else found
+
+
+def code_of(modules: Sequence[str]) -> tuple[dict[str, Workflow[..., Any]], App | None]:
+    """Return the workflows of these modules, by stored name, and the app that one of them names (`shop:app`)."""
+    found: dict[str, Workflow[..., Any]] = {}
+    named: App | None = None
+    for target in modules:
+        name, colon, wanted = target.rpartition(":")
+        if not colon or target.endswith(".py"):
+            found |= workflows_of(load(target))
+            continue
+        named = app_of(load(name), wanted)
+        found |= named.workflows if named is not None else {}
+    return found, named
 
 
 def find_workflow(modules: Sequence[str], name: str) -> Workflow[..., Any]:
     """Find the workflow stored under a name in these modules."""
-    there = {key: found for module in modules for key, found in workflows_of(load(module)).items()}
+    return pick(code_of(modules)[0], name, modules)
+
+
+def pick(there: Mapping[str, Workflow[..., Any]], name: str, modules: Sequence[str]) -> Workflow[..., Any]:
+    """Return the workflow stored under a name."""
     if name not in there:
         known = ", ".join(sorted(there)) or "none"
         raise Refused(f"no workflow in {', '.join(modules)} is named {name!r}; available: {known}")

@@ -1,46 +1,71 @@
-"""`romancy replay`: replay a stored history with the current code."""
+"""`romancy replay`: replay stored histories with the current code."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from romancy.api.workflow import definition_of
-from romancy.cli.lists import present
-from romancy.cli.modules import find_workflow, module_option
+from romancy.cli.database import is_default
+from romancy.cli.differences import difference, instance_of, waits_of
+from romancy.cli.modules import code_of, module_option, pick
 from romancy.cli.screen import Screen
+from romancy.cli.survey import SAMPLE, Survey
+from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
-from romancy.cli.words import clean, plural, value, wanted, when
-from romancy.core.history import showable
-from romancy.core.instance import Instance
-from romancy.core.model import FINAL, Status, from_us
-from romancy.core.operations import EventWait, Operation
+from romancy.cli.words import clean, one_line, plural
+from romancy.core.history import Entry
+from romancy.core.model import FINAL, Status
+from romancy.core.registry import WorkflowDefinition
 from romancy.core.replay import Replay
 from romancy.core.replay import replay as run_through
-from romancy.errors import InvalidInput, NonDeterminismError, NotStorable
-from romancy.records import to_wait
-from romancy.storage.records import InstanceRow, StoredWait
+from romancy.service import runtime_of
+from romancy.storage.records import InstanceRow
 
 
 @click.command()
-@click.argument("id")
+@click.argument("id", required=False)
 @module_option
+@click.option("--all", "is_all", is_flag=True, help="Replay all unfinished instances, before you deploy the code.")
+@click.option("--workflow", "-w", metavar="NAME", help="With --all: only instances of this workflow.")
+@click.option("--every", is_flag=True, help=f"With --all: also replay more than {SAMPLE} instances with equal entries.")
 @partial(target_options, offers_server=False)
-def replay(id: str, modules: tuple[str, ...], options: TargetOptions) -> None:
-    """Replay the history of an instance with the current code.
+def replay(
+    id: str | None, modules: tuple[str, ...], is_all: bool, workflow: str | None, every: bool, options: TargetOptions
+) -> None:
+    """Replay the history of an instance with the current code; with --all, of every unfinished instance.
 
-    Nothing is executed or stored. Exits with 1 and shows the difference if the code no longer follows the history.
+    Nothing is executed or stored. Exits with 1 and shows the difference if the code no longer follows a history.
+
+    MODULE can name an App, as in `romancy serve shop:app`: then its workflows are replayed, from its database unless
+    you give another one.
     """
+    ctx = click.get_current_context()
     if not modules:
-        raise click.UsageError("missing option '--module' (the current code)", click.get_current_context())
+        raise click.UsageError("missing option '--module' (the current code)", ctx)
+    if is_all == (id is not None):
+        raise click.UsageError("give the ID of an instance, or --all", ctx)
+    if not is_all and (workflow is not None or every):
+        raise click.UsageError("--workflow and --every require --all", ctx)
+    code, app = code_of(modules)
+    if app is not None and is_default("database") and options.url is None:
+        options = TargetOptions(app.database, runtime_of(app).database.schema)
+    if id is not None:
+        row, history = options.do(lambda target: target.stored(id))
+        _replay_one(definition_of(pick(code, row.workflow, modules)), row, history)
+        return
+    survey = Survey({name: definition_of(wf) for name, wf in code.items()}, every)
+    options.do(lambda target: _run(survey, target, workflow))
+    _show(survey, workflow)
 
-    row, history = options.do(lambda target: target.stored(id))
-    definition = definition_of(find_workflow(modules, row.workflow))
-    kind, deadline = row.input_kind, row.deadline
-    instance = Instance(definition, row.id, row.input, row.created_at, input_kind=kind, deadline=deadline, run=row.run)
-    found = run_through(instance, history, observe=False)
-    sides = _difference(found, row)
+
+def _replay_one(definition: WorkflowDefinition, row: InstanceRow, history: Sequence[Entry]) -> None:
+    found = run_through(instance_of(definition, row), history, observe=False)
+    sides = difference(found, row)
     if sides is not None:
         screen = Screen()
         screen.say(f"the code no longer follows the history of {clean(row.id)}", "bold red")
@@ -49,41 +74,63 @@ def replay(id: str, modules: tuple[str, ...], options: TargetOptions) -> None:
     click.echo(f"ok: the code follows the history ({plural(len(history), 'entry')}); {_stand(found, row.status)}")
 
 
-def _difference(found: Replay, row: InstanceRow) -> tuple[str, str] | None:
-    """Return what is recorded and what the code does instead, or None if the code follows the history."""
-    error, outcome = found.error, found.outcome
-    if isinstance(error, NonDeterminismError):
-        return error.recorded, error.asked
-    if isinstance(error, (InvalidInput, NotStorable)):
-        return f"started with {value(showable(row.input), 300)}", str(error)
-    if error is not None:
-        raise error
-    if outcome is None:
-        ended = row.status == "completed"
-        return (_ending(row.status, row.output), f"continues with {_waits(found)}") if ended else None
-    if row.status in FINAL and (row.status, row.output) != (outcome.status, outcome.output):
-        return _ending(row.status, row.output), _ending(outcome.status, outcome.output)
-    return None
-
-
 def _stand(found: Replay, now: Status) -> str:
     if found.outcome is None:
-        return f"it then waits for {_waits(found)}"
+        return f"it then waits for {waits_of(found)}"
     return f"it ends as {found.status}" + ("" if now in FINAL else f" (it is {now} now)")
 
 
-def _waits(found: Replay) -> str:
-    return ", ".join(map(_waited, found.waiting))
+# --- all of them ------------------------------------------------------------------------------------------------------
+async def _run(survey: Survey, target: Target, workflow: str | None) -> None:
+    """Replay with a progress bar, on a terminal."""
+    storage, console = target.storage(), Console(stderr=True)
+    total = None
+    if workflow is None and console.is_terminal:
+        counts = await storage.catalog.counts(1_000_000)
+        total = sum(count for status, count in counts.items() if status not in FINAL)
+    columns = TextColumn("replaying"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task("", total=total)
+        await survey.run(storage, workflow, lambda count: bars.advance(task, count))
 
 
-def _waited(op: Operation) -> str:
-    """Describe what the code waits for, like `why`."""
-    until = "" if op.due is None else f", until {when(from_us(op.due), present())}"
-    if not isinstance(op, EventWait):
-        return clean(str(op)) + until
-    stored = StoredWait("", "", op.id, op.name, op.spec, op.opened_at, op.due, op.location)
-    return f"event {clean(op.id)} for {wanted(to_wait(stored))}{until}"
+def _show(survey: Survey, workflow: str | None) -> None:
+    """Show the result, and exit with 1 if the code leaves a history."""
+    screen, found = Screen(), survey.differences
+    total, replayed = sum(survey.counts.values()), survey.replayed
+    if found:
+        failed = sum(each.count for each in found)
+        screen.say(f"the code no longer follows {failed:,} of {plural(replayed, 'replayed history')}", "bold red")
+        rows = [
+            (
+                clean(each.workflow),
+                f"{each.count:,}",
+                clean(each.example),
+                one_line(each.recorded, 200),
+                one_line(each.asked, 200),
+            )
+            for each in found
+        ]
+        screen.table(("workflow", "count", "instance", "recorded", "the code"), rows)
+    else:
+        screen.say(f"ok: the code follows {plural(replayed, 'replayed history')}", "green")
+    left_out = total - replayed - sum(survey.missing.values())
+    if left_out > 0:
+        note = f"{left_out:,} more have the same entries as {SAMPLE} of these; --every replays them, too"
+        screen.say(note, "dim")
+    for name, count in survey.missing.items():
+        screen.say(f"{plural(count, 'running instance')} of {clean(name)!r}: this code has no such workflow", "yellow")
+    for change, old in survey.old_ways.items():
+        screen.say(_old_way(change, old.count, old.is_exact))
+    for name in survey.unused if workflow is None else ():
+        screen.say(f"no running instance uses {clean(name)!r}, and there is a newer version; you can delete it")
+    if found:
+        raise click.exceptions.Exit(1)
 
 
-def _ending(status: str, output: bytes | None) -> str:
-    return f"{status} with {value(showable(output), 300)}" if status == "completed" else status
+def _old_way(change: str, count: int, is_exact: bool) -> str:
+    name = repr(clean(change))
+    if count == 0:
+        return f"no running instance takes the old way of {name}; you can delete the question"
+    about = "" if is_exact else "about "
+    return f"{about}{plural(count, 'running instance')} still take{'s' if count == 1 else ''} the old way of {name}"

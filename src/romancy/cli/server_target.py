@@ -16,6 +16,7 @@ from romancy.core.model import Event, to_us
 from romancy.core.versions import bare_name
 from romancy.explain.near_misses import Case, reasons
 from romancy.records import Wait
+from romancy.storage.protocol import Storage
 from romancy.storage.records import InstanceRow
 
 
@@ -55,7 +56,13 @@ class ServerTarget:
         return Standing(instance, facts[-1] if facts else None, found, None)
 
     async def stored(self, id: str) -> tuple[InstanceRow, list[Entry]]:
-        raise Refused("replay needs the stored history, which a server does not expose; give the database with -d")
+        raise Refused(_NEEDS_DATABASE)
+
+    def storage(self) -> Storage:
+        raise Refused(_NEEDS_DATABASE)
+
+
+_NEEDS_DATABASE = "replay needs the stored history, which a server does not expose; give the database with -d"
 
 
 def _filter(wait: Wait) -> Filter:

@@ -12,6 +12,7 @@ from romancy.core.model import Event
 from romancy.explain.near_misses import Reason
 from romancy.records import HistoryEntry, Instance, Receipt
 from romancy.storage.batch import Attempt
+from romancy.storage.protocol import Storage
 from romancy.storage.records import InstanceRow, WorkerRow
 from romancy.verbs import Handle, Verbs
 
@@ -67,4 +68,8 @@ class Target(Protocol):
     async def standing(self, id: str) -> Standing: ...
     async def stored(self, id: str) -> tuple[InstanceRow, list[Entry]]:
         """Return an instance as stored, and the history that its code has received."""
+        ...
+
+    def storage(self) -> Storage:
+        """Return the database, for a command that reads much of it."""
         ...

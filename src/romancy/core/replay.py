@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from romancy.core.history import Entry
@@ -34,6 +34,8 @@ class Replay:
     opened: dict[str, Opened] = field(default_factory=dict[str, Opened])
     """A history only contains when operations ended; the replay also shows when they began."""
     event_waits: dict[str, EventWait] = field(default_factory=dict[str, EventWait])
+    patches: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    """The changes that the code asked about, and whether this run takes their new way."""
 
 
 def replay(instance: Instance, entries: Sequence[Entry], *, observe: bool = True) -> Replay:
@@ -50,6 +52,7 @@ def replay(instance: Instance, entries: Sequence[Entry], *, observe: bool = True
         found.error = error
     finally:
         found.status, found.outcome, found.waiting = instance.status, instance.outcome, [*instance.ops.values()]
+        found.patches = instance.patches or {}
         instance.evict()
     return found
 

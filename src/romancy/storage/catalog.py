@@ -214,6 +214,13 @@ class Catalog:
         """Return all entries of an instance, in order."""
         return [Entry(*row) for row in await self._ask("history", instance=instance)]
 
+    async def sequences(self, ids: Collection[str]) -> dict[str, list[tuple[int, str]]]:
+        """Return (kind, op) of all entries of these instances, in order, without failed attempts."""
+        found: dict[str, list[tuple[int, str]]] = {}
+        for instance, kind, op in await self._ask("sequences", listed=list(ids)):
+            found.setdefault(instance, []).append((kind, op))
+        return found
+
     async def entries(self, instance: str, after: int, limit: int) -> list[ShownEntry]:
         """Return entries with numbers above `after`, in order; long values are cut to their beginning."""
         rows = await self._ask("shown_entries", instance=instance, after=after, limit=limit)

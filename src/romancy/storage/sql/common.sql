@@ -123,6 +123,9 @@ SELECT i.id, i.workflow, i.status, i.owner, i.version,
   length(i.input), coalesce(length(i.output), 0),
   (SELECT coalesce(max(n), i.base) FROM romancy.history WHERE instance = i.id)
 FROM romancy.instances i WHERE i.id = :id::text
+-- name: sequences
+SELECT h.instance, h.kind, h.op FROM {listed} JOIN romancy.history h ON h.instance = x.value WHERE h.kind <> 8
+ORDER BY h.instance, h.n
 -- name: shown_entries
 SELECT n, kind, op, at, CASE WHEN length(input) <= 65536 THEN input ELSE substr(input, 1, 4096) END,
   CASE WHEN length(payload) <= 65536 THEN payload ELSE substr(payload, 1, 4096) END, event,
