@@ -37,7 +37,9 @@ from romancy.storage.records import InstanceRow
 def replay(
     id: str | None, modules: tuple[str, ...], is_all: bool, workflow: str | None, every: bool, options: TargetOptions
 ) -> None:
-    """Replay the history of an instance with the current code; with --all, of every unfinished instance.
+    """Replay the history of an instance with the current code.
+
+    With --all, replay every unfinished instance, to check code before you deploy it.
 
     Nothing is executed or stored. Exits with 1 and shows the difference if the code no longer follows a history.
 
