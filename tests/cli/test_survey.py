@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from romancy import testing
+from romancy import App, Database, testing
 from romancy.cli import survey
 from romancy.cli.modules import load
+from tests import pg_server
 
 OLD = """
 from romancy import ActivityContext, App, WorkflowContext, activity, sleep, wait_event, workflow
@@ -159,6 +160,29 @@ def test_what_does_not_go_together(refused, romancy, store: Path) -> None:
     assert "give the ID of an instance, or --all" in refused("replay", "one", "--all", "-m", "store")
     assert "--workflow and --every require --all" in refused("replay", "one", "--every", "-m", "store")
     assert "has no App named 'shop'" in refused("replay", "--all", "-m", "store:shop")
+
+
+def test_on_postgres(romancy, folder: Path, schema: str) -> None:
+    write(folder, OLD)
+    asyncio.run(_wait_on_postgres(schema))
+    where = ["-m", "store", "-d", pg_server.url(), "--schema", schema]
+    write(folder, OLD.replace("    # here\n", NEW_WAY))
+    assert "2 running instances still take the old way" in romancy("replay", "--all", *where).stdout
+    assert "the code follows 2 replayed" in romancy("replay", "--all", *where, "-w", "pay@1").stdout
+    write(folder, OLD.replace("await charge(ctx, order)", "await sleep(ctx, 1)"))
+    text = romancy("replay", "--all", *where, code=1).stdout
+    assert "the code no longer follows 2 of 2 replayed histories" in text
+    assert "waits for timer sleep:1" in text
+
+
+async def _wait_on_postgres(schema: str) -> None:
+    module: Any = load("store")
+    async with App(Database(pg_server.url(), schema), workflows=[module.pay]) as app:
+        for n in range(2):
+            await app.start_workflow(module.pay.options(instance_id=f"pay-{n}"), f"ORD-{n}")
+        async with asyncio.timeout(30):
+            while len((await app.list_instances(status="waiting_for_event")).items) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
 
 
 @pytest.mark.slow

@@ -41,4 +41,6 @@ async def test_versions_over_http() -> None:
         assert page.status_code == 200, page.text
         assert "<bdi>payment@2</bdi>" in page.text
         assert "return 2" in page.text  # the source of this version
+        form = (await browser.get("/viewer/start/payment", headers=headers)).text
+        assert 'data-workflow="payment@1"' in form
         assert "payment@2" in (await browser.get("/viewer/?workflow=payment", headers=headers)).text

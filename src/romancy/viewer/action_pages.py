@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from romancy.core.codec import Codec
 from romancy.core.history import is_json
+from romancy.core.versions import SIGN, bare_name
 from romancy.errors import UnknownWorkflow
 from romancy.http.responses import Response
 from romancy.http.routes import Request
@@ -47,13 +48,17 @@ def _described(definition: Any) -> dict[str, Any]:
 async def start(request: Request) -> Response:
     """A form made from a workflow's signature."""
     name = request.path["name"]
-    definition = Catalog(request.app).workflows.get(name)
+    known = Catalog(request.app).workflows
+    definition = known.get(name)
     if definition is None:
         raise UnknownWorkflow(
             f"no workflow named {name!r} is registered in this process; start it from one that has it"
         )
     fields = [] if definition.on_event else fields_of(definition)
-    return page(request, "start.html", workflow=_described(definition), fields=json.dumps(fields))
+    has_newer = any(bare_name(other) == name != other for other in known)
+    start_as = f"{name}{SIGN}1" if has_newer else name  # the bare name would start the newest version
+    described = {**_described(definition), "start_as": start_as}
+    return page(request, "start.html", workflow=described, fields=json.dumps(fields))
 
 
 async def send(request: Request) -> Response:
