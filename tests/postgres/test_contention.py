@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from romancy import ActivityContext, App, Database, WorkflowContext, activity, wait_event, workflow
+from romancy.core.history import Entry, Kind
 from romancy.core.model import SECOND
 from romancy.engine import laggards
 from romancy.storage.batch import Commit
@@ -127,6 +128,68 @@ async def test_an_instance_that_has_the_id_of_a_pruned_one_is_left_alone(place: 
     assert await one.storage.prune(before, before, 10) == 0
     assert [(row.id, row.status) for row in await one.storage.catalog.instances()] == [("a", "waiting_for_event")]
     assert len(await one.storage.catalog.waits(instance="a")) == 1
+
+
+REOPENING = "UPDATE instances SET status = 1, owner = NULL, version = version + 1, finished_at = NULL WHERE id = $1"
+
+
+async def test_an_instance_that_is_reopened_before_it_is_pruned_is_kept(place: Place) -> None:
+    """What can be pruned is found by one statement and deleted by another."""
+    one = await place.worker("one", listen=False)
+    await _ended_long_ago(place, one)
+    raw = await place.raw()
+
+    async def reopened() -> None:
+        await raw.execute(REOPENING, "a")
+
+    before = place.clock.now() - WEEK
+    _after_finding(one, reopened)
+    assert await one.storage.prune(before, before, 10) == 0
+    await _is_whole(one)
+
+
+async def test_an_instance_that_is_being_reopened_while_it_is_pruned_is_kept(place: Place) -> None:
+    """The other transaction holds its lock, and commits only after the pruning."""
+    one = await place.worker("one", listen=False)
+    await _ended_long_ago(place, one)
+    raw = await place.raw()
+    transaction = raw.transaction()
+
+    async def reopening() -> None:
+        await transaction.start()
+        await raw.execute(REOPENING, "a")
+
+    before = place.clock.now() - WEEK
+    _after_finding(one, reopening)
+    async with asyncio.timeout(10):
+        assert await one.storage.prune(before, before, 10) == 0
+    await transaction.commit()
+    await _is_whole(one)
+
+
+async def _ended_long_ago(place: Place, db: Any) -> None:
+    await db.start("a", "one")
+    await db.commit("one", commits=[Commit("a", 0, "failed", db.now, entries=[Entry(1, Kind.TIMER_FIRED, "s", db.now)])])
+    place.clock.turn_to(place.clock.now() + 2 * WEEK)
+
+
+def _after_finding(db: Any, meanwhile: Callable[[], Awaitable[None]]) -> None:
+    connections = db.storage._connections
+    ask = connections.ask
+
+    async def overtaken(name: str, /, **given: Any) -> Any:
+        rows = await ask(name, **given)
+        if name == "prunable_instances":
+            assert [id for (id,) in rows] == ["a"]
+            await meanwhile()
+        return rows
+
+    connections.ask = overtaken
+
+
+async def _is_whole(db: Any) -> None:
+    assert [(row.id, row.status) for row in await db.storage.catalog.instances()] == [("a", "running")]
+    assert len(await db.storage.catalog.history("a")) == 1
 
 
 # --- migrations ------------------------------------------------------------------------------------------------------
