@@ -21,10 +21,13 @@ def pauses(policy: RetryPolicy, count: int) -> list[float | None]:
     return [None if due is None else due / SECOND for due in dues]
 
 
-def test_the_default_is_ten_attempts_over_about_four_minutes() -> None:
+def test_the_default_outlasts_an_outage_of_ten_minutes_by_far() -> None:
+    """25 attempts: a service that is down for ten minutes must not fail everything that needs it."""
     policy = RetryPolicy(jitter=0)
-    assert pauses(policy, 11) == [1, 2, 4, 8, 16, 32, 60, 60, 60, None, None]
-    assert RetryPolicy() == RetryPolicy(10, timedelta(seconds=1), 2.0, timedelta(seconds=60), 0.1, None, ())
+    made = pauses(policy, 26)
+    assert made == [1, 2, 4, 8, 16, 32, *[60] * 18, None, None]
+    assert sum(pause for pause in made if pause is not None) == 1143, "19 minutes"
+    assert RetryPolicy() == RetryPolicy(25, timedelta(seconds=1), 2.0, timedelta(seconds=60), 0.1, None, ())
 
 
 def test_pauses_grow_up_to_the_maximum() -> None:

@@ -14,14 +14,14 @@ from romancy.errors import TerminalError
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """When to retry an activity. The default is ten attempts, one second apart at first, doubling up to a minute.
+    """When to retry an activity. The default is 25 attempts, one second apart at first, doubling up to a minute.
 
-    That takes about four minutes: enough for a restart, a failover or a deployment of the service it calls.
+    That takes 19 minutes: enough for an outage of ten minutes of the service it calls.
 
     >>> RetryPolicy(max_attempts=3, initial=timedelta(milliseconds=100))
     """
 
-    max_attempts: int | None = 10
+    max_attempts: int | None = 25
     initial: Duration = timedelta(seconds=1)
     backoff: float = 2.0
     maximum: Duration = timedelta(seconds=60)
