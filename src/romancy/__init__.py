@@ -61,7 +61,7 @@ from romancy.hooks import (
     WorkflowStartedInfo,
 )
 from romancy.options import Database, HTTPOptions, Retention, WorkerOptions
-from romancy.records import EventRecord, HistoryEntry, Instance, Page, Receipt, Wait
+from romancy.records import BulkResult, EventRecord, HistoryEntry, Instance, InstanceFilter, Page, Receipt, Wait
 
 if TYPE_CHECKING:
     from romancy.client import Client, RemoteHandle
@@ -84,6 +84,7 @@ __all__ = [
     "ActivityTimeout",
     "App",
     "AppNotRunning",
+    "BulkResult",
     "ChildHandle",
     "Client",
     "Context",
@@ -98,6 +99,7 @@ __all__ = [
     "IOInWorkflow",
     "Instance",
     "InstanceExists",
+    "InstanceFilter",
     "InstanceNotFound",
     "InvalidEvent",
     "InvalidInput",

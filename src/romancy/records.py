@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, TypedDict, TypeVar, cast
 
 from romancy.core.failure import Failure
 from romancy.core.filters import Filter
@@ -75,6 +75,38 @@ class Instance:
     """When the current run began: later than `started_at` if the instance continued as new."""
     version: int = 1
     """The version of the workflow: `@workflow(version=2)`."""
+
+
+class InstanceFilter(TypedDict, total=False):
+    """Which instances are meant: those that match every filter given. None, or no value, does not filter.
+
+    `list_instances`, `count_instances` and the verbs for many instances take these as keywords.
+    """
+
+    status: Status | Collection[Status]
+    """One status, or several."""
+    workflow: str | None
+    """The name of the workflow."""
+    text: str | None
+    """This text is in the id, the input or the error."""
+    error_type: str | None
+    """The type of the error, as `Instance.error["type"]` shows it."""
+    parent: str | None
+    """The id of the instance that started it."""
+    started_after: datetime | None
+    started_before: datetime | None
+
+
+@dataclass(frozen=True)
+class BulkResult:
+    """What became of many instances: how many matched the filter, how many were changed, and what failed, by id.
+
+    An instance that matched is not changed if there was nothing to do, for example because it had already ended.
+    """
+
+    matched: int
+    changed: int
+    errors: Mapping[str, str]
 
 
 @dataclass(frozen=True)

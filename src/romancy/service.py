@@ -9,14 +9,15 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import ModuleType, TracebackType
-from typing import Any, Never, ParamSpec, Self, TypeVar, TypeVarTuple, cast, overload
+from typing import Any, Never, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow, definition_of, start_options
+from romancy.bulk import SCAN, BulkVerb, add_up, cancelling, check_most, parts, resuming
 from romancy.core.events import make_event
-from romancy.core.ids import check_id, check_lookup, is_text, new_id
+from romancy.core.ids import check_id, check_lookup, check_reason, is_text, new_id
 from romancy.core.inputs import write_input
-from romancy.core.model import Attribute, Duration, Status, duration_us, from_us, to_us
+from romancy.core.model import Attribute, Duration, Status, duration_us, from_us
 from romancy.core.retry import RetryPolicy, check_policy
 from romancy.core.versions import bare_name, split_name, stored_name
 from romancy.engine.delivery import Accepted
@@ -37,9 +38,11 @@ from romancy.options import (
     refuse,
 )
 from romancy.records import (
+    BulkResult,
     EventRecord,
     HistoryEntry,
     Instance,
+    InstanceFilter,
     Page,
     Receipt,
     Wait,
@@ -53,8 +56,8 @@ from romancy.records import (
     write_cursor,
 )
 from romancy.runtime import Runtime
-from romancy.storage.batch import STATUS_CODES, Start
-from romancy.storage.catalog import Search
+from romancy.searches import some, to_search
+from romancy.storage.batch import Start
 from romancy.storage.urls import usual_schema
 
 P = ParamSpec("P")
@@ -244,8 +247,7 @@ class Service:
         Return True if cancellation was requested or done at once, False if the instance had already ended.
         """
         check_lookup(instance_id)
-        if not isinstance(reason, str | None) or not is_text(reason or ""):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"the reason for cancelling {instance_id!r} must be a string, got {reason!r}")
+        check_reason(reason)
         answer = await self._runtime.engine.cancel(instance_id, reason)
         if answer.status is None:
             raise InstanceNotFound(instance_id=instance_id)
@@ -259,6 +261,32 @@ class Service:
             raise InstanceNotFound(instance_id=instance_id)
         self._runtime.engine.kick()
         return status == "blocked"
+
+    # --- many instances ---------------------------------------------------------------------------------------------
+    async def cancel_workflows(
+        self, *, reason: str | None = None, limit: int | None = None, **which: Unpack[InstanceFilter]
+    ) -> BulkResult:
+        """Cancel all instances that match a filter, as `cancel_workflow` does; at most `limit`, newest first.
+
+        >>> await app.cancel_workflows(workflow="order", started_before=yesterday, reason="sold out")
+        BulkResult(matched=120, changed=118, errors={})
+
+        Raise `ValueError` if no filter is given. If it is interrupted, call it again: it does nothing twice.
+        """
+        check_reason(reason)
+        return await self._act(cancelling(self._runtime.engine, reason), "cancel_workflows", which, limit)
+
+    async def resume_workflows(self, *, limit: int | None = None, **which: Unpack[InstanceFilter]) -> BulkResult:
+        """Run all blocked instances that match a filter again, after you fix their code; at most `limit`, newest first.
+
+        Raise `ValueError` if no filter is given.
+        """
+        return await self._act(resuming(self._runtime.engine), "resume_workflows", which, limit)
+
+    async def _act(self, verb: BulkVerb, name: str, which: InstanceFilter, limit: int | None) -> BulkResult:
+        search = to_search(some(which, name))
+        found = parts(self._runtime.engine.storage.catalog, search, verb, check_most(limit))
+        return add_up([part.result async for part in found])
 
     # --- reading ----------------------------------------------------------------------------------------------------
     async def get_instance(self, instance_id: str) -> Instance:
@@ -285,23 +313,35 @@ class Service:
         status: Status | Collection[Status] = (),
         workflow: str | None = None,
         text: str | None = None,
+        error_type: str | None = None,
+        parent: str | None = None,
         started_after: datetime | None = None,
+        started_before: datetime | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Instance]:
-        """Return instances, newest first."""
-        statuses = cast("list[Status]", [status] if isinstance(status, str) else list(status))
-        for name in statuses:
-            if name not in STATUS_CODES:
-                raise ValueError(f"unknown status {name!r}; use one of {', '.join(STATUS_CODES)}")
-        after = None if started_after is None else to_us(started_after)
+        """Return instances that match all filters, newest first. `InstanceFilter` explains the filters."""
+        search = to_search(
+            InstanceFilter(
+                status=status,
+                workflow=workflow,
+                text=text,
+                error_type=error_type,
+                parent=parent,
+                started_after=started_after,
+                started_before=started_before,
+            )
+        )
         position = read_cursor(cursor, int, str)
-        search = Search(statuses, workflow, text, after)
         rows = await self._runtime.engine.storage.catalog.instances(
             search, check_limit(limit) + 1, position and (position[0], position[1])
         )
         more = (rows[limit - 1].created_at, rows[limit - 1].id) if len(rows) > limit else None
         return Page([to_instance(row) for row in rows[:limit]], write_cursor(more))
+
+    async def count_instances(self, **which: Unpack[InstanceFilter]) -> int:
+        """Return how many instances match all filters; without filters, how many there are."""
+        return await self._runtime.engine.storage.catalog.count(to_search(which), SCAN)
 
     async def list_waits(
         self,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Coroutine, Mapping
 from datetime import datetime
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar, Unpack, overload
 
 from romancy.api.workflow import Workflow
 from romancy.core.model import Attribute, Duration, Status
-from romancy.records import EventRecord, HistoryEntry, Instance, Page, Receipt, Wait
+from romancy.records import BulkResult, EventRecord, HistoryEntry, Instance, InstanceFilter, Page, Receipt, Wait
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -50,6 +50,10 @@ class Verbs(Protocol):
 
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool: ...
     async def resume_workflow(self, instance_id: str) -> bool: ...
+    async def cancel_workflows(
+        self, *, reason: str | None = None, limit: int | None = None, **which: Unpack[InstanceFilter]
+    ) -> BulkResult: ...
+    async def resume_workflows(self, *, limit: int | None = None, **which: Unpack[InstanceFilter]) -> BulkResult: ...
     async def get_instance(self, instance_id: str) -> Instance: ...
     async def get_history(self, instance_id: str) -> list[HistoryEntry]: ...
 
@@ -59,10 +63,15 @@ class Verbs(Protocol):
         status: Status | Collection[Status] = (),
         workflow: str | None = None,
         text: str | None = None,
+        error_type: str | None = None,
+        parent: str | None = None,
         started_after: datetime | None = None,
+        started_before: datetime | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Instance]: ...
+
+    async def count_instances(self, **which: Unpack[InstanceFilter]) -> int: ...
 
     async def list_waits(
         self, *, instance_id: str | None = None, type: str | None = None, limit: int = 50, cursor: str | None = None

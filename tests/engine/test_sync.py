@@ -16,6 +16,7 @@ import pytest
 from romancy import (
     ActivityContext,
     AppNotRunning,
+    BulkResult,
     HooksBase,
     InstanceExists,
     InstanceNotFound,
@@ -125,6 +126,9 @@ def test_the_verbs(app: App) -> None:
     assert [record.received_by for record in app.list_events(type="paid").items] == [(("order-1", "paid:1"),)]
     assert [e.kind for e in app.get_history("order-1")] == ["started", "event_received", "activity_completed"]
     assert app.resume_workflow("order-1") is False
+    assert app.count_instances(workflow="order") == 1
+    assert app.cancel_workflows(workflow="order") == BulkResult(1, 0, {})
+    assert app.resume_workflows(workflow="order") == BulkResult(1, 0, {})
     assert app.cancel_workflow("order-1") is False
     assert handle.status() == "completed"
 

@@ -169,7 +169,9 @@ async def test_an_instance_that_is_being_reopened_while_it_is_pruned_is_kept(pla
 
 async def _ended_long_ago(place: Place, db: Any) -> None:
     await db.start("a", "one")
-    await db.commit("one", commits=[Commit("a", 0, "failed", db.now, entries=[Entry(1, Kind.TIMER_FIRED, "s", db.now)])])
+    await db.commit(
+        "one", commits=[Commit("a", 0, "failed", db.now, entries=[Entry(1, Kind.TIMER_FIRED, "s", db.now)])]
+    )
     place.clock.turn_to(place.clock.now() + 2 * WEEK)
 
 

@@ -126,6 +126,19 @@ async def test_a_blocked_instance_that_is_resumed_begins_without_a_record(db: Da
     assert await attempts(db, "b") == [CODE, CALL, plain], "only what was blocked"
 
 
+async def test_several_are_resumed_at_once_and_only_the_blocked_ones(db: Database) -> None:
+    for id, status in (("a", "blocked"), ("b", "running"), ("c", "blocked"), ("d", "blocked")):
+        await db.start(id, "me")
+        await db.step(id, "me", 0, status=status, attempts=[CALL, CODE], release=True)
+    assert await db.storage.resume_all(["c", "nosuch", "b", "a", "a\0"]) == {"a", "c"}
+    assert await db.storage.resume_all(["c", "a"]) == set()
+    assert await db.storage.resume_all([]) == set()
+    found = {row.id: row.status for row in await db.storage.catalog.instances()}
+    assert found == {"a": "running", "b": "running", "c": "running", "d": "blocked"}
+    assert await attempts(db, "c") == [Attempt("x:1", 1, 5, None, b"error", b"progress")]
+    assert await attempts(db, "d") == [CODE, CALL]
+
+
 # --- an older database ------------------------------------------------------------------------------------------------
 async def test_a_file_from_before_goes_on_with_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, steps = tmp_path / "romancy.db", sql.migrations("sqlite")

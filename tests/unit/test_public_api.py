@@ -19,7 +19,7 @@ NAMES = """
 App Client Database HTTPOptions RemoteHandle Retention WorkerOptions
 WorkflowContext ActivityContext Context current_context activity workflow Activity Workflow WorkflowHandle
 wait_event sleep sleep_until send_event ReceivedEvent RetryPolicy NO_RETRY Duration Scalar Status
-Receipt Instance Wait Page HistoryEntry EventRecord
+Receipt Instance InstanceFilter BulkResult Wait Page HistoryEntry EventRecord
 RomancyError WaitTimeout ActivityError ActivityTimeout WorkflowFailed WorkflowCancelled NonDeterminismError
 InstanceNotFound InstanceExists InvalidInput InvalidEvent TerminalError
 ServerUnreachable AccessDenied UnexpectedAnswer
@@ -72,7 +72,9 @@ KEYWORDS: list[tuple[Any, str]] = [
     (romancy.send_event, "subject id to extensions"),
     (romancy.App.send_event, "subject id to extensions"),
     (romancy.App.cancel_workflow, "reason"),
-    (romancy.App.list_instances, "status workflow text started_after limit cursor"),
+    (romancy.App.list_instances, "status workflow text error_type parent started_after started_before limit cursor"),
+    (romancy.App.cancel_workflows, "reason limit"),
+    (romancy.App.resume_workflows, "limit"),
     (romancy.App.list_waits, "instance_id type limit cursor"),
     (romancy.Activity.options, "activity_id retry timeout"),
     (romancy.Workflow.options, "instance_id timeout"),
@@ -90,6 +92,7 @@ FIELDS: list[tuple[Any, str]] = [
     (romancy.Instance, "instance_id workflow status input output error started_at finished_at waits"),
     (romancy.Wait, "instance_id wait_id kind types where since due_at location"),
     (romancy.Page, "items cursor"),
+    (romancy.BulkResult, "matched changed errors"),
     (romancy.EventReceivedInfo, "instance_id workflow at event_type event_data event wait_id"),
     (romancy.WorkflowInfo, "instance_id workflow at error"),
     (romancy.RetryPolicy, "max_attempts initial backoff maximum jitter max_duration non_retryable"),

@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, TypeVarTuple, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow, definition_of, start_options
+from romancy.bulk import add_up, check_most
 from romancy.client import responses
 from romancy.client.events import new_event
 from romancy.client.handle import RemoteHandle
 from romancy.client.requests import check_token, check_url, looked_up, quoted, start_of
 from romancy.client.responses import About
 from romancy.core.clock import SystemClock
-from romancy.core.ids import check_id, check_lookup, is_text, new_id
+from romancy.core.ids import check_id, check_lookup, check_reason, new_id
 from romancy.core.instance import current
-from romancy.core.model import SECOND, Attribute, Duration, Event, Status, duration_us, to_us
-from romancy.errors import InvalidInput, IOInWorkflow
+from romancy.core.model import SECOND, Attribute, Duration, Event, Status, duration_us
+from romancy.errors import IOInWorkflow
 from romancy.http.cloudevents import batched, structured
-from romancy.records import EventRecord, HistoryEntry, Instance, Page, Receipt, Wait, check_limit
+from romancy.records import (
+    BulkResult,
+    EventRecord,
+    HistoryEntry,
+    Instance,
+    InstanceFilter,
+    Page,
+    Receipt,
+    Wait,
+    check_limit,
+)
+from romancy.searches import some, to_json
 
 if TYPE_CHECKING:
     import httpx
@@ -207,8 +219,7 @@ class Client:
         True if it was asked to stop, or is cancelled at once. False, with no effect, if it had already ended.
         """
         path = f"/cancel/{looked_up(instance_id)}"
-        if not isinstance(reason, str | None) or not is_text(reason or ""):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"the reason for cancelling {instance_id!r} must be a string, got {reason!r}")
+        check_reason(reason)
         reply = await self._post(path, {"reason": reason}, instance_id, accepts=(409,))
         # If it is already cancelled, an earlier attempt whose answer was lost did it.
         return reply.status != 409 or (reply.attempts > 1 and reply.content.get("status") == "cancelled")
@@ -217,6 +228,39 @@ class Client:
         """Run a blocked instance again, after you fix its code. False, with no effect, if it is not blocked."""
         path = f"/api/instances/{looked_up(instance_id)}/resume"
         return (await self._ask(self._call("POST", path, About(instance_id), accepts=(409,)))).status != 409
+
+    # --- many instances ---------------------------------------------------------------------------------------------
+    async def cancel_workflows(
+        self, *, reason: str | None = None, limit: int | None = None, **which: Unpack[InstanceFilter]
+    ) -> BulkResult:
+        """Cancel all instances that match a filter, as `cancel_workflow` does; at most `limit`, newest first.
+
+        Raise `ValueError` if no filter is given. If it is interrupted, call it again: it does nothing twice.
+        """
+        check_reason(reason)
+        filters = to_json(some(which, "cancel_workflows"))
+        return add_up([done async for done in self.act_in_parts("cancel", limit, {**filters, "reason": reason})])
+
+    async def resume_workflows(self, *, limit: int | None = None, **which: Unpack[InstanceFilter]) -> BulkResult:
+        """Run all blocked instances that match a filter again, after you fix their code; at most `limit`, newest first.
+
+        Raise `ValueError` if no filter is given.
+        """
+        filters = to_json(some(which, "resume_workflows"))
+        return add_up([done async for done in self.act_in_parts("resume", limit, filters)])
+
+    async def act_in_parts(
+        self, verb: str, limit: int | None, content: Mapping[str, Any]
+    ) -> AsyncGenerator[BulkResult]:
+        """Act on many instances, with a request for each part. Internal: shows the progress on the command line."""
+        cursor, left = None, check_most(limit)
+        while True:
+            reply = await self._post(f"/api/instances/{verb}", {**content, "limit": left, "cursor": cursor}, "")
+            done, cursor = responses.read(self.url, reply.content, responses.to_part)
+            left = None if left is None else left - done.changed - len(done.errors)
+            yield done
+            if cursor is None or left == 0:
+                return
 
     # --- reading ----------------------------------------------------------------------------------------------------
     async def get_instance(self, instance_id: str) -> Instance:
@@ -229,22 +273,29 @@ class Client:
         status: Status | Collection[Status] = (),
         workflow: str | None = None,
         text: str | None = None,
+        error_type: str | None = None,
+        parent: str | None = None,
         started_after: datetime | None = None,
+        started_before: datetime | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Instance]:
-        """Instances, newest first."""
-        if started_after is not None:
-            to_us(started_after)  # refuses times without a time zone
-        query = {
-            "status": [status] if isinstance(status, str) else list(status),
-            "workflow": workflow,
-            "text": text,
-            "started_after": None if started_after is None else started_after.isoformat(),
-            "limit": check_limit(limit),
-            "cursor": cursor,
-        }
+        """Instances that match all filters, newest first. `InstanceFilter` explains the filters."""
+        which = InstanceFilter(
+            status=status,
+            workflow=workflow,
+            text=text,
+            error_type=error_type,
+            parent=parent,
+            started_after=started_after,
+            started_before=started_before,
+        )
+        query = {**to_json(which), "limit": check_limit(limit), "cursor": cursor}
         return await self._get("/api/instances", responses.to_page(responses.to_instance), query=query)
+
+    async def count_instances(self, **which: Unpack[InstanceFilter]) -> int:
+        """How many instances match all filters; without filters, how many there are."""
+        return await self._get("/api/instance-count", lambda found: int(found["count"]), query=to_json(which))
 
     async def list_waits(
         self, *, instance_id: str | None = None, type: str | None = None, limit: int = 50, cursor: str | None = None

@@ -28,7 +28,7 @@ from romancy.errors import (
     UnknownWorkflow,
 )
 from romancy.http.cloudevents import InvalidBatch
-from romancy.records import EventRecord, HistoryEntry, Instance, Page, Receipt, Wait
+from romancy.records import BulkResult, EventRecord, HistoryEntry, Instance, Page, Receipt, Wait
 
 T = TypeVar("T")
 _SAME: Mapping[str, type[RomancyError]] = {
@@ -120,6 +120,11 @@ def to_receipt(item: Mapping[str, Any] | None) -> Receipt:
 def to_ending(item: Mapping[str, Any]) -> Mapping[str, Any]:
     """The state of an instance, as far as a handle needs it."""
     return {name: item[name] for name in ("status", "output", "error")}
+
+
+def to_part(item: Mapping[str, Any]) -> tuple[BulkResult, str | None]:
+    """What became of a part of many instances, and the cursor of the next part."""
+    return BulkResult(int(item["matched"]), int(item["changed"]), dict(item["errors"])), item["cursor"]
 
 
 def to_page(item: Callable[[Any], T]) -> Callable[[Mapping[str, Any]], Page[T]]:

@@ -42,6 +42,11 @@ class Failure:
     def encode(self) -> bytes:
         return json.dumps({k: v for k, v in asdict(self).items() if v not in (None, "", False)}).encode()
 
+    @staticmethod
+    def beginning(error_type: str) -> bytes:
+        """Return how the stored form of every exception of this type begins: the type is its first member."""
+        return json.dumps({"error_type": error_type})[:-1].encode()
+
     @classmethod
     def decode(cls, raw: bytes) -> Failure:
         stored: dict[str, Any] = json.loads(raw)

@@ -41,6 +41,12 @@ def check_lookup(instance_id: str) -> None:
         raise InstanceNotFound(instance_id=instance_id)
 
 
+def check_reason(reason: str | None) -> None:
+    """Check the reason for a cancellation."""
+    if not isinstance(reason, str | None) or not is_text(reason or ""):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"the reason for cancelling must be a string, got {reason!r}")
+
+
 def is_text(text: str) -> bool:
     try:
         text.encode()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import Any
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, cast
 
+from romancy.bulk import BulkVerb, Part, add_up, cancelling, parts, resuming
 from romancy.core.ids import new_id
 from romancy.core.model import FINAL, STOPPED
 from romancy.core.registry import WorkflowDefinition
@@ -15,6 +18,8 @@ from romancy.http import schemas, serialize
 from romancy.http.pages import paged
 from romancy.http.responses import ClientGone, HTTPError, Response, json_answer, to_json
 from romancy.http.routes import Request, Route
+from romancy.records import BulkResult, InstanceFilter, read_cursor, write_cursor
+from romancy.searches import FILTERS, some, to_search
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -154,10 +159,65 @@ async def resume(request: Request) -> Response:
     return json_answer(200, {"instance_id": id, "status": after.status})
 
 
+async def count_instances(request: Request) -> Response:
+    """How many instances match the filters."""
+    query: schemas.CountQuery = request.query
+    return json_answer(200, {"count": await request.app.count_instances(**_filters(query))})
+
+
+async def cancel_many(request: Request) -> Response:
+    """Cancel all instances that match the filters, newest first.
+
+    Each request handles a part of them. Repeat it with the `cursor` of the answer until that is null, with the same
+    filters, and with `limit` reduced by what has been changed.
+    """
+    return await _act(request, "cancel", cancelling(request.runtime.engine, request.body.reason))
+
+
+async def resume_many(request: Request) -> Response:
+    """Run all blocked instances that match the filters again, newest first.
+
+    Each request handles a part of them, as for `/api/instances/cancel`.
+    """
+    return await _act(request, "resume", resuming(request.runtime.engine))
+
+
+async def _act(request: Request, name: str, verb: BulkVerb) -> Response:
+    body: schemas.BulkBody = request.body
+    search = to_search(some(_filters(body), f"to {name} many instances"))
+    catalog, start = request.runtime.engine.storage.catalog, read_cursor(body.cursor, int, str)
+    position = None if start is None else (start[0], start[1])
+    act = _some_parts(parts(catalog, search, verb, body.limit, position, dry_run=body.dry_run))
+    unknown = f"; it is unknown which instances it could {name}: try again"
+    done = await request.backpressure.store(act, request.size, unknown)
+    result = done.result
+    counts = {"matched": result.matched, "changed": result.changed, "errors": dict(result.errors)}
+    return json_answer(200, {**counts, "cursor": write_cursor(done.cursor)})
+
+
+async def _some_parts(found: AsyncGenerator[Part]) -> Part:
+    """Do as much as fits into one request."""
+    last: Part | None = None
+    results: list[BulkResult] = []
+    async with aclosing(found):
+        async for last in found:
+            results.append(last.result)
+            if len(results) == _PARTS:
+                break
+    return Part(add_up(results), last and last.cursor)
+
+
+def _filters(query: schemas.CountQuery) -> InstanceFilter:
+    given = {name: getattr(query, name) for name in FILTERS}
+    return cast("InstanceFilter", given)
+
+
 def _conflict(id: str, status: str, text: str) -> HTTPError:
     return HTTPError(409, f"instance {id!r} ({status}) {text}", kind="Conflict", more={"status": status})
 
 
+_PARTS = 10
+"""Parts of many instances that one request handles."""
 _ID = "/api/instances/{instance_id}"
 ROUTES = (
     Route("GET", "/api/instances", list_instances, {200: schemas.InstancePage}, query=schemas.InstancesQuery),
@@ -165,6 +225,18 @@ ROUTES = (
     Route("GET", f"{_ID}/history", get_history, {200: schemas.History}, [404]),
     Route("GET", f"{_ID}/result", get_result, {200: schemas.Result}, [404], query=schemas.ResultQuery, patience=70),
     Route("POST", f"{_ID}/resume", resume, {200: schemas.Standing}, [404, 409], scope="control"),
+    Route("GET", "/api/instance-count", count_instances, {200: schemas.Count}, query=schemas.CountQuery),
+    Route(
+        "POST",
+        "/api/instances/cancel",
+        cancel_many,
+        {200: schemas.BulkItem},
+        scope="control",
+        body=schemas.BulkCancelBody,
+    ),
+    Route(
+        "POST", "/api/instances/resume", resume_many, {200: schemas.BulkItem}, scope="control", body=schemas.BulkBody
+    ),
     Route("GET", "/api/waits", list_waits, {200: schemas.WaitPage}, query=schemas.WaitsQuery),
     Route("GET", "/api/events", list_events, {200: schemas.EventPage}, query=schemas.EventsQuery),
     Route("GET", "/api/workflows", list_workflows, {200: schemas.Workflows}),

@@ -45,14 +45,22 @@ def _cursor(*parts: type) -> Any:
 _CURSOR: Any = Field(None, description="The `cursor` of the previous page, to continue there.")
 
 
-class InstancesQuery(_Paged):
-    cursor: Annotated[str, _cursor(int, str)] | None = _CURSOR
+class CountQuery(_Closed):
+    """Which instances are meant: the names are those of `InstanceFilter`."""
+
     status: list[Status] = Field([], max_length=50, description="Only instances with this status; repeatable.")
     workflow: str | None = Field(
         None, description="Only instances of this workflow, in any version; `name@2`: in this version."
     )
     text: str | None = Field(None, description="Only instances with this text in their id, input or error.")
+    error_type: str | None = Field(None, description="Only instances with an error of this type.")
+    parent: str | None = Field(None, description="Only instances that this instance has started.")
     started_after: Moment | None = Field(None, description="Only instances started after this time.")
+    started_before: Moment | None = Field(None, description="Only instances started before this time.")
+
+
+class InstancesQuery(CountQuery, _Paged):
+    cursor: Annotated[str, _cursor(int, str)] | None = _CURSOR
 
 
 class WaitsQuery(_Paged):
@@ -83,6 +91,20 @@ class StartBody(_Closed):
 
 
 class CancelBody(_Closed):
+    reason: str | None = Field(None, description="The reason; it is recorded and shown.")
+
+
+class BulkBody(CountQuery):
+    """At least one filter is required."""
+
+    limit: int | None = Field(None, ge=1, description="Maximum number of instances to change, newest first.")
+    cursor: Annotated[str, _cursor(int, str)] | None = Field(
+        None, description="The `cursor` of the previous answer, to continue there."
+    )
+    dry_run: bool = Field(False, description="Change nothing; `changed` is what would be changed.")
+
+
+class BulkCancelBody(BulkBody):
     reason: str | None = Field(None, description="The reason; it is recorded and shown.")
 
 
@@ -237,6 +259,19 @@ class Started(TypedDict):
 class Standing(TypedDict):
     instance_id: str
     status: Status
+
+
+class Count(TypedDict):
+    count: int
+
+
+class BulkItem(TypedDict):
+    """`matched` fit the filter, `changed` of them were changed; `errors` by id. `cursor` is null at the end."""
+
+    matched: int
+    changed: int
+    errors: dict[str, str]
+    cursor: str | None
 
 
 class Result(TypedDict):

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from romancy.core.failure import Failure
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
 from romancy.core.versions import SIGN, bare_name, split_name, stored_name
@@ -24,6 +25,8 @@ WHOLE = 64 * 1024
 BEGINNING = 4 * 1024
 """The number of bytes that are read of a longer value."""
 
+_WITH_ERROR: tuple[Status, ...] = ("failed", "cancelled", "blocked", "compensating")
+"""The statuses of instances that can have an error."""
 _FIRST, _LAST = -(2**63), 2**63 - 1
 """Bounds that lie before and after all times and numbers."""
 
@@ -63,11 +66,23 @@ class Search:
     started_before: int | None = None
     above: Position | None = None
     """Only instances newer than this one."""
+    error_type: str | None = None
+    parent: str | None = None
 
     @property
     def is_indexed(self) -> bool:
         """Whether the indexes answer it; otherwise rows must be checked one by one."""
-        return self.workflow is None and not self.text
+        return self.workflow is None and not self.text and self.error_type is None and self.parent is None
+
+    @property
+    def ranges(self) -> tuple[Status | None, ...]:
+        """The statuses to search, each a range of an index; (None,) if there is one range for all.
+
+        Only some statuses have an error, so a search for an error reads no others: most instances have completed.
+        """
+        if self.error_type is None:
+            return tuple(dict.fromkeys(self.status)) or (None,)
+        return tuple(status for status in _WITH_ERROR if not self.status or status in self.status)
 
     def given(self, status: Status | None, cursor: Position | None) -> dict[str, Any]:
         """Return the parameters of its statements: the tightest bounds, and what rows must match."""
@@ -81,7 +96,9 @@ class Search:
         text = self.text.encode("utf-8", "surrogatepass") if self.text else None
         bounds = dict(zip(("low_at", "low_id", "high_at", "high_id"), (*low, *high), strict=True))
         code = None if status is None else STATUS_CODES[status]
-        return {**bounds, "status": code, **_workflow(self.workflow), "text": text}
+        error = None if self.error_type is None else Failure.beginning(self.error_type)
+        others = {"parent": self.parent, "error": error, "text": text}
+        return {**bounds, "status": code, **_workflow(self.workflow), **others}
 
 
 def _workflow(name: str | None) -> dict[str, str | None]:
@@ -176,14 +193,14 @@ class Catalog:
     ) -> list[InstanceRow]:
         """Return complete instances, newest first, after a cursor."""
         found: list[InstanceRow] = []
-        for status in dict.fromkeys(search.status) or (None,):
+        for status in search.ranges:
             rows = await self._ask(_of("instances", status), limit=limit, **search.given(status, cursor))
             found += map(to_instance, rows)
         return sorted(found, key=lambda row: (row.created_at, row.id), reverse=True)[:limit]
 
     async def search(self, search: Search, limit: int, cursor: Position | None, scan: int) -> Found:
         """Search for instances, newest first. Without an index, read at most `scan` instances of each status."""
-        each = [await self._search(search, status, limit, cursor, scan) for status in search.status or (None,)]
+        each = [await self._search(search, status, limit, cursor, scan) for status in search.ranges]
         return merged(each, limit)
 
     async def _search(
@@ -196,6 +213,23 @@ class Catalog:
                 reached = given["low_at"], given["low_id"] = at, id
         rows = [_summary(*row) for row in await self._ask(_of("search", status), limit=limit, **given)]
         return Found(rows, reached if len(rows) < limit else None)
+
+    async def count(self, search: Search, scan: int) -> int:
+        """Return the number of matching instances. No statement reads more than `scan` of them."""
+        return sum([await self._count(search, status, scan) for status in search.ranges])
+
+    async def _count(self, search: Search, status: Status | None, scan: int) -> int:
+        given = search.given(status, None)
+        low, n, is_last = {name: given[name] for name in ("low_at", "low_id")}, 0, False
+        while not is_last:
+            is_last = True
+            for at, id in await self._ask(_of("search_bound", status), skip=scan - 1, **given):
+                given |= {"low_at": at, "low_id": id}
+                is_last = False
+            [(counted,)] = await self._ask(_of("count", status), limit=scan, **given)
+            n += counted
+            given |= {"high_at": given["low_at"], "high_id": given["low_id"], **low}
+        return n
 
     async def summaries(self, ids: Collection[str]) -> list[Summary]:
         """Return those of these instances that exist, without input and output."""

@@ -125,6 +125,10 @@ class Storage(Protocol):
         """
         ...
 
+    async def resume_all(self, instances: Collection[str]) -> set[str]:
+        """Resume those of these instances that are blocked, in one transaction, as `resume` does. Returns them."""
+        ...
+
     async def prune(
         self, finished_before: int, accepted_before: int, limit: int, *, failed_before: int | None = None
     ) -> int:

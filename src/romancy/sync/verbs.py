@@ -168,8 +168,11 @@ class Blocking(ABC):
 
     cancel_workflow = blocking(Service.cancel_workflow)
     resume_workflow = blocking(Service.resume_workflow)
+    cancel_workflows = blocking(Service.cancel_workflows)
+    resume_workflows = blocking(Service.resume_workflows)
     get_instance = blocking(Service.get_instance)
     get_history = blocking(Service.get_history)
     list_instances = blocking(Service.list_instances)
+    count_instances = blocking(Service.count_instances)
     list_waits = blocking(Service.list_waits)
     list_events = blocking(Service.list_events)

@@ -187,12 +187,17 @@ class PostgresStorage(Reads):
         return await self._owning.claim_idle(worker, workflows, limit)
 
     async def resume(self, instance: str) -> Status | None:
-        while not await self._connections.do("resume_blocked", id=instance):
+        while not await self.resume_all([instance]):
             row = await self.catalog.instance(instance)
             if row is None or row.status != "blocked":
                 return None if row is None else row.status
-        self._tell({None}, ended=False)
         return "blocked"
+
+    async def resume_all(self, instances: Collection[str]) -> set[str]:
+        rows = await self._connections.do("resume_blocked", ids=findable(list(instances)))
+        if rows:
+            self._tell({None}, ended=False)
+        return {id for (id,) in rows}
 
     async def prune(
         self, finished_before: int, accepted_before: int, limit: int, *, failed_before: int | None = None

@@ -92,7 +92,8 @@ i.id, i.workflow, i.status, CASE WHEN length(i.error) <= 65536 THEN i.error END,
 (i.created_at, i.id) >= (:low_at::bigint, :low_id::text) AND (i.created_at, i.id) < (:high_at::bigint, :high_id::text)
 -- part: fitting
 (:workflow::text IS NULL OR i.workflow = :workflow OR substr(i.workflow, 1, length(:versions::text)) = :versions)
-  AND {has_text}
+  AND (:parent::text IS NULL OR i.parent = :parent)
+  AND (:error::bytea IS NULL OR substr(i.error, 1, length(:error)) = :error) AND {has_text}
 -- part: newest
 ORDER BY i.created_at DESC, i.id DESC LIMIT
 -- name: instances
@@ -105,6 +106,13 @@ SELECT {summary} FROM romancy.instances i {by_creation} WHERE {created_between} 
 -- name: search_of_status
 SELECT {summary} FROM romancy.instances i {by_status}
 WHERE i.status = :status::smallint AND {created_between} AND {fitting} {newest} :limit::integer
+-- The limit is never reached: the range is bounded. With the order, the planner reads only the range.
+-- name: count
+SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_creation}
+  WHERE {created_between} AND {fitting} {newest} :limit::integer) x
+-- name: count_of_status
+SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_status}
+  WHERE i.status = :status::smallint AND {created_between} AND {fitting} {newest} :limit::integer) x
 -- How far a search gets that reads a limited number of rows.
 -- name: search_bound
 SELECT i.created_at, i.id FROM romancy.instances i {by_creation} WHERE {created_between} {newest} 1 OFFSET :skip::integer

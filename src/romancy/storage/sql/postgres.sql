@@ -571,11 +571,14 @@ FROM unnest(:instances::text[], :ats::bigint[]) WITH ORDINALITY AS x(instance, a
 CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
 LEFT JOIN romancy.requests r ON r.token = :token::bytea AND r.n = x.n + :before::integer
 LEFT JOIN romancy.orphans o ON o.id = i.owner
--- Also deletes the record of worker deaths.
+-- Also deletes the record of worker deaths. Locked in the order of ids, so that two of them can't block each other.
+-- `coalesce` keeps the planner from reading all blocked instances.
 -- Differs: one statement, because each statement is a transaction.
 -- name: resume_blocked
-WITH resumed AS (UPDATE romancy.instances SET status = 1, owner = NULL, version = version + 1, error = NULL
-  WHERE id = :id::text AND status = 9 AND {outdated} IS NULL RETURNING id),
+WITH blocked AS MATERIALIZED (SELECT id FROM romancy.instances WHERE id = ANY(:ids::text[])
+  AND coalesce(status, 0) = 9 AND {outdated} IS NULL ORDER BY id FOR NO KEY UPDATE),
+resumed AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = version + 1, error = NULL
+  FROM blocked b WHERE i.id = b.id RETURNING i.id),
 body AS (DELETE FROM romancy.attempts a USING resumed r WHERE a.instance = r.id AND a.op = ''),
 calls AS (UPDATE romancy.attempts a SET crashes = 0, started = false, next_due = NULL, suspected_at = NULL
   FROM resumed r WHERE a.instance = r.id AND a.op <> '' AND (a.crashes > 0 OR a.suspected_at IS NOT NULL))

@@ -236,14 +236,14 @@ class SQLiteStorage(Reads):
 
     async def resume(self, instance: str) -> Status | None:
         def resume(c: sqlite3.Connection) -> Status | None:
-            leases.check_version(c)
             row = c.execute(SQL["request_target"], (instance,)).fetchone()
-            if c.execute(SQL["resume_blocked"], (instance,)).rowcount:
-                c.execute(SQL["forget_suspected_body"], (instance,))
-                c.execute(SQL["forget_suspected_calls"], (instance,))
+            leases.resume(c, [instance])
             return None if row is None else STATUS_NAMES.get(row[0], "blocked")
 
         return await self._write(resume)
+
+    async def resume_all(self, instances: Collection[str]) -> set[str]:
+        return await self._write(lambda c: leases.resume(c, instances))
 
     async def prune(
         self, finished_before: int, accepted_before: int, limit: int, *, failed_before: int | None = None

@@ -140,6 +140,15 @@ def _rows(c: sqlite3.Connection, query: str, values: tuple[Any, ...]) -> list[tu
     return c.execute(SQL[query], values).fetchall()
 
 
+def resume(c: sqlite3.Connection, instances: Collection[str]) -> set[str]:
+    """Let those of these instances that are blocked run again, and forget what they were suspected of."""
+    check_version(c)
+    resumed = {id for id in instances if c.execute(SQL["resume_blocked"], (id,)).rowcount}
+    for name in ("forget_suspected_body", "forget_suspected_calls"):
+        c.executemany(SQL[name], [(id,) for id in resumed])
+    return resumed
+
+
 def prune(c: sqlite3.Connection, ended: tuple[int, int], accepted_before: int, now: int, limit: int) -> int:
     """Delete old events, and instances that ended before a time (a separate one for failed ones); return how many."""
     before, failed = ended
