@@ -10,13 +10,15 @@ replays.py          `replay`
 survey.py           `replay --all`: sums up the replays of all unfinished instances
 differences.py      where code leaves a history, in words
 live.py             `viewer` and `top`
-actions.py          `start`, `send`, `cancel`, `resume`
+actions.py          `start` and `send`
+bulk.py             `cancel` and `resume`, for one instance or many
 databases.py        `migrate` and `copy`
 demo/               `demo`
 target.py           the interface of a target
 target_options.py   `--database`, `--url` and related options: choose the target
 database_target.py  a database as a target
 server_target.py    a server as a target
+instance_filters.py `--status`, `--workflow`, `--since`, ...: which instances are meant
 database.py         `--database` and `--schema`
 modules.py          find and import the user's modules
 arguments.py        convert command-line words to workflow arguments

@@ -1,4 +1,4 @@
-"""`start`, `send`, `cancel`, `resume`: the commands that control instances."""
+"""`start` and `send`: the commands that start instances and give them events."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ from romancy.cli.words import plural
 from romancy.core.events import make_event
 from romancy.core.model import FINAL
 from romancy.core.strict_json import parse_json
-from romancy.core.versions import stored_name
 from romancy.errors import AccessDenied, InstanceNotFound, InvalidEvent
-from romancy.records import Instance, Receipt
+from romancy.records import Receipt
 from romancy.verbs import Handle
 
 _PICKUP_TIMEOUT, _POLL_INTERVAL = 1.0, 0.05
@@ -179,52 +178,3 @@ def receipt_line(receipt: Receipt, unjudged: int = 0, unclaimed: str = _UNCLAIME
         f"its data does not fit {plural(receipt.mismatched, 'instance')}" if receipt.mismatched else "",
     ]
     return f"accepted: {', '.join(filter(None, parts)) or unclaimed}"
-
-
-@click.command()
-@click.argument("id")
-@click.option("--reason", help="Reason to record with the cancellation.")
-@target_options
-def cancel(id: str, reason: str | None, options: TargetOptions) -> None:
-    """Cancel an instance.
-
-    Its code can clean up first. Exits with 1 if the instance has already ended.
-    """
-
-    async def work(target: Target) -> tuple[bool, Instance]:
-        is_accepted = await target.verbs.cancel_workflow(id, reason=reason)
-        return is_accepted, await target.verbs.get_instance(id)
-
-    is_accepted, after = options.do(work)
-    if not is_accepted:
-        raise Failed(f"instance {id!r} is already {after.status}; nothing to cancel{_hint(after, id)}")
-    if after.status == "cancelled":
-        click.echo(f"instance {id!r} is cancelled")
-    else:
-        click.echo(f"asked instance {id!r} to stop; its worker will cancel it")
-
-
-@click.command()
-@click.argument("id")
-@target_options
-def resume(id: str, options: TargetOptions) -> None:
-    """Retry a blocked instance after fixing its code.
-
-    Exits with 1 if the instance is not blocked.
-    """
-
-    async def work(target: Target) -> tuple[bool, Instance]:
-        is_accepted = await target.verbs.resume_workflow(id)
-        return is_accepted, await target.verbs.get_instance(id)
-
-    is_accepted, after = options.do(work)
-    if not is_accepted:
-        raise Failed(f"instance {id!r} is {after.status}, not blocked; nothing to resume{_hint(after, id)}")
-    click.echo(f"a worker that has workflow {stored_name(after.workflow, after.version)!r} will retry instance {id!r}")
-
-
-def _hint(instance: Instance, id: str) -> str:
-    """Name the command that shows more about an instance that is not blocked."""
-    if instance.status in FINAL:
-        return f" (`romancy show {id}` shows how it ended)"
-    return f" (`romancy why {id}` shows what it waits for)"

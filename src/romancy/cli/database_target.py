@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from romancy.api.workflow import Workflow
 from romancy.app import App
+from romancy.bulk import cancelling, parts, resuming
 from romancy.cli.target import Inside, Sent, Standing
 from romancy.core.history import Entry
 from romancy.core.model import Event
@@ -15,7 +16,8 @@ from romancy.core.operations import MODELS
 from romancy.errors import InstanceNotFound
 from romancy.explain.near_misses import Case, filter_of, reasons
 from romancy.handle import WorkflowHandle
-from romancy.records import to_history, to_instance, to_wait
+from romancy.records import BulkResult, InstanceFilter, to_history, to_instance, to_wait
+from romancy.searches import to_search
 from romancy.service import runtime_of, to_receipt
 from romancy.storage.batch import CANCEL, Matched
 from romancy.storage.catalog import Search
@@ -49,6 +51,14 @@ class DatabaseTarget:
     async def send(self, event: Event) -> Sent:
         accepted = await self._runtime.engine.accept(event)
         return Sent(to_receipt(accepted), _unjudged(accepted.answer.matched, event.type))
+
+    async def in_parts(
+        self, verb: str, which: InstanceFilter, limit: int | None, reason: str | None
+    ) -> AsyncGenerator[BulkResult]:
+        engine = self._runtime.engine
+        verbs = {"cancel": cancelling(engine, reason), "resume": resuming(engine)}
+        async for part in parts(engine.storage.catalog, to_search(which), verbs[verb], limit):
+            yield part.result
 
     async def standing(self, id: str) -> Standing:
         storage = self._runtime.engine.storage

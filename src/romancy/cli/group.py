@@ -32,8 +32,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Control": {
         "start": ("actions:start", "Start a workflow by name."),
         "send": ("actions:send", "Send an event."),
-        "cancel": ("actions:cancel", "Cancel an instance."),
-        "resume": ("actions:resume", "Retry a blocked instance after fixing its code."),
+        "cancel": ("bulk:cancel", "Cancel instances."),
+        "resume": ("bulk:resume", "Retry blocked instances after fixing their code."),
     },
     "Manage databases": {
         "migrate": ("databases:migrate", "Upgrade the schema of a database."),

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from datetime import datetime
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import click
 
 from romancy.cli.errors import Refused
+from romancy.cli.instance_filters import filter_options
 from romancy.cli.screen import Screen, json_option, note, print_json
 from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
-from romancy.cli.words import RESERVED, clean, error_line, is_worth_showing, one_line, place, value, wanted, when
+from romancy.cli.words import clean, error_line, is_worth_showing, one_line, place, value, wanted, when
 from romancy.core.clock import SystemClock
 from romancy.core.filters import Filter
-from romancy.core.model import Status, from_us
+from romancy.core.model import from_us
 from romancy.core.versions import stored_name
-from romancy.records import HistoryEntry, Instance, Page, Wait
-from romancy.storage.batch import STATUS_CODES
+from romancy.records import HistoryEntry, Instance, InstanceFilter, Page, Wait
 
 T = TypeVar("T")
 _DETAIL = 200
@@ -33,36 +33,23 @@ cursor_option = click.option("--cursor", metavar="CURSOR", help="Continue after 
 
 
 @click.command(name="list")
-@click.option(
-    "--status",
-    "-s",
-    multiple=True,
-    type=click.Choice(list(STATUS_CODES)),
-    metavar="STATUS",
-    help=f"Only instances with this status (repeatable): {', '.join(s for s in STATUS_CODES if s not in RESERVED)}.",
-)
-@click.option("--workflow", "-w", metavar="NAME", help="Only instances of this workflow (NAME@2: of this version).")
-@click.option("--text", "-t", help="Only instances with this text in their id, input or error.")
+@filter_options
 @limit_option
 @cursor_option
 @target_options
 @json_option
-def list_(
-    status: tuple[str, ...],
-    workflow: str | None,
-    text: str | None,
-    limit: int,
-    cursor: str | None,
-    options: TargetOptions,
-    as_json: bool,
-) -> None:
+def list_(which: InstanceFilter, limit: int, cursor: str | None, options: TargetOptions, as_json: bool) -> None:
     """List instances, newest first."""
-    wanted_status = cast("tuple[Status, ...]", status)
-    filters: dict[str, Any] = {"workflow": workflow, "text": text, "limit": limit, "cursor": cursor}
-    page = options.do(lambda target: _paged(target.verbs.list_instances(status=wanted_status, **filters)))
+    page = options.do(lambda target: _paged(target.verbs.list_instances(**which, limit=limit, cursor=cursor)))
     if as_json:
         print_json({"items": [_instance(item) for item in page.items], "cursor": page.cursor})
         return
+    print_instances(page.items)
+    _note_rest(page, "instances")
+
+
+def print_instances(instances: Sequence[Instance]) -> None:
+    """Print a table of instances."""
     now = present()
     Screen().table(
         ("instance", "workflow", "status", "started", "about"),
@@ -74,11 +61,10 @@ def list_(
                 when(item.started_at, now),
                 _about(item),
             )
-            for item in page.items
+            for item in instances
         ],
         drop=("workflow", "started", "about"),
     )
-    _note_rest(page, "instances")
 
 
 @click.command()

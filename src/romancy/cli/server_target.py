@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from romancy.api.workflow import Workflow
@@ -15,7 +15,8 @@ from romancy.core.history import Entry
 from romancy.core.model import Event, to_us
 from romancy.core.versions import bare_name
 from romancy.explain.near_misses import Case, reasons
-from romancy.records import Wait
+from romancy.records import BulkResult, InstanceFilter, Wait
+from romancy.searches import to_json
 from romancy.storage.protocol import Storage
 from romancy.storage.records import InstanceRow
 
@@ -46,6 +47,12 @@ class ServerTarget:
 
     async def send(self, event: Event) -> Sent:
         return Sent(await self._client.send(event))
+
+    def in_parts(
+        self, verb: str, which: InstanceFilter, limit: int | None, reason: str | None
+    ) -> AsyncIterator[BulkResult]:
+        more = {} if reason is None else {"reason": reason}
+        return self._client.act_in_parts(verb, limit, {**to_json(which), **more})
 
     async def standing(self, id: str) -> Standing:
         instance = await self._client.get_instance(id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ from romancy.api.workflow import Workflow
 from romancy.core.history import Entry
 from romancy.core.model import Event
 from romancy.explain.near_misses import Reason
-from romancy.records import HistoryEntry, Instance, Receipt
+from romancy.records import BulkResult, HistoryEntry, Instance, InstanceFilter, Receipt
 from romancy.storage.batch import Attempt
 from romancy.storage.protocol import Storage
 from romancy.storage.records import InstanceRow, WorkerRow
@@ -65,6 +65,12 @@ class Target(Protocol):
         ...
 
     async def send(self, event: Event) -> Sent: ...
+    def in_parts(
+        self, verb: str, which: InstanceFilter, limit: int | None, reason: str | None
+    ) -> AsyncIterator[BulkResult]:
+        """Act on all instances that match, part by part. `verb` is "cancel" or "resume"."""
+        ...
+
     async def standing(self, id: str) -> Standing: ...
     async def stored(self, id: str) -> tuple[InstanceRow, list[Entry]]:
         """Return an instance as stored, and the history that its code has received."""

@@ -1,0 +1,82 @@
+"""`--status`, `--workflow`, `--since`, ...: which instances a command is about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import Any, cast
+
+import click
+
+from romancy.cli.words import RESERVED
+from romancy.core.clock import SystemClock
+from romancy.core.model import from_us
+from romancy.records import InstanceFilter
+from romancy.searches import given
+from romancy.storage.batch import STATUS_CODES
+
+_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)")
+_UNITS = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class Moment(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - not generic before click 8.2
+    """A time, or how long ago it was: `90s`, `15m`, `2h`, `7d`."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            if ago := _AGO.fullmatch(value.strip()):
+                return from_us(SystemClock().now()) - timedelta(**{_UNITS[ago[2]]: float(ago[1])})
+            return datetime.fromisoformat(value).astimezone()  # without a zone, it is in the local one
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is neither a time like 2026-01-31T12:00 nor how long ago, like 90s, 15m, 2h or 7d")
+
+
+_OPTIONS = (
+    click.option(
+        "--status",
+        "-s",
+        multiple=True,
+        type=click.Choice(list(STATUS_CODES)),
+        metavar="STATUS",
+        help="Only instances with this status (repeatable): "
+        f"{', '.join(s for s in STATUS_CODES if s not in RESERVED)}.",
+    ),
+    click.option("--workflow", "-w", metavar="NAME", help="Only instances of this workflow (NAME@2: of this version)."),
+    click.option("--text", "-t", help="Only instances with this text in their id, input or error."),
+    click.option("--error-type", metavar="TYPE", help="Only instances with an error of this type, like ValueError."),
+    click.option("--parent", metavar="ID", help="Only instances that this instance has started."),
+    click.option(
+        "--since",
+        "started_after",
+        type=Moment(),
+        metavar="TIME",
+        help="Only instances started after this time. Also how long ago: 90s, 15m, 2h, 7d.",
+    ),
+    click.option(
+        "--until",
+        "started_before",
+        type=Moment(),
+        metavar="TIME",
+        help="Only instances started before this time. Also how long ago.",
+    ),
+)
+
+
+def filter_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that filter instances; the command receives those that were given as `which`."""
+
+    @wraps(command)
+    def with_filters(*args: Any, **kwargs: Any) -> None:
+        which = {name: kwargs.pop(name) for name in InstanceFilter.__annotations__}
+        command(*args, which=given(cast("InstanceFilter", which)), **kwargs)
+
+    decorated: Callable[..., None] = with_filters
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
