@@ -194,6 +194,18 @@ async def _is_whole(db: Any) -> None:
     assert len(await db.storage.catalog.history("a")) == 1
 
 
+# --- many at once ----------------------------------------------------------------------------------------------------
+async def test_two_resume_the_same_instances_in_opposite_order(place: Place) -> None:
+    one, other = await place.worker("one", listen=False), await place.worker("other", listen=False)
+    ids = [f"i{n:03}" for n in range(200)]
+    for id in ids:
+        await one.start(id, "one")
+        await one.step(id, "one", 0, status="blocked", release=True)
+    mine, theirs = await asyncio.gather(one.storage.resume_all(ids), other.storage.resume_all(ids[::-1]))
+    assert mine | theirs == set(ids)
+    assert not mine & theirs
+
+
 # --- migrations ------------------------------------------------------------------------------------------------------
 async def test_a_migration_steps_back_from_a_lock_and_holds_nobody_up(
     place: Place, monkeypatch: pytest.MonkeyPatch

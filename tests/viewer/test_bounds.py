@@ -65,6 +65,8 @@ SEARCHES = [
     Search(workflow=RARE),
     Search(text="nosuch"),
     Search(text="nosuch", status=("waiting_for_event", "completed")),
+    Search(error_type="nosuch"),
+    Search(parent="nosuch"),
     Search(started_before=NOW - 1500 * SECOND),
     Search(started_after=NOW - 10 * SECOND),
 ]

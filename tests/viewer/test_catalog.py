@@ -90,6 +90,8 @@ async def test_search_by_status_workflow_text_and_time(app: App) -> None:
     assert await ids(app, Search(text='"w3"')) == ["echo-3"]
     assert await ids(app, Search(text="it broke")) == ["bad"]
     assert await ids(app, Search(text="echo-2")) == ["echo-2"]
+    assert await ids(app, Search(error_type="RuntimeError")) == ["bad"]
+    assert await ids(app, Search(error_type="RuntimeError", status=("completed",))) == []
     [row] = await app._runtime.engine.storage.catalog.summaries(["echo-3"])
     assert await ids(app, Search(started_after=row.created_at)) == newest[:5]
     assert await ids(app, Search(started_before=row.created_at)) == newest[5:]

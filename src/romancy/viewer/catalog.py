@@ -144,7 +144,7 @@ class Catalog:
     # --- instances --------------------------------------------------------------------------------------------------
     async def instances(self, search: Search, cursor: str | None) -> Rows:
         position = read_cursor(cursor, int, str)
-        scan = SCAN // max(1, len(search.status))
+        scan = SCAN // max(1, len(search.ranges))
         found = await self._stored.search(search, PAGE + 1, position and (position[0], position[1]), scan)
         kept = found.rows[:PAGE]
         items = await self._rows(kept)

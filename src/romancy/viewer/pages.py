@@ -45,6 +45,7 @@ class InstancesQuery(Query):
     status: list[Status] = []
     workflow: str = ""
     text: str = ""
+    error_type: str = ""
     within: Literal["", "15m", "1h", "24h", "7d", "30d"] = ""
     after: str = ""
     before: str = ""
@@ -124,6 +125,7 @@ def _search(query: InstancesQuery, now: datetime, above: tuple[int, str] | None 
         started_after=None if after is None else to_us(after),
         started_before=None if before is None else to_us(before),
         above=above,
+        error_type=query.error_type or None,
     )
 
 
