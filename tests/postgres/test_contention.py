@@ -14,7 +14,7 @@ from romancy import ActivityContext, App, Database, WorkflowContext, activity, w
 from romancy.core.history import Entry, Kind
 from romancy.core.model import SECOND
 from romancy.engine import laggards
-from romancy.storage.batch import Commit
+from romancy.storage.batch import CANCEL, Commit, Request
 from romancy.storage.errors import TookTooLong
 from romancy.storage.postgres import connection
 from romancy.storage.postgres import migrations as schema_migrations
@@ -204,6 +204,17 @@ async def test_two_resume_the_same_instances_in_opposite_order(place: Place) -> 
     mine, theirs = await asyncio.gather(one.storage.resume_all(ids), other.storage.resume_all(ids[::-1]))
     assert mine | theirs == set(ids)
     assert not mine & theirs
+
+
+async def test_two_cancel_the_same_instances_in_opposite_order(place: Place) -> None:
+    one, other = await place.worker("one", listen=False), await place.worker("other", listen=False)
+    ids = [f"i{n:03}" for n in range(200)]
+    for id in ids:
+        await one.start(id, "one")
+        await one.step(id, "one", 0, status="blocked", release=True)
+    requests = [Request(id, CANCEL, b"", one.now) for id in ids]
+    await asyncio.gather(one.commit("one", requests=requests), other.commit("other", requests=requests[::-1]))
+    assert {row.status for row in await one.storage.catalog.instances(limit=200)} == {"cancelled"}
 
 
 # --- migrations ------------------------------------------------------------------------------------------------------
