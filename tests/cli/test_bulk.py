@@ -133,3 +133,11 @@ def test_the_preview_is_short(romancy, monkeypatch: pytest.MonkeyPatch, database
     result = romancy("cancel", "--since", "52w", "--yes")
     assert "... and 3 more" in result.stderr
     assert "5 cancelled" in result.stdout
+
+
+def test_long_work_shows_its_progress(romancy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    words = ("cancel", "-w", "pay", "--yes")
+    assert "/2" not in romancy(*words).stderr, "it is done in no time"
+    monkeypatch.setattr(bulk, "PAGE", 1)
+    assert "/2" in romancy(*words).stderr
