@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from bench.systems.romancy_ import WORKFLOWS, many_steps, one_step, waiter
-from romancy import App
+from romancy import App, WorkflowContext, step, workflow
 from romancy.storage.sqlite import threads
 from romancy.testing import replay
 
@@ -37,6 +37,23 @@ async def reference(n: int) -> None:
 async def sequential(n: int) -> None:
     async with App(":memory:", workflows=WORKFLOWS) as app:
         await (await app.start_workflow(many_steps, n)).result()
+
+
+@workflow
+async def many_closures(ctx: WorkflowContext, n: int) -> int:
+    for i in range(n):
+
+        async def noop() -> int:
+            return i
+
+        await step(ctx, "noop", noop, input=i)
+    return n
+
+
+async def closures(n: int) -> None:
+    """The same as `sequential`, without a decorated activity."""
+    async with App(":memory:", workflows=[many_closures]) as app:
+        await (await app.start_workflow(many_closures, n)).result()
 
 
 async def parallel(n: int) -> None:
@@ -68,7 +85,7 @@ async def replaying(n: int) -> None:
         replay(many_steps, history)
 
 
-KINDS = {f.__name__: f for f in (reference, sequential, parallel, finish, wake, replaying)}
+KINDS = {f.__name__: f for f in (reference, sequential, closures, parallel, finish, wake, replaying)}
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)

@@ -7,6 +7,7 @@ from romancy.api.activity import Activity, activity
 from romancy.api.children import ChildHandle, start_workflow
 from romancy.api.context import ActivityContext, Context, WorkflowContext, current_context
 from romancy.api.sending import send_event
+from romancy.api.step import step
 from romancy.api.waiting import sleep, sleep_until, wait_event
 from romancy.api.workflow import Workflow, workflow
 from romancy.app import App
@@ -150,6 +151,7 @@ __all__ = [
     "sleep",
     "sleep_until",
     "start_workflow",
+    "step",
     "wait_event",
     "workflow",
 ]

@@ -281,6 +281,49 @@ def test_follows_nested_functions_and_references() -> None:
     assert [problem.code for problem in problems] == ["io", "clock", "clock"]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "await step(ctx, 'x', lambda: time.time(), result=float)",
+        "await step(ctx, 'x', lambda: requests.get(order).json(), result=dict, input=order)",
+        "async def now() -> float:\n    return time.time()\nawait step(ctx, 'x', now)",
+        "def now() -> float:\n    return time.time()\nawait asyncio.gather(step(ctx, 'x', now), step(ctx, 'x', now))",
+        "await step(ctx, 'x', fetch)",
+        "await step(ctx, 'x', functools.partial(fetch, order))",
+        "await romancy.step(ctx, 'x', lambda: open(order).read(), result=str)",
+    ],
+)
+def test_the_function_of_a_step_may_do_anything(body: str) -> None:
+    imports = """\
+        import functools, requests, romancy, time
+        from romancy import step
+        def fetch(url=''): return requests.get(url)
+    """
+    assert inside(imports, body) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("await step(ctx, 'x', lambda at=time.time(): at, result=float)", "clock"),
+        ("await step(ctx, 'x', lambda: 1, result=int, input=time.time())", "clock"),
+        ("await step(ctx, 'x', functools.partial(fetch, time.time()))", "clock"),
+        ("await step(ctx, 'x', make(time.time()))", "clock"),
+        ("def now() -> float:\n    return time.time()\nnow()\nawait step(ctx, 'x', now)", "clock"),
+        ("step(ctx, 'x', lambda: 1, result=int)", "await"),
+        ("await step('x', lambda: 1, result=int)", "context"),
+    ],
+)
+def test_everything_else_in_a_step_is_the_workflow_s(body: str, code: str) -> None:
+    imports = """\
+        import functools, time
+        from romancy import step
+        def fetch(at): return time.time()
+        def make(at): return lambda: at
+    """
+    assert [problem.code for problem in inside(imports, body)] == [code]
+
+
 def test_helpers_may_call_each_other_and_are_reported_once() -> None:
     problems = inside("def a(): return b()\ndef b(): open('x'); return a()", "a()\nb()")
     assert len(problems) == 1

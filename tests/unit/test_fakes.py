@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
-from romancy import ActivityContext, WorkflowContext, activity, workflow
+from romancy import NO_RETRY, ActivityContext, WorkflowContext, WorkflowFailed, activity, step, workflow
 from romancy.testing import environment
 
 
@@ -78,3 +78,56 @@ async def test_fakes_for_any_number_of_arguments() -> None:
     async with environment() as env:
         env.replace(listed, lambda *names, **more: "")
         env.replace(listed, lambda: "")  # it may never be called with any
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+@workflow
+async def asks(ctx: WorkflowContext) -> list[str]:
+    async def real() -> str:
+        raise AssertionError("the real one")
+
+    def plain() -> str:
+        raise AssertionError("the real one")
+
+    return [
+        await step(ctx, "model", real),
+        await step(ctx, "model", plain),
+        await step(ctx, "other", lambda: "", result=str),
+    ]
+
+
+async def test_every_step_of_a_name_is_replaced() -> None:
+    async def fake() -> str:
+        return ActivityContext.current().activity_id
+
+    async with environment() as env:
+        env.replace_step("model", fake)
+        assert await (await env.start(asks)).result() == ["model:1", "model:2", ""]
+        env.replace_step("model", lambda: "plain")
+        assert await (await env.start(asks)).result() == ["plain", "plain", ""]
+        env.replace_step("other", AsyncMock(return_value="mock"))
+        await env.restart()
+        assert await (await env.start(asks)).result() == ["plain", "plain", "mock"]
+
+
+async def test_the_result_of_a_fake_step_must_fit() -> None:
+    async with environment(retry=NO_RETRY) as env:
+        env.replace_step("model", lambda: 7)
+        with pytest.raises(WorkflowFailed, match="the result of step 'model' can't be stored"):
+            await (await env.start(asks)).result()
+
+
+@pytest.mark.parametrize(
+    ("name", "fake", "said"),
+    [
+        (charge, lambda: 1, "env.replace_step takes the name of a step; to replace <activity charge>, use env.replace"),
+        ("", lambda: 1, "env.replace_step takes the name of a step, e.g. 'model', not ''"),
+        ("model", 7, "the fake for step 'model' must be a plain function, not 7"),
+        ("model", lambda prompt: 1, "the fake for step 'model' does not fit: missing a required argument: 'prompt'; "),
+    ],
+)
+async def test_a_fake_step_must_fit(name: Any, fake: Any, said: str) -> None:
+    async with environment() as env:
+        with pytest.raises(TypeError) as refused:
+            env.replace_step(name, fake)
+    assert str(refused.value).startswith(said)

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = """
 App Client Database HTTPOptions RemoteHandle Retention WorkerOptions
 WorkflowContext ActivityContext Context current_context activity workflow Activity Workflow WorkflowHandle
+step start_workflow ChildHandle
 wait_event sleep sleep_until send_event ReceivedEvent RetryPolicy NO_RETRY Duration Scalar Status
 Receipt Instance InstanceFilter BulkResult Wait Page HistoryEntry EventRecord
 RomancyError WaitTimeout ActivityError ActivityTimeout WorkflowFailed WorkflowCancelled NonDeterminismError
@@ -48,7 +49,7 @@ def test_nothing_else_leaks_out() -> None:
 def test_the_testing_kit() -> None:
     for name in ("environment", "Environment", "replay", "activity_context"):
         assert hasattr(romancy.testing, name)
-    for name in ("app", "start", "advance", "send_event", "waits", "restart", "replace"):
+    for name in ("app", "start", "advance", "send_event", "waits", "restart", "replace", "replace_step"):
         assert name == "app" or hasattr(romancy.testing.Environment, name)
 
 
@@ -66,6 +67,7 @@ KEYWORDS: list[tuple[Any, str]] = [
     (romancy.App, "workflows hooks worker retry state tokens max_activities retention lease"),
     (romancy.workflow, "name on_event timeout"),
     (romancy.activity, "name retry timeout raises"),
+    (romancy.step, "result input retry timeout raises"),
     (romancy.wait_event, "model timeout wait_id subject source where since"),
     (romancy.sleep, "timer_id"),
     (romancy.sleep_until, "timer_id"),

@@ -2,6 +2,7 @@
 
 workflow.py  `@workflow`
 activity.py  `@activity` and activity calls
+step.py      `step`, a function as an activity
 context.py   `WorkflowContext` and `ActivityContext`
 waiting.py   `wait_event`, `sleep`, `sleep_until`
 sending.py   `send_event`

@@ -141,10 +141,15 @@ def check_plain(fn: object, kind: str) -> None:
         raise TypeError(f"@{kind} decorates a function, not {fn!r}; to set a name, write @{kind}(name=...)")
 
 
+def check_name(name: str, what: str) -> None:
+    """Check that a name can be stored."""
+    if not name or len(name) > 200 or not name.isprintable():
+        raise TypeError(f"{what} must have 1 to 200 printable characters, got {name!r}")
+
+
 def check_function(fn: Callable[..., Any], kind: str, name: str) -> None:
     """Check that a function takes the right `ctx` first and has a name that can be stored."""
-    if not name or len(name) > 200 or not name.isprintable():
-        raise TypeError(f"the name in @{kind} must have 1 to 200 printable characters, got {name!r}")
+    check_name(name, f"the name in @{kind}")
     parameters = list(inspect.signature(fn).parameters.values())
     if not parameters or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_ONLY,

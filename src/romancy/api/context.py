@@ -112,6 +112,7 @@ class WorkflowContext(Context):
     @property
     def random(self) -> random.Random:
         """A random generator that gives the same numbers on every replay."""
+        self._refuse_in_step("ctx.random")
         self._instance.glance()
         return self._instance.random
 
@@ -122,6 +123,7 @@ class WorkflowContext(Context):
 
     def uuid4(self) -> uuid.UUID:
         """A random UUID that is the same on every replay."""
+        self._refuse_in_step("ctx.uuid4()")
         self._instance.glance()
         return uuid.UUID(int=self._instance.random.getrandbits(128), version=4)
 
@@ -133,6 +135,11 @@ class WorkflowContext(Context):
         when `romancy replay --all` says that no running instance takes it any more.
         """
         return self._instance.patched(check_change(change))
+
+    def _refuse_in_step(self, what: str) -> None:
+        """Refuse random values to the function of a step: it does not run on replay, so later values would differ."""
+        if isinstance(current.get(None), ActivityContext):
+            raise RuntimeError(f"{what} of the workflow was used in the function of a step; read it before the step")
 
     def describe(self, text: str) -> None:
         """Set a description of the instance, shown next to its status."""

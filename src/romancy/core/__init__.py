@@ -21,6 +21,7 @@ if it does not, `divergence` reports it.
     history.py     entries, and how events and attempts are packed into them
     inputs.py      the input an instance was started with
     signature.py   arguments by name, still usable after the code has changed
+    step_input.py  the input of a step, as JSON
     codec.py       values to JSON and back, exactly
     round_trip.py  whether a value comes back equal and with the same types
     failure.py     exceptions in stored form

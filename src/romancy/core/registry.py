@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -48,9 +48,47 @@ class ActivityDefinition(Definition):
     timeout: int | None = None
     raises: Collection[type[Exception]] = ()
     is_async: bool = field(init=False)
+    key: Hashable = field(init=False)
+    """What a fake of the test kit replaces: this function, or all steps with this name."""
+    may_return_awaitable: ClassVar[bool] = False
+    """Whether what its function returns in a thread may be a coroutine, to be awaited on the event loop."""
 
     def __post_init__(self) -> None:
         self.is_async = inspect.iscoroutinefunction(self.fn)
+        self.key = self.fn
+
+    @cached_property
+    def result(self) -> Codec:
+        """Writes and reads its results."""
+        return self.signature.result
+
+    def invoke(self, fn: Callable[..., Any], context: object, arguments: bytes) -> Any:
+        """Call `fn`, its function or a fake, with recorded arguments."""
+        args, kwargs = self.signature.decode(arguments)
+        return fn(context, *args, **kwargs)
+
+
+class StepDefinition(ActivityDefinition):
+    """An activity made of a function without parameters, for a single call.
+
+    Do not keep it: the function can be a closure that holds a lot of memory.
+    """
+
+    may_return_awaitable = True
+
+    def __init__(
+        self,
+        name: str,
+        fn: Callable[[], Any],
+        result: Codec,
+        raises: Collection[type[Exception]],
+    ) -> None:
+        super().__init__(name, fn, raises=raises)
+        self.key = name
+        self.result = result
+
+    def invoke(self, fn: Callable[..., Any], context: object, arguments: bytes) -> Any:
+        return fn()
 
 
 @dataclass(eq=False)

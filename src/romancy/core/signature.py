@@ -305,6 +305,11 @@ def _json_or_text(word: str) -> Any:
         return word
 
 
+def return_annotation(fn: Callable[..., Any], what: str) -> Any:
+    """Return the resolved annotation of what a function returns; `Parameter.empty` if it has none."""
+    return _hints(fn, what).get("return", Parameter.empty)
+
+
 def _hints(fn: Callable[..., Any], what: str) -> dict[str, Any]:
     """Return the resolved annotations, except that of ctx."""
     fn = inspect.unwrap(fn)

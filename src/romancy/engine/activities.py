@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
@@ -56,7 +57,8 @@ class Attempting:
     """One attempt that is queued or running."""
 
     __slots__ = (
-        "_runner", "alarm", "call", "context", "progress_at", "record", "resident", "since", "stage", "task",
+        "_runner", "alarm", "call", "context", "is_on_loop", "progress_at", "record", "resident", "since", "stage",
+        "task",
     )  # fmt: skip
 
     def __init__(self, runner: Activities, resident: Resident, call: ActivityCall, record: Attempt | None) -> None:
@@ -67,6 +69,8 @@ class Attempting:
         self.stage = WAITING
         self.progress_at = 0
         self.since = 0.0
+        self.is_on_loop = call.activity.is_async
+        """Whether it runs on the event loop, where it can be cancelled, and not in a thread."""
 
     def __repr__(self) -> str:
         return f"<Attempting {self.call.id} #{self.attempt} of {self.instance_id!r} {self.stage.value}>"
@@ -128,8 +132,8 @@ class Activities:
         self._stopping = False
         self._ended = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self.replacements: dict[Callable[..., Any], Callable[..., Any]] = {}
-        """Fakes for tests: the function to call instead of an activity's own."""
+        self.replacements: dict[Hashable, Callable[..., Any]] = {}
+        """Fakes for tests: the function to call instead of an activity's own, by the key of its definition."""
 
     def __repr__(self) -> str:
         return f"<Activities running={self._running} queued={len(self._queue)}>"
@@ -199,7 +203,7 @@ class Activities:
         has_begun, attempting.stage = attempting.stage is not STARTING, stage
         if attempting.context is not None:
             attempting.context.is_cancelled = True
-        if attempting.task is None or not attempting.call.activity.is_async:
+        if attempting.task is None or not attempting.is_on_loop:
             return
         attempting.task.cancel()
         if not has_begun:  # a task cancelled before its first step never runs, so it can't report its own end
@@ -220,7 +224,7 @@ class Activities:
         attempting.stage, attempting.since = STARTING, stopwatch()
         if self._hooks.wanted:
             self._tell(attempting)
-        fn = self.replacements.get(call.activity.fn, call.activity.fn)
+        fn = self.replacements.get(call.activity.key, call.activity.fn)
         run = self._run_async if call.activity.is_async else self._run_in_thread
         self._launching = True
         try:
@@ -248,8 +252,7 @@ class Activities:
         attempting.stage = RUNNING
         current.set(context)
         try:
-            args, kwargs = attempting.call.activity.signature.decode(attempting.call.arguments)
-            outcome = await fn(context, *args, **kwargs), None
+            outcome = await attempting.call.activity.invoke(fn, context, attempting.call.arguments), None
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # SystemExit too: it ends the activity, not the worker
@@ -267,21 +270,39 @@ class Activities:
 
         def work() -> tuple[Any, BaseException | None]:
             try:
-                args, kwargs = attempting.call.activity.signature.decode(attempting.call.arguments)
-                return fn(context, *args, **kwargs), None
+                return attempting.call.activity.invoke(fn, context, attempting.call.arguments), None
             except BaseException as error:
                 return None, error
 
         variables = copy_context()
         variables.run(current.set, context)
         outcome = await asyncio.get_running_loop().run_in_executor(self._threads, lambda: variables.run(work))
+        if attempting.call.activity.may_return_awaitable and inspect.isawaitable(outcome[0]):
+            outcome = await self._await_on_loop(attempting, outcome[0], context)
         self._over(attempting, *outcome)
+
+    async def _await_on_loop(
+        self, attempting: Attempting, returned: Awaitable[Any], context: ActivityContext
+    ) -> tuple[Any, BaseException | None]:
+        """Await what a step's function returned in its thread, such as the coroutine of `lambda: model.ask(prompt)`."""
+        if attempting.stage is WITHDRAWN:
+            if inspect.iscoroutine(returned):
+                returned.close()  # it is not needed any more, and has not begun
+            return None, None
+        attempting.is_on_loop = True
+        current.set(context)
+        try:
+            return await returned, None
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # SystemExit too, as above
+            return None, error
 
     def _expire(self, attempting: Attempting) -> None:
         if attempting.stage is WITHDRAWN or attempting.stage is ENDED:
             return
         self._cancel(attempting, EXPIRED)
-        if not attempting.call.activity.is_async:
+        if not attempting.is_on_loop:
             # A thread can't be stopped: the attempt counts as timed out now, but its slot is freed when it ends.
             self._failed(attempting, self._timeout_error(attempting))
             attempting.stage = WITHDRAWN
@@ -321,7 +342,7 @@ class Activities:
     def _completed(self, attempting: Attempting, result: Any) -> None:
         call = attempting.call
         try:
-            payload = call.activity.signature.result.encode(result)
+            payload = call.activity.result.encode(result)
             if len(payload) > MAX_RESULT:
                 raise NotStorable(
                     f"the result of activity {call.activity.name!r} is {len(payload):,} bytes, more than the "

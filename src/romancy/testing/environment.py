@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,7 @@ from romancy.records import Receipt, Wait
 from romancy.service import runtime_of
 from romancy.storage import open_storage
 from romancy.testing.clock import ManualClock
-from romancy.testing.fakes import check_fake, stand_in_for
+from romancy.testing.fakes import check_fake, check_step_fake, stand_in_for, stand_in_for_step
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,7 +69,7 @@ class Environment:
         self.app = app
         self._runtime = runtime_of(app)
         self.clock = clock
-        self._fakes: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self._fakes: dict[Hashable, Callable[..., Any]] = {}
 
     @property
     def now(self) -> datetime:
@@ -144,6 +144,12 @@ class Environment:
         """Replace an activity: call `fake(*args)`, without ctx, instead."""
         check_fake(act, fake)
         self._fakes[act.fn] = stand_in_for(act._definition, fake)  # pyright: ignore[reportPrivateUsage]
+        self._runtime.engine.activities.replacements = self._fakes
+
+    def replace_step(self, name: str, fake: Callable[[], Any], /) -> None:
+        """Replace the function of every step with this name: call `fake()`, plain or async, instead."""
+        check_step_fake(name, fake)
+        self._fakes[name] = stand_in_for_step(fake)
         self._runtime.engine.activities.replacements = self._fakes
 
     async def settle(self) -> None:

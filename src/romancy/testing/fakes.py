@@ -40,6 +40,33 @@ def check_fake(act: object, fake: object) -> None:
         ) from None
 
 
+def check_step_fake(name: object, fake: object) -> None:
+    """Raise a TypeError if `name` can't be the name of a step, or if the fake can't be called without arguments."""
+    if isinstance(name, Activity):
+        raise TypeError(f"env.replace_step takes the name of a step; to replace {name!r}, use env.replace")
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"env.replace_step takes the name of a step, e.g. 'model', not {name!r}")
+    if not callable(fake) or isinstance(fake, (Activity, Workflow)):
+        raise TypeError(f"the fake for step {name!r} must be a plain function, not {fake!r}")
+    try:
+        inspect.signature(fake).bind()
+    except ValueError:  # some builtins have no signature
+        return
+    except TypeError as error:
+        raise TypeError(f"the fake for step {name!r} does not fit: {error}; it is called as fake()") from None
+
+
+def stand_in_for_step(fake: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a replacement for the functions of steps. As a coroutine function, it fits async and plain ones."""
+
+    @functools.wraps(fake)
+    async def stand_in() -> Any:
+        result = fake()
+        return await result if inspect.isawaitable(result) else result
+
+    return stand_in
+
+
 def stand_in_for(definition: ActivityDefinition, fake: Callable[..., Any]) -> Callable[..., Any]:
     """Return a replacement of the same kind as the activity: async for async, plain for plain."""
     fake_is_async = inspect.iscoroutinefunction(fake)

@@ -24,6 +24,9 @@ from romancy.cli.checker.rules import (
 )
 from romancy.cli.checker.source import Module, Problem
 
+_FUNCTION_OF_STEP = 3
+"""Its place in `step(ctx, name, fn)`, counted from `step`."""
+
 
 def find_problems(source: str, filename: str) -> list[Problem]:
     """Return the problems in the workflows of one file, by line. Raise SyntaxError if it can't be parsed."""
@@ -90,7 +93,10 @@ class Reader(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        self.generic_visit(node)
+        if is_ours(self.scope.resolve(node.func), "step"):
+            self._visit_step(node)
+        else:
+            self.generic_visit(node)
         if any(part in self.settled for part in _chain(node.func)):
             self.settled.add(node)
             return
@@ -101,6 +107,19 @@ class Reader(ast.NodeVisitor):
             self._read_method(node, node.func, target)
         self._read_durable_call(node)
         self._read_order(node, target)
+
+    def _visit_step(self, node: ast.Call) -> None:
+        """Visit everything but the function of a step, which runs as an activity."""
+        for n, part in enumerate([node.func, *node.args, *node.keywords]):
+            if n != _FUNCTION_OF_STEP:
+                self.visit(part)
+            elif isinstance(part, ast.Lambda):
+                self.visit(part.args)  # its defaults are computed by the workflow
+            elif isinstance(part, ast.Call) and self.scope.resolve(part.func) == "functools.partial":
+                for bound in [*part.args[1:], *part.keywords]:
+                    self.visit(bound)
+            elif not isinstance(part, (ast.Name, ast.Attribute)):
+                self.visit(part)
 
     def _refuse(self, node: ast.expr, target: str, call: str = "()") -> None:
         if rule := rule_of(target):

@@ -15,7 +15,7 @@ hooks hear of it, and how it affects the status of the instance (`status`).
 from collections.abc import Mapping
 
 from romancy.core.history import OTHER_MEANINGS, Meaning, Payload
-from romancy.core.operations.activity import ActivityCall
+from romancy.core.operations.activity import ActivityCall, StepCall
 from romancy.core.operations.child import ChildCall, child_id
 from romancy.core.operations.event_wait import MODELS, EventWait, Group, Groups, model_for
 from romancy.core.operations.operation import About, Answer, Operation, OperationFuture, user_line
@@ -48,6 +48,7 @@ __all__ = [
     "Groups",
     "Operation",
     "OperationFuture",
+    "StepCall",
     "Timer",
     "WaitRow",
     "child_id",
