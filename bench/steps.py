@@ -43,8 +43,8 @@ async def sequential(n: int) -> None:
 async def many_closures(ctx: WorkflowContext, n: int) -> int:
     for i in range(n):
 
-        async def noop() -> int:
-            return i
+        async def noop(x: int = i) -> int:
+            return x
 
         await step(ctx, "noop", noop, input=i)
     return n

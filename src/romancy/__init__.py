@@ -8,6 +8,7 @@ from romancy.api.children import ChildHandle, start_workflow
 from romancy.api.context import ActivityContext, Context, WorkflowContext, current_context
 from romancy.api.sending import send_event
 from romancy.api.step import step
+from romancy.api.streams import EventStream, events
 from romancy.api.waiting import sleep, sleep_until, wait_event
 from romancy.api.workflow import Workflow, workflow
 from romancy.app import App
@@ -94,6 +95,7 @@ __all__ = [
     "EventReceivedInfo",
     "EventRecord",
     "EventSentInfo",
+    "EventStream",
     "HTTPOptions",
     "HistoryEntry",
     "HooksBase",
@@ -147,6 +149,7 @@ __all__ = [
     "__version__",
     "activity",
     "current_context",
+    "events",
     "send_event",
     "sleep",
     "sleep_until",

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = """
 App Client Database HTTPOptions RemoteHandle Retention WorkerOptions
 WorkflowContext ActivityContext Context current_context activity workflow Activity Workflow WorkflowHandle
-step start_workflow ChildHandle
+step start_workflow ChildHandle events EventStream
 wait_event sleep sleep_until send_event ReceivedEvent RetryPolicy NO_RETRY Duration Scalar Status
 Receipt Instance InstanceFilter BulkResult Wait Page HistoryEntry EventRecord
 RomancyError WaitTimeout ActivityError ActivityTimeout WorkflowFailed WorkflowCancelled NonDeterminismError
@@ -69,6 +69,8 @@ KEYWORDS: list[tuple[Any, str]] = [
     (romancy.activity, "name retry timeout raises"),
     (romancy.step, "result input retry timeout raises"),
     (romancy.wait_event, "model timeout wait_id subject source where since"),
+    (romancy.events, "model limit until timeout wait_id subject source where since"),
+    (romancy.EventStream.take, "window"),
     (romancy.sleep, "timer_id"),
     (romancy.sleep_until, "timer_id"),
     (romancy.send_event, "subject id to extensions"),

@@ -5,5 +5,6 @@ activity.py  `@activity` and activity calls
 step.py      `step`, a function as an activity
 context.py   `WorkflowContext` and `ActivityContext`
 waiting.py   `wait_event`, `sleep`, `sleep_until`
+streams.py   `events`, waits as a loop
 sending.py   `send_event`
 """

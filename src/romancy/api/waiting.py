@@ -98,52 +98,46 @@ async def wait_event(
 
     >>> event = await wait_event(ctx, "payment.completed", where={"order_id": "ORD-1"}, timeout=timedelta(minutes=5))
     """
-    instance = _instance(ctx, "wait_event")
-    all_types = _check_types((type, *types))
-    for name, value in (("subject", subject), ("source", source)):
-        if value == "":
-            raise ValueError(f"{name} must not be empty: no event has an empty {name}; leave it out to accept any")
-    narrow = (
-        NO_FILTER
-        if subject is None and source is None and not where
-        else Filter.build(subject, source, cast("Any", where))
-    )
-    spec = {"types": all_types, **({"filter": narrow.to_json()} if narrow.fields else {})}
+    instance = instance_for(ctx, "wait_event")
+    all_types = check_types((type, *types))
+    narrow = build_filter(subject, source, where)
     op = EventWait(
         instance.next_id(type, wait_id),
         instance.at,
         types=all_types,
-        spec=json.dumps(spec, separators=(",", ":")).encode(),
+        spec=build_spec(all_types, narrow),
         filter=narrow,
         due=None if timeout is None else instance.at + duration_us(timeout, "timeout"),
-        since_event=_check_since(since),
-        models=_models(model, all_types),
+        since_event=check_since(since),
+        models=codecs_of(model, all_types),
     )
     return await instance.perform(op)
 
 
 async def sleep(ctx: WorkflowContext, duration: Duration, *, timer_id: str | None = None) -> None:
     """Sleep for seconds or months. The deadline is stored in the database and survives restarts."""
-    instance = _instance(ctx, "sleep")
+    instance = instance_for(ctx, "sleep")
     due = instance.at + duration_us(duration)
     await instance.perform(Timer(instance.next_id("sleep", timer_id), instance.at, due=due))
 
 
 async def sleep_until(ctx: WorkflowContext, when: datetime, *, timer_id: str | None = None) -> None:
     """Sleep until an aware datetime. If that is in the past, the sleep ends immediately but is still recorded."""
-    instance = _instance(ctx, "sleep_until")
+    instance = instance_for(ctx, "sleep_until")
     if not isinstance(when, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"sleep_until needs an aware datetime, got {when!r}")
     await instance.perform(Timer(instance.next_id("sleep", timer_id), instance.at, due=to_us(when)))
 
 
-def _instance(ctx: WorkflowContext, what: str) -> Instance:
+def instance_for(ctx: WorkflowContext, what: str) -> Instance:
+    """Return the instance of a workflow's context; raise `TypeError` for anything else."""
     if not isinstance(ctx, WorkflowContext):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{what} needs the workflow's ctx as its first argument, got {ctx!r}")
     return instance_of(ctx)
 
 
-def _check_types(types: tuple[str, ...]) -> tuple[str, ...]:
+def check_types(types: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the types of a wait, checked."""
     for name in types:
         if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"an event type must be a non-empty string, got {name!r}")
@@ -156,15 +150,35 @@ def _check_types(types: tuple[str, ...]) -> tuple[str, ...]:
     return types
 
 
-def _check_since(since: datetime | str | None) -> int | str | None:
+def build_filter(subject: str | None, source: str | None, where: Mapping[str, Scalar] | None) -> Filter:
+    """Return what narrows a wait beyond its types."""
+    for name, value in (("subject", subject), ("source", source)):
+        if value == "":
+            raise ValueError(f"{name} must not be empty: no event has an empty {name}; leave it out to accept any")
+    if subject is None and source is None and not where:
+        return NO_FILTER
+    return Filter.build(subject, source, cast("Any", where))
+
+
+def build_spec(types: tuple[str, ...], narrow: Filter) -> bytes:
+    """Return what a wait is for, as it is recorded."""
+    spec = {"types": types, **({"filter": narrow.to_json()} if narrow.fields else {})}
+    return json.dumps(spec, separators=(",", ":")).encode()
+
+
+def check_since(since: datetime | str | None) -> int | Literal["now"] | None:
+    """Return where a wait begins, checked."""
     if isinstance(since, datetime):
         return to_us(since)
-    if since is None or since == "now":
-        return since
+    if since is None:
+        return None
+    if since == "now":
+        return "now"
     raise ValueError(f'since must be "now", an aware datetime or None, got {since!r}')
 
 
-def _models(model: Any, types: tuple[str, ...]) -> tuple[Codec | None, ...]:
+def codecs_of(model: Any, types: tuple[str, ...]) -> tuple[Codec | None, ...]:
+    """Return the codec for each type, or one for all."""
     models = cast("tuple[Any, ...]", model if isinstance(model, tuple) else (model,))
     if len(models) not in (1, len(types)):
         raise ValueError(f"give one model for all types or one per type: {len(models)} models, {len(types)} types")

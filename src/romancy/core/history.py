@@ -87,8 +87,11 @@ class Entry:
     event: int | None = None
 
 
-def pack_event(event: Event) -> bytes:
-    """Pack an event into one payload: a line of attributes, then its data unchanged."""
+def pack_event(event: Event, place: str | None = None) -> bytes:
+    """Pack an event into one payload: a line of attributes, then its data unchanged.
+
+    `place`: where the storage found it, if another wait is to go on from there.
+    """
     head = {
         "id": event.id,
         "source": event.source,
@@ -98,6 +101,7 @@ def pack_event(event: Event) -> bytes:
         "datacontenttype": event.datacontenttype,
         "dataschema": event.dataschema,
         "extensions": dict(event.extensions or {}),
+        "place": place,
     }
     line = json.dumps({k: v for k, v in head.items() if v is not None and v != {}}).encode()
     return line if event.data is None else line + b"\n" + event.data
@@ -107,7 +111,13 @@ def unpack_event(payload: bytes) -> Event:
     """Unpack a payload of `pack_event`. The time is always set."""
     line, newline, data = payload.partition(b"\n")
     head: dict[str, Any] = json.loads(line)
+    head.pop("place", None)
     return Event(data=data if newline else None, **head)
+
+
+def place_of(payload: bytes) -> str | None:
+    """Return the place in a payload of `pack_event`."""
+    return json.loads(payload.partition(b"\n")[0]).get("place")
 
 
 def pack_attempt(attempt: int, began: int | None, next_due: int) -> bytes:

@@ -203,7 +203,7 @@ class Followup:
         now, lag = self._clock.now(), self._metrics.delivery_lag
         for offer in answer.offers:
             lag.observe((now - offer.event.accepted_at) / SECOND)
-            self._loader.wake(offer.instance, EventOffered(offer.op, offer.event, offer.group))
+            self._loader.wake(offer.instance, EventOffered(offer.op, offer.event, offer.group, offer.place))
 
     def _pass_on(self, letter: Letter) -> bool:
         """Pass a letter to an instance of this worker. Return whether it is one."""

@@ -62,6 +62,8 @@ class EventOffered:
     op: str
     event: Event
     group: Group | None = None
+    place: str | None = None
+    """Where the storage found it, for waits with a beginning of their own."""
 
 
 @dataclass(slots=True)

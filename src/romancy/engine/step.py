@@ -308,7 +308,8 @@ class Step:
             return
         self._consume(event.seq)
         commit.consumed = _with(commit.consumed, Consumption(event.seq, event.type, op.row))
-        self._answer(op, Kind.EVENT_RECEIVED, self.now, pack_event(event), event=event, value=value)
+        payload = pack_event(event, input.place if op.keeps_place else None)
+        self._answer(op, Kind.EVENT_RECEIVED, self.now, payload, event=event, value=value)
         self._look_for_next(op)
 
     def _consume(self, seq: int) -> None:

@@ -307,6 +307,8 @@ class Offer:
     event: Event
     group: tuple[bytes, str] | None
     """(spec, model) of a wait that reaches back to the instance's beginning; any open wait like it can take it."""
+    place: str | None = None
+    """For other waits: a later wait with the beginning `After(place)` gets the events after this one."""
 
 
 @dataclass(slots=True)

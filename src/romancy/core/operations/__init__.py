@@ -19,7 +19,7 @@ from romancy.core.operations.activity import ActivityCall, StepCall
 from romancy.core.operations.child import ChildCall, child_id
 from romancy.core.operations.event_wait import MODELS, EventWait, Group, Groups, model_for
 from romancy.core.operations.operation import About, Answer, Operation, OperationFuture, user_line
-from romancy.core.operations.row import WaitRow
+from romancy.core.operations.row import After, Since, WaitRow
 from romancy.core.operations.timer import Timer
 
 KINDS: tuple[type[Operation], ...] = (ActivityCall, EventWait, Timer, ChildCall)
@@ -41,6 +41,7 @@ __all__ = [
     "SETTLED_BY",
     "About",
     "ActivityCall",
+    "After",
     "Answer",
     "ChildCall",
     "EventWait",
@@ -48,6 +49,7 @@ __all__ = [
     "Groups",
     "Operation",
     "OperationFuture",
+    "Since",
     "StepCall",
     "Timer",
     "WaitRow",

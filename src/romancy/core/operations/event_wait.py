@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from romancy.core.codec import Codec
 from romancy.core.filters import NO_FILTER, Filter
-from romancy.core.history import Entry, Kind, Meaning, Payload, plain_data, received, unpack_event
+from romancy.core.history import Entry, Kind, Meaning, Payload, place_of, plain_data, received, unpack_event
 from romancy.core.model import Event, ReceivedEvent, Status, WaitKind, from_us
 from romancy.core.operations.operation import About, Answer, Operation, shortened
-from romancy.core.operations.row import WaitRow
+from romancy.core.operations.row import Since, WaitRow
 from romancy.errors import NotStorable, WaitTimeout
 from romancy.hooks import EventReceivedInfo, WaitCompletedInfo, WaitInfo, WaitStartedInfo, WaitTimedOutInfo
 
@@ -38,9 +38,11 @@ class EventWait(Operation):
     types: tuple[str, ...]
     spec: bytes
     filter: Filter = NO_FILTER
-    since_event: int | str | None = None
-    """None: since the instance began; "now": since this wait was recorded; an int: since that time (microseconds)."""
+    since_event: Since = None
     models: tuple[Codec | None, ...] = (None,)
+    keeps_place: bool = False
+    """Whether to record the place of the event it takes, so that another wait can go on from there."""
+    place: str | None = field(default=None, init=False)
     follows: bool = field(default=False, init=False)
     """It was opened while another wait of its group was open."""
     model_key: str = field(default="", init=False)
@@ -81,6 +83,8 @@ class EventWait(Operation):
 
     def settle(self, entry: Entry, event: ReceivedEvent[Any] | None) -> None:
         if entry.kind == Kind.EVENT_RECEIVED:
+            if self.keeps_place:
+                self.place = place_of(entry.payload or b"{}")
             self.resolve(lambda payload: event or self.fit(unpack_event(payload)), entry.payload or b"{}")
             return
         assert self.future is not None

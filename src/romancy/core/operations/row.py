@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from romancy.core.filters import NO_FILTER, Filter
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """The beginning of a wait that goes on where an earlier wait took an event. Only the storage reads `place`."""
+
+    place: str
+
+
+Since = int | Literal["now"] | After | None
+"""None: since the instance began; "now": since the wait is stored; an int: since that time (microseconds)."""
 
 
 @dataclass(slots=True)
@@ -16,7 +28,7 @@ class WaitRow:
     due: int | None = None
     types: tuple[str, ...] = ()
     filter: Filter = NO_FILTER
-    since: int | str | None = None
+    since: Since = None
     model: str = ""
     spec: bytes = b""
     location: str = ""

@@ -4,6 +4,7 @@ batches.py       applies batches
 columns.py       converts a batch to the columns of the group commit
 dispatch.py      finds waits for an accepted event
 event_lookup.py  finds events for a wait
+places.py        where a wait begins
 shapes.py        indexes of the fields that filters use
 leases.py        workers, leases and claims
 reads.py         loads instances into memory

@@ -9,6 +9,7 @@ from typing import Any
 
 from romancy.core.filters import Filter
 from romancy.storage.batch import GIVEN_UP, STATUS_CODES, Accept, Batch, Commit, Consumption, Start
+from romancy.storage.postgres.places import beginning
 from romancy.storage.postgres.shapes import Shapes
 from romancy.storage.rows import (
     MAX_SHAPES,
@@ -36,7 +37,7 @@ _NAMES: dict[str, str] = {
     "misfits": "misfit_instances misfit_models misfit_events misfit_ops misfit_errors",
     "closed": "closed_instances closed_ops",
     "hints": "hint_instances hint_events",
-    "opened": "wait_instances wait_ops wait_dues wait_fresh wait_sinces wait_models wait_specs wait_locations wait_ats",
+    "opened": "wait_instances wait_ops wait_dues wait_borns wait_sinces wait_models wait_specs wait_locations wait_ats",
     "keys": "key_types key_shapes key_keys key_instances key_ops key_follows key_alike",
     "attempts": "attempt_instances attempt_ops attempt_ns attempt_firsts attempt_dues attempt_errors attempt_progress "
     "attempt_crashes attempt_started",
@@ -203,8 +204,7 @@ def _opened(commits: list[Commit]) -> list[tuple[Any, ...]]:
             c.instance,
             w.op,
             w.due,
-            w.since == "now",
-            w.since if isinstance(w.since, int) else None,
+            *beginning(w.since),
             w.model,
             w.spec,
             w.location,

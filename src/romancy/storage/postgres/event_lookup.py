@@ -9,6 +9,7 @@ from typing import Any
 from romancy.storage.batch import Consumption, Offer
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.dispatch import accepts
+from romancy.storage.postgres.places import place_after
 from romancy.storage.rows import content_type_of, filter_of, matchable_data, to_event
 
 _REMEMBERED = 100_000
@@ -45,14 +46,17 @@ class Looker:
             if row["pending"] or row["scans"]:
                 judged.append(row)
             elif row["seq"] is not None:
-                offers.append(self._offer(row, worker, row[_EVENT]))
+                offers.append(self._offer(row, worker, row[_EVENT], row["xid"] if row["settled"] else None))
                 if row["settled"]:
                     self._remember(row)
         return True, _in_order(offers + await self._judge(judged, worker, now), asked)
 
-    def _offer(self, row: Any, worker: str, event: tuple[Any, ...]) -> Offer:
-        group = (row["spec"], row["model"]) if row["reaches_back"] else None
-        return Offer(row["instance"], row["op"], worker, to_event(event), group)
+    def _offer(self, row: Any, worker: str, event: tuple[Any, ...], settled: int | None = None) -> Offer:
+        """`settled`: the xid of the event, if no earlier one can become visible any more."""
+        if row["reaches_back"]:
+            return Offer(row["instance"], row["op"], worker, to_event(event), (row["spec"], row["model"]))
+        place = place_after(row["own_born"], row["since"], settled)
+        return Offer(row["instance"], row["op"], worker, to_event(event), None, place)
 
     # --- marks ------------------------------------------------------------------------------------------------------
     def _remember(self, row: Any) -> None:

@@ -162,11 +162,11 @@ hints AS (DELETE FROM romancy.deliveries d
   WHERE d.instance = x.instance AND d.event = x.event AND x.instance IN (SELECT id FROM applied))
 -- part: write_opened
 opened AS (INSERT INTO romancy.waits (instance, op, due_at, born, since, model, spec, location, created_at)
-  SELECT x.instance, x.op, x.due, CASE WHEN x.fresh THEN pg_current_snapshot() END, x.since, x.model, x.spec,
-    x.location, x.at
-  FROM unnest(:wait_instances::text[], :wait_ops::text[], :wait_dues::bigint[], :wait_fresh::boolean[],
+  SELECT x.instance, x.op, x.due, CASE x.born WHEN 'now' THEN pg_current_snapshot() ELSE x.born::pg_snapshot END,
+    x.since, x.model, x.spec, x.location, x.at
+  FROM unnest(:wait_instances::text[], :wait_ops::text[], :wait_dues::bigint[], :wait_borns::text[],
     :wait_sinces::bigint[], :wait_models::text[], :wait_specs::bytea[], :wait_locations::text[], :wait_ats::bigint[])
-    AS x(instance, op, due, fresh, since, model, spec, location, at)
+    AS x(instance, op, due, born, since, model, spec, location, at)
   WHERE x.instance IN (SELECT id FROM applied) ON CONFLICT DO NOTHING)
 -- part: write_keys
 opened_keys AS (INSERT INTO romancy.wait_keys (type, shape, key, instance, op, follows, alike)
@@ -456,8 +456,8 @@ grouped AS MATERIALIZED (
   WHERE a.op IS NULL),
 k AS MATERIALIZED (SELECT DISTINCT ON (g.instance, g.op, y.type, y.shape, y.key)
     g.instance, g.op, w.model, w.spec, w.since, coalesce(w.born, g.born) AS born, g.trigger_xid, g.trigger_seq,
-    y.type, y.shape, y.key, w.born IS NULL AND w.since IS NULL AS reaches_back,
-    CASE WHEN w.since IS NOT NULL THEN '0'::xid8
+    y.type, y.shape, y.key, w.born IS NULL AND w.since IS NULL AS reaches_back, w.born::text AS own_born,
+    CASE WHEN w.since IS NOT NULL THEN coalesce(pg_snapshot_xmin(w.born), '0'::xid8)
       ELSE greatest(pg_snapshot_xmin(coalesce(w.born, g.born)), m.xid) END AS floor_xid,
     CASE WHEN w.since IS NULL THEN greatest(
       CASE WHEN m.xid >= pg_snapshot_xmin(coalesce(w.born, g.born)) THEN m.seq ELSE 0 END,
@@ -501,8 +501,8 @@ looked AS (DELETE FROM romancy.unlooked l USING due d WHERE l.instance = d.insta
 SELECT alive.yes, r.* FROM alive LEFT JOIN (
   SELECT k.instance, k.op, k.model, k.spec, k.reaches_back, f.xid::text::bigint AS xid,
     f.xid < pg_snapshot_xmin(pg_current_snapshot()) AS settled, p.events AS pending, s.types AS scans,
-    {event}, d.xid AS due_xid
-  FROM (SELECT DISTINCT instance, op, model, spec, reaches_back FROM k) k
+    {event}, d.xid AS due_xid, k.own_born, k.since
+  FROM (SELECT DISTINCT instance, op, model, spec, reaches_back, own_born, since FROM k) k
   LEFT JOIN found f ON f.instance = k.instance AND f.op = k.op
   LEFT JOIN LATERAL (SELECT * FROM romancy.events e WHERE e.seq = f.seq OFFSET 0) e ON true
   LEFT JOIN pending p ON p.instance = k.instance AND p.op = k.op

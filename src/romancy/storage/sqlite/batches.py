@@ -13,6 +13,7 @@ from typing import Any
 from romancy.core.history import Entry
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event
+from romancy.core.operations import After
 from romancy.core.versions import bare_name, highest_versions
 from romancy.storage.batch import (
     CANCEL,
@@ -47,7 +48,7 @@ from romancy.storage.rows import (
     triggered_id,
 )
 from romancy.storage.sqlite.dispatch import Dispatcher
-from romancy.storage.sqlite.event_lookup import Looker
+from romancy.storage.sqlite.event_lookup import Looker, number_of
 from romancy.storage.sqlite.leases import check_version
 from romancy.storage.sqlite.shapes import Shapes
 from romancy.storage.sqlite.statements import SQL
@@ -293,6 +294,8 @@ class BatchWriter:
         since: Any = wait.since
         if since == "now":
             since = self._horizon()
+        elif isinstance(since, After):
+            since = number_of(since.place)
         elif since is not None:
             since = self._run(SQL["last_before"], (since,)).fetchone()[0]
         values = (instance, wait.op, wait.due, since, wait.model, wait.spec, wait.location, wait.created_at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from romancy.core.model import Event
 from romancy.storage.batch import Offer
 from romancy.storage.rows import content_type_of, filter_of, matchable_data, to_event
 from romancy.storage.sqlite.statements import SQL
@@ -30,7 +31,7 @@ class Looker:
                 event = to_event(self._run(SQL["found_event"], (seq,)).fetchone())
                 # The offer is lost if this process dies; the delivery tells the next owner.
                 self._run(SQL["insert_delivery"], (instance, seq))
-                offers.append(Offer(instance, wait, owner, event, (spec, model) if reaches_back else None))
+                offers.append(_offer(instance, wait, owner, event, (spec, model) if reaches_back else None))
         return offers
 
     def _oldest(
@@ -62,3 +63,17 @@ class Looker:
             if narrow.accepts(subject, source, matchable_data(data, content_type_of(attrs))):
                 return (seq,)
         return None
+
+
+def _offer(instance: str, op: str, owner: str, event: Event, group: tuple[bytes, str] | None) -> Offer:
+    return Offer(instance, op, owner, event, group, None if group else place_after(event))
+
+
+def place_after(event: Event) -> str:
+    """Return the place after an event. Its time is for PostgreSQL, if the database is moved there."""
+    return f"{event.seq}@{event.accepted_at}"
+
+
+def number_of(place: str) -> int:
+    """Return the number of the event that a place comes after."""
+    return int(place.partition("@")[0])
