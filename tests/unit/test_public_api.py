@@ -320,6 +320,60 @@ def test_the_first_example_is_typed(tool: str, tmp_path: Path, cache: Path) -> N
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+STEPS_AND_STREAMS = """
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, assert_type
+
+from romancy import EventStream, ReceivedEvent, WorkflowContext, events, step, workflow
+from romancy.testing import Environment
+
+
+@dataclass
+class Reply:
+    text: str
+
+
+async def ask(prompt: str) -> Reply:
+    return Reply(prompt)
+
+
+def count() -> int:
+    return 1
+
+
+@workflow
+async def talk(ctx: WorkflowContext) -> str:
+    async def closure() -> Reply:
+        return await ask("x")
+
+    assert_type(await step(ctx, "model", closure), Reply)
+    assert_type(await step(ctx, "model", lambda: ask("x"), result=Reply, input=["x"], timeout=60), Reply)
+    assert_type(await step(ctx, "count", count, raises=KeyError), int)
+    assert_type(await step(ctx, "count", lambda: count() + 1, result=int, raises=[KeyError, OSError]), int)
+    stream = events(ctx, "reply", model=Reply, limit=3, since="now")
+    assert_type(stream, EventStream[Reply])
+    async for event in stream:
+        assert_type(event, ReceivedEvent[Reply])
+    assert_type(await stream.take(3, window=timedelta(seconds=1)), list[ReceivedEvent[Reply]])
+    assert_type(events(ctx, "a", "b", model=(Reply, int)), EventStream[Reply | int])
+    assert_type(events(ctx, "a"), EventStream[Any])
+    return [event.data.text async for event in stream][0]
+
+
+def replace(env: Environment) -> None:
+    env.replace_step("model", lambda: Reply("fake"))
+"""
+
+
+@pytest.mark.parametrize("tool", ["pyright", "mypy"])
+def test_steps_and_streams_are_typed(tool: str, tmp_path: Path, cache: Path) -> None:
+    file = tmp_path / "talk.py"
+    file.write_text(STEPS_AND_STREAMS, encoding="utf-8")
+    done = check(tool, file, cache)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("tool", ["pyright", "mypy"])
 def test_mistakes_are_found_by_the_type_checker(tool: str, tmp_path: Path, cache: Path) -> None:
     file = tmp_path / "shop.py"
