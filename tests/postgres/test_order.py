@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from romancy.core.operations import After
 from tests.postgres.conftest import Place
 from tests.storage.conftest import Database, offers
 
@@ -61,6 +64,25 @@ async def test_since_now_takes_what_was_on_its_way(place: Place) -> None:
     assert offers(await db.step("a", "me", 0, opened=[db.wait(since="now")])) == []
     await transaction.commit()
     assert await db.look("a", "me") == [("w", slow)]
+
+
+@pytest.mark.parametrize("since", ["now", 0])
+async def test_an_event_that_was_on_its_way_is_not_skipped_by_a_place(place: Place, since: Any) -> None:
+    """As with a mark: a later number is taken first, and the wait that goes on from there takes the earlier one."""
+    db, raw = await place.worker("me"), await place.raw()
+    await db.start("a", "me")
+    transaction = raw.transaction()
+    await transaction.start()
+    slow = await slow_accept(raw, db)
+    wait = db.wait("w1", since=since)
+    await db.step("a", "me", 0, opened=[wait])
+    quick = (await db.send()).seq
+    [offer] = (await db.submit(db.batch("me", looks=[("a", None)]))).offers
+    assert offer.event.seq == quick
+    assert offer.place is not None
+    await transaction.commit()
+    following = db.wait("w2", since=After(offer.place))
+    assert offers(await db.take("a", "me", 1, quick, wait, opened=[following])) == [("a", "w2", slow)]
 
 
 async def test_which_wait_is_served_first_does_not_depend_on_the_order_they_were_found_in(place: Place) -> None:

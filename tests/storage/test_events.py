@@ -12,6 +12,7 @@ import pytest
 
 from romancy.core.filters import MAX_ANCHORS, Filter
 from romancy.core.model import SECOND
+from romancy.core.operations import After
 from romancy.storage.batch import Accept, Commit, Misfit
 from romancy.storage.catalog import Search
 from romancy.storage.postgres import PostgresStorage
@@ -182,6 +183,28 @@ async def test_since_a_time_reaches_behind_the_instance_but_not_behind_the_time(
     assert offers(await db.take("a", "me", 1, seqs[2], wait, opened=[following])) == [("a", "w2", seqs[1])]
     beginning = db.wait("w3", since=0)
     assert offers(await db.take("a", "me", 2, seqs[1], following, opened=[beginning])) == [("a", "w3", seqs[0])]
+
+
+@pytest.mark.parametrize("since", ["now", 0])
+async def test_a_wait_goes_on_after_the_event_of_another(db: Database, since: Any) -> None:
+    """All events are accepted in the same microsecond: what came before the first wait stays out."""
+    before = (await db.send()).seq
+    await db.start("a", "me")
+    version, wait, taken = 0, db.wait("w0", since=since), []
+    await db.step("a", "me", version, opened=[wait])
+    sent = [before] if since == 0 else []
+    for _ in range(3):
+        sent.append((await db.send()).seq)
+        sent.append((await db.send()).seq)
+    for n in range(1, len(sent) + 1):
+        [offer] = (await db.commit("me", looks=[("a", None)])).offers
+        taken.append(offer.event.seq)
+        assert offer.place is not None
+        version, following = version + 1, db.wait(f"w{n}", since=After(offer.place))
+        await db.take("a", "me", version, taken[-1], wait, opened=[following])
+        wait = following
+    assert taken == sent
+    assert (await db.commit("me", looks=[("a", None)])).offers == []
 
 
 async def test_an_event_stored_late_hides_none_that_a_wait_since_a_time_may_take(db: Database) -> None:
