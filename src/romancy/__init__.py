@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from romancy.api.activity import Activity, activity
 from romancy.api.children import ChildHandle, start_workflow
 from romancy.api.context import ActivityContext, Context, WorkflowContext, current_context
+from romancy.api.saga import compensate, saga
 from romancy.api.sending import send_event
 from romancy.api.step import step
 from romancy.api.streams import EventStream, events
@@ -148,8 +149,10 @@ __all__ = [
     "WorkflowStuck",
     "__version__",
     "activity",
+    "compensate",
     "current_context",
     "events",
+    "saga",
     "send_event",
     "sleep",
     "sleep_until",

@@ -74,16 +74,28 @@ class WorkflowCancelled(RomancyError):
 
 
 class WorkflowBlocked(RomancyError):
-    """The instance can't continue until you fix its code and resume it."""
+    """The instance can't continue until you fix its code and resume it.
 
-    def __init__(self, message: str | None = None, *, instance_id: str = "", reason: str = "") -> None:
+    `not_undone`: if that is because undos failed for good, the operations that are not undone.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        instance_id: str = "",
+        reason: str = "",
+        not_undone: tuple[str, ...] = (),
+    ) -> None:
+        advice = "fix the code" if not not_undone else "cancel it to leave that as it is, or fix the cause"
         super().__init__(
             message
-            or f"instance {instance_id!r} is blocked: {reason}; fix the code, then resume it "
+            or f"instance {instance_id!r} is blocked: {reason}; {advice}, then resume it "
             f"(app.resume_workflow({instance_id!r}))"
         )
         self.instance_id = instance_id
         self.reason = reason
+        self.not_undone = not_undone
 
 
 class KillsWorkers(RomancyError):

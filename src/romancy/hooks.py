@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -64,6 +64,8 @@ class ActivityInfo:
     activity: str
     activity_id: str
     attempt: int
+    undo_of: str | None = field(default=None, kw_only=True)
+    """The operation it undoes, if it undoes one."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,33 @@ class ReplayCompletedInfo(ReplayInfo):
     """A replay finished."""
 
 
+@dataclass(frozen=True)
+class CompensationInfo:
+    """What an instance, or a `saga` block, did is being undone. `owed`: the operations to undo, in that order."""
+
+    instance_id: str
+    workflow: str
+    at: datetime
+    owed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CompensationStartedInfo(CompensationInfo):
+    """Undos begin to run."""
+
+
+@dataclass(frozen=True)
+class CompensationCompletedInfo(CompensationInfo):
+    """Everything was undone."""
+
+
+@dataclass(frozen=True)
+class CompensationFailedInfo(CompensationInfo):
+    """Undos failed for good. The instance is blocked until it is resumed or cancelled."""
+
+    not_undone: tuple[str, ...] = ()
+
+
 class HooksBase:
     """Override the methods you need, sync or async. An exception in a hook is logged and has no other effect.
 
@@ -212,3 +241,6 @@ class HooksBase:
     def on_timer_fired(self, info: TimerFiredInfo) -> Awaitable[None] | None: ...
     def on_replay_started(self, info: ReplayStartedInfo) -> Awaitable[None] | None: ...
     def on_replay_completed(self, info: ReplayCompletedInfo) -> Awaitable[None] | None: ...
+    def on_compensation_started(self, info: CompensationStartedInfo) -> Awaitable[None] | None: ...
+    def on_compensation_completed(self, info: CompensationCompletedInfo) -> Awaitable[None] | None: ...
+    def on_compensation_failed(self, info: CompensationFailedInfo) -> Awaitable[None] | None: ...

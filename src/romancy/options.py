@@ -11,11 +11,13 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from romancy.core.model import SECOND, Duration, duration_us
+from romancy.core.retry import RetryPolicy, check_policy
 
 SCOPES = ("events", "read", "control")
 """What a token can allow: sending events, reading, controlling instances."""
 SHORT = 16
 """Tokens with fewer characters can be guessed."""
+FOR_A_DAY = RetryPolicy(max_attempts=None, maximum=timedelta(minutes=5), max_duration=timedelta(days=1))
 _ACCEPTED = (200, 201, 202, 204)
 _IS_A_SECRET = (
     "a token is a secret of printable characters without spaces, optionally preceded by scopes "
@@ -59,10 +61,14 @@ class WorkerOptions:
     """Maximum instances in memory. Those idle longest are evicted, and replayed when needed."""
     grace: Duration = timedelta(seconds=10)
     """How long activities can take to finish when the app stops. Another worker repeats the rest."""
+    compensation_retry: RetryPolicy = FOR_A_DAY
+    """When to retry undos that have no policy of their own: for a day, because outages take longer than an ordinary
+    policy allows for, and an undo that fails for good needs a person."""
 
     def __post_init__(self) -> None:
         check_count("max_resident", self.max_resident)
         duration_us(self.grace, "grace")
+        check_policy(self.compensation_retry, "compensation_retry")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from romancy.api.context import WorkflowContext
 from romancy.core.clock import Clock, SystemClock
 from romancy.core.instance import current
 from romancy.core.registry import Registry
-from romancy.core.retry import RetryPolicy
+from romancy.core.retry import Policies, RetryPolicy
 from romancy.engine import Engine
 from romancy.engine.timers import WINDOW
 from romancy.errors import AppNotRunning, RomancyError
@@ -118,7 +118,7 @@ class Runtime:
             self.registry,
             worker=self.works,
             hooks=self.hooks,
-            retry=self.retry,
+            retry=Policies(self.retry, self.worker.compensation_retry),
             state=self.state,
             max_activities=self.max_activities,
             max_resident=self.worker.max_resident,

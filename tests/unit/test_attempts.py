@@ -14,6 +14,7 @@ from romancy.core.failure import Failure
 from romancy.core.history import Kind
 from romancy.core.instance import Instance
 from romancy.core.model import SECOND
+from romancy.core.retry import Policies
 from romancy.engine.activities import Activities, Attempting, Stage
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.metrics import Metrics
@@ -51,7 +52,9 @@ class Case:
         self.metrics = Metrics()
         inboxes: Any = Mock(post=lambda resident, input: self.posted.append(input))
         retry = RetryPolicy(max_attempts=2, jitter=0)
-        self.activities = Activities(self.clock, limit, retry, None, inboxes, HookRunner([]), self.metrics)
+        self.activities = Activities(
+            self.clock, limit, Policies(retry, retry), None, inboxes, HookRunner([]), self.metrics
+        )
 
     def start(self, called: Any, id: str = "one", timeout: int | None = None) -> Attempting:
         @workflow

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = """
 App Client Database HTTPOptions RemoteHandle Retention WorkerOptions
 WorkflowContext ActivityContext Context current_context activity workflow Activity Workflow WorkflowHandle
-step start_workflow ChildHandle events EventStream
+step start_workflow ChildHandle events EventStream compensate saga
 wait_event sleep sleep_until send_event ReceivedEvent RetryPolicy NO_RETRY Duration Scalar Status
 Receipt Instance InstanceFilter BulkResult Wait Page HistoryEntry EventRecord
 RomancyError WaitTimeout ActivityError ActivityTimeout WorkflowFailed WorkflowCancelled NonDeterminismError
@@ -142,7 +142,8 @@ def test_hooks() -> None:
         "on_workflow_blocked "
         "on_activity_started on_activity_completed on_activity_failed on_activity_retrying on_event_received "
         "on_event_sent on_wait_started on_wait_completed on_wait_timed_out on_timer_started on_timer_fired "
-        "on_replay_started on_replay_completed"
+        "on_replay_started on_replay_completed on_compensation_started on_compensation_completed "
+        "on_compensation_failed"
     ).split()
     assert sorted(n for n in dir(romancy.HooksBase) if n.startswith("on_")) == sorted(expected)
 

@@ -7,4 +7,5 @@ context.py   `WorkflowContext` and `ActivityContext`
 waiting.py   `wait_event`, `sleep`, `sleep_until`
 streams.py   `events`, waits as a loop
 sending.py   `send_event`
+saga.py      `compensate` and `saga`
 """

@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from romancy.api.context import ActivityContext, WorkflowContext, instance_of
+from romancy.core.compensation import compensation_of
 from romancy.core.model import Duration, duration_us
-from romancy.core.operations import ActivityCall
-from romancy.core.registry import ActivityDefinition
+from romancy.core.operations import ActivityCall, UndoableCall
+from romancy.core.registry import ActivityDefinition, undo_rule
 from romancy.core.retry import UNSET, RetryPolicy, Unset, check_policy
 
 P = ParamSpec("P")
@@ -57,14 +58,14 @@ class Activity(Generic[P, R_co]):
         instance, definition = instance_of(ctx), self._definition
         signature = definition.signature
         arguments = signature.encode(signature.bind(args, kwargs))
-        call = ActivityCall(
-            instance.next_id(definition.name, self._id),
-            instance.at,
-            definition,
-            arguments,
-            self._retry or definition.retry,
-            self._timeout if self._timeout is not None else definition.timeout,
-        )
+        id = instance.next_id(definition.name, self._id)
+        retry = self._retry or definition.retry
+        timeout = self._timeout if self._timeout is not None else definition.timeout
+        if definition.undo is None:
+            call = ActivityCall(id, instance.at, definition, arguments, retry, timeout)
+        else:
+            owing = compensation_of(instance).owing
+            call = UndoableCall(id, instance.at, definition, arguments, retry, timeout, owing)
         return await instance.perform(call)
 
     def options(
@@ -86,6 +87,39 @@ class Activity(Generic[P, R_co]):
             given or self._retry,
             self._timeout if us is None else us,
         )
+
+    @overload
+    def compensate(self, undo: Activity[P, Any], /) -> Activity[P, Any]: ...
+    @overload
+    def compensate(self, undo: Activity[Concatenate[R_co, P], Any], /) -> Activity[Concatenate[R_co, P], Any]: ...
+    @overload
+    def compensate(self, undo: Activity[[R_co], Any], /) -> Activity[[R_co], Any]: ...
+    @overload
+    def compensate(self, undo: Callable[Concatenate[ActivityContext, P], object], /) -> Activity[P, Any]: ...  # type: ignore[overload-overlap]
+    @overload
+    def compensate(  # type: ignore[overload-overlap]
+        self, undo: Callable[Concatenate[ActivityContext, R_co, P], object], /
+    ) -> Activity[Concatenate[R_co, P], Any]: ...
+    @overload
+    def compensate(self, undo: Callable[[ActivityContext, R_co], object], /) -> Activity[[R_co], Any]: ...
+    def compensate(self, undo: Any, /) -> Any:
+        """Declare the undo of this activity, as a decorator. It runs if the workflow fails or is cancelled.
+
+        It takes the activity's own arguments, or its result before them, or its result alone. A parameter with the
+        name of one of the activity's is that argument.
+
+        >>> @reserve.compensate
+        ... async def release(ctx: ActivityContext, booking: Booking, room: str) -> None: ...
+        """
+        made = cast("Activity[..., Any]", undo if isinstance(undo, Activity) else activity(undo))
+        self._definition.undo = undo_rule(self._definition, *settings_of(made))
+        return made
+
+
+def settings_of(of: Activity[..., Any]) -> tuple[ActivityDefinition, RetryPolicy | None, int | None]:
+    """Return what a call of an activity goes by: its definition, its retry policy and its timeout."""
+    definition, retry, timeout = of._definition, of._retry, of._timeout  # pyright: ignore[reportPrivateUsage]
+    return definition, retry or definition.retry, definition.timeout if timeout is None else timeout
 
 
 class _ActivityDecorator(Protocol):

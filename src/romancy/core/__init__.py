@@ -8,6 +8,7 @@ if it does not, `divergence` reports it.
 
     instance.py    the code of one instance, driven by its history
     replay.py      runs a history through the current code, to see where it leads
+    compensation.py what an instance owes to undo, and how that is undone
     body.py        runs the user's function, from its input to its result
     loop.py        the deterministic event loop the code runs on
     operations/    what the code can ask for, one file for each kind

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, Protocol
 
+from romancy.core.compensation import Compensation
+from romancy.core.continuation import continuation
 from romancy.core.inputs import read_input
 from romancy.core.loop import WorkflowLoop
 from romancy.core.model import MAX_RESULT
@@ -11,15 +14,43 @@ from romancy.core.registry import WorkflowDefinition
 from romancy.errors import NotStorable
 
 
-async def run_body(definition: WorkflowDefinition, context: Any, kind: int, input: bytes, loop: WorkflowLoop) -> bytes:
-    """Run a workflow's function, and encode its result."""
+class _Instance(Protocol):
+    """The instance whose code runs."""
+
+    definition: WorkflowDefinition
+    loop: WorkflowLoop
+    compensation: Compensation | None
+
+    @property
+    def is_cut_short(self) -> bool: ...
+
+
+async def run_body(instance: _Instance, context: Any, kind: int, input: bytes) -> bytes:
+    """Run a workflow's function, and encode its result. Undo what it did if it fails."""
+    definition = instance.definition
     args, kwargs = read_input(definition, kind, input)
     try:
-        result = await definition.fn(context, *args, **kwargs)
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(f"the workflow raised {type(error).__name__}") from error
-    finally:
-        await _close_generators(loop)
+        try:
+            result = await definition.fn(context, *args, **kwargs)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise RuntimeError(f"the workflow raised {type(error).__name__}") from error
+        finally:
+            await _close_generators(instance.loop)
+        output = _encode(definition, result)
+    except (Exception, asyncio.CancelledError):
+        if instance.compensation is not None:
+            await instance.compensation.unwind(is_failed=True)
+        raise
+    except BaseException as error:
+        if instance.compensation is not None and continuation(error) is not None:
+            await instance.compensation.unwind(is_failed=instance.is_cut_short)
+        raise
+    if instance.compensation is not None:
+        await instance.compensation.unwind(is_failed=instance.is_cut_short)
+    return output
+
+
+def _encode(definition: WorkflowDefinition, result: Any) -> bytes:
     output = definition.signature.result.encode(result)
     if len(output) > MAX_RESULT:
         raise NotStorable(

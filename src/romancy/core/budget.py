@@ -49,3 +49,11 @@ def endless(instance: str, workflow: str, problem: str, line: tuple[CodeType, in
         f"instance {instance!r} (workflow {workflow!r}) {problem} without waiting for anything; "
         f"is there an endless loop{where}? Await an activity, an event or a sleep in it, or split the work"
     )
+
+
+def idle(instance: str) -> WorkflowStuck:
+    """Return the error for code that waits, but for nothing that Romancy knows of."""
+    return WorkflowStuck(
+        f"instance {instance!r} waits for something that can never happen: "
+        "no activity, event or timer is open; look for an asyncio.Event, Queue or Future that is never set"
+    )

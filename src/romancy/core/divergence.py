@@ -35,3 +35,21 @@ def explain(error: BaseException) -> BaseException:
         better.__cause__ = error
         return better
     return error
+
+
+def ended_before(instance: str, entry: Entry) -> NonDeterminismError:
+    """Return the error for code that ends earlier than its history."""
+    return NonDeterminismError(
+        f"the code of {instance!r} has ended, but its history continues with {name_of(entry)}",
+        recorded=name_of(entry),
+        asked="(the end)",
+    )
+
+
+def unknown_kind(instance: str, entry: Entry) -> NonDeterminismError:
+    """Return the error for an entry of a newer version."""
+    return NonDeterminismError(
+        f"the history of {instance!r} has an entry of kind {entry.kind}, which this version does not know; "
+        "run it with the version of romancy that wrote it, or a newer one",
+        recorded=name_of(entry),
+    )

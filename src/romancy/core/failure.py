@@ -38,6 +38,8 @@ class Failure:
     """The module of its own class, if that is a subclass of the listed one."""
     opaque: bool = False
     """It was listed, but can't be rebuilt from the stored data: the code gets an `ActivityError`."""
+    not_undone: list[str] | None = None
+    """The operations whose undos failed for good, if that is why the instance is blocked."""
 
     def encode(self) -> bytes:
         return json.dumps({k: v for k, v in asdict(self).items() if v not in (None, "", False)}).encode()

@@ -16,9 +16,10 @@ from typing import Any
 
 from romancy.core import failure as failures
 from romancy.core.body import run_body
-from romancy.core.budget import Budget, endless
-from romancy.core.continuation import ContinueAsNew, continuation
-from romancy.core.divergence import explain, left_history, name_of
+from romancy.core.budget import Budget, endless, idle
+from romancy.core.compensation import Compensation
+from romancy.core.continuation import continuation
+from romancy.core.divergence import ended_before, explain, left_history, name_of, unknown_kind
 from romancy.core.eviction import Halted, Refusal, close_all
 from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, Marks, with_marks
@@ -26,7 +27,7 @@ from romancy.core.inputs import BOUND, UNBOUND, is_from_input
 from romancy.core.loop import TimerHandle, WorkflowLoop
 from romancy.core.model import BUSIEST_FIRST, FOREVER_US, SECOND, Event, ReceivedEvent, Status
 from romancy.core.operations import ChildCall, EventWait, Groups, Operation, OperationFuture, Timer, user_line
-from romancy.core.outcome import Asked, Outcome
+from romancy.core.outcome import Asked, Outcome, ending
 from romancy.core.patches import Patches, is_to_mark, without_patches
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.run import VERY_LONG, Run
@@ -43,47 +44,14 @@ _CHILDREN = ChildCall.rank
 class Instance:
     """The code of one instance in memory. The engine feeds it; user code reaches it through its context."""
 
+    # Thousands of instances are in memory.
     __slots__ = (
-        "_activation",
-        "_asks",
-        "_budget",
-        "_closed",
-        "_context",
-        "_description",
-        "_entries",
-        "_fault",
-        "_given_up",
-        "_input",
-        "_input_kind",
-        "_log",
-        "_marks",
-        "_open_as",
-        "_opened",
-        "_random",
-        "_root",
-        "_sent",
-        "_stuck",
-        "_taken",
-        "_timed_out",
-        "_unstarted",
-        "at",
-        "cancelling",
-        "dead",
-        "deadline",
-        "definition",
-        "groups",
-        "id",
-        "length",
-        "loop",
-        "ops",
-        "outcome",
-        "patches",
-        "refusals",
-        "replaying",
-        "run",
-        "started_at",
+        "_activation", "_asks", "_budget", "_closed", "_context", "_description", "_entries", "_fault", "_input",
+        "_input_kind", "_log", "_marks", "_open_as", "_opened", "_random", "_root", "_sent", "_stuck", "_taken",
+        "_timed_out", "_unstarted", "at", "cancelling", "compensation", "dead", "deadline", "definition", "given_up",
+        "groups", "id", "length", "loop", "ops", "outcome", "patches", "refusals", "replaying", "run", "started_at",
         "state",
-    )  # fmt: skip - thousands of instances are in memory
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -126,9 +94,10 @@ class Instance:
         self._opened: dict[str, Operation] = {}
         self._closed: list[Operation] = []
         self._activation = self._taken = 0
-        self._given_up: list[Operation] = []
         self._asks: list[tuple[str, str]] = []
         self._unstarted: list[ChildCall] = []
+        self.given_up: list[Operation] = []
+        self.compensation: Compensation | None = None
         self._sent: list[Event] = []
         self._description: str | None = None
         self._random: random.Random | None = None
@@ -191,8 +160,7 @@ class Instance:
         that is not stored (no first commit, or a compatible change of the code) counts as newly opened.
         `has_children`: its children are known to exist, and need not be started.
         """
-        self._closed, self._given_up, self._description = [], [], None
-        self._asks = []
+        self._closed, self.given_up, self._asks, self._description = [], [], [], None
         self._opened = {op.id: op for op in self.ops.values() if op.id not in rows}
         if has_children:
             self._opened = {id: op for id, op in self._opened.items() if not isinstance(op, ChildCall)}
@@ -208,7 +176,7 @@ class Instance:
         self.loop.open()
         context = self.definition.context(self)
         self._context.run(current.set, context)
-        body = run_body(self.definition, context, self._input_kind, self._input, self.loop)
+        body = run_body(self, context, self._input_kind, self._input)
         self._root = self.loop.create_task(body, context=self._context)
         if self.deadline is not None:
             self._open(Timer(self.run.timeout_id, self.at, self.run_out_of_time, due=self.deadline))
@@ -216,11 +184,7 @@ class Instance:
     def feed(self, entry: Entry, value: ReceivedEvent[Any] | None = None) -> None:
         """Feed a recorded entry to the code, and run until nothing is ready."""
         if self.outcome is not None:
-            raise NonDeterminismError(
-                f"the code of {self.id!r} has ended, but its history continues with {name_of(entry)}",
-                recorded=name_of(entry),
-                asked="(the end)",
-            )
+            raise ended_before(self.id, entry)
         self.at, self.length = max(self.at, entry.at), max(self.length, entry.n)
         if self.run.count(entry) and not self.replaying:
             self._log(
@@ -231,11 +195,7 @@ class Instance:
             self._cancel((entry.payload or b"").decode() or "cancelled")
             return
         if entry.kind not in _KINDS:
-            raise NonDeterminismError(
-                f"the history of {self.id!r} has an entry of kind {entry.kind}, which this version does not know; "
-                "run it with the version of romancy that wrote it, or a newer one",
-                recorded=name_of(entry),
-            )
+            raise unknown_kind(self.id, entry)
         operation = self._match(entry)
         self._close(operation)
         if operation.given_up:
@@ -249,7 +209,7 @@ class Instance:
         assert self._root is not None
         self._run(self._root.cancel, reason)
         if again and self.outcome is None and self.waits_for_good:
-            self._finish(Outcome("cancelled", error=Failure("CancelledError", reason)))
+            self._end(Outcome("cancelled", error=Failure("CancelledError", reason)))
 
     @property
     def waits_for_good(self) -> bool:
@@ -291,34 +251,59 @@ class Instance:
             # Drop everything an endless activation asked for: it can be very much.
             self.length -= len(self._entries) - entries
             del self._entries[entries:], self._sent[sent:]
-            self._finish(Outcome("failed", error=failures.capture(self._stuck)))
-            return
+            self._end(Outcome("failed", error=failures.capture(self._stuck)))
+        elif self.compensation is not None and self.compensation.unsent is not None:
+            raise self.compensation.unsent
+        else:
+            self._see_whether_it_ended()
+
+    def _see_whether_it_ended(self) -> None:
+        if self.compensation is not None and self.compensation.go_on() and self._fault is not None:
+            raise self._fault from None
         root = self._root
         assert root is not None
         if root.done():
             self._finish(self._outcome_of(root))
         elif not self.ops or (len(self.ops) == 1 and self.run.timeout_id in self.ops):
-            stuck = WorkflowStuck(
-                f"instance {self.id!r} waits for something that can never happen: "
-                "no activity, event or timer is open; look for an asyncio.Event, Queue or Future that is never set"
-            )
-            self._finish(Outcome("failed", error=failures.capture(stuck)))
+            self._end(Outcome("failed", error=failures.capture(idle(self.id))))
+
+    def _end(self, outcome: Outcome) -> None:
+        """End an instance whose code can't go on. What it owes is undone first."""
+        compensation = self.compensation
+        if compensation is None or not compensation.is_due:
+            self._finish(outcome)
+            return
+        self.silence(list(self.loop.tasks.values()))
+        self._stuck, self.loop.halted = None, False
+
+        def begin() -> None:
+            self._root = self.loop.create_task(compensation.take_over(outcome), context=self._context)
+
+        self.loop.run(begin)
+        self._see_whether_it_ended()
+
+    def silence(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
+        """Close tasks without letting them act, and give up what they wait for."""
+        self.dead = True
+        self._context.copy().run(self.loop.run, close_all, tasks, self._unclosable)
+        self.dead = False
+        for task in tasks:
+            self.loop.tasks.pop(hash(task), None)
+        for op in [op.id for op in self.ops.values() if not op.given_up]:
+            self.withdraw(op)
 
     def _outcome_of(self, root: asyncio.Task[bytes]) -> Outcome:
+        if self.compensation is not None and self.compensation.outcome is not None:
+            return self.compensation.outcome
         error = asyncio.CancelledError() if root.cancelled() else root.exception()
         if self._input_kind != UNBOUND and isinstance(error, NotStorable | InvalidInput) and is_from_input(error):
             raise error  # the stored input no longer fits the code: that must not end the instance
-        if not self._timed_out and self.cancelling is None and (next_run := continuation(error)) is not None:
-            return Outcome("running", next_run=next_run)
-        status: Status = "completed" if error is None else "failed"
-        failure = None if error is None else failures.capture(explain(error))
+        output = root.result() if error is None else None
         if self._timed_out:
-            status, failure = "failed", Failure("WorkflowTimeout", f"instance {self.id!r} ran out of time")
-        elif self.cancelling is not None:
-            status = "cancelled"
-            if isinstance(error, asyncio.CancelledError | ContinueAsNew) or error is None:
-                failure = Failure("CancelledError", self.cancelling)
-        return Outcome(status, root.result() if error is None else None, failure)
+            return Outcome("failed", output, Failure("WorkflowTimeout", f"instance {self.id!r} ran out of time"))
+        if self.cancelling is None and (next_run := continuation(error)) is not None:
+            return Outcome("running", next_run=next_run)
+        return ending(output, error and explain(error), self.cancelling)
 
     def run_out_of_time(self) -> None:
         """End the workflow at its time limit: its code sees a cancellation, and the instance fails."""
@@ -334,20 +319,14 @@ class Instance:
 
     def take(self) -> Asked:
         """Return everything asked for since the last call, except operations that were opened and closed again."""
-        asked = Asked(
-            self._entries,
-            list(self._opened.values()),
-            self._closed,
-            self._sent,
-            self.outcome,
-            self._description,
-        )
+        opened = list(self._opened.values())
+        asked = Asked(self._entries, opened, self._closed, self._sent, self.outcome, self._description)
         asked.unstarted = self._unstarted
         if self._asks:
             asked.asks, self._asks = self._asks, []
-        if self._given_up:
-            asked.given_up = [op for op in self._given_up if op.id in self.ops]
-            self._given_up = []
+        if self.given_up:
+            asked.given_up = [op for op in self.given_up if op.id in self.ops]
+            self.given_up = []
         self._taken = self._activation
         self._entries, self._opened, self._closed, self._sent, self._description = [], {}, [], [], None
         return asked
@@ -357,15 +336,17 @@ class Instance:
         """The status shown to people, derived from the open operations."""
         if self.outcome is not None:
             return self.outcome.status
+        if self.compensation is not None and self.compensation.is_under_way:
+            return "compensating"
         counts = self._open_as
         if counts[_RUNNING] or not self.ops:
             return "running"
         return next(status for status, count in zip(BUSIEST_FIRST, counts, strict=True) if count)
 
     @property
-    def has_given_up(self) -> bool:
-        """Whether the code gave up operations since the last `take`."""
-        return bool(self._given_up)
+    def is_cut_short(self) -> bool:
+        """Whether it was cancelled or ran out of time: it does not complete, even if its code returns."""
+        return self._timed_out or self.cancelling is not None
 
     @property
     def activities(self) -> int:
@@ -409,11 +390,11 @@ class Instance:
         if self.replaying:
             mark = self._marks.pop((Kind.EVENT_SENT, op), None)
             if mark is None:
-                self.halt(
-                    left_history(
-                        self.id, self.definition.name, f"nothing was sent as {op}", f"sends {identity.decode()}"
-                    )
-                )
+                fault = self._left_history(f"nothing was sent as {op}", f"sends {identity.decode()}")
+                if self.compensation is None:
+                    self.halt(fault)
+                else:
+                    self.compensation.unsent = self.compensation.unsent or fault
             elif mark.input != identity:
                 self.halt(self._left_history(name_of(mark), f"sends {identity.decode()}"))
             return
@@ -482,14 +463,14 @@ class Instance:
             return
         if operation.stays_open and operation.activation != self._activation:
             operation.given_up = True
-            self._given_up.append(operation)
+            self.given_up.append(operation)
         else:
             self._close(operation)
 
     @property
     def unbegun(self) -> Sequence[Operation]:
         """Operations opened since the last `take`, and given up: they were not begun, and need not be."""
-        return [op for op in self._given_up if op.activation > self._taken and op.id in self.ops]
+        return [op for op in self.given_up if op.activation > self._taken and op.id in self.ops]
 
     def _close(self, operation: Operation) -> None:
         del self.ops[operation.id]
@@ -551,7 +532,7 @@ class Instance:
         if tasks:
             self._context.copy().run(self.loop.run, close_all, tasks, self._unclosable)
         # Leave nothing to the garbage collector: thousands of instances per second end here.
-        self._root = None
+        self._root = self.compensation = None
         self._context = Context()
         self.loop.release()
 

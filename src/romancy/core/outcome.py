@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from romancy.core.codec import Codec
-from romancy.core.continuation import NextRun
-from romancy.core.failure import Failure
+from romancy.core.continuation import ContinueAsNew, NextRun
+from romancy.core.failure import Failure, capture
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
 from romancy.core.operations import ChildCall, Operation
@@ -34,9 +35,20 @@ class Outcome:
             reason = None if error.message == "cancelled" else error.message
             raise WorkflowCancelled(instance_id=instance_id, reason=reason)
         if self.status == "blocked":
-            raise WorkflowBlocked(instance_id=instance_id, reason=error.message)
+            not_undone = tuple(error.not_undone or ())
+            raise WorkflowBlocked(instance_id=instance_id, reason=error.message, not_undone=not_undone)
         kind, traceback = error.error_type, error.traceback
         raise WorkflowFailed(error.message, instance_id=instance_id, error_type=kind, traceback=traceback)
+
+
+def ending(output: bytes | None, error: BaseException | None, cancelling: str | None) -> Outcome:
+    """Return how an instance ended whose code returned, or raised `error`. `cancelling`: why it was cancelled."""
+    failure = None if error is None else capture(error)
+    if cancelling is None:
+        return Outcome("completed" if error is None else "failed", output, failure)
+    if error is None or isinstance(error, asyncio.CancelledError | ContinueAsNew):
+        failure = Failure("CancelledError", cancelling)
+    return Outcome("cancelled", output, failure)
 
 
 @dataclass(slots=True)

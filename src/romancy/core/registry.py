@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -47,6 +47,7 @@ class ActivityDefinition(Definition):
     retry: RetryPolicy | None = None
     timeout: int | None = None
     raises: Collection[type[Exception]] = ()
+    undo: UndoRule | None = None
     is_async: bool = field(init=False)
     key: Hashable = field(init=False)
     """What a fake of the test kit replaces: this function, or all steps with this name."""
@@ -91,6 +92,19 @@ class StepDefinition(ActivityDefinition):
         return fn()
 
 
+@dataclass(frozen=True, slots=True)
+class UndoRule:
+    """How an activity is undone."""
+
+    activity: ActivityDefinition
+    retry: RetryPolicy | None
+    timeout: int | None
+    result: str | None
+    """The parameter that takes the result, if it takes that."""
+    arguments: Sequence[str]
+    """The parameters that take the arguments of the same name."""
+
+
 @dataclass(eq=False)
 class WorkflowDefinition(Definition):
     """A workflow: a deterministic coroutine function, replayed from its history. Its `name` includes its version."""
@@ -107,6 +121,37 @@ class WorkflowDefinition(Definition):
     def event_model(self) -> Codec | None:
         """For a workflow started by events: the codec of `T` in `event: ReceivedEvent[T]`; None means plain JSON."""
         return event_model(self)
+
+
+def undo_rule(
+    activity: ActivityDefinition, undo: ActivityDefinition, retry: RetryPolicy | None, timeout: int | None
+) -> UndoRule:
+    """Return how `undo` undoes `activity`. The names of its parameters say what it takes; raise TypeError if not."""
+    if activity.undo is not None:
+        raise TypeError(f"activity {activity.name!r} has its undo already: {activity.undo.activity.name!r}")
+    names, theirs = [p.name for p in _parameters(activity.fn)], _parameters(undo.fn)
+    all_names = [p.name for p in theirs]
+    for taken in (all_names, [p.name for p in theirs if p.name in names or p.default is inspect.Parameter.empty]):
+        if taken == names:
+            return UndoRule(undo, retry, timeout, None, names)
+        if taken and taken[0] not in names and taken[1:] in (names, []):
+            return UndoRule(undo, retry, timeout, taken[0], taken[1:])
+    raise TypeError(_wrong_undo(activity, undo, names, all_names))
+
+
+def _parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(fn).parameters.values())[1:]
+
+
+def _wrong_undo(activity: ActivityDefinition, undo: ActivityDefinition, names: list[str], taken: list[str]) -> str:
+    result = "result" if "result" not in names else "its_result"
+    forms = [["ctx", *names], ["ctx", result, *names], ["ctx", result]] if names else [["ctx"], ["ctx", result]]
+    first, *others = (f"({', '.join(form)})" for form in forms)
+    return (
+        f"{undo.name!r} undoes {activity.name!r}, so it takes {first}, or the result before or instead of them: "
+        f"{' or '.join(others)}; it takes ({', '.join(['ctx', *taken])}). A parameter with the name of one of the "
+        f"activity's is that argument; give the result another name"
+    )
 
 
 def event_model(definition: WorkflowDefinition) -> Codec | None:

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from romancy.core.model import Duration, duration_us
 from romancy.errors import TerminalError
@@ -40,6 +40,13 @@ class RetryPolicy:
         duration_us(self.maximum, "maximum")
         if self.max_duration is not None:
             duration_us(self.max_duration, "max_duration")
+
+
+class Policies(NamedTuple):
+    """The policies of an app, for activities that have none of their own."""
+
+    calls: RetryPolicy
+    undos: RetryPolicy
 
 
 def allows(policy: RetryPolicy, error: BaseException) -> bool:

@@ -22,7 +22,7 @@ from romancy.core.history import Kind
 from romancy.core.instance import current
 from romancy.core.model import MAX_RESULT, SECOND, from_us
 from romancy.core.operations import ActivityCall
-from romancy.core.retry import RetryPolicy, allows, next_due
+from romancy.core.retry import Policies, allows, next_due
 from romancy.core.tasks import start_now
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.inbox import Inboxes
@@ -115,7 +115,7 @@ class Activities:
         self,
         clock: Clock,
         limit: int,
-        retry: RetryPolicy,
+        retry: Policies,
         state: Any,
         inboxes: Inboxes,
         hooks: HookRunner,
@@ -246,6 +246,7 @@ class Activities:
             activity=attempting.call.activity.name,
             activity_id=attempting.call.id,
             attempt=attempting.attempt,
+            undo_of=attempting.call.undo_of,
         )
 
     async def _run_async(self, attempting: Attempting, fn: Callable[..., Any], context: ActivityContext) -> None:
@@ -358,7 +359,7 @@ class Activities:
 
     def _failed(self, attempting: Attempting, error: BaseException, *, final: bool = False) -> None:
         call, resident, attempts = attempting.call, attempting.resident, attempting.attempt
-        policy = call.retry or self._retry
+        policy = call.retry or (self._retry.calls if call.undo_of is None else self._retry.undos)
         self._open.pop((resident.instance.id, call.id), None)
         timeout = attempting.stage is EXPIRED
         failure = failures.capture(error, attempts=attempts, timeout=timeout, raises=call.activity.raises)

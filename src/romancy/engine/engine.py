@@ -11,7 +11,7 @@ from romancy.core.clock import Clock
 from romancy.core.model import Event
 from romancy.core.outcome import Outcome
 from romancy.core.registry import Registry
-from romancy.core.retry import RetryPolicy
+from romancy.core.retry import Policies
 from romancy.engine.activities import Activities
 from romancy.engine.announcement import Announcement
 from romancy.engine.background import Duty
@@ -60,7 +60,7 @@ class Engine:
         *,
         worker: bool,
         hooks: Sequence[HooksBase],
-        retry: RetryPolicy,
+        retry: Policies,
         state: Any,
         max_activities: int,
         max_resident: int,

@@ -7,6 +7,7 @@ import logging
 from romancy import hooks as h
 from romancy.core import failure as failures
 from romancy.core.clock import Clock
+from romancy.core.instance import Instance
 from romancy.core.model import SECOND, from_us
 from romancy.core.outcome import Outcome
 from romancy.engine.activities import Activities
@@ -107,13 +108,7 @@ class Exits:
         instance = resident.instance
         failure = failures.capture(error)
         self.drop(resident)
-        _logger.error(
-            "instance %r (workflow %s) is blocked: %s",
-            instance.id,
-            instance.definition.name,
-            error,
-            extra={"instance_id": instance.id, "workflow": instance.definition.name},
-        )
+        self._log_blocked(instance, str(error))
         commit = Commit(
             instance.id, resident.version, "blocked", self._clock.now(), error=failure.encode(), release=True
         )
@@ -122,15 +117,34 @@ class Exits:
 
         def done(applied: bool, refusal: RefusedValue | None) -> None:
             if applied:
-                self._metrics.workflows_ended[instance.definition.name, "blocked"] += 1
-                self._endings.announce(instance.id, Outcome("blocked", None, failure))
-                self._tell(resident, h.WorkflowBlockedInfo, failure)
+                self._blocked(resident, failure)
             elif refusal is None:
                 # The row has another version, for example because an earlier submission of the step was stored after
                 # all. Only the database has the current state.
                 self._loader.load(instance.id)
 
         self._committer.commit(commit, done)
+
+    def hold(self, resident: Resident, failure: failures.Failure) -> None:
+        """Remove an instance whose step stored that it is blocked, because undos failed."""
+        self.drop(resident)
+        self._log_blocked(resident.instance, failure.message)
+        self._blocked(resident, failure)
+
+    def _log_blocked(self, instance: Instance, problem: str) -> None:
+        _logger.error(
+            "instance %r (workflow %s) is blocked: %s",
+            instance.id,
+            instance.definition.name,
+            problem,
+            extra={"instance_id": instance.id, "workflow": instance.definition.name},
+        )
+
+    def _blocked(self, resident: Resident, failure: failures.Failure) -> None:
+        instance = resident.instance
+        self._metrics.workflows_ended[instance.definition.name, "blocked"] += 1
+        self._endings.announce(instance.id, Outcome("blocked", None, failure))
+        self._tell(resident, h.WorkflowBlockedInfo, failure)
 
     def _tell(self, resident: Resident, info: type, error: failures.Failure | None) -> None:
         if self._hooks.wanted:

@@ -108,6 +108,9 @@ class Followup:
         if asked.outcome is not None:
             self._exits.finish(resident)
             return
+        if step.blocked is not None:
+            self._exits.hold(resident, step.blocked)
+            return
         for op in asked.opened:
             if isinstance(op, ActivityCall):
                 self._start_activity(resident, op)

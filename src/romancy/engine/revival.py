@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from romancy.core.history import Kind
 from romancy.core.inputs import UNBOUND
 from romancy.core.instance import Instance
 from romancy.core.operations import EventWait
@@ -22,7 +23,7 @@ from romancy.engine.loader import Arrival, Loader
 from romancy.engine.mail import to_input
 from romancy.engine.metrics import Metrics
 from romancy.engine.replays import Replays
-from romancy.engine.resident import CancelAsked, EventOffered, Input, Looked, Resident, Stored
+from romancy.engine.resident import Answered, CancelAsked, EventOffered, Input, Looked, Resident, Stored
 from romancy.engine.timers import Timers
 from romancy.storage.batch import BODY, Continuation, Start, Started
 from romancy.storage.records import InstanceRow, Snapshot
@@ -157,6 +158,9 @@ class Revival:
         for op, due in snapshot.waits.items():
             if due is not None and op in instance.ops:
                 self._timers.add(due, row.id, op)
+        if instance.compensation is not None and row.status == "running":
+            # It was blocked, as stored with the entry that led to the hold: only `resume` makes it running.
+            resident.inbox += [Answered(hold.id, Kind.RESUMED, b"") for hold in instance.compensation.holds]
         mail = [to_input(request.id, request.kind, request.payload, request.op) for request in snapshot.requests]
         resident.inbox += [input for input in mail if input is not None]
         resident.inbox += inputs

@@ -6,12 +6,14 @@ Pure: no awaiting, no storage, no clock but the given time. The step keeps what 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from romancy import hooks as h
+from romancy.core.compensation import Compensation
+from romancy.core.failure import Failure
 from romancy.core.history import MARKED_ATTEMPTS, Entry, Kind, pack_attempt, pack_event
-from romancy.core.model import Event, ReceivedEvent, from_us
+from romancy.core.model import WAITING, Event, ReceivedEvent, from_us
 from romancy.core.operations import About, ActivityCall, Answer, ChildCall, EventWait, Operation
 from romancy.core.outcome import Asked, Outcome
 from romancy.engine.evidence import accompanied, begun, is_through, running_on
@@ -40,6 +42,11 @@ _logger = logging.getLogger("romancy")
 T = TypeVar("T")
 Stamp = Callable[[Event], Accept]
 NONE: frozenset[int] = frozenset()
+COMPENSATION: Mapping[str, type[h.CompensationInfo]] = {
+    "started": h.CompensationStartedInfo,
+    "completed": h.CompensationCompletedInfo,
+    "failed": h.CompensationFailedInfo,
+}
 
 
 class Step:
@@ -52,6 +59,7 @@ class Step:
         "_tell",
         "asked",
         "begin",
+        "blocked",
         "commit",
         "confirm",
         "instance",
@@ -78,6 +86,8 @@ class Step:
         """Suspects that run longer, now have company, or are no longer suspected."""
         self.confirm: Sequence[str] = ()
         """Due waits: look once more for events before they time out."""
+        self.blocked: Failure | None = None
+        """Why the instance is blocked with this commit, if it is."""
         self._consumed: set[int] | frozenset[int] = NONE
         self._quiet = True
 
@@ -95,7 +105,7 @@ class Step:
             inbox = self._up_to_suspect(inbox)
         for input in inbox:
             self._handle(input)
-        if instance.has_given_up:
+        if instance.given_up:
             self._answer_unbegun()
         # The rest of the inbox, left for the next step, may still contain an offer of an event that was taken.
         resident.consumed = resident.consumed | self._consumed if resident.inbox else self._consumed
@@ -342,6 +352,8 @@ class Step:
         if not self._is_new(input.request):
             return
         instance = self.instance
+        if instance.compensation is not None and instance.compensation.is_unwinding:
+            return  # nothing interrupts undos
         again = not input.by_parent and instance.waits_for_good
         if instance.outcome is None and (instance.cancelling is None or again):
             self.instance.apply(Kind.CANCEL_REQUESTED, "", self.now, input.reason.encode())
@@ -379,6 +391,8 @@ class Step:
         commit.status = self.instance.status
         if self.instance.children or asked.asks or asked.given_up:
             self._gather_children(asked)
+        if self.instance.compensation is not None:
+            self._compensate(self.instance.compensation)
         commit.same_status = commit.status == resident.status
         if commit.looks:
             commit.looks = [op for op in commit.looks if op in self.instance.ops]
@@ -394,7 +408,7 @@ class Step:
     def _gather_children(self, asked: Asked) -> None:
         """Gather what concerns children. Until a child exists there is work to do, for another worker after a crash."""
         if asked.outcome is None and any(isinstance(op, ChildCall) for op in asked.opened):
-            self.commit.status = "running"
+            self.commit.status = "running" if self.commit.status in WAITING else self.commit.status
         self.commit.asks = [Ask(child, reason) for child, reason in asked.asks]
         self._leave(asked.given_up)
 
@@ -420,6 +434,18 @@ class Step:
             number = instance.run.number + 1
             if self._tell:
                 self._say([h.WorkflowContinuedInfo(**self._about, run_number=number)])
+
+    def _compensate(self, compensation: Compensation) -> None:
+        """Block the instance if undos failed for good, once nothing else is running. Tell hooks about undos."""
+        commit, instance = self.commit, self.instance
+        if instance.outcome is None and compensation.holds and not instance.activities:
+            self.blocked = compensation.failure
+            commit.status, commit.error, commit.release = "blocked", self.blocked.encode(), True
+        told = compensation.take_news()
+        if self._tell:
+            for news in told:
+                fields = {"not_undone": news.failed} if news.failed else {}
+                self._say([COMPENSATION[news.outcome](**self._about, owed=news.owed, **fields)])
 
     def _drop_attempts(self, asked: Asked) -> None:
         """Delete the records of calls that were withdrawn, or were still open when the workflow ended."""

@@ -10,6 +10,7 @@ hooks hear of it, and how it affects the status of the instance (`status`).
     event_wait.py  event waits
     child.py       child workflows
     timer.py       sleeps and time limits
+    undo.py        calls that can be undone, their undos, and the hold after undos that failed
 """
 
 from collections.abc import Mapping
@@ -21,8 +22,9 @@ from romancy.core.operations.event_wait import MODELS, EventWait, Group, Groups,
 from romancy.core.operations.operation import About, Answer, Operation, OperationFuture, user_line
 from romancy.core.operations.row import After, Since, WaitRow
 from romancy.core.operations.timer import Timer
+from romancy.core.operations.undo import Hold, Scope, Undo, UndoableCall, UndoCall
 
-KINDS: tuple[type[Operation], ...] = (ActivityCall, EventWait, Timer, ChildCall)
+KINDS: tuple[type[Operation], ...] = (ActivityCall, EventWait, Timer, ChildCall, Hold)
 SETTLED_BY: Mapping[int, type[Operation]] = {entry_kind: kind for kind in KINDS for entry_kind in kind.answers}
 """Which kind of operation is settled by an entry of this kind."""
 
@@ -47,11 +49,16 @@ __all__ = [
     "EventWait",
     "Group",
     "Groups",
+    "Hold",
     "Operation",
     "OperationFuture",
+    "Scope",
     "Since",
     "StepCall",
     "Timer",
+    "Undo",
+    "UndoCall",
+    "UndoableCall",
     "WaitRow",
     "child_id",
     "meaning_of",

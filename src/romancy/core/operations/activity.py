@@ -41,6 +41,11 @@ class ActivityCall(Operation):
     def input(self) -> bytes | None:
         return self.arguments
 
+    @property
+    def undo_of(self) -> str | None:
+        """The id of the call that it undoes, if it undoes one."""
+        return None
+
     def is_recorded_as(self, input: bytes) -> bool:
         """Return whether it is the same call, apart from defaults that were added since."""
         if input == self.arguments:
@@ -76,8 +81,8 @@ class ActivityCall(Operation):
         return Kind.ACTIVITY_FAILED, UNBEGUN.encode()
 
     @property
-    def _named(self) -> dict[str, str]:
-        return {"activity": self.activity.name, "activity_id": self.id}
+    def _named(self) -> dict[str, Any]:
+        return {"activity": self.activity.name, "activity_id": self.id, "undo_of": self.undo_of}
 
     def __str__(self) -> str:
         return f"activity {self.id} {self.activity.name}({shortened(self.arguments)})"

@@ -1,0 +1,237 @@
+"""Compensation: what an instance owes to undo, and how that is undone.
+
+Nothing is stored when an undo becomes owed: replay feeds the same results, and leads to the same list. Undos are
+activity calls like any other. An instance has a `Compensation` once it calls something that has an undo.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from romancy.core.failure import Failure
+from romancy.core.loop import WorkflowLoop
+from romancy.core.operations import Hold, Operation, Scope, Undo, UndoableCall, UndoCall
+from romancy.core.outcome import Outcome
+from romancy.core.registry import ActivityDefinition
+from romancy.core.retry import RetryPolicy
+from romancy.core.run import Run
+from romancy.errors import NonDeterminismError
+
+current_scope: ContextVar[Scope] = ContextVar("romancy.scope")
+"""The innermost `saga` block, in each task of a workflow; not set outside of all blocks."""
+
+
+class News(NamedTuple):
+    """What hooks are told: undoing began, or ended; `failed` if some undos failed for good."""
+
+    outcome: str
+    owed: tuple[str, ...]
+    failed: tuple[str, ...] = ()
+
+
+class _Instance(Protocol):
+    """The instance that compensates."""
+
+    loop: WorkflowLoop
+    run: Run
+    ops: dict[str, Operation]
+    at: int
+    replaying: bool
+    compensation: Compensation | None
+
+    def next_id(self, name: str, given: str | None = None) -> str: ...
+    def perform(self, operation: Operation) -> Any: ...
+    def check_alive(self) -> None: ...
+    def withdraw(self, op: str) -> None: ...
+    def silence(self, tasks: Sequence[asyncio.Task[Any]]) -> None: ...
+    @property
+    def waits_for_good(self) -> bool: ...
+
+
+class Compensation:
+    """The undos of one instance."""
+
+    def __init__(self, instance: _Instance) -> None:
+        self._instance = instance
+        self._outermost = Scope()
+        self._root: asyncio.Task[Any] | None = None
+        self._owed: list[Undo] = []
+        self._blocks: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.Future[None] | None = None
+        self.is_unwinding = False
+        """The workflow's code has ended, and what it did is undone."""
+        self.outcome: Outcome | None = None
+        """How the instance ends if its code could not go on."""
+        self.unsent: NonDeterminismError | None = None
+        """The code sent something that is not recorded: right if it turns out that it never waits, else a fault."""
+        self._news: list[News] = []
+
+    def __repr__(self) -> str:
+        return f"<Compensation {len(self._owed)} owed{' unwinding' if self.is_unwinding else ''}>"
+
+    # --- owing ------------------------------------------------------------------------------------------------------
+    @property
+    def scope(self) -> Scope:
+        """The scope of the code that runs."""
+        return current_scope.get(self._outermost)
+
+    def enter(self) -> Scope:
+        """Return a new scope inside the current one."""
+        return Scope(self.scope)
+
+    @property
+    def owing(self) -> Callable[[UndoableCall, bytes], None]:
+        """What a call made now does with its result."""
+        return partial(self._owe, self.scope)
+
+    def _owe(self, scope: Scope, call: UndoableCall, result: bytes) -> None:
+        rule = call.activity.undo
+        assert rule is not None
+        arguments = partial(call.undo_arguments, result)
+        undo = Undo(call.id, rule.activity, rule.retry, rule.timeout, arguments, scope, is_late=call.given_up)
+        self._owed.append(undo)
+
+    def owe_by_hand(
+        self, activity: ActivityDefinition, retry: RetryPolicy | None, timeout: int | None, arguments: bytes
+    ) -> None:
+        """Owe an undo that the code asked for."""
+        given = partial(bytes, arguments)
+        self._owed.append(Undo(activity.name, activity, retry, timeout, given, self.scope, is_by_hand=True))
+
+    # --- state ------------------------------------------------------------------------------------------------------
+    @property
+    def is_under_way(self) -> bool:
+        """Whether something is being undone."""
+        return self.is_unwinding or bool(self._blocks)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether something must be undone, or may have to be, if the workflow fails."""
+        return bool(self._owed) or any(isinstance(op, UndoableCall | UndoCall) for op in self._instance.ops.values())
+
+    @property
+    def _is_due_late(self) -> bool:
+        """Whether the code gave up a call that completed, or still may."""
+        return any(undo.is_late for undo in self._owed) or any(op.given_up for op in self._instance.ops.values())
+
+    @property
+    def holds(self) -> list[Hold]:
+        """Undos that failed for good, and for which the instance is blocked."""
+        return [op for op in self._instance.ops.values() if isinstance(op, Hold)]
+
+    @property
+    def failure(self) -> Failure:
+        """Why the instance is blocked."""
+        failed = [undo for hold in self.holds for undo in hold.failed]
+        text = "; ".join(f"{undo}: {undo.problem}" for undo in failed)
+        names = [undo.of for undo in failed]
+        return Failure("CompensationFailed", f"could not be undone: {text}", not_undone=names)
+
+    # --- undoing ----------------------------------------------------------------------------------------------------
+    async def unwind(self, *, is_failed: bool) -> None:
+        """After the workflow's code has ended: undo what it owes. If it completed, only calls that it gave up."""
+        if not (self.is_due if is_failed else self._is_due_late):
+            return
+        self._instance.check_alive()
+        self.is_unwinding = True
+        self._instance.withdraw(self._instance.run.timeout_id)
+        self._root = asyncio.current_task()
+        for task in self._others:
+            if task not in self._blocks:
+                task.cancel()
+        self._pause = self._instance.loop.create_future()
+        await self._pause
+        await self._undo([undo for undo in reversed(self._owed) if is_failed or undo.is_late])
+
+    def go_on(self) -> bool:
+        """After an activation: let undoing begin if nothing else is in progress. Return whether the code can run on."""
+        if self._pause is None or any(op.given_up for op in self._instance.ops.values()):
+            return False
+        if self._others:
+            if not self._instance.waits_for_good:
+                return False
+            self._instance.silence(self._others)  # they were cancelled, and wait for events all the same
+        pause, self._pause = self._pause, None
+        self._instance.loop.run(pause.set_result, None)
+        return True
+
+    @property
+    def _others(self) -> list[asyncio.Task[Any]]:
+        return [task for task in self._instance.loop.tasks.values() if task is not self._root]
+
+    async def take_over(self, outcome: Outcome) -> bytes:
+        """Undo what is owed in place of code that can't go on, and was closed."""
+        self.outcome, self.unsent = outcome, None
+        self._blocks.clear()
+        await self.unwind(is_failed=True)
+        return b""
+
+    async def undo_block(self, scope: Scope) -> None:
+        """Undo a block that failed. A cancellation that comes meanwhile is raised afterwards."""
+        undos = [undo for undo in reversed(self._owed) if undo.scope.responsible is scope]
+        scope.is_closed = True
+        if not undos:
+            return
+        self._instance.check_alive()
+        task = self._instance.loop.create_task(self._undo(undos))
+        self._blocks.add(task)
+        task.add_done_callback(self._blocks.discard)
+        interruption: asyncio.CancelledError | None = None
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError as error:
+                interruption = error
+        if interruption is not None:
+            raise interruption
+
+    async def _undo(self, undos: Sequence[Undo]) -> None:
+        mine = [undo for undo in undos if not (undo.is_done or undo.is_under_way)]
+        for undo in mine:
+            undo.is_under_way = True
+        try:
+            await self._undo_all(mine)
+        finally:
+            for undo in mine:
+                undo.is_under_way = False
+
+    async def _undo_all(self, undos: list[Undo]) -> None:
+        """Undo one after the other. Those that fail for good are tried again when the instance is resumed."""
+        todo: list[Undo] = undos
+        while todo:
+            owed = tuple(undo.of for undo in todo)
+            self._tell(News("started", owed))
+            for undo in todo:
+                await self._run(undo)
+            self._owed = [undo for undo in self._owed if not undo.is_done]
+            todo = [undo for undo in todo if not undo.is_done]
+            if todo:
+                self._tell(News("failed", owed, tuple(undo.of for undo in todo)))
+                await self._instance.perform(Hold(self._instance.next_id("hold"), self._instance.at, todo))
+            else:
+                self._tell(News("completed", owed))
+
+    async def _run(self, undo: Undo) -> None:
+        instance, activity = self._instance, undo.activity
+        id = instance.next_id(f"undo {undo.of}")
+        await instance.perform(UndoCall(id, instance.at, activity, undo.arguments(), undo.retry, undo.timeout, undo))
+
+    def _tell(self, news: News) -> None:
+        if not self._instance.replaying:
+            self._news.append(news)
+
+    def take_news(self) -> list[News]:
+        """Return what happened since the last call."""
+        news, self._news = self._news, []
+        return news
+
+
+def compensation_of(instance: _Instance) -> Compensation:
+    """Return what keeps track of the undos of an instance. It begins with the first use."""
+    if instance.compensation is None:
+        instance.compensation = Compensation(instance)
+    return instance.compensation
