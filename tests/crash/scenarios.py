@@ -15,11 +15,14 @@ from romancy import (
     ActivityContext,
     ActivityError,
     ReceivedEvent,
+    RetryPolicy,
     WaitTimeout,
     Workflow,
     WorkflowContext,
     activity,
     events,
+    compensate,
+    saga,
     send_event,
     sleep,
     sleep_until,
@@ -576,3 +579,85 @@ async def steps_and_streams(play: Stage) -> None:
     await play.advance(20)
     await play.send("row", 4, id="r4")
     await play.send("row", 5, id="r5")
+
+
+# --- undoing ---------------------------------------------------------------------------------------------------------
+@activity
+async def book(ctx: ActivityContext, what: str) -> str:
+    return what.upper()
+
+
+@book.compensate
+async def unbook(ctx: ActivityContext, booking: str, what: str) -> None:
+    if what == "flaky" and ctx.attempt <= 2:
+        raise ConnectionError(f"attempt {ctx.attempt}")
+    await send_event(ctx, "unbooked", "undo", [booking, what])
+
+
+@activity
+async def tell(ctx: ActivityContext, what: str) -> None:
+    await send_event(ctx, "unbooked", "by hand", what)
+
+
+@workflow
+async def trips(ctx: WorkflowContext) -> None:
+    await asyncio.gather(book(ctx, "a"), book(ctx, "flaky"))
+    compensate(ctx, tell, "by hand")
+    try:
+        async with saga(ctx):
+            await book(ctx, "inside")
+            await charge(ctx, "1234")
+    except Declined:
+        await book(ctx, "outside")
+    await charge(ctx, "5678")
+
+
+@scenario(trips, ends={"a": "('5678', 402)"}, ordered=False)
+async def a_failed_workflow_is_undone(play: Stage) -> None:
+    await play.start(trips, id="a")
+    for _ in range(3):
+        await play.advance(3)
+
+
+@workflow
+async def interrupted(ctx: WorkflowContext) -> None:
+    await book(ctx, "flaky")
+    async with saga(ctx):
+        await book(ctx, "inside")
+        await wait_event(ctx, "never")
+
+
+@scenario(interrupted, ends={"cancelled": "enough", "out of time": "instance 'out of time' ran out of time"})
+async def undone_after_a_cancellation_and_a_time_limit(play: Stage) -> None:
+    await play.start(interrupted, id="cancelled")
+    await play.start(interrupted.options(timeout=2), id="out of time")
+    await play.cancel("cancelled", "enough")
+    await play.advance(2)
+    await play.cancel("cancelled", "again")
+    for _ in range(3):
+        await play.advance(3)
+
+
+@activity
+async def closed(ctx: ActivityContext, what: str) -> str:
+    return what
+
+
+@closed.compensate
+@activity(retry=RetryPolicy(max_attempts=1))
+async def open_again(ctx: ActivityContext, what: str) -> None:
+    if ctx.activity_id.endswith(":1"):
+        raise ConnectionError("not now")
+
+
+@workflow
+async def held(ctx: WorkflowContext) -> None:
+    await closed(ctx, "one")
+    await book(ctx, "two")
+    await charge(ctx, "5678")
+
+
+@scenario(held, ends={"a": "('5678', 402)"})
+async def undos_that_fail_are_tried_again_when_resumed(play: Stage) -> None:
+    await play.start(held, id="a")
+    await play.resume("a")

@@ -68,6 +68,13 @@ class Stage:
     async def cancel(self, id: str, reason: str | None = None) -> None:
         await self._play(lambda: self.env.cancel(id, reason))
 
+    async def resume(self, id: str) -> None:
+        async def resumed() -> None:
+            await self.env.app.resume_workflow(id)
+            await self.env.settle()
+
+        await self._play(resumed)
+
     async def advance(self, by: Duration) -> None:
         moment = self.env.clock.now() + duration_us(by)
         await self._play(lambda: self.env.turn_to(max(moment, self.env.clock.now())))
@@ -157,7 +164,7 @@ async def stage(workflows: Sequence[Workflow[..., Any]], *faults: Fault) -> Asyn
     """A fresh database, and an app on it that the faults will kill."""
     clock = ManualClock(BEGINNING)
     inner = await ground.lay(clock)
-    app = App(":memory:", workflows=workflows, worker=WorkerOptions(grace=0.1), retry=RETRY)
+    app = App(":memory:", workflows=workflows, worker=WorkerOptions(grace=0.1, compensation_retry=RETRY), retry=RETRY)
     app._runtime.clock, app._runtime.timer_window = clock, FOREVER_US
     storage = app._runtime.storage = MortalStorage(inner, faults)
     play = Stage(PatientEnvironment(app, clock), storage)

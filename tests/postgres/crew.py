@@ -49,6 +49,30 @@ async def job(ctx: WorkflowContext, n: int) -> int:
     return first.data["plus"] + second.data["plus"]
 
 
+@activity
+async def book(ctx: ActivityContext, seconds: float) -> int:
+    _note(ctx, "begin")
+    await asyncio.sleep(seconds)
+    _note(ctx, "end")
+    return os.getpid()
+
+
+@book.compensate
+async def unbook(ctx: ActivityContext, booking: int, seconds: float) -> None:
+    _note(ctx, "begin")
+    await asyncio.sleep(seconds)
+    _note(ctx, "undone")
+
+
+@workflow
+async def trip(ctx: WorkflowContext, n: int) -> None:
+    """Books three things at once, and two more, then fails."""
+    await asyncio.gather(book(ctx, 0.03), book(ctx, 0.01), book(ctx, 0.02))
+    await book(ctx, 0.01)
+    await book(ctx, 0.01)
+    raise ValueError(f"trip {n} is off")
+
+
 class Crew:
     """Processes that work on a schema."""
 
@@ -115,7 +139,7 @@ async def main(url: str, schema: str, log: str, lease: float) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with App(
-        Database(url, schema=schema), workflows=[job], state=state, lease=lease, worker=WorkerOptions(grace=2)
+        Database(url, schema=schema), workflows=[job, trip], state=state, lease=lease, worker=WorkerOptions(grace=2)
     ):
         os.write(state, (json.dumps({"what": "ready", "pid": os.getpid()}) + "\n").encode())
         await stop.wait()

@@ -11,8 +11,6 @@ from romancy.core.model import ReceivedEvent, Status, WaitKind, from_us
 from romancy.core.operations.operation import About, Answer, Operation
 from romancy.hooks import TimerFiredInfo, TimerStartedInfo
 
-"""The id of the timer that ends a workflow at its time limit."""
-
 
 @dataclass(slots=True, eq=False)
 class Timer(Operation):
