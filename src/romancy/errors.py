@@ -102,6 +102,10 @@ class KillsWorkers(RomancyError):
     """Part of the workflow appears to kill the worker that runs it."""
 
 
+class CompensationFailed(RomancyError):
+    """Undos failed for good, so that some of what the workflow did is not undone."""
+
+
 class WorkflowStuck(RomancyError):
     """The workflow waits for something that can never happen."""
 

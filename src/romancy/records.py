@@ -176,7 +176,8 @@ def _shown_error(raw: bytes | None) -> dict[str, Any] | None:
     if raw is None:
         return None
     failure = Failure.decode(raw)
-    return {"type": failure.error_type, "message": failure.message, "traceback": failure.traceback}
+    shown: dict[str, Any] = {"type": failure.error_type, "message": failure.message, "traceback": failure.traceback}
+    return shown if failure.not_undone is None else {**shown, "not_undone": failure.not_undone}
 
 
 def shown_event(payload: bytes | None) -> Any:

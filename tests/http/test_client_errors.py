@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from romancy import (
+    NO_RETRY,
     AccessDenied,
+    ActivityContext,
     App,
     AppNotRunning,
     Client,
@@ -31,6 +33,7 @@ from romancy import (
     WorkflowCancelled,
     WorkflowContext,
     WorkflowFailed,
+    activity,
     wait_event,
     workflow,
 )
@@ -123,6 +126,31 @@ async def test_a_timeout_leaves_it_running(client: Client) -> None:
     done = await client.start_workflow(buy, Order("tea"))
     await done.result(timeout=20)
     assert await done.result(timeout=0) == "1 tea", "what has ended needs no time"
+
+
+async def test_undos_that_failed(serve: Any) -> None:
+    @activity
+    async def reserve(ctx: ActivityContext) -> str:
+        return "room"
+
+    @reserve.compensate
+    @activity(retry=NO_RETRY)
+    async def release(ctx: ActivityContext, booking: str) -> None:
+        raise ConnectionError("closed")
+
+    @workflow
+    async def trip(ctx: WorkflowContext) -> None:
+        await reserve(ctx)
+        raise ValueError("no luck")
+
+    live = serve(workflows=[trip])
+    live.start("trip", id="t")
+    async with Client(live.url) as client:
+        with pytest.raises(WorkflowBlocked, match="cancel it to leave that as it is, or fix the cause") as caught:
+            await client.handle("t").result(timeout=30)
+        assert caught.value.not_undone == ("reserve:1",)
+    answer = live.client.get("/metrics").text
+    assert 'romancy_compensations_total{outcome="failed",workflow="trip"} 1.0' in answer
 
 
 async def test_a_blocked_instance(serve: Any) -> None:

@@ -131,3 +131,20 @@ def test_a_skeleton_ends_where_a_model_holds_itself() -> None:
     assert len(str(found)) < 2000
     assert skeleton({}) is None
     assert skeleton({"type": "object"}) == {}
+
+
+def test_an_undo_is_drawn_from_the_call_it_undoes() -> None:
+    done = Kind.ACTIVITY_COMPLETED
+    entries = [entry(1, done, "a:1", 25), entry(2, done, "undo a:1:1", 75), entry(3, done, "undo tell:1", 100)]
+    opened = {
+        "a:1": Opened("activity", to_us(at(0)), to_us(at(25))),
+        "undo a:1:1": Opened("activity", to_us(at(50)), to_us(at(75))),
+        "undo tell:1": Opened("activity", to_us(at(75)), to_us(at(100))),
+    }
+    line = draw(bars_of(entries, [], opened, T0), T0, at(100))
+    assert [(d.bar.label, d.bar.undoes, d.undone) for d in line.bars] == [
+        ("a:1", None, None),
+        ("undo a:1:1", "a:1", (25.0, 0)),
+        ("undo tell:1", "tell", None),  # by hand: it undoes no call that is known
+    ]
+    assert line.has_undos

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +72,8 @@ def choosing(command: Callable[..., None]) -> Callable[..., None]:
 def cancel(reason: str | None, options: TargetOptions, **chosen: Any) -> None:
     """Cancel instances.
 
-    Their code can clean up first. Give ids, or filters for many instances: these are listed first, and you are asked.
+    Their code can clean up first, and what they did is undone. Asks first about an ID whose undos have failed for good:
+    cancelling gives them up. Give ids, or filters for many instances: these are listed first, and you are asked.
     Exits with 1 if an ID has already ended, or if no instance matches.
 
     \b
@@ -81,6 +82,8 @@ def cancel(reason: str | None, options: TargetOptions, **chosen: Any) -> None:
     """
 
     async def one(target: Target, id: str) -> str:
+        if not chosen["yes"]:
+            _ask_about_undos(await target.verbs.get_instance(id))
         is_accepted = await target.verbs.cancel_workflow(id, reason=reason)
         after = await target.verbs.get_instance(id)
         if not is_accepted:
@@ -113,6 +116,20 @@ def resume(options: TargetOptions, **chosen: Any) -> None:
 
     done = "resumed: workers that have their workflow will retry them"
     act(Action("resume", ["blocked"], one, done), Chosen(**chosen), options)
+
+
+def _ask_about_undos(instance: Instance) -> None:
+    """Ask before giving up undos that failed."""
+    error: Mapping[str, Any] = instance.error or {}
+    if instance.status == "blocked" and error.get("not_undone"):
+        names = ", ".join(map(clean, error["not_undone"]))
+        note(f"instance {instance.instance_id!r} is blocked: {clean(error['message'])}")
+        try:
+            is_agreed = click.confirm(f"What it did will not be undone: {names}. Cancel it?", err=True)
+        except click.Abort:  # nobody is there to answer
+            is_agreed = False
+        if not is_agreed:
+            raise Failed("not cancelled; `romancy resume` tries the undos again, `romancy cancel --yes` gives them up")
 
 
 def _hint(instance: Instance, id: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from romancy.api.workflow import Workflow
 from romancy.app import App
 from romancy.bulk import cancelling, parts, resuming
-from romancy.cli.target import Inside, Sent, Standing
+from romancy.cli.target import Inside, Sent, Standing, undone
 from romancy.core.history import Entry
 from romancy.core.model import Event
 from romancy.core.operations import MODELS
@@ -75,6 +75,7 @@ class DatabaseTarget:
             to_history(snapshot.history[-1]) if snapshot.history else None,
             await reasons(self._app, case, [(to_wait(wait), filter_of(wait)) for wait in waits]),
             await self._inside(snapshot),
+            undone(to_history(entry) for entry in snapshot.history),
         )
 
     async def _inside(self, snapshot: Snapshot) -> Inside:

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import click
 
-from romancy.cli.words import RESERVED
 from romancy.core.clock import SystemClock
 from romancy.core.model import from_us
 from romancy.records import InstanceFilter
@@ -44,8 +43,7 @@ _OPTIONS = (
         multiple=True,
         type=click.Choice(list(STATUS_CODES)),
         metavar="STATUS",
-        help="Only instances with this status (repeatable): "
-        f"{', '.join(s for s in STATUS_CODES if s not in RESERVED)}.",
+        help=f"Only instances with this status (repeatable): {', '.join(STATUS_CODES)}.",
     ),
     click.option("--workflow", "-w", metavar="NAME", help="Only instances of this workflow (NAME@2: of this version)."),
     click.option("--text", "-t", help="Only instances with this text in their id, input or error."),

@@ -25,7 +25,7 @@ from romancy.cli.logs import log_to_stderr
 from romancy.cli.modules import load, module_option, register
 from romancy.cli.screen import STATUS_STYLES, json_option, print_json
 from romancy.cli.server import check_guarded, host_option, open_to_all, port_option, run_server
-from romancy.cli.words import RESERVED, clean, one_line, relative, wanted
+from romancy.cli.words import RARE, clean, one_line, relative, wanted
 from romancy.core.model import Status
 from romancy.options import SCOPES
 from romancy.records import Wait
@@ -182,7 +182,7 @@ def _drawn(glance: Glance, room: int) -> Group:
             (f"{count(n, CAP)} ", "bold"), (STATUS_WORDS[status], STATUS_STYLES.get(status, "") if n else "dim")
         )
         for status, n in glance.counts.items()
-        if n or status not in RESERVED
+        if n or status not in RARE
     ]
     rates = "  ".join(f"{rate:.1f} {name}" for name, rate in glance.rates.items())
     parts = [Columns(numbers, padding=(0, 3)), Text(f"per second, over {_WINDOW:g} s: {rates}", "dim"), Text()]

@@ -7,7 +7,7 @@ from typing import Any
 
 from romancy.api.workflow import Workflow
 from romancy.cli.errors import Refused
-from romancy.cli.target import Sent, Standing
+from romancy.cli.target import Sent, Standing, undone
 from romancy.client import Client, RemoteHandle
 from romancy.core.clock import SystemClock
 from romancy.core.filters import Filter
@@ -60,7 +60,7 @@ class ServerTarget:
         waits = [(wait, _filter(wait)) for wait in instance.waits]
         case = Case(id, to_us(instance.started_at), SystemClock().now(), is_blocked=instance.status == "blocked")
         found = await reasons(self._client, case, waits)
-        return Standing(instance, facts[-1] if facts else None, found, None)
+        return Standing(instance, facts[-1] if facts else None, found, None, undone(facts))
 
     async def stored(self, id: str) -> tuple[InstanceRow, list[Entry]]:
         raise Refused(_NEEDS_DATABASE)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from romancy.api.workflow import Workflow
 from romancy.core.history import Entry
 from romancy.core.model import Event
+from romancy.core.operations import undone_by
 from romancy.explain.near_misses import Reason
 from romancy.records import BulkResult, HistoryEntry, Instance, InstanceFilter, Receipt
 from romancy.storage.batch import Attempt
@@ -45,6 +46,8 @@ class Standing:
     """The newest history entry after its start."""
     reasons: Sequence[Reason]
     inside: Inside | None
+    undone: Sequence[str] = ()
+    """The operations that were undone."""
 
 
 class Target(Protocol):
@@ -79,3 +82,9 @@ class Target(Protocol):
     def storage(self) -> Storage:
         """Return the database, for a command that reads much of it."""
         ...
+
+
+def undone(history: Iterable[HistoryEntry]) -> list[str]:
+    """Return the operations that were undone, in that order."""
+    completed = (entry.operation for entry in history if entry.kind == "activity_completed")
+    return [of for op in completed if (of := undone_by(op)) is not None]

@@ -17,8 +17,9 @@ from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, error_line, is_worth_showing, one_line, place, plural, relative, wanted, when
 from romancy.core.failure import Failure
 from romancy.core.model import FINAL, WAITING, from_us, to_us
+from romancy.core.operations import undone_by
 from romancy.core.versions import stored_name
-from romancy.errors import KillsWorkers
+from romancy.errors import CompensationFailed, KillsWorkers
 from romancy.explain.near_misses import Reason
 from romancy.explain.ownership import runner_of
 from romancy.records import CODE, HistoryEntry, Instance, Wait
@@ -118,6 +119,14 @@ def _state(standing: Standing, now: datetime) -> list[str]:
             "find out how it ends the process (memory, native code, os._exit), "
             f"then `romancy resume {id}` (or `romancy cancel {id}`)",
         ]
+    if instance.status == "blocked" and instance.error and instance.error["type"] == CompensationFailed.__name__:
+        return [
+            "it is blocked: some of what it did could not be undone",
+            *(f"  {clean(line)}" for line in _message(instance.error).split("\n")),
+            *_undone(standing),
+            f"fix the cause, then `romancy resume {id}` tries these undos again "
+            f"(`romancy cancel {id}` leaves it as it is)",
+        ]
     if instance.status == "blocked":
         return [
             "it is blocked: it does nothing until you fix the problem and resume it",
@@ -127,13 +136,28 @@ def _state(standing: Standing, now: datetime) -> list[str]:
         ]
     if instance.status in WAITING:
         return [] if inside is None else [_runner(instance, inside, now)]
+    undoing = _undoing(standing) if instance.status == "compensating" else []
     last = _last(standing.last, instance.started_at, now)
     if inside is None:
-        return ["a server does not show which worker runs it; use -d with its database to see more", last]
-    lines = [_runner(instance, inside, now), last]
+        return ["a server does not show which worker runs it; use -d with its database to see more", *undoing, last]
+    lines = [_runner(instance, inside, now), *undoing, last]
     if inside.worker is not None and from_us(inside.worker.until) > now and not inside.attempts:
         lines.append("it runs its code, or activities in their first attempt, which are recorded when they end")
     return [*lines, *(_attempt(attempt, inside.worker is not None, now) for attempt in inside.attempts)]
+
+
+def _undoing(standing: Standing) -> list[str]:
+    """Describe what is being undone, as far as it is recorded: an undo in its first attempt is not."""
+    known = [wait.wait_id for wait in standing.instance.waits]
+    known += [attempt.op for attempt in standing.inside.attempts] if standing.inside else []
+    names = dict.fromkeys(of for op in known if (of := undone_by(op)) is not None)
+    what = ", ".join(map(clean, names)) or "what it did"
+    return [f"it ended, and is undoing {what}", *_undone(standing)]
+
+
+def _undone(standing: Standing) -> list[str]:
+    n = len(standing.undone)
+    return [f"{n} undone: {', '.join(map(clean, standing.undone[-5:]))}{', ...' if n > 5 else ''}"] if n else []
 
 
 _ENDED = {"completed": "completed", "failed": "failed", "cancelled": "was cancelled"}

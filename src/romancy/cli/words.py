@@ -14,8 +14,8 @@ from romancy.core.model import Status
 from romancy.core.visible import printable
 from romancy.records import CODE, Wait
 
-RESERVED: frozenset[Status] = frozenset({"compensating"})
-"""Statuses not used yet: accepted everywhere, but not listed."""
+RARE: frozenset[Status] = frozenset({"compensating"})
+"""Statuses that are counted only if an instance has them."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _FRAME = re.compile(r'^ *File "(.+)", line \d+', re.MULTILINE)
 _OURS = re.compile(r"[/\\](?:romancy[/\\](?:api|core|engine|storage|app\.py)|asyncio[/\\])")

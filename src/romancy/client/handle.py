@@ -76,4 +76,5 @@ class RemoteHandle(Generic[R_co]):
 def _outcome(found: Mapping[str, Any]) -> Outcome:
     error: Mapping[str, Any] = found["error"] or {}
     kind, message, traceback = (str(error.get(name, "")) for name in ("type", "message", "traceback"))
-    return Outcome(found["status"], json.dumps(found["output"]).encode(), Failure(kind, message, traceback))
+    failure = Failure(kind, message, traceback, not_undone=error.get("not_undone"))
+    return Outcome(found["status"], json.dumps(found["output"]).encode(), failure)

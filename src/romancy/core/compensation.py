@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, Protocol
 
 from romancy.core.failure import Failure
 from romancy.core.loop import WorkflowLoop
-from romancy.core.operations import Hold, Operation, Scope, Undo, UndoableCall, UndoCall
+from romancy.core.operations import Hold, Operation, Scope, Undo, UndoableCall, UndoCall, undo_name
 from romancy.core.outcome import Outcome
 from romancy.core.registry import ActivityDefinition
 from romancy.core.retry import RetryPolicy
 from romancy.core.run import Run
-from romancy.errors import NonDeterminismError
+from romancy.errors import CompensationFailed, NonDeterminismError
 
 current_scope: ContextVar[Scope] = ContextVar("romancy.scope")
 """The innermost `saga` block, in each task of a workflow; not set outside of all blocks."""
@@ -129,7 +129,7 @@ class Compensation:
         failed = [undo for hold in self.holds for undo in hold.failed]
         text = "; ".join(f"{undo}: {undo.problem}" for undo in failed)
         names = [undo.of for undo in failed]
-        return Failure("CompensationFailed", f"could not be undone: {text}", not_undone=names)
+        return Failure(CompensationFailed.__name__, f"could not be undone: {text}", not_undone=names)
 
     # --- undoing ----------------------------------------------------------------------------------------------------
     async def unwind(self, *, is_failed: bool) -> None:
@@ -217,7 +217,7 @@ class Compensation:
 
     async def _run(self, undo: Undo) -> None:
         instance, activity = self._instance, undo.activity
-        id = instance.next_id(f"undo {undo.of}")
+        id = instance.next_id(undo_name(undo.of))
         await instance.perform(UndoCall(id, instance.at, activity, undo.arguments(), undo.retry, undo.timeout, undo))
 
     def _tell(self, news: News) -> None:

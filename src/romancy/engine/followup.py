@@ -100,6 +100,8 @@ class Followup:
                 self._activities.give_up(resident, op)
         for info in step.told:
             self._hooks.run(info)
+        for news in step.undoing:
+            self._metrics.compensations[instance.definition.name, news.outcome] += 1
         if step.commit.children:
             self._residents.on_work()  # they have no owner yet
         if step.commit.continuation is not None:

@@ -42,6 +42,8 @@ class Metrics:
         self.activities_ended: Counter[tuple[str, str]] = Counter()
         """Attempts, by activity and outcome: completed, failed, withdrawn."""
         self.activity_seconds: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(SECONDS))
+        self.compensations: Counter[tuple[str, str]] = Counter()
+        """By workflow and outcome: started, completed, failed."""
         self.waits_ended: Counter[str] = Counter()
         """By outcome: received, timed_out, withdrawn."""
         self.wait_seconds = Histogram(LONG)

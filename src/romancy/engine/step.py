@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from romancy import hooks as h
-from romancy.core.compensation import Compensation
+from romancy.core.compensation import Compensation, News
 from romancy.core.failure import Failure
 from romancy.core.history import MARKED_ATTEMPTS, Entry, Kind, pack_attempt, pack_event
 from romancy.core.model import WAITING, Event, ReceivedEvent, from_us
@@ -68,6 +68,7 @@ class Step:
         "resident",
         "retries",
         "told",
+        "undoing",
     )  # fmt: skip - one for every step of every instance
 
     asked: Asked
@@ -88,6 +89,8 @@ class Step:
         """Due waits: look once more for events before they time out."""
         self.blocked: Failure | None = None
         """Why the instance is blocked with this commit, if it is."""
+        self.undoing: Sequence[News] = ()
+        """What was undone."""
         self._consumed: set[int] | frozenset[int] = NONE
         self._quiet = True
 
@@ -441,9 +444,9 @@ class Step:
         if instance.outcome is None and compensation.holds and not instance.activities:
             self.blocked = compensation.failure
             commit.status, commit.error, commit.release = "blocked", self.blocked.encode(), True
-        told = compensation.take_news()
+        self.undoing = compensation.take_news()
         if self._tell:
-            for news in told:
+            for news in self.undoing:
                 fields = {"not_undone": news.failed} if news.failed else {}
                 self._say([COMPENSATION[news.outcome](**self._about, owed=news.owed, **fields)])
 

@@ -35,6 +35,7 @@ class _Collector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._workflows()
         yield from self._activities()
+        yield from self._compensations()
         yield from self._events()
         yield from self._engine_internals()
         yield from self._requests()
@@ -53,6 +54,10 @@ class _Collector(Collector):
         text = "Attempts of activities that ended here."
         yield _counter("activity_attempts", text, ["activity", "outcome"], m.activities_ended)
         yield _histograms("activity_duration_seconds", "Duration of one attempt.", "activity", m.activity_seconds)
+
+    def _compensations(self) -> Iterator[Metric]:
+        text = "Instances and saga blocks that were undone here, and whose undos failed for good."
+        yield _counter("compensations", text, ["workflow", "outcome"], self._metrics.compensations)
 
     def _events(self) -> Iterator[Metric]:
         m = self._metrics

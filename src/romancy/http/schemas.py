@@ -165,6 +165,7 @@ class Problem(TypedDict):
     type: str
     message: str
     traceback: str
+    not_undone: NotRequired[list[str]]
 
 
 class WaitItem(TypedDict):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from romancy.core.history import OTHER_MEANINGS, Kind
 from romancy.core.model import from_us
-from romancy.core.operations import SETTLED_BY, meaning_of
+from romancy.core.operations import SETTLED_BY, meaning_of, undone_by
 from romancy.core.replay import Opened
 from romancy.records import Wait
 from romancy.storage.catalog import ShownEntry
@@ -33,6 +33,8 @@ class Bar:
     """The start is not recorded; the time of the previous entry is used instead."""
     attempts: Sequence[Attempt] = ()
     """Set if there was more than one."""
+    undoes: str | None = None
+    """The operation it undoes."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Drawn:
     seconds: float
     is_open: bool
     pieces: Sequence[Piece] = ()
+    undone: tuple[float, int] | None = None
+    """Where the call that it undoes ended, and in which row that is drawn."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class Timeline:
     left_out: int
     has_guesses: bool
     has_attempts: bool
+    has_undos: bool = False
 
 
 def bars_of(
@@ -95,6 +100,7 @@ def bars_of(
         if start.over is not None and op not in seen
     ]
     found += [Bar(wait.wait_id, wait.kind, "open", wait.since, None) for wait in waits if wait.wait_id not in seen]
+    found = [replace(bar, undoes=undone_by(bar.label)) for bar in found]
     return sorted(_with_attempts(found, failed_attempts(entries)), key=lambda bar: (bar.begin, bar.n or 2**62))
 
 
@@ -136,15 +142,18 @@ def draw(bars: Sequence[Bar], began: datetime, until: datetime) -> Timeline:
         return Piece(attempt, *place, (over - attempt.begin).total_seconds(), max(0.0, percent(over, following)))
 
     drawn: list[Drawn] = []
+    rows = {bar.label: row for row, bar in enumerate(kept)}
     for bar in kept:
         over = bar.end or end
         begun = [attempt for attempt in bar.attempts if attempt.begin <= end]
         pieces = [piece(a, b) for a, b in zip(begun, [*(a.begin for a in begun[1:]), over], strict=False)]
         place = percent(begin, bar.begin), percent(bar.begin, over)
-        drawn.append(Drawn(bar, *place, (over - bar.begin).total_seconds(), bar.end is None, pieces))
+        row = rows.get(bar.undoes or "")
+        undone = None if row is None else (percent(begin, kept[row].end or end), row)
+        drawn.append(Drawn(bar, *place, (over - bar.begin).total_seconds(), bar.end is None, pieces, undone))
     ticks = [(round(100 * i / _TICKS, 3), _tick(begin + (end - begin) * i / _TICKS, whole)) for i in range(_TICKS + 1)]
     guesses, attempts = any(bar.is_guess for bar in kept), any(bar.attempts for bar in kept)
-    return Timeline(drawn, ticks, begin, end, len(bars) - len(kept), guesses, attempts)
+    return Timeline(drawn, ticks, begin, end, len(bars) - len(kept), guesses, attempts, any(bar.undoes for bar in kept))
 
 
 def _tick(moment: datetime, whole: float) -> str:

@@ -16,6 +16,18 @@ from romancy.core.operations.operation import Operation
 from romancy.core.registry import ActivityDefinition
 from romancy.core.retry import RetryPolicy
 
+_PREFIX = "undo "
+
+
+def undo_name(of: str) -> str:
+    """Return the name under which the calls of an undo are counted."""
+    return _PREFIX + of
+
+
+def undone_by(op: str) -> str | None:
+    """Return what an operation with this id undoes: the id of a call, or the name of an undo by hand."""
+    return op.removeprefix(_PREFIX).rpartition(":")[0] or None if op.startswith(_PREFIX) else None
+
 
 @dataclass(slots=True, eq=False)
 class UndoableCall(ActivityCall):

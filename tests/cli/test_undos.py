@@ -1,0 +1,88 @@
+"""What the commands say about an instance that is being undone, and about undos that failed for good."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from romancy import ActivityContext, RetryPolicy, WorkerOptions, WorkflowContext, activity, workflow
+from romancy.cli.group import main
+from romancy.testing import environment
+
+
+@activity
+async def reserve(ctx: ActivityContext, room: str) -> str:
+    return room.upper()
+
+
+@reserve.compensate
+async def release(ctx: ActivityContext, booking: str) -> None:
+    if booking == "B":
+        raise ConnectionError("closed")
+
+
+@workflow
+async def trip(ctx: WorkflowContext) -> None:
+    for room in "abc":
+        await reserve(ctx, room)
+    raise ValueError("no luck")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    return str(tmp_path / "romancy.db")
+
+
+def romancy(database: str, *words: str, typed: str = "") -> Result:
+    return CliRunner().invoke(main, [*words, "-d", database], input=typed)
+
+
+def play(database: str, retry: RetryPolicy) -> None:
+    async def run() -> None:
+        options = WorkerOptions(grace=0.1, compensation_retry=retry)
+        async with environment(database=database, worker=options) as env:
+            await env.start(trip.options(instance_id="t"))
+
+    asyncio.run(run())
+
+
+def test_why_it_is_not_over_yet(database: str) -> None:
+    play(database, RetryPolicy(max_attempts=None, initial=1000))
+    text = romancy(database, "why", "t").stdout
+    assert "compensating" in text
+    assert "it ended, and is undoing reserve:2\n" in text
+    assert "1 undone: reserve:3\n" in text
+    assert "activity undo reserve:2:1: failed once (closed)" in text
+    assert "undo reserve:3:1" in romancy(database, "show", "t").stdout
+    assert "compensating" in romancy(database, "list", "--status", "compensating").stdout
+    asked = romancy(database, "cancel", "t")
+    assert asked.exit_code == 0, asked.output
+
+
+def test_undos_that_failed(database: str) -> None:
+    play(database, RetryPolicy(max_attempts=1))
+    text = romancy(database, "why", "t").stdout
+    assert "it is blocked: some of what it did could not be undone\n" in text
+    assert "could not be undone: release (undo of reserve:2): ConnectionError: closed\n" in text
+    assert "2 undone: reserve:3, reserve:1\n" in text
+    assert "`romancy resume t` tries these undos again" in text
+
+
+def test_giving_them_up_needs_a_yes(database: str) -> None:
+    play(database, RetryPolicy(max_attempts=1))
+    refused = romancy(database, "cancel", "t", typed="n\n")
+    assert refused.exit_code == 1
+    assert "What it did will not be undone: reserve:2. Cancel it?" in refused.output
+    assert "not cancelled" in refused.output
+    assert romancy(database, "cancel", "t").exit_code == 1  # nobody is there to answer
+    agreed = romancy(database, "cancel", "t", typed="y\n")
+    assert agreed.exit_code == 0
+    assert "instance 't' is cancelled" in agreed.output
+
+
+def test_yes_can_be_said_beforehand(database: str) -> None:
+    play(database, RetryPolicy(max_attempts=1))
+    assert "instance 't' is cancelled" in romancy(database, "cancel", "t", "--yes").output
