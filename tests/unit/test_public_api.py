@@ -259,6 +259,85 @@ def blocks(there: sync.Client, here: sync.App) -> None:
         assert_type(one.get_history("a"), list[HistoryEntry])
 """
 
+UNDOS = """
+from romancy import (
+    ActivityContext, RetryPolicy, WorkflowContext, activity, compensate, saga, workflow,
+)
+
+
+class Booking:
+    pass
+
+
+@activity
+async def reserve(ctx: ActivityContext, room: str, nights: int = 1) -> Booking:
+    return Booking()
+
+
+@reserve.compensate
+async def release(ctx: ActivityContext, booking: Booking, room: str, nights: int = 1) -> None: ...
+
+
+@activity
+async def charge(ctx: ActivityContext, amount: int) -> str:
+    return "p"
+
+
+@charge.compensate
+@activity(retry=RetryPolicy(max_attempts=None))
+async def refund(ctx: ActivityContext, payment: str) -> None: ...
+
+
+@activity
+def ship(ctx: ActivityContext, order: str) -> int:
+    return 1
+
+
+@ship.compensate
+def unship(ctx: ActivityContext, order: str) -> None: ...
+
+
+@ship.compensate
+async def unship_result(ctx: ActivityContext, parcel: int) -> None: ...
+
+
+@workflow
+async def trip(ctx: WorkflowContext, room: str) -> None:
+    compensate(ctx, refund, "payment")
+    async with saga(ctx):
+        booking = await reserve(ctx, room)
+        compensate(ctx, release, booking, room)
+        await unship(ctx, "order")
+"""
+
+WRONG_UNDOS = """
+from romancy import ActivityContext, WorkflowContext, activity, compensate, saga, workflow
+
+@activity
+async def charge(ctx: ActivityContext, amount: int) -> str:
+    return "p"
+
+@charge.compensate  # wrong
+async def number(ctx: ActivityContext, payment: int) -> None: ...
+
+@charge.compensate  # wrong
+async def three(ctx: ActivityContext, payment: str, amount: int, more: int) -> None: ...
+
+@charge.compensate  # wrong
+async def in_workflow(ctx: WorkflowContext, payment: str) -> None: ...
+
+@charge.compensate
+async def refund(ctx: ActivityContext, payment: str) -> None: ...
+
+@workflow
+async def pay(ctx: WorkflowContext, amount: int) -> None:
+    compensate(ctx, refund, 7)  # wrong
+    compensate(ctx, refund)  # wrong
+    compensate(ctx, print, "x")  # wrong
+    async with saga("ctx"):  # wrong
+        pass
+"""
+
 MISTAKES = """
 from romancy import ActivityContext, App, WorkflowContext, activity, sync, workflow
 
@@ -373,6 +452,22 @@ def test_steps_and_streams_are_typed(tool: str, tmp_path: Path, cache: Path) -> 
     file.write_text(STEPS_AND_STREAMS, encoding="utf-8")
     done = check(tool, file, cache)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("tool", ["pyright", "mypy"])
+def test_undos_are_typed(tool: str, tmp_path: Path, cache: Path) -> None:
+    file = tmp_path / "undos.py"
+    file.write_text(UNDOS, encoding="utf-8")
+    done = check(tool, file, cache)
+    assert done.returncode == 0, done.stdout + done.stderr
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(WRONG_UNDOS, encoding="utf-8")
+    found = check(tool, wrong, cache).stdout
+    lines = WRONG_UNDOS.splitlines()
+    for number, line in enumerate(lines, start=1):
+        reported = f"wrong.py:{number}:" in found or ("@" in line and f"wrong.py:{number + 1}:" in found)
+        is_wrong = "# wrong" in line or "# wrong" in lines[max(number - 2, 0)]
+        assert reported if "# wrong" in line else is_wrong or not reported, f"{line}\n{found}"
 
 
 @pytest.mark.parametrize("tool", ["pyright", "mypy"])
