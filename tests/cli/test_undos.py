@@ -86,3 +86,10 @@ def test_giving_them_up_needs_a_yes(database: str) -> None:
 def test_yes_can_be_said_beforehand(database: str) -> None:
     play(database, RetryPolicy(max_attempts=1))
     assert "instance 't' is cancelled" in romancy(database, "cancel", "t", "--yes").output
+
+
+def test_a_worker_runs_it_and_does_not_only_hold_it(database: str) -> None:
+    play(database, RetryPolicy(max_attempts=None, initial=1000))
+    text = romancy(database, "why", "t").stdout
+    assert "runs it" in text or "which ran it" in text
+    assert "when its wait ends" not in text

@@ -28,6 +28,7 @@ from tests.engine.helpers import down, kinds, until
 
 log: list[str] = []
 broken: set[str] = set()
+keys: list[str] = []
 gate = asyncio.Event()
 thread_gate = threading.Event()
 ONCE = RetryPolicy(max_attempts=1)
@@ -38,6 +39,7 @@ async def clean() -> AsyncIterator[None]:
     global gate
     log.clear()
     broken.clear()
+    keys.clear()
     gate = asyncio.Event()
     thread_gate.clear()
     yield
@@ -266,6 +268,76 @@ async def test_a_sibling_between_attempts_is_not_tried_again(env: Environment, r
     await env.send_event("stop", "test")
     assert await handle.status() == "failed"
     assert log == ["flaky 1", "reserve a", "release A a"] or log == ["reserve a", "flaky 1", "release A a"]
+
+
+@activity
+async def breaks(ctx: ActivityContext) -> None:
+    await gate.wait()
+    log.append(f"breaks {ctx.attempt}")
+    raise ConnectionError("away")
+
+
+@breaks.compensate
+async def unbreak(ctx: ActivityContext) -> None:
+    log.append("never")
+
+
+@workflow
+async def beside_breaking(ctx: WorkflowContext) -> None:
+    await asyncio.gather(breaks(ctx), fail(ctx))
+
+
+async def test_a_sibling_whose_attempt_fails_is_not_tried_again(env: Environment, impatient: None) -> None:
+    handle = await env.start(beside_breaking)
+    assert await handle.status() == "compensating"
+    gate.set()
+    await until(lambda: "breaks 1" in log)
+    await env.settle()
+    assert await handle.status() == "failed"
+    assert log == ["breaks 1"]
+    assert "attempt_failed" not in await kinds(env, handle.instance_id)
+
+
+async def test_an_undo_can_be_replaced_in_tests(env: Environment) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def fake(booking: str, room: str) -> None:
+        seen.append((booking, room))
+
+    env.replace(release, fake)
+    await env.start(trip)
+    assert seen == [("B", "b"), ("A", "a")]
+
+
+async def test_an_undo_that_dies_with_its_worker_is_run_again(env: Environment, impatient: None) -> None:
+    handle = await env.start(undo_hangs)
+    assert await handle.status() == "compensating"
+    for _ in range(2):
+        async with down(env):
+            pass
+        await env.advance(200)
+    gate.set()
+    await until(lambda: "undone" in log)
+    await env.settle()
+    assert await handle.status() == "failed"
+    assert len(set(keys)) == 1
+
+
+@activity
+async def quick(ctx: ActivityContext) -> None: ...
+
+
+@quick.compensate
+async def slow_undo(ctx: ActivityContext) -> None:
+    keys.append(ctx.idempotency_key)
+    await gate.wait()
+    log.append("undone")
+
+
+@workflow
+async def undo_hangs(ctx: WorkflowContext) -> None:
+    await quick(ctx)
+    await fail(ctx)
 
 
 @workflow

@@ -32,6 +32,8 @@ BUSIEST_FIRST: tuple[Status, ...] = ("running", "waiting_for_event", "waiting_fo
 """The statuses of open operations. An instance has the first one that any of its operations has."""
 WAITING: frozenset[Status] = frozenset(BUSIEST_FIRST[1:])
 """The instance only waits: no worker is busy with it."""
+WORKING: frozenset[Status] = frozenset({"running", "compensating"})
+"""The instance has work to do: a worker is busy with it, or should be."""
 FINAL: frozenset[Status] = frozenset({"completed", "failed", "cancelled"})
 STOPPED: frozenset[Status] = frozenset({*FINAL, "blocked"})
 """The instance does not run any more; a blocked one runs again once it is resumed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from romancy.core.model import Status, from_us
+from romancy.core.model import WORKING, Status, from_us
 from romancy.storage.records import WorkerRow
 
 
@@ -24,8 +24,8 @@ def runner_of(
 ) -> Runner:
     """Which worker runs it, and whether it is alive. `is_wanted`: there is something that a worker must do."""
     hint = f"with workflow {workflow!r}: romancy worker MODULE"
-    runs, ran = ("runs", "ran") if status == "running" else ("holds", "held")
-    if worker is None and status != "running" and not is_wanted:
+    runs, ran = ("runs", "ran") if status in WORKING else ("holds", "held")
+    if worker is None and status not in WORKING and not is_wanted:
         text = f"no worker holds it now; when its wait ends, it is continued by one {hint}"
         return Runner(text, is_alive=False)
     if owner is None:

@@ -10,7 +10,7 @@ from typing import Any
 from romancy.core.codec import Codec
 from romancy.core.failure import Failure
 from romancy.core.instance import Instance as Execution
-from romancy.core.model import SECOND, Status, from_us
+from romancy.core.model import SECOND, WORKING, Status, from_us
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.replay import Replay, replay
 from romancy.errors import InstanceNotFound
@@ -200,7 +200,7 @@ class Catalog:
         misfits = {(event, op): error for event, op, error in await self._stored.misfits(row.id)}
         case = Case(row.id, row.created_at, self._runtime.clock.now(), misfits, is_blocked=row.status == "blocked")
         found = await reasons(self, case, [(to_wait(wait), filter_of(wait)) for wait in stored])
-        if row.status != "running" or whole.input_size > 1_000_000:
+        if row.status not in WORKING or whole.input_size > 1_000_000:
             return found
         listed = {wait.op for wait in stored}
         running = [wait for wait in (await self._app.get_instance(row.id)).waits if wait.wait_id not in listed]
