@@ -87,11 +87,11 @@ class WorkflowBlocked(RomancyError):
         reason: str = "",
         not_undone: tuple[str, ...] = (),
     ) -> None:
-        advice = "fix the code" if not not_undone else "cancel it to leave that as it is, or fix the cause"
+        fix, otherwise = ("cause", ", or cancel it to leave that as it is") if not_undone else ("code", "")
         super().__init__(
             message
-            or f"instance {instance_id!r} is blocked: {reason}; {advice}, then resume it "
-            f"(app.resume_workflow({instance_id!r}))"
+            or f"instance {instance_id!r} is blocked: {reason}; fix the {fix}, then resume it "
+            f"(app.resume_workflow({instance_id!r})){otherwise}"
         )
         self.instance_id = instance_id
         self.reason = reason

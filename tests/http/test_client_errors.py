@@ -146,7 +146,9 @@ async def test_undos_that_failed(serve: Any) -> None:
     live = serve(workflows=[trip])
     live.start("trip", id="t")
     async with Client(live.url) as client:
-        with pytest.raises(WorkflowBlocked, match="cancel it to leave that as it is, or fix the cause") as caught:
+        with pytest.raises(
+            WorkflowBlocked, match=r"fix the cause, then resume it .*, or cancel it to leave that"
+        ) as caught:
             await client.handle("t").result(timeout=30)
         assert caught.value.not_undone == ("reserve:1",)
     answer = live.client.get("/metrics").text

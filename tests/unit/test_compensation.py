@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 
@@ -305,6 +306,34 @@ def test_a_completed_workflow_undoes_what_it_gave_up() -> None:
 def test_what_was_given_up_and_failed_is_over() -> None:
     drive = Drive(gives_up_and_completes).done("reserve:1").feed(Kind.TIMER_FIRED, "timer:1").fail("charge:1")
     assert drive.status == "completed"
+
+
+@dataclass(slots=True, eq=False)
+class Kept(ActivityCall):
+    """Stays open when it is given up, but has no undo."""
+
+    stays_open: ClassVar[bool] = True
+
+
+async def gives_up_something_else(ctx: WorkflowContext) -> str:
+    async def kept() -> None:
+        instance = ctx._instance
+        await instance.perform(Kept(instance.next_id("kept"), instance.at, plain._definition, b"{}", None, None))
+
+    task = asyncio.create_task(kept())
+    await reserve(ctx, "a")
+    task.cancel()
+    await wait_event(ctx, "how")
+    return "fine"
+
+
+def test_what_has_no_undo_is_only_waited_for_if_something_is_undone() -> None:
+    drive = Drive(gives_up_something_else).done("reserve:1")
+    assert drive.open == ["kept:1", "how:1"]
+    assert drive.event("how:1").status == "completed"
+    failing = Drive(gives_up_something_else).done("reserve:1").cancel()
+    assert failing.open == ["kept:1"]
+    assert failing.feed(Kind.ACTIVITY_COMPLETED, "kept:1", b"1").undo_all() == ["reserve:1"]
 
 
 # --- blocks ----------------------------------------------------------------------------------------------------------

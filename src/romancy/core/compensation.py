@@ -111,12 +111,16 @@ class Compensation:
     @property
     def is_due(self) -> bool:
         """Whether something must be undone, or may have to be, if the workflow fails."""
-        return bool(self._owed) or any(isinstance(op, UndoableCall | UndoCall) for op in self._instance.ops.values())
+        return bool(self._owed or self._open_calls)
 
     @property
     def _is_due_late(self) -> bool:
         """Whether the code gave up a call that completed, or still may."""
-        return any(undo.is_late for undo in self._owed) or any(op.given_up for op in self._instance.ops.values())
+        return any(undo.is_late for undo in self._owed) or any(call.given_up for call in self._open_calls)
+
+    @property
+    def _open_calls(self) -> list[UndoableCall | UndoCall]:
+        return [op for op in self._instance.ops.values() if isinstance(op, UndoableCall | UndoCall)]
 
     @property
     def holds(self) -> list[Hold]:

@@ -1,0 +1,50 @@
+"""The page of an instance whose undos have run, or failed."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from romancy import (
+    NO_RETRY,
+    ActivityContext,
+    App,
+    HTTPOptions,
+    WorkflowBlocked,
+    WorkflowContext,
+    activity,
+    workflow,
+)
+
+
+@activity
+async def reserve(ctx: ActivityContext, room: str) -> str:
+    return room
+
+
+@reserve.compensate
+@activity(retry=NO_RETRY)
+async def release(ctx: ActivityContext, booking: str) -> None:
+    if booking == "a":
+        raise ConnectionError("closed")
+
+
+@workflow
+async def trip(ctx: WorkflowContext) -> None:
+    await reserve(ctx, "a")
+    await reserve(ctx, "b")
+    raise ValueError("no luck")
+
+
+async def test_undos_are_linked_to_their_calls_and_cancelling_is_explained() -> None:
+    async with App(":memory:", workflows=[trip], http=HTTPOptions(open=True)) as app:
+        handle = await app.start_workflow(trip.options(instance_id="t"))
+        with pytest.raises(WorkflowBlocked):
+            await handle.result(timeout=30)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            page = (await client.get("/viewer/instances/t")).text
+    assert page.count('<line class="undoes"') == 2
+    assert "undo, from the call it undoes" in page
+    assert "the undos that failed are tried again" in page
+    assert "What it did will not be undone: " in page
