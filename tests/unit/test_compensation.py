@@ -85,7 +85,7 @@ class Drive:
         again.evict()
 
     def feed(self, kind: Kind, op: str, payload: bytes | None = None) -> Drive:
-        self.instance.apply(kind, op, T0, payload)
+        self.instance.feed(self.instance.record(kind, op, T0, payload))
         self.take()
         return self
 

@@ -82,7 +82,7 @@ class Drive:
         return list(self.instance.ops)
 
     def _apply(self, kind: Kind, op: str, payload: bytes | None = None, event: int | None = None) -> Drive:
-        self.instance.apply(kind, op, self.now, payload, event)
+        self.instance.feed(self.instance.record(kind, op, self.now, payload, event))
         self.take()
         return self
 

@@ -48,12 +48,12 @@ class Run:
         self.history += self.instance.take().entries
 
     def done(self, op: str) -> Run:
-        self.instance.apply(Kind.ACTIVITY_COMPLETED, op, T0, b"1")
+        self.instance.feed(self.instance.record(Kind.ACTIVITY_COMPLETED, op, T0, b"1"))
         self._take()
         return self
 
     def fire(self, op: str) -> Run:
-        self.instance.apply(Kind.TIMER_FIRED, op, T0)
+        self.instance.feed(self.instance.record(Kind.TIMER_FIRED, op, T0))
         self._take()
         return self
 

@@ -45,8 +45,11 @@ class ChildHandle(Generic[R_co]):
 
     async def cancel(self, reason: str | None = None) -> None:
         """Ask the child to cancel. Its code can clean up first."""
-        if not self._call.is_over:
-            self._instance.cancel_child(self.instance_id, reason or "")
+        instance = self._instance
+        instance.check_alive()
+        instance.glance()
+        if not (self._call.is_over or instance.replaying) and instance.offspring is not None:
+            instance.offspring.asks.append((self.instance_id, reason or ""))
 
 
 @overload

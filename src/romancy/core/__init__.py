@@ -14,6 +14,7 @@ if it does not, `divergence` reports it.
     operations/    what the code can ask for, one file for each kind
     run.py         one run: its number, the ids of its operations, the length of its history
     continuation.py what an instance goes on with when it continues as new
+    offspring.py   the children it asks to cancel, or starts as it ends
     outcome.py     what the code asked for, and how it ended
     budget.py      how much the code may ask for in one activation
     divergence.py  errors for code that no longer follows its history

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from romancy.core.history import Entry, Kind
+from romancy.core.operations import Operation
 from romancy.errors import IOInWorkflow, NonDeterminismError
 
 
@@ -53,3 +56,14 @@ def unknown_kind(instance: str, entry: Entry) -> NonDeterminismError:
         "run it with the version of romancy that wrote it, or a newer one",
         recorded=name_of(entry),
     )
+
+
+def answered(instance: str, workflow: str, ops: Mapping[str, Operation], entry: Entry) -> Operation:
+    """Return the open operation that an entry answers. The code must have asked for exactly this."""
+    operation = ops.get(entry.op)
+    if operation is None:
+        waiting = ", ".join(map(str, ops.values())) or "nothing"
+        raise left_history(instance, workflow, name_of(entry), f"waits for {waiting}")
+    if entry.kind in operation.answers and (entry.input is None or operation.is_recorded_as(entry.input)):
+        return operation
+    raise left_history(instance, workflow, name_of(entry), str(operation))

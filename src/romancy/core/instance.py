@@ -18,19 +18,19 @@ from romancy.core import failure as failures
 from romancy.core.body import run_body
 from romancy.core.budget import Budget, endless, idle
 from romancy.core.compensation import Compensation
-from romancy.core.continuation import continuation
-from romancy.core.divergence import ended_before, explain, left_history, name_of, unknown_kind
+from romancy.core.divergence import answered, ended_before, explain, left_history, name_of, unknown_kind
 from romancy.core.eviction import Halted, Refusal, close_all
 from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, Marks, with_marks
 from romancy.core.inputs import BOUND, UNBOUND, is_from_input
 from romancy.core.loop import TimerHandle, WorkflowLoop
 from romancy.core.model import BUSIEST_FIRST, FOREVER_US, SECOND, Event, ReceivedEvent, Status
+from romancy.core.offspring import Offspring
 from romancy.core.operations import ChildCall, EventWait, Groups, Operation, OperationFuture, Timer, user_line
 from romancy.core.outcome import Asked, Outcome, ending
 from romancy.core.patches import Patches, is_to_mark, without_patches
 from romancy.core.registry import WorkflowDefinition
-from romancy.core.run import VERY_LONG, Run
+from romancy.core.run import TOO_LONG, Run
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, WorkflowStuck
 
 current: ContextVar[Any] = ContextVar("romancy.current")
@@ -46,11 +46,10 @@ class Instance:
 
     # Thousands of instances are in memory.
     __slots__ = (
-        "_activation", "_asks", "_budget", "_closed", "_context", "_description", "_entries", "_fault", "_input",
-        "_input_kind", "_log", "_marks", "_open_as", "_opened", "_random", "_root", "_sent", "_stuck", "_taken",
-        "_timed_out", "_unstarted", "at", "cancelling", "compensation", "dead", "deadline", "definition", "given_up",
-        "groups", "id", "length", "loop", "ops", "outcome", "patches", "refusals", "replaying", "run", "started_at",
-        "state",
+        "_activation", "_budget", "_closed", "_context", "_description", "_entries", "_fault", "_input", "_input_kind",
+        "_log", "_marks", "_open_as", "_opened", "_random", "_root", "_sent", "_stuck", "_taken", "_timed_out", "at",
+        "cancelling", "compensation", "dead", "deadline", "definition", "given_up", "groups", "id", "length", "loop",
+        "offspring", "ops", "outcome", "patches", "refusals", "replaying", "run", "started_at", "state",
     )  # fmt: skip
 
     def __init__(
@@ -94,8 +93,7 @@ class Instance:
         self._opened: dict[str, Operation] = {}
         self._closed: list[Operation] = []
         self._activation = self._taken = 0
-        self._asks: list[tuple[str, str]] = []
-        self._unstarted: list[ChildCall] = []
+        self.offspring: Offspring | None = None
         self.given_up: list[Operation] = []
         self.compensation: Compensation | None = None
         self._sent: list[Event] = []
@@ -112,19 +110,7 @@ class Instance:
         """Run the code to its first wait."""
         self._run(self._create)
 
-    def apply(
-        self,
-        kind: Kind,
-        op: str,
-        at: int,
-        payload: bytes | None = None,
-        event: int | None = None,
-        value: ReceivedEvent[Any] | None = None,
-    ) -> None:
-        """Feed one new entry, and run until nothing is ready. `value`: the event, if it is already decoded."""
-        self.feed(self.record(kind, op, at, payload, event), value)
-
-    def record(self, kind: Kind, op: str, at: int, payload: bytes | None, event: int | None = None) -> Entry:
+    def record(self, kind: Kind, op: str, at: int, payload: bytes | None = None, event: int | None = None) -> Entry:
         """Add an entry to the history without feeding it. It must be fed before any other entry."""
         operation = self.ops.get(op)
         asked = operation.input if operation else None
@@ -160,13 +146,12 @@ class Instance:
         that is not stored (no first commit, or a compatible change of the code) counts as newly opened.
         `has_children`: its children are known to exist, and need not be started.
         """
-        self._closed, self.given_up, self._asks, self._description = [], [], [], None
+        self._closed, self.given_up, self._description = [], [], None
         self._opened = {op.id: op for op in self.ops.values() if op.id not in rows}
         if has_children:
             self._opened = {id: op for id, op in self._opened.items() if not isinstance(op, ChildCall)}
-        for op in self.ops.values():
-            if isinstance(op, ChildCall):
-                op.is_asked = op.given_up  # with the commit in which it was given up
+        if self.offspring is not None:
+            self.offspring.reload(self.ops.values())
         for op in self.ops.values():
             if op.id in rows:
                 op.due = rows[op.id]
@@ -187,16 +172,13 @@ class Instance:
             raise ended_before(self.id, entry)
         self.at, self.length = max(self.at, entry.at), max(self.length, entry.n)
         if self.run.count(entry) and not self.replaying:
-            self._log(
-                f"its history has {VERY_LONG:,} entries, and all of them are replayed whenever it is loaded; "
-                "let it continue as new, for example when ctx.is_history_long"
-            )
+            self._log(TOO_LONG)
         if entry.kind == Kind.CANCEL_REQUESTED:
             self._cancel((entry.payload or b"").decode() or "cancelled")
             return
         if entry.kind not in _KINDS:
             raise unknown_kind(self.id, entry)
-        operation = self._match(entry)
+        operation = answered(self.id, self.definition.name, self.ops, entry)
         self._close(operation)
         if operation.given_up:
             self._run(operation.settle_late, entry)
@@ -215,17 +197,6 @@ class Instance:
     def waits_for_good(self) -> bool:
         """Whether it only waits for events, without time limits: nothing happens until one arrives."""
         return all(op.is_endless or op.id == self.run.timeout_id for op in self.ops.values())
-
-    def _match(self, entry: Entry) -> Operation:
-        """Return the open operation that an entry answers. The code must have asked for exactly this."""
-        operation = self.ops.get(entry.op)
-        if operation is None:
-            waiting = ", ".join(str(op) for op in self.ops.values()) or "nothing"
-            raise self._left_history(name_of(entry), f"waits for {waiting}")
-        is_answer = entry.kind in operation.answers
-        if is_answer and (entry.input is None or operation.is_recorded_as(entry.input)):
-            return operation
-        raise self._left_history(name_of(entry), str(operation))
 
     def _left_history(self, recorded: str, asked: str) -> NonDeterminismError:
         return left_history(self.id, self.definition.name, recorded, asked)
@@ -301,8 +272,6 @@ class Instance:
         output = root.result() if error is None else None
         if self._timed_out:
             return Outcome("failed", output, Failure("WorkflowTimeout", f"instance {self.id!r} ran out of time"))
-        if self.cancelling is None and (next_run := continuation(error)) is not None:
-            return Outcome("running", next_run=next_run)
         return ending(output, error and explain(error), self.cancelling)
 
     def run_out_of_time(self) -> None:
@@ -313,7 +282,8 @@ class Instance:
 
     def _finish(self, outcome: Outcome) -> None:
         self.outcome = outcome
-        self._unstarted = [op for op in self._opened.values() if isinstance(op, ChildCall) and op.is_free]
+        if self.offspring is not None:
+            self.offspring.end(self._opened.values())
         for operation in list(self.ops.values()):
             self._close(operation)
 
@@ -321,9 +291,8 @@ class Instance:
         """Return everything asked for since the last call, except operations that were opened and closed again."""
         opened = list(self._opened.values())
         asked = Asked(self._entries, opened, self._closed, self._sent, self.outcome, self._description)
-        asked.unstarted = self._unstarted
-        if self._asks:
-            asked.asks, self._asks = self._asks, []
+        if self.offspring is not None:
+            asked.unstarted, asked.asks = self.offspring.unstarted, self.offspring.take_asks()
         if self.given_up:
             asked.given_up = [op for op in self.given_up if op.id in self.ops]
             self.given_up = []
@@ -380,6 +349,8 @@ class Instance:
         self._open_as[operation.rank] += 1
         if operation.stays_open:
             operation.activation = self._activation
+            if isinstance(operation, ChildCall):
+                self.offspring = self.offspring or Offspring()
         if isinstance(operation, EventWait):
             self.groups.add(operation)
 
@@ -400,17 +371,6 @@ class Instance:
             return
         self.mark(Kind.EVENT_SENT, op, self.at, identity)
         self._sent.append(event)
-
-    def cancel_child(self, child: str, reason: str) -> None:
-        """Ask a child to cancel, with the commit of this step. On replay, it was already asked."""
-        self.check_alive()
-        self._spend(len(reason))
-        if not self.replaying:
-            self._asks.append((child, reason))
-
-    def leave_child(self, child: str, reason: str) -> None:
-        """Ask a child that the code gave up to cancel. It may have been asked before: that makes no difference."""
-        self._asks.append((child, reason))
 
     def patched(self, change: str) -> bool:
         """Return whether this run takes the new way of a change."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from romancy.core.codec import Codec
-from romancy.core.continuation import ContinueAsNew, NextRun
+from romancy.core.continuation import ContinueAsNew, NextRun, continuation
 from romancy.core.failure import Failure, capture
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
@@ -43,6 +43,8 @@ class Outcome:
 
 def ending(output: bytes | None, error: BaseException | None, cancelling: str | None) -> Outcome:
     """Return how an instance ended whose code returned, or raised `error`. `cancelling`: why it was cancelled."""
+    if cancelling is None and (next_run := continuation(error)) is not None:
+        return Outcome("running", next_run=next_run)
     failure = None if error is None else capture(error)
     if cancelling is None:
         return Outcome("completed" if error is None else "failed", output, failure)

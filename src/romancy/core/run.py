@@ -15,6 +15,10 @@ LONG = 2_000, 4 * 1024 * 1024
 """Entries and bytes from which on a history counts as long: replaying it begins to take time."""
 VERY_LONG = 10_000
 """Entries after which the log warns."""
+TOO_LONG = (
+    f"its history has {VERY_LONG:,} entries, and all of them are replayed whenever it is loaded; "
+    "let it continue as new, for example when ctx.is_history_long"
+)
 _COUNTED = re.compile(r".[:@]\d+$", re.DOTALL)
 
 

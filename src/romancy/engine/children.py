@@ -60,8 +60,9 @@ class Children:
         if parent.is_gone:
             return
         parent.starting -= 1
-        if call.given_up:
-            parent.instance.leave_child(call.child, "its parent no longer waits for it")
+        if call.given_up and parent.instance.offspring is not None:
+            # Perhaps it was asked before: that makes no difference.
+            parent.instance.offspring.asks.append((call.child, "its parent no longer waits for it"))
         if isinstance(answer, Exception):
             self._refuse(parent, call, str(answer))
         elif answer.lost:

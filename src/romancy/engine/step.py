@@ -359,7 +359,7 @@ class Step:
             return  # nothing interrupts undos
         again = not input.by_parent and instance.waits_for_good
         if instance.outcome is None and (instance.cancelling is None or again):
-            self.instance.apply(Kind.CANCEL_REQUESTED, "", self.now, input.reason.encode())
+            instance.feed(instance.record(Kind.CANCEL_REQUESTED, "", self.now, input.reason.encode()))
 
     def _child_ended(self, input: ChildEnded) -> None:
         op = self.instance.ops.get(input.op)

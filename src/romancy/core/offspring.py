@@ -1,0 +1,35 @@
+"""The children of an instance: which are asked to cancel, and which are started as it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from romancy.core.operations import ChildCall, Operation
+
+
+class Offspring:
+    """Gathers what is to be stored about children, until it is taken."""
+
+    __slots__ = ("asks", "unstarted")
+
+    def __init__(self) -> None:
+        self.asks: list[tuple[str, str]] = []
+        """(child, reason) of children that are asked to cancel, with the commit of the step."""
+        self.unstarted: list[ChildCall] = []
+        """Free children that the run started just before it ended."""
+
+    def end(self, opened: Iterable[Operation]) -> None:
+        """The run ends. `opened`: operations that nobody knows of yet."""
+        self.unstarted = [op for op in opened if isinstance(op, ChildCall) and op.is_free]
+
+    def take_asks(self) -> list[tuple[str, str]]:
+        """Return what was asked since the last call."""
+        asks, self.asks = self.asks, []
+        return asks
+
+    def reload(self, ops: Iterable[Operation]) -> None:
+        """After a replay: children that the code gave up were asked to cancel with the commit in which it did so."""
+        self.asks = []
+        for op in ops:
+            if isinstance(op, ChildCall):
+                op.is_asked = op.given_up
