@@ -410,6 +410,40 @@ def test_the_workflow_waits_for_a_block_that_is_being_undone() -> None:
     assert drive.done("undo reserve:2:1").status == "failed"
 
 
+async def failing_block(ctx: WorkflowContext) -> None:
+    async with saga(ctx):
+        await reserve(ctx, "a")
+        await plain(ctx)
+
+
+async def fails_beside_a_block(ctx: WorkflowContext) -> None:
+    task = asyncio.create_task(failing_block(ctx))
+    await wait_event(ctx, "stop")
+    raise ValueError(f"no luck, done: {task.done()}")
+
+
+def test_the_undo_of_a_block_goes_on_when_the_workflow_fails() -> None:
+    drive = Drive(fails_beside_a_block).done("reserve:1").fail("plain:1").event("stop:1")
+    assert (drive.status, drive.open) == ("compensating", ["undo reserve:1:1"])
+    assert not drive.instance.ops["undo reserve:1:1"].given_up
+    assert drive.undo_all() == ["reserve:1"]
+
+
+async def block_in_a_block(ctx: WorkflowContext) -> None:
+    async with saga(ctx):
+        await asyncio.gather(failing_block(ctx), plain(ctx))
+
+
+def test_a_surrounding_block_leaves_alone_what_is_being_undone() -> None:
+    drive = Drive(block_in_a_block)
+    inner = next(op for op in drive.open if op.startswith("reserve"))
+    drive.done(inner).fail("plain:2")
+    assert drive.open == ["plain:1", "undo reserve:1:1"]
+    drive.fail("plain:1")
+    assert drive.open == ["undo reserve:1:1"]
+    assert drive.undo_all() == ["reserve:1"]
+
+
 async def late_in_a_block(ctx: WorkflowContext) -> str:
     try:
         async with saga(ctx):
