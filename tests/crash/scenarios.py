@@ -19,6 +19,7 @@ from romancy import (
     WaitTimeout,
     Workflow,
     WorkflowContext,
+    WorkflowFailed,
     activity,
     compensate,
     events,
@@ -26,6 +27,7 @@ from romancy import (
     send_event,
     sleep,
     sleep_until,
+    start_workflow,
     step,
     wait_event,
     workflow,
@@ -661,3 +663,98 @@ async def held(ctx: WorkflowContext) -> None:
 async def undos_that_fail_are_tried_again_when_resumed(play: Stage) -> None:
     await play.start(held, id="a")
     await play.resume("a")
+
+
+# --- children and runs ------------------------------------------------------------------------------------------------
+@workflow
+async def kid(ctx: WorkflowContext, name: str) -> str:
+    if name == "naughty":
+        raise Declined(name, 402)
+    booking = await book(ctx, name)
+    return f"{booking} {(await wait_event(ctx, f'go {name}')).id}"
+
+
+@workflow
+async def home(ctx: WorkflowContext) -> list[str]:
+    said: list[str] = [*await asyncio.gather(kid(ctx, "a"), kid(ctx, "b"))]
+    try:
+        await kid(ctx, "naughty")
+    except WorkflowFailed as error:
+        said.append(error.message)
+    try:
+        async with asyncio.timeout(5):
+            await kid(ctx, "slow")
+    except TimeoutError:
+        said.append("too slow")
+    free = await start_workflow(ctx, kid, "free")
+    await sleep(ctx, 1)
+    return [*said, free.instance_id]
+
+
+@scenario(
+    home,
+    kid,
+    ends={
+        "h": ["A ga", "B gb", "('naughty', 402)", "too slow", "h/kid:5"],
+        "h/kid:1": "A ga",
+        "h/kid:2": "B gb",
+        "h/kid:3": "('naughty', 402)",
+        "h/kid:4": "its parent 'h' no longer waits for it",
+        "h/kid:5": "FREE gf",
+    },
+    ordered=False,
+    timely=False,
+)
+async def a_parent_and_its_children(play: Stage) -> None:
+    await play.start(home, id="h")
+    await play.send("go b", id="gb")
+    await play.send("go a", id="ga")
+    await play.advance(5)
+    await play.advance(1)
+    await play.send("go free", id="gf")
+
+
+@workflow
+async def laps(ctx: WorkflowContext, seen: list[str]) -> list[str]:
+    for _ in range(2):
+        event = await wait_event(ctx, "lap")
+        seen.append(f"{event.id} {ctx.run_number}")
+    await book(ctx, seen[-1])
+    await sleep(ctx, 1)
+    if len(seen) == 6:
+        return seen
+    laps.continue_as_new(ctx, seen)
+
+
+@scenario(laps, ends={"l": [f"lap{n} {(n + 2) // 2}" for n in range(6)]}, timely=False)
+async def runs_that_follow_each_other(play: Stage) -> None:
+    await play.start(laps, [], id="l")
+    for n in range(6):
+        await play.send("lap", id=f"lap{n}")
+    for _ in range(3):
+        await play.advance(1)
+
+
+@workflow
+async def cancelled_home(ctx: WorkflowContext) -> None:
+    await asyncio.gather(kid(ctx, "a"), cancelled_flat(ctx))
+
+
+@workflow
+async def cancelled_flat(ctx: WorkflowContext) -> None:
+    await book(ctx, "flat")
+    await kid(ctx, "b")
+
+
+@scenario(
+    cancelled_home,
+    cancelled_flat,
+    kid,
+    ends=dict.fromkeys(["h", "h/kid:1", "h/cancelled_flat:1", "h/cancelled_flat:1/kid:1"], "enough"),
+    ordered=False,
+    timely=False,
+)
+async def a_family_that_is_cancelled(play: Stage) -> None:
+    await play.start(cancelled_home, id="h")
+    await play.cancel("h", "enough")
+    await play.advance(1)

@@ -118,4 +118,6 @@ class Replays:
             resident.begun = True
         if resident.begun:
             # An instance only waits if all its children are known to exist.
-            resident.stale_waits = instance.reconcile(snapshot.waits, has_children=snapshot.row.status in WAITING)
+            has_children = snapshot.row.status in WAITING
+            resident.stale_waits = instance.reconcile(snapshot.waits, has_children=has_children)
+            resident.is_unsure = instance.children > 0 and not has_children

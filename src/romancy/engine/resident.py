@@ -180,6 +180,9 @@ class Resident:
     """Events taken in the last step. Earlier offers of them are void."""
     parent: tuple[str, str] | None = None
     """Its parent, and the parent's operation that waits for it."""
+    is_unsure: bool = False
+    """Its children may or may not exist, after a crash. They are started or found before it is fed anything: otherwise
+    the code could give up one that exists, and nobody would ask it to cancel."""
     starting: int = 0
     """How many of its children are being started."""
     lost: bool = False

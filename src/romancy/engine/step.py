@@ -103,16 +103,24 @@ class Step:
             if self._tell and not resident.announced:
                 parent = None if resident.parent is None else resident.parent[0]
                 self._say([h.WorkflowStartedInfo(**self._about, parent=parent)])
+            resident.is_unsure = instance.children > 0
+        if resident.is_unsure:
+            resident.is_unsure = False
+        else:
+            self._feed_inbox()
+        self._gather(instance.take())
+
+    def _feed_inbox(self) -> None:
+        resident = self.resident
         inbox, resident.inbox, resident.offered = resident.inbox, [], False
         if resident.attempts:
             inbox = self._up_to_suspect(inbox)
         for input in inbox:
             self._handle(input)
-        if instance.given_up:
+        if self.instance.given_up:
             self._answer_unbegun()
         # The rest of the inbox, left for the next step, may still contain an offer of an event that was taken.
         resident.consumed = resident.consumed | self._consumed if resident.inbox else self._consumed
-        self._gather(instance.take())
 
     @property
     def is_empty(self) -> bool:
