@@ -41,7 +41,8 @@ BATCHES = [
     ["appended"],
     ["steps", "entries", "ended"],
     ["events"],
-    [piece for piece in [*_COLUMNS, "ended", "unlooked"] if piece != "touches"],
+    ["runs", "entries", "letters", "last_children"],
+    [piece for piece in [*_COLUMNS, "ended", "unlooked"] if piece not in ("touches", "runs")],
 ]
 FILL = """
 INSERT INTO instances

@@ -16,7 +16,10 @@ from tests.postgres.conftest import Place
 FORMER = """
 ALTER TABLE wait_keys DROP CONSTRAINT wait_keys_pkey, DROP COLUMN follows, DROP COLUMN alike,
   ADD PRIMARY KEY (type, shape, key, instance, op);
-UPDATE schema_info SET version = 4;
+ALTER TABLE instances DROP COLUMN parent_op, DROP COLUMN base, DROP COLUMN began_at, DROP COLUMN builds;
+DROP INDEX instances_parent;
+ALTER TABLE requests DROP COLUMN op;
+UPDATE schema_info SET version = 4, min_reader = 2;
 """
 """Before there were followers."""
 MISSED = """

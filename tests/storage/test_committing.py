@@ -7,6 +7,7 @@ import pytest
 from romancy.core.history import Entry, Kind
 from romancy.storage.batch import CANCEL, Attempt, Commit, Request
 from romancy.storage.errors import RefusedValue
+from romancy.storage.records import StoredRequest
 from tests.storage.conftest import Database, offers
 
 
@@ -199,9 +200,9 @@ async def test_requests_go_to_the_owner(db: Database) -> None:
     answer = await db.commit(requests=[Request(id, CANCEL, b"why", db.now) for id in ("a", "free", "unknown")])
     assert [(r.status, r.owner) for r in answer.requests] == [("running", "me"), ("cancelled", None), (None, None)]
     assert [r.took for r in answer.requests] == [True, True, False]
-    [(number, instance, kind, reason)] = (await db.storage.mail("me", 10)).requests
-    assert (number, instance, kind, reason) == (answer.requests[0].id, "a", CANCEL, b"why")
-    await db.step("a", "me", 0, status="running", requests_done=[number])
+    [(instance, request)] = (await db.storage.mail("me", 10)).requests
+    assert (instance, request) == ("a", StoredRequest(answer.requests[0].id, CANCEL, b"why"))
+    await db.step("a", "me", 0, status="running", requests_done=[request.id])
     assert (await db.storage.mail("me", 10)).requests == []
 
 

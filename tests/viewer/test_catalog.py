@@ -71,6 +71,7 @@ async def test_counts_stop_at_the_cap(app: App) -> None:
         "running": 0,
         "waiting_for_event": 1,
         "waiting_for_timer": 1,
+        "waiting_for_child": 0,
         "compensating": 0,
         "blocked": 0,
         "completed": 4,
