@@ -44,6 +44,7 @@ class Scenario:
 
     `ordered`: the order of history entries is part of the outcome (false where threads decide it).
     `timely`: so are their times (false where a repeated attempt takes its time again).
+    `steady`: the number of commits is always the same (false where several instances may share a commit).
     """
 
     name: str
@@ -52,6 +53,7 @@ class Scenario:
     ends: dict[str, Any]
     ordered: bool = True
     timely: bool = True
+    steady: bool = True
 
     def normal(self, outcome: dict[str, Any]) -> dict[str, Any]:
         """An outcome without what may differ from run to run."""
@@ -70,10 +72,14 @@ SCENARIOS: list[Scenario] = []
 
 
 def scenario(
-    *workflows: Workflow[..., Any], ends: dict[str, Any], ordered: bool = True, timely: bool = True
+    *workflows: Workflow[..., Any],
+    ends: dict[str, Any],
+    ordered: bool = True,
+    timely: bool = True,
+    steady: bool = True,
 ) -> Callable[[Script], Script]:
     def add(script: Script) -> Script:
-        SCENARIOS.append(Scenario(script.__name__, workflows, script, ends, ordered, timely))
+        SCENARIOS.append(Scenario(script.__name__, workflows, script, ends, ordered, timely, steady))
         return script
 
     return add
@@ -704,6 +710,7 @@ async def home(ctx: WorkflowContext) -> list[str]:
     },
     ordered=False,
     timely=False,
+    steady=False,
 )
 async def a_parent_and_its_children(play: Stage) -> None:
     await play.start(home, id="h")
@@ -753,6 +760,7 @@ async def cancelled_flat(ctx: WorkflowContext) -> None:
     ends=dict.fromkeys(["h", "h/kid:1", "h/cancelled_flat:1", "h/cancelled_flat:1/kid:1"], "enough"),
     ordered=False,
     timely=False,
+    steady=False,
 )
 async def a_family_that_is_cancelled(play: Stage) -> None:
     await play.start(cancelled_home, id="h")
