@@ -53,6 +53,8 @@ class Wait:
     source: str | None = None
     error: str | None = None
     workflow: str = ""
+    child: str | None = None
+    """The id of the child it waits for, if its kind is "child"."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,7 @@ def to_wait(row: StoredWait) -> Wait:
         source=narrow.source if narrow else None,
         error=damage if row.error is None else Failure.decode(row.error).message,
         workflow=row.workflow,
+        child=row.child,
     )
 
 

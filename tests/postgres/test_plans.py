@@ -50,6 +50,7 @@ INSERT INTO instances
   SELECT 'i' || n, 'wf' || n % 5, CASE WHEN n % 11 > 0 THEN 10 ELSE 2 + (n % 3 = 0)::integer END,
     CASE WHEN n % 11 = 0 AND n % 2 = 1 THEN 'me' END, '', '', pg_current_snapshot(), '', 0, n, n,
     CASE WHEN n % 11 > 0 THEN n END FROM generate_series(1, :rows) n;
+UPDATE instances SET parent = 'i' || length(id), parent_op = 'x' WHERE created_at % 4 = 1;
 UPDATE instances SET status = 1 WHERE status < 9 AND length(id) % 2 = 0 AND id LIKE '%7';
 INSERT INTO history SELECT 'i' || n, 1, 1, 'x', 0 FROM generate_series(1, :rows) n;
 INSERT INTO waits SELECT 'i' || n, 'w', n, NULL, NULL, '', '{}', '', 0 FROM generate_series(11, :rows, 11) n;

@@ -50,7 +50,8 @@ def fill(c: sqlite3.Connection) -> None:
     for n, id in enumerate(ids):
         status = (2, 1, 10)[n % 3]
         owner = "me" if n % 2 and status < 10 else None
-        insert(c, "instances", id=id, workflow="wf", status=status, owner=owner, created_at=n)
+        parent = ids[n % 7] if n % 3 else None
+        insert(c, "instances", id=id, workflow="wf", status=status, owner=owner, created_at=n, parent=parent)
         c.execute("UPDATE instances SET finished_at = ? WHERE id = ? AND status = 10", (n, id))
         insert(c, "waits", instance=id, op="w", due_at=n, spec=b"{}")
         insert(c, "wait_keys", type="go", shape=n % 3, key=b"k%d" % n, instance=id, op="w")
@@ -109,3 +110,14 @@ def test_what_is_few_comes_first(both: list[sqlite3.Connection], name: str) -> N
     for c in both:
         (first, step), *_ = plan(c, name)
         assert first == DRIVEN_BY[name], f"{name} begins with {step}"
+
+
+@pytest.mark.parametrize("name", [name for name in SQL if name.endswith("_of_parent") or name == "waits_for_children"])
+def test_children_are_found_by_their_parent_in_order(both: list[sqlite3.Connection], name: str) -> None:
+    """A parent without children costs nothing, and a page of a million children is read without sorting them."""
+    for c in both:
+        statement, values = SQL[name], [0 for _ in STATEMENTS[name].names]
+        steps = [row[3] for row in c.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+        used = [step for step in steps if "INDEX instances_parent (parent=?" in step]
+        assert used, steps
+        assert not any("TEMP B-TREE" in step for step in steps), steps

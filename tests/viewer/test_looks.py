@@ -21,10 +21,12 @@ TEXT = [("text", "bg"), ("text", "panel"), ("text", "hover"), ("dim", "bg"), ("d
 TEXT += [("link", "bg"), ("link", "panel"), ("link", "hover"), ("on-primary", "primary"), ("on-danger", "danger")]
 TEXT += [("danger", "bg"), ("mark-text", "mark"), ("failed", "bg"), ("failed", "hover"), ("completed", "bg")]
 TEXT += [("compensating", "bg"), ("compensating", "hover"), ("bg", "text")]
-TEXT += [(name, f"{name}-bg") for name in ("running", "waiting", "timer", "compensating", "blocked", "completed")]
+TEXT += [
+    (name, f"{name}-bg") for name in ("running", "waiting", "timer", "child", "compensating", "blocked", "completed")
+]
 TEXT += [("failed", "failed-bg"), ("cancelled", "cancelled-bg")]
 SHAPES = [("focus", "bg"), ("focus", "panel"), ("strong-line", "bg"), ("waiting", "rail"), ("running", "bg")]
-SHAPES += [("timer", "bg"), ("blocked", "bg"), ("cancelled", "bg"), ("primary", "panel")]
+SHAPES += [("timer", "bg"), ("child", "bg"), ("blocked", "bg"), ("cancelled", "bg"), ("primary", "panel")]
 
 
 def themes() -> list[dict[str, str]]:

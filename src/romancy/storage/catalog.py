@@ -84,6 +84,12 @@ class Search:
             return tuple(dict.fromkeys(self.status)) or (None,)
         return tuple(status for status in _WITH_ERROR if not self.status or status in self.status)
 
+    def statement(self, name: str, status: Status | None) -> str:
+        """Return the name of the statement that reads one range by the best index."""
+        if self.parent is not None:
+            return f"{name}_of_parent"
+        return name if status is None else f"{name}_of_status"
+
     def given(self, status: Status | None, cursor: Position | None) -> dict[str, Any]:
         """Return the parameters of its statements: the tightest bounds, and what rows must match."""
         low, high = (_FIRST, ""), (_LAST, "") if cursor is None else cursor
@@ -135,7 +141,7 @@ class Whole:
     input_size: int
     output_size: int
     length: int
-    """The number of entries in its history."""
+    """The number of its last entry, counted over all runs."""
 
 
 @dataclass(slots=True)
@@ -194,7 +200,7 @@ class Catalog:
         """Return complete instances, newest first, after a cursor."""
         found: list[InstanceRow] = []
         for status in search.ranges:
-            rows = await self._ask(_of("instances", status), limit=limit, **search.given(status, cursor))
+            rows = await self._ask(search.statement("instances", status), limit=limit, **search.given(status, cursor))
             found += map(to_instance, rows)
         return sorted(found, key=lambda row: (row.created_at, row.id), reverse=True)[:limit]
 
@@ -209,9 +215,9 @@ class Catalog:
         given = search.given(status, cursor)
         reached: Position | None = None
         if not search.is_indexed:
-            for at, id in await self._ask(_of("search_bound", status), skip=scan - 1, **given):
+            for at, id in await self._ask(search.statement("search_bound", status), skip=scan - 1, **given):
                 reached = given["low_at"], given["low_id"] = at, id
-        rows = [_summary(*row) for row in await self._ask(_of("search", status), limit=limit, **given)]
+        rows = [_summary(*row) for row in await self._ask(search.statement("search", status), limit=limit, **given)]
         return Found(rows, reached if len(rows) < limit else None)
 
     async def count(self, search: Search, scan: int) -> int:
@@ -223,10 +229,10 @@ class Catalog:
         low, n, is_last = {name: given[name] for name in ("low_at", "low_id")}, 0, False
         while not is_last:
             is_last = True
-            for at, id in await self._ask(_of("search_bound", status), skip=scan - 1, **given):
+            for at, id in await self._ask(search.statement("search_bound", status), skip=scan - 1, **given):
                 given |= {"low_at": at, "low_id": id}
                 is_last = False
-            [(counted,)] = await self._ask(_of("count", status), limit=scan, **given)
+            [(counted,)] = await self._ask(search.statement("count", status), limit=scan, **given)
             n += counted
             given |= {"high_at": given["low_at"], "high_id": given["low_id"], **low}
         return n
@@ -278,6 +284,15 @@ class Catalog:
         after_instance, after_op = cursor or ("", "")
         given = {"instance": instance, "type": type, "after_instance": after_instance, "after_op": after_op}
         return [StoredWait(*row) for row in await self._ask(name, limit=limit, **given)]
+
+    async def waits_for_children(
+        self, instance: str, limit: int, after: Position | None = None
+    ) -> list[tuple[Position, StoredWait]]:
+        """Return the waits of an instance for its unfinished children, oldest first, each with its position."""
+        at, id = after or (_FIRST, "")
+        rows = await self._ask("waits_for_children", instance=instance, limit=limit, after_at=at, after_id=id)
+        waits = [StoredWait(*row) for row in rows]
+        return [((wait.created_at, wait.child or ""), wait) for wait in waits]
 
     async def waits_of(self, ids: Collection[str], each: int) -> list[StoredWait]:
         """Return up to `each` waits and retries of each of these instances."""
@@ -344,10 +359,6 @@ class Catalog:
         for type, workflow in await self._ask("triggers_of_types", listed=list(types)):
             found[type].append(workflow)
         return found
-
-
-def _of(name: str, status: Status | None) -> str:
-    return name if status is None else f"{name}_of_status"
 
 
 def _summary(id: str, workflow: str, status: int, *rest: Any) -> Summary:

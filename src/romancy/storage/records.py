@@ -152,7 +152,7 @@ class WorkerRow:
 
 @dataclass(slots=True)
 class StoredWait:
-    """A wait as shown in lists; `kind` is event, timer or retry."""
+    """A wait as shown in lists; `kind` is event, timer, retry or child."""
 
     instance: str
     workflow: str
@@ -163,6 +163,8 @@ class StoredWait:
     due: int | None
     location: str
     error: bytes | None = None
+    child: str | None = None
+    """The id of the child it waits for."""
 
 
 @dataclass(slots=True)

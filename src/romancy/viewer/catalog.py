@@ -38,6 +38,7 @@ SCAN = 50_000
 """Rows that a search checks before it stops and says so."""
 PAGE, ENTRIES, WAITS = 50, 500, 200
 """How much a page shows. A history of up to `ENTRIES` is also replayed; a longer one would block the event loop."""
+CHILDREN = 20
 _ROW_WAITS = 3
 
 
@@ -67,6 +68,28 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Part:
+    """The part of a history that a page shows: the entries after `after` of one run.
+
+    Of the runs before the current one, only the last is kept.
+    """
+
+    after: int
+    base: int
+    """The number before the first entry of the run."""
+    end: int
+    """The number of the last entry of the run."""
+    is_current: bool = True
+    run_before: int | None = None
+    """Where the newest entries of the run before begin; None if no entry of it is stored."""
+
+    @property
+    def length(self) -> int:
+        """How many entries the run has."""
+        return self.end - self.base
+
+
+@dataclass(frozen=True)
 class Detail:
     """One instance, with everything that its page shows."""
 
@@ -74,9 +97,11 @@ class Detail:
     whole: Whole
     reasons: Sequence[Reason]
     history: Sequence[tuple[HistoryEntry, ShownEntry]]
-    after: int
+    part: Part
     timeline: Timeline
     runner: Runner | None
+    children: Sequence[Row]
+    has_more_children: bool
 
 
 @dataclass(frozen=True)
@@ -172,17 +197,42 @@ class Catalog:
         whole = await self._stored.whole(id)
         if whole is None:
             raise InstanceNotFound(instance_id=id)
-        row = whole.row
-        start = max(0, whole.length - ENTRIES) if after is None else after
-        entries = await self._stored.entries(id, start, ENTRIES)
+        part = await self._part(whole, after)
+        entries = await self._stored.entries(id, part.after, min(ENTRIES, part.end - part.after))
         found = await self._reasons(whole)
         waits = [reason.wait for reason in found]
-        replayed = self._replayed(whole, entries, start)
-        bars = bars_of(entries, waits, None if replayed is None else replayed.opened, from_us(row.created_at))
-        until = self.now if row.finished_at is None else from_us(row.finished_at)
-        timeline = draw(bars, from_us(row.created_at), until)
         history = [(shown_entry(shown), shown) for shown in entries]
-        return Detail(shown_instance(whole, waits), whole, found, history, start, timeline, await self._runner(whole))
+        children = await self._stored.search(Search(parent=id), CHILDREN + 1, None, SCAN)
+        return Detail(
+            instance=shown_instance(whole, waits),
+            whole=whole,
+            reasons=found,
+            history=history,
+            part=part,
+            timeline=self._timeline(whole, part, entries, waits),
+            runner=await self._runner(whole),
+            children=[_row(child, ()) for child in children.rows[:CHILDREN]],
+            has_more_children=len(children.rows) > CHILDREN,
+        )
+
+    async def _part(self, whole: Whole, after: int | None) -> Part:
+        row = whole.row
+        stored = await self._stored.entries(row.id, 0, 1) if row.base > 0 else ()
+        first = stored[0].entry.n - 1 if stored else row.base
+        before = max(first, row.base - ENTRIES) if first < row.base else None
+        if after is not None and after < row.base and before is not None:
+            return Part(max(after, first), first, row.base, is_current=False)
+        start = max(row.base, whole.length - ENTRIES if after is None else after)
+        return Part(min(start, whole.length), row.base, whole.length, run_before=before)
+
+    def _timeline(self, whole: Whole, part: Part, entries: Sequence[ShownEntry], waits: Sequence[Wait]) -> Timeline:
+        run, finished = whole.row.run, whole.row.finished_at
+        if not part.is_current:  # when it began is not stored any more
+            began = from_us(entries[0].entry.at if entries else run.began_at)
+            return draw(bars_of(entries, (), None, began), began, from_us(run.began_at))
+        replayed, began = self._replayed(whole, entries, part.after), from_us(run.began_at)
+        bars = bars_of(entries, waits, None if replayed is None else replayed.opened, began)
+        return draw(bars, began, self.now if finished is None else from_us(finished))
 
     async def _runner(self, whole: Whole) -> Runner | None:
         """The worker that runs it; None if it has ended or is blocked."""
@@ -197,6 +247,7 @@ class Catalog:
         if row.finished_at is not None:
             return []
         stored = await self._stored.waits(instance=row.id, limit=WAITS)
+        stored += [wait for _, wait in await self._stored.waits_for_children(row.id, WAITS)]
         misfits = {(event, op): error for event, op, error in await self._stored.misfits(row.id)}
         case = Case(row.id, row.created_at, self._runtime.clock.now(), misfits, is_blocked=row.status == "blocked")
         found = await reasons(self, case, [(to_wait(wait), filter_of(wait)) for wait in stored])
@@ -210,11 +261,12 @@ class Catalog:
         """Replay the history as far as the code follows it; None if the code or the full history is not available."""
         row = whole.row
         definition = self.workflows.get(row.workflow)
-        is_whole = start == 0 and len(entries) == whole.length and all(shown.is_whole for shown in entries)
+        length = whole.length - row.base
+        is_whole = start == row.base and len(entries) == length and all(shown.is_whole for shown in entries)
         if definition is None or not is_whole or whole.input_size > 65536:
             return None
-        kind, deadline = row.input_kind, row.deadline
-        instance = Execution(definition, row.id, row.input, row.created_at, input_kind=kind, deadline=deadline)
+        kind, deadline, run = row.input_kind, row.deadline, row.run
+        instance = Execution(definition, row.id, row.input, row.created_at, input_kind=kind, deadline=deadline, run=run)
         return replay(instance, [shown.entry for shown in entries])
 
     async def wait(self, id: str, wait_id: str) -> tuple[Wait | None, Codec | None]:
@@ -224,7 +276,8 @@ class Catalog:
             raise InstanceNotFound(instance_id=id)
         stored = await self._stored.waits(instance=id, limit=WAITS)
         found = next((to_wait(wait) for wait in stored if wait.op == wait_id), None)
-        replayed = self._replayed(whole, await self._stored.entries(id, 0, ENTRIES), 0)
+        base = whole.row.base
+        replayed = self._replayed(whole, await self._stored.entries(id, base, ENTRIES), base)
         operation = None if replayed is None else replayed.event_waits.get(wait_id)
         return found, operation.models[0] if operation else None
 

@@ -46,6 +46,7 @@ class InstancesQuery(Query):
     workflow: str = ""
     text: str = ""
     error_type: str = ""
+    parent: str = ""
     within: Literal["", "15m", "1h", "24h", "7d", "30d"] = ""
     after: str = ""
     before: str = ""
@@ -126,6 +127,7 @@ def _search(query: InstancesQuery, now: datetime, above: tuple[int, str] | None 
         started_before=None if before is None else to_us(before),
         above=above,
         error_type=query.error_type or None,
+        parent=query.parent or None,
     )
 
 

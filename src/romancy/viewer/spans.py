@@ -74,6 +74,7 @@ class Timeline:
     has_guesses: bool
     has_attempts: bool
     has_undos: bool = False
+    has_children: bool = False
 
 
 def bars_of(
@@ -153,7 +154,8 @@ def draw(bars: Sequence[Bar], began: datetime, until: datetime) -> Timeline:
         drawn.append(Drawn(bar, *place, (over - bar.begin).total_seconds(), bar.end is None, pieces, undone))
     ticks = [(round(100 * i / _TICKS, 3), _tick(begin + (end - begin) * i / _TICKS, whole)) for i in range(_TICKS + 1)]
     guesses, attempts = any(bar.is_guess for bar in kept), any(bar.attempts for bar in kept)
-    return Timeline(drawn, ticks, begin, end, len(bars) - len(kept), guesses, attempts, any(bar.undoes for bar in kept))
+    undos, children = any(bar.undoes for bar in kept), any(bar.kind == "child" for bar in kept)
+    return Timeline(drawn, ticks, begin, end, len(bars) - len(kept), guesses, attempts, undos, children)
 
 
 def _tick(moment: datetime, whole: float) -> str:

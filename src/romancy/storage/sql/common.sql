@@ -119,6 +119,19 @@ SELECT i.created_at, i.id FROM romancy.instances i {by_creation} WHERE {created_
 -- name: search_bound_of_status
 SELECT i.created_at, i.id FROM romancy.instances i {by_status}
 WHERE i.status = :status::smallint AND {created_between} {newest} 1 OFFSET :skip::integer
+-- The children of an instance have an index of their own. Their statuses are not in it.
+-- part: of_parent
+i.parent = :parent::text AND (:status::smallint IS NULL OR i.status = :status) AND {created_between}
+-- name: instances_of_parent
+SELECT {instance} FROM romancy.instances i {by_parent} WHERE {of_parent} AND {fitting} {newest} :limit::integer
+-- name: search_of_parent
+SELECT {summary} FROM romancy.instances i {by_parent} WHERE {of_parent} AND {fitting} {newest} :limit::integer
+-- name: count_of_parent
+SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_parent}
+  WHERE {of_parent} AND {fitting} {newest} :limit::integer) x
+-- name: search_bound_of_parent
+SELECT i.created_at, i.id FROM romancy.instances i {by_parent} WHERE i.parent = :parent::text AND {created_between}
+{newest} 1 OFFSET :skip::integer
 -- name: summaries
 SELECT {summary} FROM {listed} JOIN romancy.instances i ON i.id = x.value ORDER BY x.n
 
@@ -162,6 +175,12 @@ SELECT * FROM (
     WHERE a.instance = :instance AND (a.instance, a.op) > (:after_instance, :after_op) AND a.next_due IS NOT NULL
       AND :type IS NULL ORDER BY a.op LIMIT :limit) z) x
 ORDER BY op LIMIT :limit
+-- A parent waits for its unfinished children.
+-- name: waits_for_children
+SELECT i.parent, (SELECT p.workflow FROM romancy.instances p WHERE p.id = :instance::text), i.parent_op, 'child',
+  {no_bytes}, i.created_at, NULL::bigint, '', NULL::bytea, i.id
+FROM romancy.instances i {by_parent} WHERE i.parent = :instance AND i.status < 10
+  AND (i.created_at, i.id) > (:after_at::bigint, :after_id::text) ORDER BY i.created_at, i.id LIMIT :limit::integer
 -- Goes from one type to the next by the index: each can have a million waits.
 -- name: wait_types
 WITH RECURSIVE t(type, n) AS (SELECT min(type), 1 FROM romancy.wait_keys WHERE type > :after::text

@@ -271,6 +271,8 @@ unnest(:codes::smallint[]) AS x(value)
 -- part: by_creation
 -- Differs: PostgreSQL finds the right index by itself.
 -- part: by_status
+-- Differs: PostgreSQL finds the right index by itself.
+-- part: by_parent
 -- Differs: how to search in bytes.
 -- part: has_text
 (:text::bytea IS NULL OR position(:text IN convert_to(i.id, 'UTF8')) > 0 OR position(:text IN i.input) > 0

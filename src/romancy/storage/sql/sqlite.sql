@@ -19,6 +19,9 @@ INDEXED BY instances_created
 -- Differs: SQLite must be told which index has the right order.
 -- part: by_status
 INDEXED BY instances_status
+-- Differs: SQLite must be told which index has the right order.
+-- part: by_parent
+INDEXED BY instances_parent
 -- Differs: how to search in bytes.
 -- part: has_text
 (:text IS NULL OR instr(CAST(i.id AS BLOB), :text) OR instr(i.input, :text) OR instr(i.error, :text))
