@@ -262,6 +262,15 @@ def write_cursor(position: tuple[Any, ...] | None) -> str | None:
     return None if position is None else json.dumps(position).encode().hex()
 
 
+def read_wait_cursor(cursor: str | None) -> tuple[Any, Any] | None:
+    """Return the position of a wait of one instance: one for a child has another kind of position."""
+    try:
+        found = read_cursor(cursor, str, str)
+    except InvalidInput:
+        found = read_cursor(cursor, int, str)
+    return None if found is None else (found[0], found[1])
+
+
 def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:
     """Return the position where a page ended: one value for each of `kinds`."""
     if cursor is None:

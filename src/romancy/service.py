@@ -48,6 +48,7 @@ from romancy.records import (
     Wait,
     check_limit,
     read_cursor,
+    read_wait_cursor,
     started_entry,
     to_event_record,
     to_history,
@@ -295,7 +296,7 @@ class Service:
         row = await self._runtime.engine.storage.catalog.instance(instance_id)
         if row is None:
             raise InstanceNotFound(instance_id=instance_id)
-        stored = await self._runtime.engine.storage.catalog.waits(instance=instance_id, limit=1000)
+        stored = await self._runtime.engine.storage.catalog.all_waits(instance_id, 1000)
         return to_instance(row, [*(to_wait(w) for w in stored), *self._open_without_row(instance_id, stored)])
 
     def _open_without_row(self, instance_id: str, stored: Sequence[Any]) -> list[Wait]:
@@ -351,13 +352,16 @@ class Service:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Wait]:
-        """Return the waits of instances, by instance."""
+        """Return the waits of instances, by instance; with `instance_id`, also those for its unfinished children."""
+        catalog, most = self._runtime.engine.storage.catalog, check_limit(limit) + 1
         if instance_id is not None:
             check_lookup(instance_id)
-        rows = await self._runtime.engine.storage.catalog.waits(
-            instance=instance_id, type=type, limit=check_limit(limit) + 1, cursor=read_cursor(cursor, str, str)
-        )
-        more = (rows[limit - 1].instance, rows[limit - 1].op) if len(rows) > limit else None
+        if instance_id is None or type is not None:
+            position = read_cursor(cursor, str, str)
+            rows = await catalog.waits(instance=instance_id, type=type, limit=most, cursor=position)
+        else:
+            rows = await catalog.all_waits(instance_id, most, read_wait_cursor(cursor))
+        more = rows[limit - 1].position if len(rows) > limit else None
         return Page([to_wait(row) for row in rows[:limit]], write_cursor(more))
 
     async def list_events(

@@ -66,7 +66,7 @@ class DatabaseTarget:
         if snapshot is None:
             raise InstanceNotFound(instance_id=id)
         row = snapshot.row
-        waits = await storage.catalog.waits(instance=id, limit=1000)
+        waits = await storage.catalog.all_waits(id, 1000)
         misfits = {(event, op): error for event, op, error in await storage.catalog.misfits(id)}
         is_blocked = row.status == "blocked"
         case = Case(row.id, row.created_at, self._runtime.clock.now(), misfits, snapshot.deliveries, is_blocked)

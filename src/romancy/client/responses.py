@@ -143,7 +143,10 @@ def to_instance(item: Mapping[str, Any]) -> Instance:
         finished_at=_maybe_time(item["finished_at"]),
         waits=list(map(to_wait, item["waits"])) if "waits" in item else (),
         description=item["description"],
-        version=item.get("version", 1),  # older servers don't send it
+        parent=item.get("parent"),  # older servers don't send these
+        run_number=item.get("run_number", 1),
+        run_started_at=_maybe_time(item.get("run_started_at")),
+        version=item.get("version", 1),
     )
 
 
@@ -161,6 +164,7 @@ def to_wait(item: Mapping[str, Any]) -> Wait:
         source=item["source"],
         error=item["error"],
         workflow=item["workflow"],
+        child=item.get("child"),  # older servers don't send it
     )
 
 

@@ -181,6 +181,7 @@ class WaitItem(TypedDict):
     due_at: Time | None
     location: str
     error: str | None
+    child: str | None
 
 
 class InstanceItem(TypedDict):
@@ -189,6 +190,9 @@ class InstanceItem(TypedDict):
     version: int
     status: Status
     description: str | None
+    parent: str | None
+    run_number: int
+    run_started_at: Time | None
     started_at: Time
     finished_at: Time | None
     input: Any

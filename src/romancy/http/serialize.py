@@ -39,6 +39,7 @@ def wait_item(wait: Wait) -> schemas.WaitItem:
         "due_at": _time(wait.due_at),
         "location": wait.location,
         "error": wait.error,
+        "child": wait.child,
     }
 
 
@@ -49,6 +50,9 @@ def instance_item(instance: Instance) -> schemas.InstanceItem:
         "version": instance.version,
         "status": instance.status,
         "description": instance.description,
+        "parent": instance.parent,
+        "run_number": instance.run_number,
+        "run_started_at": _time(instance.run_started_at),
         "started_at": time_text(instance.started_at),
         "finished_at": _time(instance.finished_at),
         "input": instance.input,

@@ -285,14 +285,19 @@ class Catalog:
         given = {"instance": instance, "type": type, "after_instance": after_instance, "after_op": after_op}
         return [StoredWait(*row) for row in await self._ask(name, limit=limit, **given)]
 
-    async def waits_for_children(
-        self, instance: str, limit: int, after: Position | None = None
-    ) -> list[tuple[Position, StoredWait]]:
-        """Return the waits of an instance for its unfinished children, oldest first, each with its position."""
-        at, id = after or (_FIRST, "")
-        rows = await self._ask("waits_for_children", instance=instance, limit=limit, after_at=at, after_id=id)
-        waits = [StoredWait(*row) for row in rows]
-        return [((wait.created_at, wait.child or ""), wait) for wait in waits]
+    async def all_waits(
+        self, instance: str, limit: int, after: Position | tuple[str, str] | None = None
+    ) -> list[StoredWait]:
+        """Return the waits of one instance, as `waits` does, then those for its unfinished children, oldest first.
+
+        `after`: the `position` of a wait.
+        """
+        at, id = (_FIRST, "") if after is None or isinstance(after[0], str) else after
+        found = [] if at != _FIRST else await self.waits(instance=instance, limit=limit, cursor=after)
+        if len(found) < limit:
+            given = {"instance": instance, "limit": limit - len(found), "after_at": at, "after_id": id}
+            found += [StoredWait(*row) for row in await self._ask("waits_for_children", **given)]
+        return found
 
     async def waits_of(self, ids: Collection[str], each: int) -> list[StoredWait]:
         """Return up to `each` waits and retries of each of these instances."""

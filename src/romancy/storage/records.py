@@ -166,6 +166,11 @@ class StoredWait:
     child: str | None = None
     """The id of the child it waits for."""
 
+    @property
+    def position(self) -> tuple[int, str] | tuple[str, str]:
+        """Its position among the waits of its instance."""
+        return (self.instance, self.op) if self.child is None else (self.created_at, self.child)
+
 
 @dataclass(slots=True)
 class Snapshot:

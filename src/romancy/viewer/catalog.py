@@ -246,8 +246,7 @@ class Catalog:
         row = whole.row
         if row.finished_at is not None:
             return []
-        stored = await self._stored.waits(instance=row.id, limit=WAITS)
-        stored += [wait for _, wait in await self._stored.waits_for_children(row.id, WAITS)]
+        stored = await self._stored.all_waits(row.id, WAITS)
         misfits = {(event, op): error for event, op, error in await self._stored.misfits(row.id)}
         case = Case(row.id, row.created_at, self._runtime.clock.now(), misfits, is_blocked=row.status == "blocked")
         found = await reasons(self, case, [(to_wait(wait), filter_of(wait)) for wait in stored])

@@ -175,11 +175,12 @@ SELECT * FROM (
     WHERE a.instance = :instance AND (a.instance, a.op) > (:after_instance, :after_op) AND a.next_due IS NOT NULL
       AND :type IS NULL ORDER BY a.op LIMIT :limit) z) x
 ORDER BY op LIMIT :limit
--- A parent waits for its unfinished children.
+-- A parent waits for its unfinished children, unless it has ended itself.
 -- name: waits_for_children
 SELECT i.parent, (SELECT p.workflow FROM romancy.instances p WHERE p.id = :instance::text), i.parent_op, 'child',
   {no_bytes}, i.created_at, NULL::bigint, '', NULL::bytea, i.id
 FROM romancy.instances i {by_parent} WHERE i.parent = :instance AND i.status < 10
+  AND (SELECT p.status FROM romancy.instances p WHERE p.id = :instance) < 10
   AND (i.created_at, i.id) > (:after_at::bigint, :after_id::text) ORDER BY i.created_at, i.id LIMIT :limit::integer
 -- Goes from one type to the next by the index: each can have a million waits.
 -- name: wait_types
