@@ -6,6 +6,7 @@ server.py           `serve`
 check.py            `check`; checker/ analyzes the code
 lists.py            `list`, `show`, `waits`
 why.py              `why`
+children.py         the children of an instance, for `show` and `why`
 replays.py          `replay`
 survey.py           `replay --all`: sums up the replays of all unfinished instances
 differences.py      where code leaves a history, in words

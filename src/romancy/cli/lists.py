@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from romancy.cli.children import Children, children_of
 from romancy.cli.errors import Refused
 from romancy.cli.instance_filters import filter_options
 from romancy.cli.screen import Screen, json_option, note, print_json
@@ -91,13 +92,15 @@ def waits(type: str | None, limit: int, cursor: str | None, options: TargetOptio
 def show(id: str, options: TargetOptions, as_json: bool) -> None:
     """Show an instance with its waits and history."""
 
-    async def work(target: Target) -> tuple[Instance, list[HistoryEntry]]:
-        return await target.verbs.get_instance(id), await target.verbs.get_history(id)
+    async def work(target: Target) -> tuple[Instance, list[HistoryEntry], Children]:
+        verbs = target.verbs
+        return await verbs.get_instance(id), await verbs.get_history(id), await children_of(verbs, id)
 
-    instance, history = options.do(work)
+    instance, history, children = options.do(work)
     if as_json:
         entries = [_entry(entry) for entry in history]
-        print_json({**_instance(instance), "waits": instance.waits, "history": entries})
+        kids = {"counts": children.counts, "items": [_instance(child) for child in children.items]}
+        print_json({**_instance(instance), "waits": instance.waits, "children": kids, "history": entries})
         return
     screen, now = Screen(), present()
     screen.facts(header(instance, now))
@@ -106,9 +109,18 @@ def show(id: str, options: TargetOptions, as_json: bool) -> None:
         screen.table(
             WAIT_COLUMNS, [wait_row(wait, now) for wait in instance.waits], drop=("line", *_DROPPED_WAIT_COLUMNS)
         )
-    screen.heading("history")
+    if children.items:
+        screen.heading(_children_heading(children))
+        print_instances(children.items)
+    if len(children.items) < children.total:
+        note(f"only the newest are listed; `romancy list --parent {clean(id)}` lists all")
+    screen.heading("history" if instance.run_number == 1 else f"history of run {instance.run_number}")
     rows = [_entry_row(entry, now) for entry in history]
     screen.table(("n", "at", "kind", "operation", "detail"), rows, drop=("n", "at", "detail"))
+
+
+def _children_heading(children: Children) -> str:
+    return f"children: {', '.join(f'{n} {status}' for status, n in children.counts.items())}"
 
 
 def _about(instance: Instance) -> str:
@@ -126,6 +138,8 @@ def header(instance: Instance, now: datetime) -> dict[str, str]:
         "instance": clean(instance.instance_id),
         "workflow": clean(stored_name(instance.workflow, instance.version)),
         "status": instance.status,
+        "parent": clean(instance.parent or ""),
+        "run": _run(instance, now),
         "last description" if instance.finished_at else "about": clean(instance.description or ""),
         "started": when(instance.started_at, now),
         "finished": when(instance.finished_at, now),
@@ -134,6 +148,11 @@ def header(instance: Instance, now: datetime) -> dict[str, str]:
         "error": _whole_error(instance.error),
     }
     return {name: text for name, text in facts.items() if text}
+
+
+def _run(instance: Instance, now: datetime) -> str:
+    """Describe the current run, unless it is the first one: `7, began 2 h ago`."""
+    return "" if instance.run_number == 1 else f"{instance.run_number}, began {when(instance.run_started_at, now)}"
 
 
 def _whole_error(error: dict[str, Any] | None) -> str:

@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
+from romancy.cli.children import awaited
 from romancy.cli.lists import present
 from romancy.cli.screen import Screen, json_option, print_json
-from romancy.cli.target import Inside, Standing
+from romancy.cli.target import Inside, Standing, Target
 from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, error_line, is_worth_showing, one_line, place, plural, relative, wanted, when
 from romancy.core.failure import Failure
@@ -35,10 +36,15 @@ def why(id: str, options: TargetOptions, as_json: bool) -> None:
 
     With a database, it also shows which worker runs or holds the instance and whether that worker is alive.
     """
-    standing = options.do(lambda target: target.standing(id))
+
+    async def work(target: Target) -> tuple[Standing, list[str]]:
+        found = await target.standing(id)
+        return found, await awaited(target.verbs, [reason.wait for reason in found.reasons])
+
+    standing, children = options.do(work)
     instance, inside, now = standing.instance, standing.inside, present()
     name = stored_name(instance.workflow, instance.version)
-    lines = [*_state(standing, now), *_pending(instance, inside)]
+    lines = [*_state(standing, now), *children, *_pending(instance, inside)]
     if as_json:
         head = {"instance_id": instance.instance_id, "workflow": name, "status": instance.status}
         until = from_us(inside.worker.until) if inside and inside.worker else None

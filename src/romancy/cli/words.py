@@ -14,7 +14,7 @@ from romancy.core.model import Status
 from romancy.core.visible import printable
 from romancy.records import CODE, Wait
 
-RARE: frozenset[Status] = frozenset({"compensating"})
+RARE: frozenset[Status] = frozenset({"compensating", "waiting_for_child"})
 """Statuses that are counted only if an instance has them."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _FRAME = re.compile(r'^ *File "(.+)", line \d+', re.MULTILINE)
@@ -82,6 +82,8 @@ def wanted(wait: Wait) -> str:
         if wait.wait_id == CODE:
             return one_line(wait.error or "its code", 300)
         return one_line(f"next attempt after {wait.error}" if wait.error else "next attempt", 300)
+    if wait.kind == "child":
+        return clean(wait.child or "")
     parts = [", ".join(wait.types)]
     parts += [f"where {path} = {json.dumps(want, default=str)}" for path, want in wait.where.items()]
     parts += [f"{name} = {want!r}" for name, want in (("subject", wait.subject), ("source", wait.source)) if want]

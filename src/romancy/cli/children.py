@@ -1,0 +1,56 @@
+"""The children of an instance, as `show` and `why` present them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from romancy.cli.words import clean, one_line
+from romancy.core.model import Status
+from romancy.errors import InstanceNotFound
+from romancy.records import Instance, Wait
+from romancy.storage.batch import STATUS_CODES
+from romancy.verbs import Verbs
+
+SHOWN = 20
+"""Children that are shown one by one."""
+
+
+@dataclass(frozen=True)
+class Children:
+    """The newest children of an instance, and how many there are of each status."""
+
+    items: Sequence[Instance]
+    counts: Mapping[Status, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+
+async def children_of(verbs: Verbs, id: str) -> Children:
+    """Return the children of an instance."""
+    page = await verbs.list_instances(parent=id, limit=SHOWN)
+    if page.cursor is None:
+        found = [item.status for item in page.items]
+        counts: dict[Status, int] = {status: found.count(status) for status in STATUS_CODES}
+    else:
+        counts = {status: await verbs.count_instances(parent=id, status=status) for status in STATUS_CODES}
+    return Children(page.items, {status: n for status, n in counts.items() if n})
+
+
+async def awaited(verbs: Verbs, waits: Sequence[Wait]) -> list[str]:
+    """Describe the children that an instance waits for: `it waits for child p/pay:1, which is running`."""
+    ids = [wait.child for wait in waits if wait.child is not None]
+    lines = [f"it waits for child {clean(id)}, which {await _state(verbs, id)}" for id in ids[:SHOWN]]
+    return lines if len(ids) <= SHOWN else [*lines, f"it waits for {len(ids) - SHOWN} more children"]
+
+
+async def _state(verbs: Verbs, id: str) -> str:
+    try:
+        child = await verbs.get_instance(id)
+    except InstanceNotFound:
+        return "was deleted"
+    if child.status == "blocked" and child.error:
+        return f"is blocked: {one_line(child.error['message'], 300)}; `romancy why {clean(id)}` shows more"
+    return f"is {child.status}"
