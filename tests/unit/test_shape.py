@@ -23,7 +23,7 @@ FUNCTION_LINES = 70
 MAPPED = (
     "api cli client core core/operations engine explain http storage storage/postgres storage/sqlite viewer".split()
 )
-GERUNDS = {"waiting", "sending", "testing", "balancing"}
+GERUNDS = {"waiting", "sending", "testing", "balancing", "offspring"}
 """Nouns of the trade that end in -ing."""
 
 

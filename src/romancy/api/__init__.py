@@ -8,4 +8,5 @@ waiting.py   `wait_event`, `sleep`, `sleep_until`
 streams.py   `events`, waits as a loop
 sending.py   `send_event`
 saga.py      `compensate` and `saga`
+children.py  `start_workflow` and `ChildHandle`
 """

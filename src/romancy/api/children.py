@@ -48,6 +48,7 @@ class ChildHandle(Generic[R_co]):
         instance = self._instance
         instance.check_alive()
         instance.glance()
+        self._call.is_cancelled = True
         if not (self._call.is_over or instance.replaying) and instance.offspring is not None:
             instance.offspring.asks.append((self.instance_id, reason or ""))
 

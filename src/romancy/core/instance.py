@@ -260,7 +260,7 @@ class Instance:
         self.dead = False
         for task in tasks:
             self.loop.tasks.pop(hash(task), None)
-        for op in [op.id for op in self.ops.values() if not op.given_up]:
+        for op in [op.id for op in self.ops.values() if not (op.given_up or op.goes_on)]:
             self.withdraw(op)
 
     def _outcome_of(self, root: asyncio.Task[bytes]) -> Outcome:
@@ -283,7 +283,7 @@ class Instance:
     def _finish(self, outcome: Outcome) -> None:
         self.outcome = outcome
         if self.offspring is not None:
-            self.offspring.end(self._opened.values())
+            self.offspring.end(self._opened.values(), None if self._stuck is None else self._activation)
         for operation in list(self.ops.values()):
             self._close(operation)
 

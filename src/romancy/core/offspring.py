@@ -18,9 +18,10 @@ class Offspring:
         self.unstarted: list[ChildCall] = []
         """Free children that the run started just before it ended."""
 
-    def end(self, opened: Iterable[Operation]) -> None:
-        """The run ends. `opened`: operations that nobody knows of yet."""
-        self.unstarted = [op for op in opened if isinstance(op, ChildCall) and op.is_free]
+    def end(self, opened: Iterable[Operation], endless: int | None) -> None:
+        """The run ends. `opened`: operations that nobody knows of yet. `endless`: an activation that does not count."""
+        children = [op for op in opened if isinstance(op, ChildCall) and op.activation != endless]
+        self.unstarted = [child for child in children if child.is_free and not child.is_cancelled]
 
     def take_asks(self) -> list[tuple[str, str]]:
         """Return what was asked since the last call."""

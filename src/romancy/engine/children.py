@@ -50,8 +50,11 @@ class Children:
         parent.state, parent.starting = STARTING, len(calls)
         for n, call in enumerate(calls):
             start = child_start(parent.instance.id, call, self._clock.now())
+            definition = self._registry.latest(call.workflow) if call.definition is None else call.definition
+            if definition is not None:
+                start.workflow = definition.name
             may_keep = not self._shares or n < KEPT
-            start.mine = may_keep and self._registry.get(call.workflow) is not None and self._residents.reserve()
+            start.mine = may_keep and self._registry.get(start.workflow) is not None and self._residents.reserve()
             self._committer.start_child(start, self._revival.begin, partial(self._started, parent, call, start))
 
     def _started(self, parent: Resident, call: ChildCall, start: Start, answer: StartAnswer | Exception) -> None:
@@ -60,7 +63,7 @@ class Children:
         if parent.is_gone:
             return
         parent.starting -= 1
-        if call.given_up and parent.instance.offspring is not None:
+        if (call.given_up or call.is_cancelled) and parent.instance.offspring is not None:
             # Perhaps it was asked before: that makes no difference.
             parent.instance.offspring.asks.append((call.child, "its parent no longer waits for it"))
         if isinstance(answer, Exception):

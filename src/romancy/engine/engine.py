@@ -16,6 +16,7 @@ from romancy.engine.activities import Activities
 from romancy.engine.announcement import Announcement
 from romancy.engine.background import Duty
 from romancy.engine.balancing import Balancing
+from romancy.engine.changes import ChangeFeed
 from romancy.engine.children import Children
 from romancy.engine.committer import Committer
 from romancy.engine.custody import Custody
@@ -91,7 +92,6 @@ class Engine:
             storage, clock, registry, me, outage, metrics,
             on_events=delivery.stored, on_answer=lambda answer: followup.answered(answer), on_settled=inboxes.hurry,
         )  # fmt: skip
-        self.changes = committer.changes
         custody = Custody(clock, committer, residents)
         inquest = self.inquest = Inquest(clock, max_activities, inboxes, custody)
         activities = self.activities = Activities(clock, max_activities, retry, state, inboxes, told, metrics)
@@ -126,6 +126,11 @@ class Engine:
 
     def __repr__(self) -> str:
         return f"<Engine {self.worker_id} {self.scheduler!r} {self.committer!r} {self.activities!r} {self.timers!r}>"
+
+    @property
+    def changes(self) -> ChangeFeed:
+        """What watchers can follow."""
+        return self.committer.changes
 
     @property
     def is_worker(self) -> bool:

@@ -133,6 +133,8 @@ class Followup:
             resident.unlooked = None
         if resident.inbox:
             self._inboxes.schedule(resident)
+        elif resident.is_evictable and resident.has_many_children:
+            self._residents.stay(resident)
         elif resident.is_evictable:
             self._residents.rest(resident)
             self._exits.shrink()

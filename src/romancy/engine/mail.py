@@ -32,7 +32,8 @@ def to_input(request: int, kind: int, payload: bytes, op: str | None) -> Input |
 def ending_of(parent: tuple[str, str], outcome: Outcome) -> Ending:
     """Return what a child that ends leaves for its parent."""
     id, op = parent
-    payload = (outcome.error.encode() if outcome.error else b"{}") if outcome.output is None else outcome.output
+    error = b"{}" if outcome.error is None else outcome.error.encode()
+    payload = outcome.output or b"null" if outcome.status == "completed" else error
     return Ending(id, op, _LEFT[outcome.status], payload)
 
 

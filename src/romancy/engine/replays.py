@@ -117,7 +117,8 @@ class Replays:
             instance.replay([])  # no history yet, but its waits are stored
             resident.begun = True
         if resident.begun:
-            # An instance only waits if all its children are known to exist.
-            has_children = snapshot.row.status in WAITING
+            # If an instance only waits, its children exist, except those that the code has only since a change. So they
+            # are looked for, unless there are very many.
+            has_children = snapshot.row.status in WAITING and resident.has_many_children
             resident.stale_waits = instance.reconcile(snapshot.waits, has_children=has_children)
             resident.is_unsure = instance.children > 0 and not has_children

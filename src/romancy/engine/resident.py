@@ -181,8 +181,8 @@ class Resident:
     parent: tuple[str, str] | None = None
     """Its parent, and the parent's operation that waits for it."""
     is_unsure: bool = False
-    """Its children may or may not exist, after a crash. They are started or found before it is fed anything: otherwise
-    the code could give up one that exists, and nobody would ask it to cancel."""
+    """What its code asked for may have begun before a crash. It is started again, or found, before anything is fed:
+    otherwise the code could give it up, and nobody would cancel or undo it."""
     starting: int = 0
     """How many of its children are being started."""
     lost: bool = False
@@ -205,4 +205,8 @@ class Resident:
         """Whether it only waits, perhaps for the next attempt of an activity, and nothing is in progress."""
         idle = self.begun and self.state is IDLE and not (self.inbox or self.confirming)
         free = self.instance.activities == len(self.resting) and BODY not in self.attempts
-        return idle and self.instance.outcome is None and free and self.instance.children <= MANY_CHILDREN
+        return idle and self.instance.outcome is None and free
+
+    @property
+    def has_many_children(self) -> bool:
+        return self.instance.children > MANY_CHILDREN

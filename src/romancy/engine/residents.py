@@ -23,6 +23,8 @@ class Residents:
         """Those of them that have been read, and wait for their turn to be replayed."""
         self._limit, self.on_work = limit, on_work
         self._idle: OrderedDict[str, Resident] = OrderedDict()
+        self._staying: set[str] = set()
+        """Those that only wait, but stay in memory."""
         self._reserved = 0
         self._backlog = False
         self._requests: dict[str, list[asyncio.Future[None]]] = {}
@@ -61,13 +63,20 @@ class Residents:
         self._idle[resident.instance.id] = resident
         self._offer_room()
 
+    def stay(self, resident: Resident) -> None:
+        """Mark an instance that only waits, but is not evicted. It takes no room: what it waits for may need that."""
+        self._staying.add(resident.instance.id)
+        self._offer_room()
+
     def rouse(self, resident: Resident) -> None:
         """Mark an instance as not idle, so that it stays in memory."""
         self._idle.pop(resident.instance.id, None)
+        if self._staying:
+            self._staying.discard(resident.instance.id)
 
     def remove(self, resident: Resident) -> None:
         self._all.pop(resident.instance.id, None)
-        self._idle.pop(resident.instance.id, None)
+        self.rouse(resident)
         self.acknowledge(resident.instance.id)
         self._offer_room()
 
@@ -108,7 +117,8 @@ class Residents:
     @property
     def has_room(self) -> bool:
         """Whether more instances can be taken on. Idle ones don't count: they are evicted if needed."""
-        return len(self._all) - len(self._idle) + len(self.loading) + self._reserved < self._limit
+        waiting = len(self._idle) + len(self._staying)
+        return len(self._all) - waiting + len(self.loading) + self._reserved < self._limit
 
     def reserve(self) -> bool:
         """Reserve a place for an instance that is about to be created. `unreserve` gives it back."""

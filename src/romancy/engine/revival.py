@@ -11,6 +11,7 @@ from typing import Any
 from romancy.core.history import Kind
 from romancy.core.inputs import UNBOUND
 from romancy.core.instance import Instance
+from romancy.core.model import WAITING
 from romancy.core.operations import EventWait
 from romancy.core.registry import Registry, WorkflowDefinition
 from romancy.core.run import Run
@@ -112,7 +113,7 @@ class Revival:
         if unfed is not None:
             resident.inbox.append(Stored(unfed))
         # If its worker died, it had begun, and hooks heard of that there. Only the first run is a start.
-        resident.announced = crashed or row.generation > 0
+        resident.announced = crashed or row.generation > 0 or row.status in WAITING
         if crashed or BODY in resident.attempts:
             self._hold(resident, snapshot, inputs)
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from romancy import hooks as h
@@ -54,6 +55,7 @@ class Step:
 
     __slots__ = (
         "_consumed",
+        "_finds_children",
         "_quiet",
         "_stamp",
         "_tell",
@@ -93,6 +95,8 @@ class Step:
         """What was undone."""
         self._consumed: set[int] | frozenset[int] = NONE
         self._quiet = True
+        self._finds_children = False
+        """Its children are only looked for: they were all started before."""
 
     def run(self) -> None:
         """Feed the inbox. Raise the error of the instance if its code does not match its history."""
@@ -103,9 +107,9 @@ class Step:
             if self._tell and not resident.announced:
                 parent = None if resident.parent is None else resident.parent[0]
                 self._say([h.WorkflowStartedInfo(**self._about, parent=parent)])
-            resident.is_unsure = instance.children > 0
+            resident.is_unsure = bool(resident.inbox) and any(op.stays_open for op in instance.ops.values())
         if resident.is_unsure:
-            resident.is_unsure = False
+            resident.is_unsure, self._finds_children = False, resident.status in WAITING
         else:
             self._feed_inbox()
         self._gather(instance.take())
@@ -360,9 +364,12 @@ class Step:
             self.commit.looks = _with(self.commit.looks, op.id)
 
     def _cancel(self, input: CancelAsked) -> None:
+        instance = self.instance
+        if instance.outcome is not None and instance.outcome.next_run is not None:
+            self.resident.inbox.append(input)  # for the next run
+            return
         if not self._is_new(input.request):
             return
-        instance = self.instance
         if instance.compensation is not None and instance.compensation.is_unwinding:
             return  # nothing interrupts undos
         again = not input.by_parent and instance.waits_for_good
@@ -418,8 +425,9 @@ class Step:
 
     def _gather_children(self, asked: Asked) -> None:
         """Gather what concerns children. Until a child exists there is work to do, for another worker after a crash."""
-        if asked.outcome is None and any(isinstance(op, ChildCall) for op in asked.opened):
-            self.commit.status = "running" if self.commit.status in WAITING else self.commit.status
+        is_waiting = asked.outcome is None and self.commit.status in WAITING
+        if is_waiting and not self._finds_children and any(isinstance(op, ChildCall) for op in asked.opened):
+            self.commit.status = "running"
         self.commit.asks = [Ask(child, reason) for child, reason in asked.asks]
         self._leave(asked.given_up)
 
@@ -441,7 +449,9 @@ class Step:
         if self.resident.parent is not None and outcome.next_run is None:
             commit.ending = ending_of(self.resident.parent, outcome)
         if outcome.next_run is not None:
-            commit.continuation = Continuation(outcome.next_run, instance.length, instance.run.base)
+            deadline = instance.deadline if outcome.next_run.deadline is None else outcome.next_run.deadline
+            next_run = replace(outcome.next_run, deadline=deadline)
+            commit.continuation = Continuation(next_run, instance.length, instance.run.base)
             number = instance.run.number + 1
             if self._tell:
                 self._say([h.WorkflowContinuedInfo(**self._about, run_number=number)])

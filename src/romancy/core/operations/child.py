@@ -47,7 +47,9 @@ class ChildCall(Operation):
     is_over: bool = field(default=False, init=False)
     """Whether its end is recorded."""
     is_asked: bool = field(default=False, init=False)
-    """Whether it was asked to cancel."""
+    """Whether it was asked to cancel, because the code gave it up."""
+    is_cancelled: bool = field(default=False, init=False)
+    """Whether the code asked to cancel it."""
 
     @property
     def input(self) -> bytes | None:
@@ -62,6 +64,14 @@ class ChildCall(Operation):
         return signature.same_call(input, self.arguments) or (
             again is not None and signature.same_call(again, self.arguments)
         )
+
+    @property
+    def is_endless(self) -> bool:
+        return self.is_free
+
+    @property
+    def goes_on(self) -> bool:
+        return self.is_free
 
     def settle(self, entry: Entry, event: ReceivedEvent[Any] | None) -> None:
         assert self.future is not None

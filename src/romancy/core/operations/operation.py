@@ -122,6 +122,11 @@ class Operation:
         """Whether only an event can end it, because it has no time limit."""
         return False
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether it goes on even if the code is closed."""
+        return False
+
     def opened_infos(self, about: About) -> Sequence[object]:
         """Return the infos for hooks when it was opened."""
         return ()

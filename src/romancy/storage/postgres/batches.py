@@ -68,7 +68,9 @@ class BatchWriter:
         outcome.owners |= {letter.owner for letter in answer.letters}
         asks = [(ask, c.at) for c, ok in zip(batch.commits, answer.commits, strict=True) if ok for ask in c.asks]
         if asks:
-            outcome.owners |= await self._cancel_at_once([(ask.child, at, ask.cancellation) for ask, at in asks])
+            outcome.owners |= await self._cancel_at_once(
+                [(ask.child, at, ask.cancellation) for ask, at in asks], blocked=False
+            )
         if batch.requests:
             answer.requests = await self._request(batch, outcome.owners)
         for commit, applied in zip(batch.commits, answer.commits, strict=True):
@@ -161,11 +163,13 @@ class BatchWriter:
             token=batch.token,
         )
         existing = {row["n"] - 1: row for row in rows}
+        seen = {start.id for start, answer in zip(batch.starts, answers, strict=True) if answer is not None}
         for place, n in enumerate(asked):
-            row = existing.get(place)
+            row, is_first = existing.get(place), batch.starts[n].id not in seen
+            seen.add(batch.starts[n].id)
             if row is None:
                 answers[n] = StartAnswer(False, lost=True)
-            elif row["ours"]:
+            elif row["ours"] and row["same"] and is_first:
                 answers[n] = StartAnswer(True, owned=batch.starts[n].mine and not fenced)
             else:
                 answers[n] = StartAnswer(False, bool(row["same"]), row["workflow"])
@@ -277,7 +281,7 @@ class BatchWriter:
             before=batch.asked,
         )
         cancels = [(findable(r.instance), r.at, r.cancellation) for r in requests if r.kind == CANCEL]
-        owners |= await self._cancel_at_once(cancels)
+        owners |= await self._cancel_at_once(cancels, blocked=True)
         numbered = {"token": batch.token, "before": batch.asked}
         rows = await self._connections.do("request_answers", instances=instances, ats=ats, **numbered)
         found, taken = {row["n"] - 1: row for row in rows}, {n - batch.asked - 1 for (n,) in stored}
@@ -285,10 +289,10 @@ class BatchWriter:
         owners |= {answer.owner for answer in answers if answer.id}
         return answers
 
-    async def _cancel_at_once(self, cancels: Sequence[tuple[str, int, bytes]]) -> set[str | None]:
-        """Cancel those of these instances (id, time, error) that have no code to clean up. Return whom to wake."""
+    async def _cancel_at_once(self, cancels: Sequence[tuple[str, int, bytes]], *, blocked: bool) -> set[str | None]:
+        """Cancel those of these instances (id, time, error) that never ran, or are `blocked`. Return whom to wake."""
         ids, ats, errors = map(list, zip(*cancels, strict=True)) if cancels else ([], [], [])
-        rows = await self._connections.do("cancel_at_once", instances=ids, ats=ats, errors=errors)
+        rows = await self._connections.do("cancel_at_once", instances=ids, ats=ats, errors=errors, blocked=blocked)
         return {owner for (owner,) in rows}
 
     # --- notices ----------------------------------------------------------------------------------------------------

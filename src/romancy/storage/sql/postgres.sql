@@ -550,7 +550,7 @@ WHERE i.status < 10 AND {outdated} IS NULL ORDER BY x.n ON CONFLICT (token, n) D
 WITH cancelled AS (UPDATE romancy.instances i SET status = 12, owner = NULL, version = version + 1, finished_at = x.at,
     updated_at = x.at, error = x.error
   FROM unnest(:instances::text[], :ats::bigint[], :errors::bytea[]) AS x(instance, at, error)
-  WHERE i.id = ANY(:instances) AND i.id = x.instance AND (i.status = 9 OR i.status = 1 AND i.owner IS NULL AND i.version = 0)
+  WHERE i.id = ANY(:instances) AND i.id = x.instance AND (i.status = 9 AND :blocked::boolean OR i.status = 1 AND i.owner IS NULL AND i.version = 0)
   RETURNING i.id, i.parent, i.parent_op, i.error, i.finished_at, i.token),
 letters AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n, op)
   SELECT c.parent, 5, c.error, c.finished_at, sha256(c.token || convert_to(c.id, 'UTF8')), 0, c.parent_op

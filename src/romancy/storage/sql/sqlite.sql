@@ -148,6 +148,9 @@ DELETE FROM wait_keys WHERE instance = :instance
 DELETE FROM deliveries WHERE instance = :instance
 -- name: delete_requests
 DELETE FROM requests WHERE instance = :instance
+-- The id of a parent that was removed may be used again: its children are not those of the next one.
+-- name: forget_parent
+UPDATE instances SET parent_op = NULL WHERE parent = :instance
 -- name: delete_instance
 DELETE FROM instances WHERE id = :instance
 
@@ -252,7 +255,7 @@ SELECT status, owner FROM instances WHERE id = :id
 -- Differs: one at a time, and further statements delete its rows.
 -- name: cancel_at_once
 UPDATE instances SET status = 12, owner = NULL, version = version + 1, finished_at = :at, updated_at = :at,
-  error = :error WHERE id = :id AND (status = 9 OR status = 1 AND owner IS NULL AND version = 0)
+  error = :error WHERE id = :id AND (status = 9 AND :blocked OR status = 1 AND owner IS NULL AND version = 0)
 -- Differs: further statements delete the evidence against it.
 -- name: resume_blocked
 UPDATE instances SET status = 1, owner = NULL, version = version + 1, error = NULL WHERE id = :id AND status = 9

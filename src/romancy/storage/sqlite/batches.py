@@ -125,13 +125,14 @@ class BatchWriter:
             start.parent_op,
             batch.worker,
         )
+        first = self._is_first(start.id)
         if not fenced and self._run(SQL["insert_child"], values).rowcount == 1:
             return StartAnswer(True, owned=owner is not None)
         row = self._run(SQL["existing_child"], (start.parent, start.parent_op, start.id)).fetchone()
         if row is None:
             return StartAnswer(False, lost=True)
         workflow, birth, is_same = row
-        if birth == batch.token:
+        if birth == batch.token and first and is_same:
             return StartAnswer(True, owned=owner is not None)  # stored by an earlier submission of this batch
         return StartAnswer(False, bool(is_same), workflow)
 
@@ -327,7 +328,7 @@ class BatchWriter:
         for ask in commit.asks:
             if self._run(SQL["open_child"], (ask.child, commit.instance)).fetchone() is None:
                 continue  # it has ended, or is not a child of this instance
-            told = self._cancel_at_once(ask.child, commit.at, ask.cancellation)
+            told = self._cancel_at_once(ask.child, commit.at, ask.cancellation, blocked=False)
             letters += self._letter(ask.child, GIVEN_UP, ask.payload, commit.at) if told is None else told
         return letters
 
@@ -393,7 +394,7 @@ class BatchWriter:
         if status >= FIRST_FINAL:
             return RequestAnswer(STATUS_NAMES.get(status, "blocked"), None)
         if request.kind == CANCEL:
-            told = self._cancel_at_once(request.instance, request.at, request.cancellation)
+            told = self._cancel_at_once(request.instance, request.at, request.cancellation, blocked=True)
             if told is not None:
                 answer.letters += told
                 return RequestAnswer("cancelled", None, took=True)
@@ -401,12 +402,12 @@ class BatchWriter:
         number = self._run(SQL["insert_request"], values).lastrowid
         return RequestAnswer(STATUS_NAMES.get(status, "blocked"), owner, number or 0, took=True)
 
-    def _cancel_at_once(self, instance: str, at: int, error: bytes) -> list[Letter] | None:
-        """Cancel a blocked instance, which has no code to clean up, or one that never ran, which has nothing to.
+    def _cancel_at_once(self, instance: str, at: int, error: bytes, *, blocked: bool) -> list[Letter] | None:
+        """Cancel an instance that never ran, or a `blocked` one: neither has code that could clean up.
 
         Return the letter to its parent, if it has one; None if it can't be cancelled at once.
         """
-        if not self._run(SQL["cancel_at_once"], (at, error, instance)).rowcount:
+        if not self._run(SQL["cancel_at_once"], (at, error, instance, blocked)).rowcount:
             return None
         for name in ("delete_deliveries", "delete_requests", "delete_attempts", "delete_wait_keys", "delete_waits"):
             self._run(SQL[name], (instance,))

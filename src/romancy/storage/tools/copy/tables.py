@@ -29,7 +29,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "consumed": ("instance", "event", "op"),
     "marks": ("instance", "type", "shape", "key", "model", "xid", "seq"),
     "misfits": ("instance", "model", "event", "op", "error"),
-    "requests": ("id", "instance", "kind", "payload", "at", "token", "n"),
+    "requests": ("id", "instance", "kind", "payload", "at", "token", "n", "op"),
     "attempts": tuple(
         "instance op n first_at next_due error progress crashes culprit suspected_at tried tried_alone alone run "
         "started is_alone".split()
@@ -127,8 +127,9 @@ def _misfits(it: Reader) -> Iterator[Row]:
 
 def _requests(it: Reader) -> Iterator[Row]:
     """A request is identified by its batch and its place there; for all of these, the batch is the copy."""
-    for n, row in enumerate(it.c.execute("SELECT id, instance, kind, payload, at FROM requests ORDER BY id")):
-        yield *row, it.token, n
+    for n, row in enumerate(it.c.execute("SELECT id, instance, kind, payload, at, op FROM requests ORDER BY id")):
+        *request, op = row
+        yield *request, it.token, n, op
 
 
 def _attempts(it: Reader) -> Iterator[Row]:
