@@ -34,10 +34,12 @@ async def refusal(act: Any, fake: Any) -> str:
     return str(refused.value)
 
 
-async def test_only_activities_are_replaced() -> None:
-    said = "env.replace takes an activity, but 'order' is a workflow; replace its activities"
-    assert await refusal(order, lambda: "fake") == said
-    assert (await refusal(charge.fn, lambda: "fake")).startswith("env.replace takes an activity, not <function charge")
+async def test_only_activities_and_workflows_are_replaced() -> None:
+    said = await refusal(charge.fn, lambda: "fake")
+    assert said.startswith("env.replace takes an activity or a workflow, not <function charge")
+    assert await refusal(order, order) == "the fake for workflow 'order' must be a plain function, not <workflow order>"
+    said = await refusal(order, lambda more: "fake")
+    assert said.startswith("the fake for workflow 'order' does not fit: missing a required argument: 'more'; ")
     assert await refusal(charge, "fake") == "the fake for activity 'charge' must be a plain function, not 'fake'"
     assert (
         await refusal(charge, charge)

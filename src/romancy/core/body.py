@@ -31,7 +31,7 @@ async def run_body(instance: _Instance, context: Any, kind: int, input: bytes) -
     args, kwargs = read_input(definition, kind, input)
     try:
         try:
-            result = await definition.fn(context, *args, **kwargs)
+            result = await (definition.fake or definition.fn)(context, *args, **kwargs)
         except (SystemExit, KeyboardInterrupt) as error:
             raise RuntimeError(f"the workflow raised {type(error).__name__}") from error
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -116,6 +116,8 @@ class WorkflowDefinition(Definition):
     context: Callable[[Any], Any]
     on_event: tuple[str, ...] = ()
     timeout: int | None = None
+    fake: Callable[..., Any] | None = None
+    """Runs in place of `fn`: a fake of the test kit."""
 
     @cached_property
     def event_model(self) -> Codec | None:
@@ -189,6 +191,15 @@ class Registry:
             if known is None or version > split_name(known.name)[1]:
                 self._latest[name] = definition
                 self._on_event = _by_event(self._latest.values())
+
+    def replace(self, definition: WorkflowDefinition, fake: Callable[..., Any]) -> None:
+        """Run a fake in place of the function of a workflow, in this registry only."""
+        self.add(definition)
+        faked = self._workflows[definition.name] = replace(definition, fake=fake)
+        name, _ = split_name(definition.name)
+        if self._latest[name].name == definition.name:
+            self._latest[name] = faked
+            self._on_event = _by_event(self._latest.values())
 
     @property
     def definitions(self) -> Mapping[str, WorkflowDefinition]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,15 +15,23 @@ from romancy.api.context import ActivityContext
 from romancy.api.workflow import Workflow, definition_of
 from romancy.app import App
 from romancy.core.clock import stopwatch
+from romancy.core.codec import Codec
 from romancy.core.model import FOREVER_US, STOPPED, Attribute, Duration, duration_us, from_us
+from romancy.core.versions import stored_name
 from romancy.errors import RomancyError
 from romancy.handle import WorkflowHandle
 from romancy.options import WorkerOptions
-from romancy.records import Receipt, Wait
+from romancy.records import Instance, Receipt, Wait
 from romancy.service import runtime_of
 from romancy.storage import open_storage
 from romancy.testing.clock import ManualClock
-from romancy.testing.fakes import check_fake, check_step_fake, stand_in_for, stand_in_for_step
+from romancy.testing.fakes import (
+    check_fake,
+    check_step_fake,
+    stand_in_for,
+    stand_in_for_step,
+    stand_in_for_workflow,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -81,10 +90,7 @@ class Environment:
         self.app.register(wf)
         handle: WorkflowHandle[Any] = await self.app.start_workflow(wf, *args, **kwargs)
         await self.settle()
-        result = definition_of(wf).signature.result
-        mine: TestHandle[R] = TestHandle(self.app, self._runtime, handle.instance_id, result, handle.created)
-        mine._env = self  # pyright: ignore[reportPrivateUsage]
-        return mine
+        return self._handle(handle.instance_id, definition_of(wf).signature.result, handle.created)
 
     async def advance(self, by: Duration) -> None:
         """Move the clock forward, stopping at every timer on the way."""
@@ -126,6 +132,28 @@ class Environment:
             return (await self.app.get_instance(handle.instance_id)).waits
         return (await self.app.list_waits(limit=1000)).items
 
+    async def children(self, handle: WorkflowHandle[Any]) -> list[TestHandle[Any]]:
+        """Return the children that an instance has started, the first one first.
+
+        Those that started at the same time are in the order of their ids: `pay:2` before `pay:10`.
+        """
+        found: list[Instance] = []
+        cursor, is_last = None, False
+        while not is_last:
+            page = await self.app.list_instances(parent=handle.instance_id, limit=1000, cursor=cursor)
+            found += page.items
+            cursor, is_last = page.cursor, page.cursor is None
+        return [self._child(child) for child in sorted(found, key=_by_start)]
+
+    def _child(self, child: Instance) -> TestHandle[Any]:
+        definition = self._runtime.registry.get(stored_name(child.workflow, child.version))
+        return self._handle(child.instance_id, definition.signature.result if definition else None)
+
+    def _handle(self, id: str, result: Codec | None, created: bool = True) -> TestHandle[Any]:
+        made: TestHandle[Any] = TestHandle(self.app, self._runtime, id, result, created)
+        made._env = self  # pyright: ignore[reportPrivateUsage]
+        return made
+
     async def restart(self) -> None:
         """Crash and restart: everything in memory is lost, and everything stored is replayed."""
         engine = self._runtime.engine
@@ -140,10 +168,19 @@ class Environment:
         engine.kick()
         await self.settle()
 
-    def replace(self, act: Activity[P, R], fake: Callable[P, R] | Callable[P, Coroutine[Any, Any, R]]) -> None:
-        """Replace an activity: call `fake(*args)`, without ctx, instead."""
-        check_fake(act, fake)
-        self._fakes[act.fn] = stand_in_for(act._definition, fake)  # pyright: ignore[reportPrivateUsage]
+    def replace(
+        self,
+        target: Activity[P, R] | Workflow[P, R],
+        fake: Callable[P, R] | Callable[P, Coroutine[Any, Any, R]],
+        /,
+    ) -> None:
+        """Replace an activity, or a workflow that others call as a child: call `fake(*args)`, without ctx, instead."""
+        check_fake(target, fake)
+        if isinstance(target, Workflow):
+            self.app.register(target)
+            self._runtime.registry.replace(definition_of(target), stand_in_for_workflow(fake))
+            return
+        self._fakes[target.fn] = stand_in_for(target._definition, fake)  # pyright: ignore[reportPrivateUsage]
         self._runtime.engine.activities.replacements = self._fakes
 
     def replace_step(self, name: str, fake: Callable[[], Any], /) -> None:
@@ -164,6 +201,11 @@ class Environment:
                 calm = 0
                 if not only_activities:
                     since = stopwatch()
+
+
+def _by_start(child: Instance) -> tuple[datetime, list[str | int]]:
+    parts = enumerate(re.split(r"(\d+)", child.instance_id))
+    return child.started_at, [int(part) if n % 2 else part for n, part in parts]
 
 
 @asynccontextmanager

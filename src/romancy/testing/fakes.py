@@ -1,4 +1,4 @@
-"""Functions that replace activities in tests."""
+"""Functions that replace activities and child workflows in tests."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import functools
 import inspect
 from collections.abc import Callable
 from inspect import Parameter
-from typing import Any
+from typing import Any, cast
 
 from romancy.api.activity import Activity
-from romancy.api.context import ActivityContext
+from romancy.api.context import ActivityContext, WorkflowContext
 from romancy.api.workflow import Workflow
 from romancy.core.registry import ActivityDefinition
 
 
-def check_fake(act: object, fake: object) -> None:
-    """Raise a TypeError if `act` is not an activity, or if the fake can't be called like the activity."""
-    if isinstance(act, Workflow):
-        raise TypeError(f"env.replace takes an activity, but {act.name!r} is a workflow; replace its activities")
-    if not isinstance(act, Activity):
-        raise TypeError(f"env.replace takes an activity, not {act!r}; is @activity missing?")
+def check_fake(target: object, fake: object) -> None:
+    """Raise a TypeError if `target` is no activity or workflow, or if the fake can't be called like it."""
+    if not isinstance(target, Activity | Workflow):
+        raise TypeError(f"env.replace takes an activity or a workflow, not {target!r}; is @activity missing?")
+    known = cast("Activity[..., Any] | Workflow[..., Any]", target)
+    what = f"{'activity' if isinstance(known, Activity) else 'workflow'} {known.name!r}"
     if not callable(fake) or isinstance(fake, (Activity, Workflow)):
-        raise TypeError(f"the fake for activity {act.name!r} must be a plain function, not {fake!r}")
-    declared = list(inspect.signature(act.fn).parameters.values())[1:]
+        raise TypeError(f"the fake for {what} must be a plain function, not {fake!r}")
+    declared = list(inspect.signature(known.fn).parameters.values())[1:]
     try:
         fakes = inspect.signature(fake)
     except ValueError:  # some builtins have no signature
@@ -35,7 +35,7 @@ def check_fake(act: object, fake: object) -> None:
     except TypeError as error:
         call = ", ".join([*args, *(f"{name}=..." for name in kwargs)])
         raise TypeError(
-            f"the fake for activity {act.name!r} does not fit: {error}; it is called without ctx, as fake({call}), "
+            f"the fake for {what} does not fit: {error}; it is called without ctx, as fake({call}), "
             f"and its signature is {fakes}"
         ) from None
 
@@ -62,6 +62,17 @@ def stand_in_for_step(fake: Callable[[], Any]) -> Callable[[], Any]:
     @functools.wraps(fake)
     async def stand_in() -> Any:
         result = fake()
+        return await result if inspect.isawaitable(result) else result
+
+    return stand_in
+
+
+def stand_in_for_workflow(fake: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for the function of a workflow. It runs as workflow code does, but is not given ctx."""
+
+    @functools.wraps(fake)
+    async def stand_in(ctx: WorkflowContext, *args: Any, **kwargs: Any) -> Any:
+        result = fake(*args, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
     return stand_in
