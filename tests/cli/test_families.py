@@ -149,3 +149,15 @@ def test_why_of_a_parent_that_has_ended_names_no_children(database: str) -> None
     play(database, story)
     assert answered(database, "why", "s")["waits"] == []
     assert answered(database, "show", "s")["children"]["counts"] == {"waiting_for_event": 1}
+
+
+def test_top_counts_parents_that_wait_if_there_are_any(database: str) -> None:
+    async def story(env: Environment) -> None:
+        await env.start(runner.options(instance_id="r"))
+
+    play(database, story)
+    assert "waiting for child" not in romancy(database, "top", "--once").stdout
+    assert answered(database, "top")["counts"]["waiting_for_child"] == 0
+    play(database, family)
+    assert "1 waiting for child" in romancy(database, "top", "--once").stdout
+    assert answered(database, "top")["counts"]["waiting_for_child"] == 1
