@@ -48,6 +48,7 @@ async def test_they_come_after_the_other_waits_page_by_page(env: Environment) ->
         while True:
             page = await env.app.list_waits(instance_id="p", limit=limit, cursor=cursor)
             assert len(page.items) <= limit
+            assert len(found) < 7, "the cursor leads on"
             found += [wait.wait_id for wait in page.items]
             cursor = page.cursor
             if cursor is None:

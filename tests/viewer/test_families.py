@@ -91,6 +91,7 @@ async def test_a_parent_shows_its_children_and_what_it_waits_for() -> None:
     waits = page.split('data-live-part="waits"')[1].split("</section>")[0]
     assert waits.count("<article") == 1, "only for the child that has not ended"
     assert "s/delivery:1" in waits
+    assert "waiting for event" in waits, "the status of the child"
     assert '<span><i class="swatch child"></i>child</span>' in page
     assert 'class="bar child open' in page
     assert 'data-key="s/delivery:1"' in listed
