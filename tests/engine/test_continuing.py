@@ -338,13 +338,10 @@ async def slow_start(ctx: WorkflowContext) -> str:
     return await note(ctx, "second run")
 
 
-GATE = asyncio.Event()
-
-
 @activity
 async def forever(ctx: ActivityContext) -> str:
     try:
-        await GATE.wait()
+        await asyncio.Event().wait()
     except asyncio.CancelledError:
         KEYS.append(f"stopped {ctx.activity_id}")
         raise

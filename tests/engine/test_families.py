@@ -391,7 +391,7 @@ async def test_start_and_child_of_one_id_in_one_batch(env: Environment) -> None:
     engine.storage.commit(
         Batch(engine.worker_id, (), b"u" * 16, now, starts=starts), lambda a, e: done.set_result((a, e))
     )
-    answer, error = await done
+    answer, _ = await done
     assert [s.created for s in answer.starts] == [True, False]
 
 
