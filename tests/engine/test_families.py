@@ -1,4 +1,7 @@
-"""Parents, children and runs under fire: crashes, evictions, cancellations and twins at bad moments."""
+"""Parents, children and runs under fire: crashes, evictions, cancellations and twins at bad moments.
+
+The comment above a test says what once went wrong there.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -38,7 +41,7 @@ async def statuses(env: Environment) -> dict[str, str]:
     return {i.instance_id: i.status for i in (await env.app.list_instances(limit=500)).items}
 
 
-# 1 ---- a parent that was read again and is cancelled at once does not tell its child
+# A parent that was read again and is cancelled at once does not tell its child.
 async def test_cancel_after_crash(env: Environment) -> None:
     env.app.register(patient, waiter)
     handle = await env.app.start_workflow(patient, instance_id="p")
@@ -92,7 +95,7 @@ async def test_cancel_while_down_of_a_parent_that_is_running(env: Environment) -
     assert found == {"p": "cancelled", "p/waiter:1": "cancelled"}
 
 
-# 3 ---- cancel in the same inbox as the event that makes it continue
+# Cancel in the same inbox as the event that makes it continue.
 @workflow
 async def looper(ctx: WorkflowContext) -> Any:
     await wait_event(ctx, "go")
@@ -119,7 +122,7 @@ async def test_cancel_in_the_same_step_as_continue(env: Environment) -> None:
     assert (await env.app.get_instance("c")).status == "cancelled"
 
 
-# 4 ---- two children of one id in one batch
+# Two children of one id in one batch.
 @workflow
 async def twins(ctx: WorkflowContext) -> list[str]:
     async def one(name: str) -> str:
@@ -140,7 +143,7 @@ async def test_twins(env: Environment) -> None:
     assert (await env.app.get_instance("p")).status == "completed"
 
 
-# 5 ---- a free child is cancelled in the activation that starts it
+# A free child is cancelled in the activation that starts it.
 async def test_start_and_cancel(env: Environment) -> None:
     @workflow
     async def mother(ctx: WorkflowContext) -> str:
@@ -155,7 +158,7 @@ async def test_start_and_cancel(env: Environment) -> None:
     assert (await statuses(env))["p/waiter:1"] == "cancelled"
 
 
-# 6 ---- a parent's id is used again; its old child is kept longer
+# A parent's id is used again; its old child is kept longer.
 async def test_id_reused(db: str) -> None:
     from romancy import Retention
     from tests.engine.test_capacity import prune
@@ -188,7 +191,7 @@ async def test_id_reused(db: str) -> None:
         assert (await env.app.get_instance("p")).status == "completed"
 
 
-# 7 ---- a child by name, of which only version 2 exists
+# A child by name, of which only version 2 exists.
 async def test_by_name_version(env: Environment) -> None:
     @workflow(name="pay", version=2)
     async def pay(ctx: WorkflowContext) -> int:
@@ -205,7 +208,7 @@ async def test_by_name_version(env: Environment) -> None:
     assert (await env.app.get_instance("p")).status == "completed"
 
 
-# 8 ---- a second cancel with an open free child
+# A second cancel with an open free child.
 async def test_second_cancel_with_free_child(env: Environment) -> None:
     @workflow
     async def stubborn(ctx: WorkflowContext) -> None:
@@ -225,8 +228,7 @@ async def test_second_cancel_with_free_child(env: Environment) -> None:
     assert (await env.app.get_instance("p")).status == "cancelled"
 
 
-# 9 ---- a blocked parent is cancelled
-# 10 ---- the deadline of an instance that was started by a process without its workflow
+# The deadline of an instance that was started by a process without its workflow.
 @pytest.mark.parametrize("restart", [False, True])
 async def test_deadline_unbound(db: str, restart: bool) -> None:
     @workflow(name="limited", timeout=timedelta(minutes=10))
@@ -250,7 +252,7 @@ async def test_deadline_unbound(db: str, restart: bool) -> None:
         assert (await env.app.get_instance("c")).status == "failed"
 
 
-# 11 ---- on_workflow_started is told twice
+# On_workflow_started is told twice.
 async def test_hook_twice() -> None:
     from romancy import hooks as h
 
@@ -273,8 +275,7 @@ async def test_hook_twice() -> None:
         assert sorted(heard) == sorted(set(heard))
 
 
-# 13 ---- a cancel that comes while given-up calls are undone before the next run
-# 14 ---- undoing waits for a free child
+# Undoing waits for a free child.
 async def test_stuck_with_free_child(env: Environment) -> None:
     undone: list[str] = []
 
@@ -301,7 +302,7 @@ async def test_stuck_with_free_child(env: Environment) -> None:
     assert await handle.status() == "failed"
 
 
-# 15 ---- a compatible change of the code opens a child
+# A compatible change of the code opens a child.
 @pytest.mark.parametrize("what", ["activity", "child"])
 async def test_compatible_change(env: Environment, what: str) -> None:
     new = [False]
@@ -332,7 +333,7 @@ async def test_compatible_change(env: Environment, what: str) -> None:
     assert await handle.status() == "completed"
 
 
-# 17 ---- a second request of the parent ends a child whose undos failed
+# A second request of the parent ends a child whose undos failed.
 async def test_second_ask_gives_up_failed_undos(env: Environment) -> None:
     from romancy import RetryPolicy
 
@@ -374,7 +375,7 @@ async def test_second_ask_gives_up_failed_undos(env: Environment) -> None:
     assert await statuses(env) == {"p": "compensating", "p/paying:1": "blocked"}
 
 
-# 18 ---- a start from outside and a child of the same id in one batch
+# A start from outside and a child of the same id in one batch.
 async def test_start_and_child_of_one_id_in_one_batch(env: Environment) -> None:
     from romancy.storage.batch import Batch, Start
 
@@ -395,7 +396,7 @@ async def test_start_and_child_of_one_id_in_one_batch(env: Environment) -> None:
     assert [s.created for s in answer.starts] == [True, False]
 
 
-# 20 ---- a cancelled child that returns something: the parent reads its output as an error
+# A cancelled child that returns something: the parent reads its output as an error.
 @pytest.mark.parametrize("how", ["cancel", "timeout"])
 async def test_cancelled_child_that_returns(env: Environment, how: str) -> None:
     @workflow
@@ -427,7 +428,7 @@ async def test_cancelled_child_that_returns(env: Environment, how: str) -> None:
     assert ("why not" if how == "cancel" else "ran out of time") in str(got.output)
 
 
-# 21 ---- a runaway that starts free children
+# A runaway that starts free children.
 async def test_runaway(env: Environment) -> None:
     @workflow
     async def runaway(ctx: WorkflowContext) -> None:
@@ -444,14 +445,14 @@ async def test_runaway(env: Environment) -> None:
     assert len(page) == 1
 
 
-# 22 ---- letters keep their op when a file moves to PostgreSQL
+# Letters keep their op when a file moves to PostgreSQL.
 def test_copy_columns() -> None:
     from romancy.storage.tools.copy.tables import COLUMNS
 
     assert "op" in COLUMNS["requests"]
 
 
-# 23 ---- parents with many children fill the memory, and nobody runs the children
+# Parents with many children fill the memory, and nobody runs the children.
 async def test_many_children_fill_memory() -> None:
     @workflow
     async def tiny(ctx: WorkflowContext, n: int) -> int:
@@ -473,8 +474,7 @@ async def test_many_children_fill_memory() -> None:
         assert set(found) == {"completed"}
 
 
-# 24 ---- how soon a parent hears that a blocked child was cancelled by hand
-# 25 ---- a call with an undo that ran in a worker that died counts as "given up before it began"
+# A call with an undo that ran in a worker that died counts as "given up before it began".
 @pytest.mark.parametrize("first", [False, True])
 async def test_undoable_first_call_cancelled_while_down(env: Environment, first: bool) -> None:
     from romancy.storage.batch import CANCEL, Batch, Request
@@ -517,7 +517,7 @@ async def test_undoable_first_call_cancelled_while_down(env: Environment, first:
     assert ran[-1] == "refund"
 
 
-# 30 ---- resubmission: everything once
+# Resubmission: everything once.
 async def test_resubmitted(env: Environment) -> None:
     from romancy.storage.batch import CHILD_COMPLETED, Ask, Batch, Commit, Ending, Start
 
@@ -562,7 +562,7 @@ async def test_resubmitted(env: Environment) -> None:
     }
 
 
-# 31 ---- a parent that is blocked while its child ends
+# A parent that is blocked while its child ends.
 async def test_blocked_parent_hears(env: Environment) -> None:
     env.app.register(patient, waiter)
     handle = await env.app.start_workflow(patient, instance_id="p")
@@ -574,6 +574,3 @@ async def test_blocked_parent_hears(env: Environment) -> None:
     assert await statuses(env) == {"p": "blocked", "p/waiter:1": "completed"}
     await env.app.resume_workflow("p")
     assert await handle.result() == 5
-
-
-# 32 ---- held instances: the same letters are read again and again
