@@ -44,6 +44,7 @@ class Scenario:
 
     `ordered`: the order of history entries is part of the outcome (false where threads decide it).
     `timely`: so are their times (false where a repeated attempt takes its time again).
+    `movable`: it ends in the same way if its database is moved to PostgreSQL half way.
     `steady`: the number of commits is always the same (false where several instances may share a commit).
     """
 
@@ -54,6 +55,7 @@ class Scenario:
     ordered: bool = True
     timely: bool = True
     steady: bool = True
+    movable: bool = True
 
     def normal(self, outcome: dict[str, Any]) -> dict[str, Any]:
         """An outcome without what may differ from run to run."""
@@ -77,9 +79,10 @@ def scenario(
     ordered: bool = True,
     timely: bool = True,
     steady: bool = True,
+    movable: bool = True,
 ) -> Callable[[Script], Script]:
     def add(script: Script) -> Script:
-        SCENARIOS.append(Scenario(script.__name__, workflows, script, ends, ordered, timely, steady))
+        SCENARIOS.append(Scenario(script.__name__, workflows, script, ends, ordered, timely, steady, movable))
         return script
 
     return add
@@ -574,7 +577,8 @@ async def closures_over_a_stream(ctx: WorkflowContext) -> list[Any]:
     return got
 
 
-@scenario(closures_over_a_stream, ends={"a": [2, 4, 6, ["old", "older"], ["r4", "r5"]]})
+# A stream that began "now" goes on by time after a move, and here everything happens in the same microsecond.
+@scenario(closures_over_a_stream, ends={"a": [2, 4, 6, ["old", "older"], ["r4", "r5"]]}, movable=False)
 async def steps_and_streams(play: Stage) -> None:
     await play.start(closures_over_a_stream, id="a")
     await play.send("row", 8, id="old")
@@ -620,7 +624,7 @@ async def trips(ctx: WorkflowContext) -> None:
     await charge(ctx, "5678")
 
 
-@scenario(trips, ends={"a": "('5678', 402)"}, ordered=False)
+@scenario(trips, ends={"a": "('5678', 402)"}, ordered=False, timely=False)
 async def a_failed_workflow_is_undone(play: Stage) -> None:
     await play.start(trips, id="a")
     for _ in range(3):
@@ -635,7 +639,12 @@ async def interrupted(ctx: WorkflowContext) -> None:
         await wait_event(ctx, "never")
 
 
-@scenario(interrupted, ends={"cancelled": "enough", "out of time": "instance 'out of time' ran out of time"})
+@scenario(
+    interrupted,
+    ends={"cancelled": "enough", "out of time": "instance 'out of time' ran out of time"},
+    ordered=False,
+    timely=False,
+)
 async def undone_after_a_cancellation_and_a_time_limit(play: Stage) -> None:
     await play.start(interrupted, id="cancelled")
     await play.start(interrupted.options(timeout=2), id="out of time")

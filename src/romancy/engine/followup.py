@@ -195,7 +195,7 @@ class Followup:
         """Pass offers to their instances, and begin the instances that events started."""
         if answer.fenced:
             return
-        elsewhere = False
+        elsewhere = answer.repeated  # its letters are read with the mail
         for accepted in (*answer.accepts, *answer.sent):
             elsewhere = elsewhere or any(wait.instance not in self._residents for wait in accepted.matched)
             for started in accepted.started:

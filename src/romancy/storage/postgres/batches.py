@@ -60,7 +60,7 @@ class BatchWriter:
         if batch.starts:
             answer.starts = await self._answer_starts(batch, row, answer.fenced)
         if batch.commits:
-            answer.commits = await self._answer_commits(batch, row)
+            answer.commits = await self._answer_commits(batch, row, answer)
         answer.letters = _letters(row)
         looks: dict[tuple[str, str | None], None] = dict.fromkeys(batch.looks)
         outcome = await self._accept(batch, row, answer)
@@ -174,7 +174,7 @@ class BatchWriter:
             else:
                 answers[n] = StartAnswer(False, bool(row["same"]), row["workflow"])
 
-    async def _answer_commits(self, batch: Batch, row: Any) -> list[bool]:
+    async def _answer_commits(self, batch: Batch, row: Any, answer: BatchResult) -> list[bool]:
         plain = [commit for commit in batch.commits if commit.append_only]
         applied = await self._appended(plain, batch, row) if plain else set[str]()
         if len(plain) < len(batch.commits):
@@ -184,6 +184,7 @@ class BatchWriter:
             # Those that carry our token were applied by an earlier submission of this batch.
             rows = await self._connections.do("resolve_commits", ids=refused, token=batch.token)
             applied |= {id for (id,) in rows}
+            answer.repeated = bool(rows)
         return [commit.instance in applied for commit in batch.commits]
 
     async def _appended(self, plain: list[Commit], batch: Batch, row: Any) -> set[str]:

@@ -173,7 +173,8 @@ k AS (DELETE FROM romancy.wait_keys WHERE instance IN (SELECT id FROM gone)),
 d AS (DELETE FROM romancy.deliveries WHERE instance IN (SELECT id FROM gone)),
 r AS (DELETE FROM romancy.requests WHERE instance IN (SELECT id FROM gone)),
 u AS (DELETE FROM romancy.unlooked WHERE instance IN (SELECT id FROM gone)),
-p AS (UPDATE romancy.instances i SET parent_op = NULL FROM gone g WHERE i.parent = g.id AND i.id NOT IN (SELECT id FROM gone))
+p AS (UPDATE romancy.instances i SET parent_op = NULL WHERE i.parent = ANY(:ids) AND i.parent IN (SELECT id FROM gone)
+  AND i.id <> ALL(:ids))
 DELETE FROM romancy.instances i WHERE i.id IN (SELECT id FROM gone) RETURNING i.id
 -- Differs: events can be left undispatched.
 -- name: forget_expired_data

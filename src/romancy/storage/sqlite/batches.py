@@ -167,7 +167,9 @@ class BatchWriter:
             if applied:
                 fresh.append(commit)
             # A refused item that carries our token was applied by an earlier submission of this batch.
-            answer.commits.append(applied or self._is_token(commit.instance, batch))
+            repeated = not applied and self._is_token(commit.instance, batch)
+            answer.repeated = answer.repeated or repeated
+            answer.commits.append(applied or repeated)
         self._write_rows(fresh)
         for commit in fresh:
             if commit.ending is not None or commit.asks:
