@@ -396,5 +396,5 @@ class BatchResult:
     requests: list[RequestAnswer] = field(default_factory=list[RequestAnswer])
     offers: list[Offer] = field(default_factory=list[Offer])
     letters: list[Letter] = field(default_factory=list[Letter])
-    repeated: bool = False
+    repeated: bool = field(default=False, compare=False)
     """An earlier submission had stored some of its commits. What those left for other instances is not in `letters`."""
