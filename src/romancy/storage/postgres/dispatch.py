@@ -163,6 +163,9 @@ def _outcome(
             outcome.by_seq[seq].started.append(start)
             if start.owner is None:
                 outcome.owners.add(None)
+    for dispatched in outcome.by_seq.values():
+        # In the order that does not depend on how the server plans the statement; usually they are already in it.
+        dispatched.matched.sort(key=lambda wait: (wait.instance, wait.model, wait.spec))
     return outcome
 
 
