@@ -60,7 +60,7 @@ async def test_cancel_after_eviction() -> None:
             await asyncio.sleep(0.01)
         for n in range(3):
             await env.app.cancel_workflow(f"p{n}")
-        await asyncio.sleep(0.3)
+        await env.settle()
         assert set((await statuses(env)).values()) == {"cancelled"}
 
 
@@ -138,7 +138,7 @@ async def test_twins(env: Environment) -> None:
     env.app.register(twins, waiter)
     await env.app.start_workflow(twins, instance_id="p")
     await env.send_event("go", "test", 7)
-    await asyncio.sleep(1.2)
+    await env.settle()
     await env.settle()
     assert (await env.app.get_instance("p")).status == "completed"
 
@@ -154,7 +154,7 @@ async def test_start_and_cancel(env: Environment) -> None:
 
     env.app.register(mother, waiter)
     await env.app.start_workflow(mother, instance_id="p")
-    await asyncio.sleep(1.2)
+    await env.settle()
     assert (await statuses(env))["p/waiter:1"] == "cancelled"
 
 
@@ -204,7 +204,7 @@ async def test_by_name_version(env: Environment) -> None:
     env.app.register(caller, pay)
     assert await (await env.app.start_workflow("pay")).result() == 2
     await env.app.start_workflow(caller, instance_id="p")
-    await asyncio.sleep(1.2)
+    await env.settle()
     assert (await env.app.get_instance("p")).status == "completed"
 
 
@@ -269,7 +269,7 @@ async def test_hook_twice() -> None:
         while "running" in (await statuses(env)).values():  # noqa: ASYNC110 - they are claimed one by one
             await asyncio.sleep(0.01)
         await env.send_event("go", "test", 1)
-        await asyncio.sleep(1.2)
+        await env.settle()
         await env.settle()
         assert set((await statuses(env)).values()) == {"completed"}
         assert sorted(heard) == sorted(set(heard))
@@ -328,7 +328,7 @@ async def test_compatible_change(env: Environment, what: str) -> None:
     new[0] = True
     await env.restart()
     await env.send_event("go", "test")
-    await asyncio.sleep(0.3)
+    await env.settle()
     await env.settle()
     assert await handle.status() == "completed"
 
@@ -371,7 +371,7 @@ async def test_second_ask_gives_up_failed_undos(env: Environment) -> None:
     await env.settle()
     assert await statuses(env) == {"p": "compensating", "p/paying:1": "blocked"}
     await env.restart()
-    await asyncio.sleep(0.5)
+    await env.settle()
     assert await statuses(env) == {"p": "compensating", "p/paying:1": "blocked"}
 
 
@@ -511,7 +511,7 @@ async def test_undoable_first_call_cancelled_while_down(env: Environment, first:
         batch = Batch(None, (), b"t" * 16, env.clock.now(), requests=[Request("p", CANCEL, b"enough", env.clock.now())])
         storage.commit(batch, lambda answer, error: done.set_result((answer, error)))
         await done
-    await asyncio.sleep(0.3)
+    await env.settle()
     await env.settle()
     assert (await env.app.get_instance("p")).status == "cancelled"
     assert ran[-1] == "refund"

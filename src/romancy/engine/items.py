@@ -155,14 +155,13 @@ class _AskedItem(Item):
             self.future.set_exception(error)
 
 
-class StartItem(_AskedItem):
-    """The start of an instance. `started` is called if this worker owns it, even if the caller is gone by now."""
+class _Starting(Item):
+    """An item that starts an instance. `started` is called if this worker owns it."""
 
-    __slots__ = ("start", "started")
+    __slots__ = ()
 
-    def __init__(self, start: Start, started: Callable[[Start], None], future: asyncio.Future[Any]) -> None:
-        super().__init__(future)
-        self.start, self.started = start, started
+    start: Start
+    started: Callable[[Start], None]
 
     def __str__(self) -> str:
         return f"the start of instance {self.start.id!r}"
@@ -186,8 +185,22 @@ class StartItem(_AskedItem):
         finally:
             self.answer(result)
 
+    def answer(self, result: Any) -> None:
+        """Tell the caller."""
+        raise TypeError(f"nobody waits for {self}")
 
-class ChildItem(Item):
+
+class StartItem(_AskedItem, _Starting):
+    """The start of an instance. It begins even if the caller is gone by now."""
+
+    __slots__ = ("start", "started")
+
+    def __init__(self, start: Start, started: Callable[[Start], None], future: asyncio.Future[Any]) -> None:
+        super().__init__(future)
+        self.start, self.started = start, started
+
+
+class ChildItem(_Starting):
     """The start of a child. `done` is called with the answer, or with the error if it can't be stored."""
 
     __slots__ = ("done", "start", "started")
@@ -197,27 +210,8 @@ class ChildItem(Item):
     ) -> None:
         self.start, self.started, self.done = start, started, done
 
-    def __str__(self) -> str:
-        return f"the start of instance {self.start.id!r}"
-
-    @property
-    def weight(self) -> int:
-        return len(self.start.input)
-
-    @property
-    def names(self) -> Iterable[object]:
-        return [self.start.id]
-
-    def add_to(self, batch: Batch) -> None:
-        _list(batch.starts).append(self.start)
-
-    def settle(self, results: Results) -> None:
-        result = next(results.starts)
-        try:
-            if result.owned:
-                self.started(self.start)
-        finally:
-            self.done(result)
+    def answer(self, result: Any) -> None:
+        self.done(result)
 
     def refuse(self, error: RefusedValue, life: Life) -> None:
         self.done(error)
