@@ -1,4 +1,4 @@
-"""A workflow that runs others as its children, and one that goes on after it.
+"""A workflow that runs others as its children, and one that outlives it.
 
 Each child is an instance of its own and can run on any worker. Their parent waits without costing
 one, and hears of every end, also after a crash.
@@ -44,7 +44,7 @@ async def find_cheapest(ctx: WorkflowContext, shops: list[str]) -> str:
         elif isinstance(answer, int):
             prices[shop] = answer
     best = min(prices, key=lambda shop: prices[shop])
-    record = await start_workflow(ctx, keep_record, best, prices[best])  # it goes on by itself
+    record = await start_workflow(ctx, keep_record, best, prices[best])  # it runs independently
     return f"{best} for {prices[best]}, see {record.instance_id}"
 
 

@@ -1,4 +1,4 @@
-"""A workflow that handles events for ever: it continues as new, so its history stays short.
+"""A workflow that handles events indefinitely: it continues as new, so its history stays short.
 
 Events that arrive while one run follows another are not lost, and none is received twice.
 """

@@ -72,7 +72,7 @@ async def start_workflow(
 async def start_workflow(
     ctx: WorkflowContext, wf: Any, /, *args: Any, instance_id: str | None = None, **kwargs: Any
 ) -> ChildHandle[Any]:
-    """Start a child that goes on by itself: it is not cancelled with its parent, or when nobody waits for it.
+    """Start a child that runs independently: it is not cancelled when its parent ends or stops waiting for it.
 
     >>> child = await start_workflow(ctx, archive, count)
     >>> await child.result()

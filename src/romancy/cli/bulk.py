@@ -126,7 +126,7 @@ def _ask_about_undos(instance: Instance) -> None:
         note(f"instance {instance.instance_id!r} is blocked: {clean(error['message'])}")
         try:
             is_agreed = click.confirm(f"What it did will not be undone: {names}. Cancel it?", err=True)
-        except click.Abort:  # nobody is there to answer
+        except click.Abort:  # no terminal to ask on
             is_agreed = False
         if not is_agreed:
             raise Failed("not cancelled; `romancy resume` tries the undos again, `romancy cancel --yes` gives them up")
@@ -200,7 +200,7 @@ def _act_on_matching(action: Action, chosen: Chosen, options: TargetOptions) -> 
 
 
 def _ask(action: Action, count: int, found: int, chosen: Chosen) -> None:
-    """Ask whether to go on. Without a terminal, there is nobody to ask."""
+    """Ask for confirmation. Refuse if there is no terminal to ask on."""
     if chosen.yes:
         return
     many = plural(count, "instance") if count == found else f"{count:,} of {plural(found, 'instance')}"

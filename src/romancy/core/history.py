@@ -43,7 +43,7 @@ class Kind(IntEnum):
     PATCHED = 11
     """Not fed: a mark that the code took the new way of a change, named by `op`, after the preceding entry."""
     RESUMED = 12
-    """Somebody resumed an instance whose undos had failed."""
+    """The instance was resumed after undos had failed."""
     CHILD_CANCELLED = 14
     CHILD_REFUSED = 15
     """The child could not be started: its id belongs to another instance."""

@@ -416,7 +416,7 @@ class Instance:
     def withdraw(self, op: str) -> None:
         """Close an operation that the code no longer waits for: a sibling was faster, or a scope was cancelled.
 
-        One that `stays_open` is only given up, unless it was opened in this very activation: then nobody knows of it.
+        One that `stays_open` is only given up, unless it was opened in this activation, so nothing knows of it.
         """
         operation = self.ops.get(op)
         if operation is None:
