@@ -36,6 +36,10 @@ class Ground(Protocol):
         """What the dead left under way on the server has ended."""
         ...
 
+    async def tidy(self) -> None:
+        """Do what the pruner does now and then: a hint may have come in just after its instance ended."""
+        ...
+
     async def clear(self) -> None:
         """The play is over."""
         ...
@@ -58,6 +62,9 @@ class SQLiteGround:
 
     async def dust_settled(self) -> None:
         """A transaction here ends before anybody else has a say."""
+
+    async def tidy(self) -> None:
+        """Who ends an instance here deletes everything: nothing is left to tidy."""
 
     async def clear(self) -> None:
         await self._storage.close()
@@ -85,6 +92,10 @@ class PostgresGround:
     async def dust_settled(self) -> None:
         while self._storage._commits:
             await asyncio.wait(self._storage._commits)
+
+    async def tidy(self) -> None:
+        await self.dust_settled()
+        await self._storage.prune(0, 0, 1)
 
     async def clear(self) -> None:
         await self.dust_settled()

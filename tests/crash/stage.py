@@ -133,6 +133,7 @@ class Stage:
 
     async def outcome(self) -> dict[str, Any]:
         """Everything that must not depend on when somebody died."""
+        await ground.tidy()
         instances = await self.read("SELECT id, status, output, error FROM instances ORDER BY id")
         history = await self.read("SELECT instance, kind, op, at, payload FROM history ORDER BY instance, n")
         consumed = await self.read(
