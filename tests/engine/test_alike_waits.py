@@ -9,6 +9,7 @@ import pydantic
 import pytest
 
 from romancy import App, WorkflowContext, wait_event, workflow
+from romancy.core.open_operations import OpenOperations
 from romancy.testing import Environment, environment
 from tests.engine.helpers import until
 
@@ -236,7 +237,7 @@ async def test_waits_that_are_alike_are_not_looked_through_for_every_event(send:
     assert many < few * 6, f"{few} thousand instructions for {COUNT} waits, {many} for {4 * COUNT}"
 
 
-class Watched(dict[str, Any]):
+class Watched(OpenOperations):
     """Counts how often somebody goes through all of it."""
 
     walks = 0
@@ -249,7 +250,11 @@ class Watched(dict[str, Any]):
 async def test_the_status_is_known_without_going_through_what_is_open(env: Environment) -> None:
     handle = await env.start(collect, COUNT)
     instance = env.app._runtime.engine.scheduler.residents[handle.instance_id].instance
-    instance.ops = watched = Watched(instance.ops)
+    watched = Watched()
+    for operation in instance.ops.values():
+        watched.open(operation)
+    watched.take_changes()
+    instance.ops = watched
     await approve_at_once(env, 0, COUNT - 1)
     assert await handle.status() == "waiting_for_event"
     assert len(watched) == 1

@@ -318,7 +318,7 @@ class Kept(ActivityCall):
 async def gives_up_something_else(ctx: WorkflowContext) -> str:
     async def kept() -> None:
         instance = ctx._instance
-        await instance.perform(Kept(instance.next_id("kept"), instance.at, plain._definition, b"{}", None, None))
+        await instance.perform(Kept(instance.run.next_id("kept"), instance.at, plain._definition, b"{}", None, None))
 
     task = asyncio.create_task(kept())
     await reserve(ctx, "a")

@@ -45,7 +45,9 @@ async def other(ctx: ActivityContext) -> int:
 
 async def kept(ctx: WorkflowContext) -> int:
     instance = ctx._instance
-    return await instance.perform(Kept(instance.next_id("kept"), instance.at, charge._definition, b"{}", None, None))
+    return await instance.perform(
+        Kept(instance.run.next_id("kept"), instance.at, charge._definition, b"{}", None, None)
+    )
 
 
 @pytest.fixture(autouse=True)

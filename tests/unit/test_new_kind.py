@@ -43,7 +43,7 @@ class Vote(Operation):
 @workflow
 async def voting(ctx: WorkflowContext) -> int:
     instance = ctx._instance
-    return await instance.perform(Vote(instance.next_id("vote"), instance.at, due=T0 + 10 * SECOND))
+    return await instance.perform(Vote(instance.run.next_id("vote"), instance.at, due=T0 + 10 * SECOND))
 
 
 def feed(resident: Resident, *inputs: Any, at: int = T0) -> Step:

@@ -58,7 +58,7 @@ class Activity(Generic[P, R_co]):
         instance, definition = instance_of(ctx), self._definition
         signature = definition.signature
         arguments = signature.encode(signature.bind(args, kwargs))
-        id = instance.next_id(definition.name, self._id)
+        id = instance.run.next_id(definition.name, self._id)
         retry = self._retry or definition.retry
         timeout = self._timeout if self._timeout is not None else definition.timeout
         if definition.undo is None:

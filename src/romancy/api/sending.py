@@ -38,7 +38,7 @@ async def send_event(
     if instance.is_halted:
         await Refusal(instance)
     instance.check_alive()
-    op = instance.next_id(f"send {type}")
+    op = instance.run.next_id(f"send {type}")
     event = make_event(
         type, source, data, subject=subject, id=f"{instance.id}/{op}" if id is None else id, to=to, ext=extensions
     )

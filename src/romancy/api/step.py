@@ -87,7 +87,7 @@ async def step(
     instance = instance_of(ctx)
     definition = StepDefinition(name, fn, _codec(name, fn, result), _classes(raises))
     call = StepCall(
-        instance.next_id(name),
+        instance.run.next_id(name),
         instance.at,
         definition,
         b"" if input is None else encode_input(input, f"step {name!r}"),

@@ -129,7 +129,7 @@ class EventStream(Generic[T_co]):
         instance, asked = self._instance, self._asked
         late = None if asked.timeout is None else instance.at + asked.timeout
         return EventWait(
-            instance.next_id(asked.types[0], asked.wait_id),
+            instance.run.next_id(asked.types[0], asked.wait_id),
             instance.at,
             types=asked.types,
             spec=asked.spec,

@@ -102,7 +102,7 @@ async def wait_event(
     all_types = check_types((type, *types))
     narrow = build_filter(subject, source, where)
     op = EventWait(
-        instance.next_id(type, wait_id),
+        instance.run.next_id(type, wait_id),
         instance.at,
         types=all_types,
         spec=build_spec(all_types, narrow),
@@ -118,7 +118,7 @@ async def sleep(ctx: WorkflowContext, duration: Duration, *, timer_id: str | Non
     """Sleep for seconds or months. The deadline is stored in the database and survives restarts."""
     instance = instance_for(ctx, "sleep")
     due = instance.at + duration_us(duration)
-    await instance.perform(Timer(instance.next_id("sleep", timer_id), instance.at, due=due))
+    await instance.perform(Timer(instance.run.next_id("sleep", timer_id), instance.at, due=due))
 
 
 async def sleep_until(ctx: WorkflowContext, when: datetime, *, timer_id: str | None = None) -> None:
@@ -126,7 +126,7 @@ async def sleep_until(ctx: WorkflowContext, when: datetime, *, timer_id: str | N
     instance = instance_for(ctx, "sleep_until")
     if not isinstance(when, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"sleep_until needs an aware datetime, got {when!r}")
-    await instance.perform(Timer(instance.next_id("sleep", timer_id), instance.at, due=to_us(when)))
+    await instance.perform(Timer(instance.run.next_id("sleep", timer_id), instance.at, due=to_us(when)))
 
 
 def instance_for(ctx: WorkflowContext, what: str) -> Instance:

@@ -91,7 +91,7 @@ def child_call(
     else:
         raise TypeError(f"start_workflow(ctx, ...) takes a workflow, not {wf!r}; put @workflow on it")
     kind, input = write_input(definition, name, args, kwargs)
-    op = instance.next_id(name)
+    op = instance.run.next_id(name)
     chosen = instance_id if instance_id is not None else given
     child = child_id(instance.id, op) if chosen is None else check_id(chosen)
     return ChildCall(op, instance.at, name, definition, input, kind, child, timeout, is_free)

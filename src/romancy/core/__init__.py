@@ -7,6 +7,7 @@ way becomes one `Asked`. A replay feeds all recorded entries, and the code must 
 if it does not, `divergence` reports it.
 
     instance.py    the code of one instance, driven by its history
+    open_operations.py  what its code waits for
     replay.py      runs a history through the current code, to see where it leads
     compensation.py what an instance owes to undo, and how that is undone
     body.py        runs the user's function, from its input to its result

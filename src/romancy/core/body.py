@@ -36,7 +36,9 @@ async def run_body(instance: _Instance, context: Any, kind: int, input: bytes) -
             raise RuntimeError(f"the workflow raised {type(error).__name__}") from error
         finally:
             await _close_generators(instance.loop)
-        output = _encode(definition, result)
+        output = definition.signature.result.encode(result)
+        if len(output) > MAX_RESULT:
+            raise _too_long(definition.name, output)
     except (Exception, asyncio.CancelledError):
         if instance.compensation is not None:
             await instance.compensation.unwind(is_failed=True)
@@ -50,14 +52,11 @@ async def run_body(instance: _Instance, context: Any, kind: int, input: bytes) -
     return output
 
 
-def _encode(definition: WorkflowDefinition, result: Any) -> bytes:
-    output = definition.signature.result.encode(result)
-    if len(output) > MAX_RESULT:
-        raise NotStorable(
-            f"the result of workflow {definition.name!r} is {len(output):,} bytes, more than the "
-            f"{MAX_RESULT:,} allowed; store it elsewhere and return a reference to it"
-        )
-    return output
+def _too_long(workflow: str, output: bytes) -> NotStorable:
+    return NotStorable(
+        f"the result of workflow {workflow!r} is {len(output):,} bytes, more than the "
+        f"{MAX_RESULT:,} allowed; store it elsewhere and return a reference to it"
+    )
 
 
 async def _close_generators(loop: WorkflowLoop) -> None:

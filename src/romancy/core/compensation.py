@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from romancy.core.failure import Failure
 from romancy.core.loop import WorkflowLoop
+from romancy.core.open_operations import OpenOperations
 from romancy.core.operations import Hold, Operation, Scope, Undo, UndoableCall, UndoCall, undo_name
 from romancy.core.outcome import Outcome
 from romancy.core.registry import ActivityDefinition
@@ -38,12 +39,11 @@ class _Instance(Protocol):
 
     loop: WorkflowLoop
     run: Run
-    ops: dict[str, Operation]
+    ops: OpenOperations
     at: int
     replaying: bool
     compensation: Compensation | None
 
-    def next_id(self, name: str, given: str | None = None) -> str: ...
     def perform(self, operation: Operation) -> Any: ...
     def check_alive(self) -> None: ...
     def withdraw(self, op: str) -> None: ...
@@ -215,13 +215,13 @@ class Compensation:
             todo = [undo for undo in todo if not undo.is_done]
             if todo:
                 self._tell(News("failed", owed, tuple(undo.of for undo in todo)))
-                await self._instance.perform(Hold(self._instance.next_id("hold"), self._instance.at, todo))
+                await self._instance.perform(Hold(self._instance.run.next_id("hold"), self._instance.at, todo))
             else:
                 self._tell(News("completed", owed))
 
     async def _run(self, undo: Undo) -> None:
         instance, activity = self._instance, undo.activity
-        id = instance.next_id(undo_name(undo.of))
+        id = instance.run.next_id(undo_name(undo.of))
         await instance.perform(UndoCall(id, instance.at, activity, undo.arguments(), undo.retry, undo.timeout, undo))
 
     def _tell(self, news: News) -> None:

@@ -24,9 +24,10 @@ from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, Marks, with_marks
 from romancy.core.inputs import BOUND, UNBOUND, is_from_input
 from romancy.core.loop import TimerHandle, WorkflowLoop
-from romancy.core.model import BUSIEST_FIRST, FOREVER_US, SECOND, Event, ReceivedEvent, Status
+from romancy.core.model import FOREVER_US, SECOND, Event, ReceivedEvent, Status
 from romancy.core.offspring import Offspring
-from romancy.core.operations import ChildCall, EventWait, Groups, Operation, OperationFuture, Timer, user_line
+from romancy.core.open_operations import OpenOperations
+from romancy.core.operations import ChildCall, Operation, OperationFuture, Timer, user_line
 from romancy.core.outcome import Asked, Outcome, ending
 from romancy.core.patches import Patches, is_to_mark, without_patches
 from romancy.core.registry import WorkflowDefinition
@@ -37,8 +38,6 @@ current: ContextVar[Any] = ContextVar("romancy.current")
 """The context of the running workflow or activity."""
 
 _KINDS = frozenset(Kind)
-_RUNNING = BUSIEST_FIRST.index("running")
-_CHILDREN = ChildCall.rank
 
 
 class Instance:
@@ -46,10 +45,10 @@ class Instance:
 
     # Thousands of instances are in memory.
     __slots__ = (
-        "_activation", "_budget", "_closed", "_context", "_description", "_entries", "_fault", "_input", "_input_kind",
-        "_log", "_marks", "_open_as", "_opened", "_random", "_root", "_sent", "_stuck", "_taken", "_timed_out", "at",
-        "cancelling", "compensation", "dead", "deadline", "definition", "given_up", "groups", "id", "length", "loop",
-        "offspring", "ops", "outcome", "patches", "refusals", "replaying", "run", "started_at", "state",
+        "_activation", "_budget", "_context", "_description", "_entries", "_fault", "_input", "_input_kind", "_log",
+        "_marks", "_random", "_root", "_sent", "_stuck", "_taken", "_timed_out", "at", "cancelling", "compensation",
+        "dead", "deadline", "definition", "id", "length", "loop", "offspring", "ops", "outcome", "patches", "refusals",
+        "replaying", "run", "started_at", "state",
     )  # fmt: skip
 
     def __init__(
@@ -74,9 +73,7 @@ class Instance:
         self.replaying = False
         self.dead = False
         self.length = self.run.base
-        self.ops: dict[str, Operation] = {}
-        self.groups = Groups()
-        self._open_as = [0] * len(BUSIEST_FIRST)
+        self.ops = OpenOperations()
         self.cancelling: str | None = None
         self.refusals = 0
         self.outcome: Outcome | None = None
@@ -90,11 +87,8 @@ class Instance:
         self._budget = Budget()
         self._marks: Marks = {}
         self._entries: list[Entry] = []
-        self._opened: dict[str, Operation] = {}
-        self._closed: list[Operation] = []
         self._activation = self._taken = 0
         self.offspring: Offspring | None = None
-        self.given_up: list[Operation] = []
         self.compensation: Compensation | None = None
         self._sent: list[Event] = []
         self._description: str | None = None
@@ -146,16 +140,10 @@ class Instance:
         that is not stored (no first commit, or a compatible change of the code) counts as newly opened.
         `has_children`: its children are known to exist, and need not be started.
         """
-        self._closed, self.given_up, self._description = [], [], None
-        self._opened = {op.id: op for op in self.ops.values() if op.id not in rows}
-        if has_children:
-            self._opened = {id: op for id, op in self._opened.items() if not isinstance(op, ChildCall)}
+        self._description = None
         if self.offspring is not None:
             self.offspring.reload(self.ops.values())
-        for op in self.ops.values():
-            if op.id in rows:
-                op.due = rows[op.id]
-        return [op for op in rows if op not in self.ops]
+        return self.ops.reconcile(rows, has_children=has_children)
 
     def _create(self) -> None:
         self.loop.open()
@@ -164,14 +152,18 @@ class Instance:
         body = run_body(self, context, self._input_kind, self._input)
         self._root = self.loop.create_task(body, context=self._context)
         if self.deadline is not None:
-            self._open(Timer(self.run.timeout_id, self.at, self.run_out_of_time, due=self.deadline))
+            self.ops.open(Timer(self.run.timeout_id, self.at, self.run_out_of_time, due=self.deadline))
 
     def feed(self, entry: Entry, value: ReceivedEvent[Any] | None = None) -> None:
         """Feed a recorded entry to the code, and run until nothing is ready."""
         if self.outcome is not None:
             raise ended_before(self.id, entry)
         self.at, self.length = max(self.at, entry.at), max(self.length, entry.n)
-        if self.run.count(entry) and not self.replaying:
+        run = self.run
+        run.fed = entry.n
+        if entry.payload is not None:
+            run.size += len(entry.payload)
+        if entry.n == run.too_long and not self.replaying:
             self._log(TOO_LONG)
         if entry.kind == Kind.CANCEL_REQUESTED:
             self._cancel((entry.payload or b"").decode() or "cancelled")
@@ -179,7 +171,7 @@ class Instance:
         if entry.kind not in _KINDS:
             raise unknown_kind(self.id, entry)
         operation = answered(self.id, self.definition.name, self.ops, entry)
-        self._close(operation)
+        self.ops.close(operation)
         if operation.given_up:
             self._run(operation.settle_late, entry)
         else:
@@ -283,21 +275,20 @@ class Instance:
     def _finish(self, outcome: Outcome) -> None:
         self.outcome = outcome
         if self.offspring is not None:
-            self.offspring.end(self._opened.values(), None if self._stuck is None else self._activation)
+            self.offspring.end(self.ops.opened.values(), None if self._stuck is None else self._activation)
         for operation in list(self.ops.values()):
-            self._close(operation)
+            self.ops.close(operation)
 
     def take(self) -> Asked:
         """Return everything asked for since the last call, except operations that were opened and closed again."""
-        opened = list(self._opened.values())
-        asked = Asked(self._entries, opened, self._closed, self._sent, self.outcome, self._description)
+        opened, closed = self.ops.take_changes()
+        asked = Asked(self._entries, opened, closed, self._sent, self.outcome, self._description)
         if self.offspring is not None:
             asked.unstarted, asked.asks = self.offspring.unstarted, self.offspring.take_asks()
-        if self.given_up:
-            asked.given_up = [op for op in self.given_up if op.id in self.ops]
-            self.given_up = []
+        if self.ops.given_up:
+            asked.given_up = self.ops.take_given_up()
         self._taken = self._activation
-        self._entries, self._opened, self._closed, self._sent, self._description = [], {}, [], [], None
+        self._entries, self._sent, self._description = [], [], None
         return asked
 
     @property
@@ -307,31 +298,14 @@ class Instance:
             return self.outcome.status
         if self.compensation is not None and self.compensation.is_under_way:
             return "compensating"
-        counts = self._open_as
-        if counts[_RUNNING] or not self.ops:
-            return "running"
-        return next(status for status, count in zip(BUSIEST_FIRST, counts, strict=True) if count)
+        return self.ops.status
 
     @property
     def is_cut_short(self) -> bool:
         """Whether it was cancelled or ran out of time: it does not complete, even if its code returns."""
         return self._timed_out or self.cancelling is not None
 
-    @property
-    def activities(self) -> int:
-        """How many open operations are running, which are the activities."""
-        return self._open_as[_RUNNING]
-
-    @property
-    def children(self) -> int:
-        """How many children are open."""
-        return self._open_as[_CHILDREN]
-
     # --- called by user code ----------------------------------------------------------------------------------------
-    def next_id(self, name: str, given: str | None = None) -> str:
-        """Return an id for the next operation of this name, or the id given by the user."""
-        return self.run.next_id(name, given)
-
     def perform(self, operation: Operation) -> Awaitable[Any]:
         """Open an operation. Its future is done when its entry is fed."""
         if self.is_halted:
@@ -341,18 +315,12 @@ class Instance:
         self._spend(len(operation.input or b""))
         operation.line = user_line()
         future = operation.future = OperationFuture(self, operation.id)
-        self._open(operation)
-        return future
-
-    def _open(self, operation: Operation) -> None:
-        self.ops[operation.id] = self._opened[operation.id] = operation
-        self._open_as[operation.rank] += 1
+        self.ops.open(operation)
         if operation.stays_open:
             operation.activation = self._activation
-            if isinstance(operation, ChildCall):
-                self.offspring = self.offspring or Offspring()
-        if isinstance(operation, EventWait):
-            self.groups.add(operation)
+            if self.offspring is None and isinstance(operation, ChildCall):
+                self.offspring = Offspring()
+        return future
 
     def send(self, op: str, event: Event, identity: bytes) -> None:
         """Send an event with the commit of this step. On replay, it was already sent."""
@@ -414,31 +382,13 @@ class Instance:
         self._description = text
 
     def withdraw(self, op: str) -> None:
-        """Close an operation that the code no longer waits for: a sibling was faster, or a scope was cancelled.
-
-        One that `stays_open` is only given up, unless it was opened in this activation, so nothing knows of it.
-        """
-        operation = self.ops.get(op)
-        if operation is None:
-            return
-        if operation.stays_open and operation.activation != self._activation:
-            operation.given_up = True
-            self.given_up.append(operation)
-        else:
-            self._close(operation)
+        """Close or give up an operation that the code no longer waits for."""
+        self.ops.withdraw(op, self._activation)
 
     @property
     def unbegun(self) -> Sequence[Operation]:
         """Operations opened since the last `take`, and given up: they were not begun, and need not be."""
-        return [op for op in self.given_up if op.activation > self._taken and op.id in self.ops]
-
-    def _close(self, operation: Operation) -> None:
-        del self.ops[operation.id]
-        self._open_as[operation.rank] -= 1
-        if isinstance(operation, EventWait):
-            self.groups.remove(operation)
-        if self._opened.pop(operation.id, None) is None:
-            self._closed.append(operation)
+        return [op for op in self.ops.given_up if op.activation > self._taken and op.id in self.ops]
 
     @property
     def is_halted(self) -> bool:
@@ -469,10 +419,10 @@ class Instance:
         self._spend(0)
         when = timer.when() * SECOND
         due = FOREVER_US if when > FOREVER_US else self.started_at + math.ceil(round(when, 3))
-        operation = Timer(self.next_id("timer"), self.at, timer.ring, due=max(due, self.at))
+        operation = Timer(self.run.next_id("timer"), self.at, timer.ring, due=max(due, self.at))
         timer.operation = operation.id
         operation.line = user_line()
-        self._open(operation)
+        self.ops.open(operation)
 
     def disarm(self, timer: TimerHandle) -> None:
         if timer.operation is not None:

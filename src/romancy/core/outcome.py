@@ -43,11 +43,14 @@ class Outcome:
 
 def ending(output: bytes | None, error: BaseException | None, cancelling: str | None) -> Outcome:
     """Return how an instance ended whose code returned, or raised `error`. `cancelling`: why it was cancelled."""
-    if cancelling is None and (next_run := continuation(error)) is not None:
-        return Outcome("running", next_run=next_run)
-    failure = None if error is None else capture(error)
     if cancelling is None:
-        return Outcome("completed" if error is None else "failed", output, failure)
+        if error is None:
+            return Outcome("completed", output)
+        next_run = continuation(error)
+        if next_run is not None:
+            return Outcome("running", next_run=next_run)
+        return Outcome("failed", output, capture(error))
+    failure = None if error is None else capture(error)
     if error is None or isinstance(error, asyncio.CancelledError | ContinueAsNew):
         failure = Failure("CancelledError", cancelling)
     return Outcome("cancelled", output, failure)
@@ -64,8 +67,8 @@ class Asked:
     outcome: Outcome | None
     description: str | None
     given_up: Sequence[Operation] = ()
+    """Operations that the code no longer waits for, and that stay open until they are answered."""
     unstarted: Sequence[ChildCall] = ()
     """Free children that the run started just before it ended."""
     asks: Sequence[tuple[str, str]] = ()
     """(child, reason) of children that are asked to cancel."""
-    """Operations that the code no longer waits for, and that stay open until they are answered."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from romancy.core.history import Entry
 from romancy.core.instance import Instance
 from romancy.core.model import Status
+from romancy.core.open_operations import OpenOperations
 from romancy.core.operations import EventWait, Operation
 from romancy.core.outcome import Outcome
 
@@ -57,7 +58,7 @@ def replay(instance: Instance, entries: Sequence[Entry], *, observe: bool = True
     return found
 
 
-class _Observed(dict[str, Operation]):
+class _Observed(OpenOperations):
     """The open operations of an instance. Records when each is added and removed."""
 
     def __init__(self, instance: Instance, found: Replay) -> None:

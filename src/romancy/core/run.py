@@ -8,8 +8,6 @@ from __future__ import annotations
 import random
 import re
 
-from romancy.core.history import Entry
-
 WORKFLOW_TIMEOUT = "(workflow timeout)"
 LONG = 2_000, 4 * 1024 * 1024
 """Entries and bytes from which on a history counts as long: replaying it begins to take time."""
@@ -29,16 +27,21 @@ class Run:
     sent events are different in every run.
     """
 
-    __slots__ = ("_counts", "_fed", "_size", "_suffix", "base", "began_at", "number")
+    __slots__ = ("_counts", "_suffix", "base", "began_at", "fed", "number", "size", "timeout_id", "too_long")
 
     def __init__(self, number: int, base: int, began_at: int) -> None:
         """`base`: entries up to this number belong to earlier runs."""
         self.number, self.base, self.began_at = number, base, began_at
         self._suffix = "" if number == 1 else f"@{number}"
         self._counts: dict[str, int] = {}
-        self._fed, self._size = base, 0
+        self.timeout_id = WORKFLOW_TIMEOUT + self._suffix
+        """The id of the timer for the time limit of the workflow."""
+        self.fed, self.size = base, 0
+        """The number of the last entry that was fed, and the bytes of all that were."""
+        self.too_long = base + VERY_LONG
+        """The number of the entry with which the history becomes very long."""
 
-    def next_id(self, name: str, given: str | None) -> str:
+    def next_id(self, name: str, given: str | None = None) -> str:
         """Return `name:n`, counted per name in call order, or the id given by the user."""
         count = self._counts[given or name] = self._counts.get(given or name, 0) + 1
         if given is None:
@@ -49,29 +52,17 @@ class Run:
             )
         return f"{given}{self._suffix}" if count == 1 else f"{given}:{count}{self._suffix}"
 
-    @property
-    def timeout_id(self) -> str:
-        """The id of the timer for the time limit of the workflow."""
-        return WORKFLOW_TIMEOUT + self._suffix
-
     def random(self, instance: str) -> random.Random:
         """Return the random numbers of this run of an instance: the same on every replay."""
         return random.Random(f"romancy:{instance}{self._suffix}")
 
-    def count(self, entry: Entry) -> bool:
-        """Count an entry that is fed. Return whether the history became very long with it."""
-        self._fed = entry.n
-        if entry.payload is not None:
-            self._size += len(entry.payload)
-        return entry.n - self.base == VERY_LONG
-
     @property
     def length(self) -> int:
         """The number of entries up to the one that was fed last."""
-        return self._fed - self.base
+        return self.fed - self.base
 
     @property
     def is_long(self) -> bool:
         """Whether it is time to continue as new."""
         entries, size = LONG
-        return self.length >= entries or self._size >= size
+        return self.length >= entries or self.size >= size

@@ -15,6 +15,9 @@ connects them: read its constructor from top to bottom.
 
     resident.py     an instance in memory, and the inputs it can get
     step.py         inbox -> code -> commit; pure
+    draft.py        the commit that a step puts together
+    offers.py       what a step does with events that are offered
+    attempts.py     what a step stores about attempts of activities
     residents.py    the instances in memory or being loaded, and which can be evicted
     inbox.py        the inboxes of residents, and which residents are ready to be fed
     loader.py       passes inputs to instances; reads those that are not in memory

@@ -116,7 +116,7 @@ class Followup:
         for op in asked.opened:
             if isinstance(op, ActivityCall):
                 self._start_activity(resident, op)
-        if instance.children:
+        if instance.offspring is not None:
             started = [op for op in asked.opened if isinstance(op, ChildCall)]
             if started:
                 self._children.start(resident, started)

@@ -121,4 +121,4 @@ class Replays:
             # are looked for, unless there are very many.
             has_children = snapshot.row.status in WAITING and resident.has_many_children
             resident.stale_waits = instance.reconcile(snapshot.waits, has_children=has_children)
-            resident.is_unsure = instance.children > 0 and not has_children
+            resident.is_unsure = instance.ops.children > 0 and not has_children

@@ -204,9 +204,9 @@ class Resident:
     def is_evictable(self) -> bool:
         """Whether it only waits, perhaps for the next attempt of an activity, and nothing is in progress."""
         idle = self.begun and self.state is IDLE and not (self.inbox or self.confirming)
-        free = self.instance.activities == len(self.resting) and BODY not in self.attempts
+        free = self.instance.ops.activities == len(self.resting) and BODY not in self.attempts
         return idle and self.instance.outcome is None and free
 
     @property
     def has_many_children(self) -> bool:
-        return self.instance.children > MANY_CHILDREN
+        return self.instance.ops.children > MANY_CHILDREN

@@ -76,7 +76,9 @@ class Residents:
 
     def remove(self, resident: Resident) -> None:
         self._all.pop(resident.instance.id, None)
-        self.rouse(resident)
+        self._idle.pop(resident.instance.id, None)
+        if self._staying:
+            self._staying.discard(resident.instance.id)
         self.acknowledge(resident.instance.id)
         self._offer_room()
 

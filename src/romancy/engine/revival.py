@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,6 +29,7 @@ from romancy.storage.batch import BODY, Continuation, Start, Started
 from romancy.storage.records import InstanceRow, Snapshot
 
 _logger = logging.getLogger("romancy")
+IN_INSTANCE = "in instance %r: %s"
 
 
 class Revival:
@@ -79,7 +79,7 @@ class Revival:
             deadline=old.deadline if next_run.deadline is None else next_run.deadline,
             run=Run(old.run.number + 1, continuation.base, at),
             state=self._state,
-            log=_log(old.id),
+            log=partial(_logger.warning, IN_INSTANCE, old.id),
         )
         resident = Resident(instance, ended.version, announced=True, parent=ended.parent)
         resident.inbox = [input for input in ended.inbox if isinstance(input, CancelAsked)]
@@ -191,7 +191,7 @@ class Revival:
             deadline=_deadline(definition, of),
             run=of.run if isinstance(of, InstanceRow) else None,
             state=self._state,
-            log=_log(of.id),
+            log=partial(_logger.warning, IN_INSTANCE, of.id),
         )
 
     def stop(self) -> None:
@@ -199,10 +199,6 @@ class Revival:
         self._loader.stop()
         self._custody.clear()
         self._replays.drop_all()
-
-
-def _log(instance: str) -> Callable[[str], None]:
-    return lambda message: _logger.warning("in instance %r: %s", instance, message)
 
 
 def _deadline(definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> int | None:
