@@ -253,7 +253,7 @@ async def test_the_status_is_known_without_going_through_what_is_open(env: Envir
     watched = Watched()
     for operation in instance.ops.values():
         watched.open(operation)
-    watched.take_changes()
+    watched.opened.clear()
     instance.ops = watched
     await approve_at_once(env, 0, COUNT - 1)
     assert await handle.status() == "waiting_for_event"

@@ -210,6 +210,7 @@ class Instance:
             self._stuck = stuck
         if self._fault is not None:
             raise self._fault from None
+        assert self._root is not None
         if self._stuck is not None:
             # Drop everything an endless activation asked for: it can be very much.
             self.length -= len(self._entries) - entries
@@ -217,7 +218,7 @@ class Instance:
             self._end(Outcome("failed", error=failures.capture(self._stuck)))
         elif self.compensation is not None and self.compensation.unsent is not None:
             raise self.compensation.unsent
-        else:
+        elif self._root.done() or not self.ops or self.deadline is not None or self.compensation is not None:
             self._see_whether_it_ended()
 
     def _see_whether_it_ended(self) -> None:
@@ -281,14 +282,14 @@ class Instance:
 
     def take(self) -> Asked:
         """Return everything asked for since the last call, except operations that were opened and closed again."""
-        opened, closed = self.ops.take_changes()
-        asked = Asked(self._entries, opened, closed, self._sent, self.outcome, self._description)
+        ops = self.ops
+        asked = Asked(self._entries, [*ops.opened.values()], ops.closed, self._sent, self.outcome, self._description)
         if self.offspring is not None:
             asked.unstarted, asked.asks = self.offspring.unstarted, self.offspring.take_asks()
-        if self.ops.given_up:
-            asked.given_up = self.ops.take_given_up()
+        if ops.given_up:
+            asked.given_up = ops.take_given_up()
         self._taken = self._activation
-        self._entries, self._sent, self._description = [], [], None
+        self._entries, ops.opened, ops.closed, self._sent, self._description = [], {}, [], [], None
         return asked
 
     @property

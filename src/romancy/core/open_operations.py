@@ -65,12 +65,6 @@ class OpenOperations(dict[str, Operation]):
                 op.due = rows[op.id]
         return [op for op in rows if op not in self]
 
-    def take_changes(self) -> tuple[list[Operation], list[Operation]]:
-        """Return what was opened and what was closed since the last call."""
-        changes = list(self.opened.values()), self.closed
-        self.opened, self.closed = {}, []
-        return changes
-
     def take_given_up(self) -> Sequence[Operation]:
         """Return what was given up since the last call, and is still open."""
         given_up, self.given_up = self.given_up, []

@@ -133,9 +133,13 @@ class Followup:
             resident.unlooked = None
         if resident.inbox:
             self._inboxes.schedule(resident)
-        elif resident.is_evictable and resident.has_many_children:
-            self._residents.stay(resident)
         elif resident.is_evictable:
+            self._rest_or_stay(resident)
+
+    def _rest_or_stay(self, resident: Resident) -> None:
+        if resident.instance.offspring is not None and resident.has_many_children:
+            self._residents.stay(resident)
+        else:
             self._residents.rest(resident)
             self._exits.shrink()
 

@@ -10,14 +10,10 @@ from typing import Any
 
 from romancy.storage.sql import dialect, make
 
-_BLOCKS = dialect("sqlite")
 _FOREIGN = re.compile(r"::\w+(?:\[\])?|\bromancy\.")
 """What SQLite does not need: parameter types and the schema."""
-STATEMENTS = {
-    name: make(_FOREIGN.sub("", text), {part: _FOREIGN.sub("", of) for part, of in _BLOCKS.items()}, "?")
-    for name, text in _BLOCKS.items()
-    if not name.startswith("{")
-}
+_BLOCKS = {name: _FOREIGN.sub("", text) for name, text in dialect("sqlite").items()}
+STATEMENTS = {name: make(text, _BLOCKS, "?") for name, text in _BLOCKS.items() if not name.startswith("{")}
 SQL = {name: statement.sql for name, statement in STATEMENTS.items()}
 """Values are passed in the order in which a statement first names them."""
 
