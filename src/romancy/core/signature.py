@@ -83,7 +83,7 @@ class Signature:
     def decode(self, raw: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return `args` and `kwargs` for the call `fn(ctx, *args, **kwargs)`."""
         try:
-            values = cast(dict[str, Any], self._wire.read(raw))
+            values: dict[str, Any] = self._wire.read(raw)
         except Unfit as unfit:
             message = self._unreadable(raw, unfit)
         else:

@@ -125,7 +125,8 @@ class Followup:
             op = instance.ops.get(attempt.op)
             if isinstance(op, ActivityCall) and attempt.next_due is not None:
                 self._rest(resident, op, attempt.next_due)
-        self._follow_suspects(step)
+        if step.begin or step.recorded:
+            self._follow_suspects(step)
         for op in step.confirm:
             self._confirm_timeout(resident, op)
         if resident.unlooked is not None:

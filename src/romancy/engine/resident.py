@@ -161,7 +161,7 @@ class Resident:
     version: int
     status: Status = "running"
     """The stored status."""
-    inbox: list[Input] = field(default_factory=list["Input"])
+    inbox: list[Input] = field(default_factory=lambda: [])
     offered: bool = False
     """Whether the inbox contains an offer."""
     begun: bool = False
@@ -171,8 +171,8 @@ class Resident:
     """Hooks were already told about its start."""
     stale_waits: Sequence[str] = ()
     """Stored waits that the code no longer has, after a compatible change. They are deleted with the next commit."""
-    attempts: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
-    resting: set[str] = field(default_factory=set[str])
+    attempts: dict[str, Attempt] = field(default_factory=lambda: {})
+    resting: set[str] = field(default_factory=lambda: set())
     """Activities that wait for the time of their next attempt."""
     unlooked: list[int] | None = None
     """Deliveries not looked at yet. Offers in the inbox are fed first, because they often end the instance."""

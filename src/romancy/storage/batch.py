@@ -389,12 +389,12 @@ class BatchResult:
     """The result of a batch, item by item. `fenced`: this worker was taken over, and none of its commits count."""
 
     fenced: bool = False
-    starts: list[StartAnswer] = field(default_factory=list[StartAnswer])
-    commits: list[bool] = field(default_factory=list[bool])
-    accepts: list[AcceptAnswer] = field(default_factory=list[AcceptAnswer])
-    sent: list[AcceptAnswer] = field(default_factory=list[AcceptAnswer])
-    requests: list[RequestAnswer] = field(default_factory=list[RequestAnswer])
-    offers: list[Offer] = field(default_factory=list[Offer])
-    letters: list[Letter] = field(default_factory=list[Letter])
+    starts: list[StartAnswer] = field(default_factory=lambda: [])
+    commits: list[bool] = field(default_factory=lambda: [])
+    accepts: list[AcceptAnswer] = field(default_factory=lambda: [])
+    sent: list[AcceptAnswer] = field(default_factory=lambda: [])
+    requests: list[RequestAnswer] = field(default_factory=lambda: [])
+    offers: list[Offer] = field(default_factory=lambda: [])
+    letters: list[Letter] = field(default_factory=lambda: [])
     repeated: bool = field(default=False, compare=False)
     """An earlier submission had stored some of its commits. What those left for other instances is not in `letters`."""

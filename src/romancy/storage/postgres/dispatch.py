@@ -31,8 +31,8 @@ _logger = logging.getLogger("romancy")
 class Dispatched:
     """The result of dispatching one event."""
 
-    matched: list[Matched] = field(default_factory=list[Matched])
-    started: list[Started] = field(default_factory=list[Started])
+    matched: list[Matched] = field(default_factory=lambda: [])
+    started: list[Started] = field(default_factory=lambda: [])
 
 
 @dataclass(slots=True)
@@ -40,8 +40,8 @@ class Outcome:
     """The result of dispatching several events, and the owners to notify; None means any free worker."""
 
     by_seq: dict[int, Dispatched]
-    owners: set[str | None] = field(default_factory=set["str | None"])
-    mine: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    owners: set[str | None] = field(default_factory=lambda: set())
+    mine: list[tuple[str, str]] = field(default_factory=lambda: [])
     """(instance, wait) of this worker's waits that can take an event."""
 
 
