@@ -67,6 +67,11 @@ class Actor:
         if "token" in given:
             mine = f"{self.name} {len(self._tokens)}{' of the stage' if self.task is None else ''}"
             given = {**given, "token": self._tokens.setdefault(given["token"], mine.encode())}
+        if "letter_tokens" in given:
+            known = len(self._tokens)
+            new = [f"{self.name} letter {known + n}".encode() for n in range(len(given["letter_tokens"]))]
+            tokens = [self._tokens.setdefault(*each) for each in zip(given["letter_tokens"], new, strict=True)]
+            given = {**given, "letter_tokens": tokens}
         if self.is_over:
             return await self._home._connections.write(statement, given)
         assert not self._stopped.is_set(), f"{self.name} does two things at once"
