@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from romancy.core.codec import Codec
 from romancy.core.ids import check_lookup
 from romancy.core.model import Duration, Status, duration_us
+from romancy.core.published import read_view
+from romancy.errors import InstanceNotFound
 from romancy.records import Instance
 from romancy.runtime import Runtime
 
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 _PLAIN = Codec(Any, "the result")
 
 
@@ -60,6 +63,24 @@ class WorkflowHandle(Generic[R_co]):
     async def status(self) -> Status:
         """Return the current status."""
         return (await self._service.get_instance(self.instance_id)).status
+
+    @overload
+    async def view(self, model: type[T], /) -> T: ...
+    @overload
+    async def view(self, /) -> Any: ...
+    async def view(self, model: Any = Any, /) -> Any:
+        """Return what the workflow last gave to `ctx.set_view`; None if it has not set a view.
+
+        >>> await handle.view(Progress)
+        Progress(done=3, total=10)
+
+        Without a model, the view is plain JSON.
+        """
+        check_lookup(self.instance_id)
+        found = await self._runtime.engine.storage.catalog.view(self.instance_id)
+        if found is None:
+            raise InstanceNotFound(instance_id=self.instance_id)
+        return read_view(found[0], model, self.instance_id)
 
     async def cancel(self, reason: str | None = None) -> bool:
         """Request cancellation; the code sees `asyncio.CancelledError` and can clean up. False if already ended."""

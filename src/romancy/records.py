@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Literal, TypedDict, TypeVar, cast
 
+from romancy.core.attributes import decode_attribute
 from romancy.core.failure import Failure
 from romancy.core.filters import Filter
 from romancy.core.history import Entry, Kind, Payload, showable, unpack_event
 from romancy.core.inputs import EVENT
-from romancy.core.model import Event, Scalar, Status, WaitKind, from_us
+from romancy.core.model import Attribute, Event, Scalar, Status, WaitKind, from_us
 from romancy.core.operations import meaning_of
 from romancy.core.versions import split_name
 from romancy.errors import InvalidInput
-from romancy.storage.catalog import ShownEvent
+from romancy.storage.catalog import Shown, ShownEvent
 from romancy.storage.records import InstanceRow, StoredWait
 
 T = TypeVar("T")
@@ -77,6 +78,9 @@ class Instance:
     """When the current run began: later than `started_at` if the instance continued as new."""
     version: int = 1
     """The version of the workflow: `@workflow(version=2)`."""
+    attributes: Mapping[str, Attribute] = field(default_factory=dict[str, "Attribute"])
+    view: Any = None
+    """What its code last gave to `ctx.set_view`, as JSON."""
 
 
 class InstanceFilter(TypedDict, total=False):
@@ -89,6 +93,8 @@ class InstanceFilter(TypedDict, total=False):
     """One status, or several."""
     workflow: str | None
     """The name of the workflow."""
+    where: Mapping[str, Scalar] | None
+    """It has all these attributes; None: it has no attribute of that name."""
     text: str | None
     """This text is in the id, the input or the error."""
     error_type: str | None
@@ -150,7 +156,7 @@ class Page(Generic[T]):
     cursor: str | None
 
 
-def to_instance(row: InstanceRow, waits: Sequence[Wait] = ()) -> Instance:
+def to_instance(row: InstanceRow, waits: Sequence[Wait] = (), shown: Shown | None = None) -> Instance:
     workflow, version = split_name(row.workflow)
     return Instance(
         instance_id=row.id,
@@ -167,7 +173,14 @@ def to_instance(row: InstanceRow, waits: Sequence[Wait] = ()) -> Instance:
         run_number=row.run.number,
         run_started_at=from_us(row.run.began_at),
         version=version,
+        attributes={} if shown is None else to_attributes(shown.attributes),
+        view=None if shown is None else showable(shown.view),
     )
+
+
+def to_attributes(stored: Mapping[str, str]) -> dict[str, Attribute]:
+    """Return attributes with their values."""
+    return {name: decode_attribute(value) for name, value in stored.items()}
 
 
 def _shown_input(row: InstanceRow) -> Any:

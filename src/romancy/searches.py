@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, cast
 
-from romancy.core.model import Status, to_us
+from romancy.core.attributes import encode_attributes
+from romancy.core.model import Scalar, Status, to_us
 from romancy.errors import InvalidInput
 from romancy.records import InstanceFilter
 from romancy.storage.batch import STATUS_CODES
@@ -23,6 +25,8 @@ def given(which: InstanceFilter) -> InstanceFilter:
         if name not in FILTERS:
             raise TypeError(f"{name!r} is not a filter for instances; use {', '.join(FILTERS)}")
     found: dict[str, Any] = {name: value for name, value in which.items() if value is not None}
+    if "where" in found:
+        encode_attributes(found["where"])  # refuses what no attribute can be
     if "status" in found:
         found["status"] = _statuses(found["status"])
     for name in _TEXTS:
@@ -33,7 +37,7 @@ def given(which: InstanceFilter) -> InstanceFilter:
 
 def _filters(name: str, value: object) -> bool:
     """Whether a filter leaves anything out: every instance contains the empty text."""
-    return value != [] and (name, value) != ("text", "")
+    return value not in ([], {}) and (name, value) != ("text", "")
 
 
 def some(which: InstanceFilter, verb: str) -> InstanceFilter:
@@ -56,6 +60,7 @@ def to_search(which: InstanceFilter) -> Search:
         started_before=None if before is None else before - 1,
         error_type=found.get("error_type"),
         parent=found.get("parent"),
+        where=found.get("where", {}) and encode_attributes(found["where"]),
     )
 
 
@@ -64,6 +69,13 @@ def to_json(which: InstanceFilter) -> dict[str, Any]:
     to_search(which)  # refuses now what the server would refuse
     found = cast("dict[str, Any]", given(which))
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in found.items()}
+
+
+def to_query(which: InstanceFilter) -> dict[str, Any]:
+    """Return the filters given as query parameters: `where.tier="gold"`."""
+    found = to_json(which)
+    where: Mapping[str, Scalar] = found.pop("where", {})
+    return {**found, **{f"where.{name}": json.dumps(value) for name, value in where.items()}}
 
 
 def _statuses(status: Any) -> list[Status]:

@@ -16,8 +16,8 @@ from romancy.api.workflow import Workflow, definition_of, start_options
 from romancy.bulk import SCAN, BulkVerb, add_up, cancelling, check_most, parts, resuming
 from romancy.core.events import make_event
 from romancy.core.ids import check_id, check_lookup, check_reason, is_text, new_id
-from romancy.core.inputs import write_input
-from romancy.core.model import Attribute, Duration, Status, duration_us, from_us
+from romancy.core.inputs import declared_by, write_input
+from romancy.core.model import Attribute, Duration, Scalar, Status, duration_us, from_us
 from romancy.core.retry import RetryPolicy, check_policy
 from romancy.core.versions import bare_name, split_name, stored_name
 from romancy.engine.delivery import Accepted
@@ -201,6 +201,7 @@ class Service:
         kind, raw = write_input(definition, name, args, kwargs)
         now = engine.clock.now()
         start = Start(id, name, raw, kind, now, None if timeout is None else now + timeout)
+        start.attributes = declared_by(definition, kind, raw)
         answer = await engine.start_instance(start)
         if not answer.created and not answer.same:
             raise InstanceExists(
@@ -297,7 +298,9 @@ class Service:
         if row is None:
             raise InstanceNotFound(instance_id=instance_id)
         stored = await self._runtime.engine.storage.catalog.all_waits(instance_id, 1000)
-        return to_instance(row, [*(to_wait(w) for w in stored), *self._open_without_row(instance_id, stored)])
+        shown = await self._runtime.engine.storage.catalog.shown([instance_id])
+        waits = [*(to_wait(w) for w in stored), *self._open_without_row(instance_id, stored)]
+        return to_instance(row, waits, shown.get(instance_id))
 
     def _open_without_row(self, instance_id: str, stored: Sequence[Any]) -> list[Wait]:
         """Return the open operations that only their worker knows, such as running activities."""
@@ -313,6 +316,7 @@ class Service:
         *,
         status: Status | Collection[Status] = (),
         workflow: str | None = None,
+        where: Mapping[str, Scalar] | None = None,
         text: str | None = None,
         error_type: str | None = None,
         parent: str | None = None,
@@ -326,6 +330,7 @@ class Service:
             InstanceFilter(
                 status=status,
                 workflow=workflow,
+                where=where,
                 text=text,
                 error_type=error_type,
                 parent=parent,
@@ -334,11 +339,11 @@ class Service:
             )
         )
         position = read_cursor(cursor, int, str)
-        rows = await self._runtime.engine.storage.catalog.instances(
-            search, check_limit(limit) + 1, position and (position[0], position[1])
-        )
+        catalog = self._runtime.engine.storage.catalog
+        rows = await catalog.instances(search, check_limit(limit) + 1, position and (position[0], position[1]))
+        shown = await catalog.shown([row.id for row in rows[:limit]])
         more = (rows[limit - 1].created_at, rows[limit - 1].id) if len(rows) > limit else None
-        return Page([to_instance(row) for row in rows[:limit]], write_cursor(more))
+        return Page([to_instance(row, shown=shown.get(row.id)) for row in rows[:limit]], write_cursor(more))
 
     async def count_instances(self, **which: Unpack[InstanceFilter]) -> int:
         """Return how many instances match all filters; without filters, how many there are."""

@@ -10,10 +10,11 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar, Unpack, overload
 
 from romancy.api.workflow import Workflow
-from romancy.core.model import Attribute, Duration, Status
+from romancy.core.model import Attribute, Duration, Scalar, Status
 from romancy.records import BulkResult, EventRecord, HistoryEntry, Instance, InstanceFilter, Page, Receipt, Wait
 
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 
 
 class Handle(Protocol[R_co]):
@@ -25,6 +26,10 @@ class Handle(Protocol[R_co]):
     async def result(self, timeout: Duration | None = None) -> R_co: ...
     async def status(self) -> Status: ...
     async def cancel(self, reason: str | None = None) -> bool: ...
+    @overload
+    async def view(self, model: type[T], /) -> T: ...
+    @overload
+    async def view(self, /) -> Any: ...
 
 
 class Verbs(Protocol):
@@ -62,6 +67,7 @@ class Verbs(Protocol):
         *,
         status: Status | Collection[Status] = (),
         workflow: str | None = None,
+        where: Mapping[str, Scalar] | None = None,
         text: str | None = None,
         error_type: str | None = None,
         parent: str | None = None,

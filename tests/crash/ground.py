@@ -17,7 +17,7 @@ from tests import pg_server
 
 TABLES = (
     "workers orphans instances history waits wait_keys unlooked events undispatched event_keys deliveries consumed "
-    "marks misfits requests attempts triggers trials deaths"
+    "marks misfits requests attempts triggers trials deaths views attributes"
 ).split()
 """Everything but what the storage knows by heart: the version, and the shapes."""
 

@@ -775,3 +775,37 @@ async def a_family_that_is_cancelled(play: Stage) -> None:
     await play.start(cancelled_home, id="h")
     await play.cancel("h", "enough")
     await play.advance(1)
+
+
+@workflow(attributes={"customer": "customer"})
+async def showing(ctx: WorkflowContext, customer: str, lap: int = 1) -> int:
+    """Shows something new between all its steps, and the same thing again."""
+    ctx.set_view({"lap": lap, "at": "the door"})
+    first = await book(ctx, f"{customer} {lap}")
+    ctx.set_view({"lap": lap, "at": "the desk"})
+    ctx.set_attributes({"tier": "gold" if lap == 1 else None, f"lap{lap}": True})
+    await wait_event(ctx, "next")
+    ctx.set_view({"lap": lap, "at": "the desk"})
+    await sleep(ctx, 1)
+    ctx.set_attributes({"last": first})
+    if lap == 1:
+        showing.continue_as_new(ctx, customer.upper(), 2)
+    ctx.set_view([lap, first])
+    return lap
+
+
+@workflow
+async def host(ctx: WorkflowContext) -> None:
+    """Its guest is stored with its own end."""
+    ctx.set_view("come in")
+    await book(ctx, "a table")
+    await start_workflow(ctx, showing, "guest", 2)
+
+
+@scenario(showing, host, ends={"s": 2, "h": None, "h/showing:1": 2}, timely=False, steady=False)
+async def views_and_attributes(play: Stage) -> None:
+    await play.start(showing, "ann", id="s")
+    await play.start(host, id="h")
+    for n in range(2):
+        await play.send("next", id=f"n{n}")
+        await play.advance(1)

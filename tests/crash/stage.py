@@ -151,6 +151,8 @@ class Stage:
             "history": [(i, kind, op, at, _message(p) if kind == 2 else p) for i, kind, op, at, p in history],
             "consumed": consumed,
             "events": events,
+            "views": await self.read("SELECT instance, value FROM views ORDER BY instance"),
+            "attributes": await self.read("SELECT instance, name, value FROM attributes ORDER BY instance, name"),
             "left behind": {table: rows for table, rows in left.items() if rows},
         }
 

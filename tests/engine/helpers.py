@@ -63,3 +63,15 @@ def outsider(env: Environment) -> App:
     app = App(env.app.database, worker=False)
     app._runtime.clock = env.clock
     return app
+
+
+def watch(env: Environment) -> list[Batch]:
+    """Every batch that is stored from now on."""
+    seen: list[Batch] = []
+
+    def decide(batch: Batch, submit: Callable[[], None]) -> None:
+        seen.append(batch)
+        submit()
+
+    intercept(env, decide)
+    return seen

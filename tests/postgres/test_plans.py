@@ -41,7 +41,8 @@ BATCHES = [
     ["appended"],
     ["steps", "entries", "ended"],
     ["events"],
-    ["runs", "entries", "letters", "last_children"],
+    ["runs", "entries", "letters", "last_children", "first_attributes"],
+    ["touches", "entries", "views", "attributes", "removed"],
     [piece for piece in [*_COLUMNS, "ended", "unlooked"] if piece not in ("touches", "runs")],
 ]
 FILL = """
@@ -63,6 +64,9 @@ INSERT INTO consumed SELECT 'i' || n % 50, n, 'w' FROM generate_series(1, :rows)
 INSERT INTO marks SELECT 'i' || n, 'type1', 0, '', '', '5'::xid8, n FROM generate_series(1, :rows) n;
 INSERT INTO misfits SELECT 'i' || n, 'M', n, 'w', '' FROM generate_series(1, :rows) n;
 INSERT INTO attempts SELECT 'i' || n, 'a', 1, 0, n, NULL, NULL, 0, false FROM generate_series(11, :rows, 11) n;
+INSERT INTO views SELECT 'i' || n, '1', n FROM generate_series(1, :rows) n;
+INSERT INTO attributes SELECT 'i' || n, 'customer', n % 100, n FROM generate_series(1, :rows) n;
+INSERT INTO attributes SELECT 'i' || n, 'tier', '"gold"', n FROM generate_series(1, :rows) n;
 INSERT INTO workers VALUES ('me', '', 0, 0, false);
 ANALYZE;
 """
@@ -78,7 +82,7 @@ INSERT INTO orphans VALUES ('dead', 0, false);
 ANALYZE instances, waits, wait_keys;
 """
 """Everything waits, and its one owner died: the small tables have no statistics yet."""
-EMPTY = {"events", "event_keys", "consumed", "marks", "misfits", "attempts", "history"}
+EMPTY = {"events", "event_keys", "consumed", "marks", "misfits", "attempts", "history", "views", "attributes"}
 """Then."""
 
 

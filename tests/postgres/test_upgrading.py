@@ -18,6 +18,7 @@ ALTER TABLE wait_keys DROP CONSTRAINT wait_keys_pkey, DROP COLUMN follows, DROP 
   ADD PRIMARY KEY (type, shape, key, instance, op);
 ALTER TABLE instances DROP COLUMN parent_op, DROP COLUMN base, DROP COLUMN began_at, DROP COLUMN builds;
 DROP INDEX instances_parent;
+DROP TABLE views, attributes;
 ALTER TABLE requests DROP COLUMN op;
 UPDATE schema_info SET version = 4, min_reader = 2;
 """

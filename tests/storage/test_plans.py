@@ -14,7 +14,7 @@ from romancy.storage.sqlite.migrations import migrate
 from romancy.storage.sqlite.statements import SQL, STATEMENTS
 
 ROWS = 2_000
-LISTS = {"listed", "codes", "seqs", "workflows"}
+LISTS = {"listed", "codes", "seqs", "workflows", "pairs", "absent"}
 """Parameters that are JSON."""
 SMALL = {"workers", "orphans", "owners", "shapes", "triggers", "schema_info", "json_each", "deliveries", "requests"}
 SMALL |= {"sessions", "deaths", "trials"}
@@ -63,6 +63,9 @@ def fill(c: sqlite3.Connection) -> None:
         insert(c, "marks", instance=id, type="go")
         insert(c, "misfits", instance=id, model="M", event=n)
         insert(c, "attempts", instance=id, op="a", next_due=n)
+        insert(c, "views", instance=id)
+        insert(c, "attributes", instance=id, name="tier", value='"gold"', created_at=n)
+        insert(c, "attributes", instance=id, name="customer", value=f'"{n % 100}"', created_at=n)
     insert(c, "workers", id="me")
     c.execute("COMMIT")
 
@@ -121,3 +124,14 @@ def test_children_are_found_by_their_parent_in_order(both: list[sqlite3.Connecti
         used = [step for step in steps if "INDEX instances_parent (parent=?" in step]
         assert used, steps
         assert not any("TEMP B-TREE" in step for step in steps), steps
+
+
+@pytest.mark.parametrize("name", [name for name in SQL if name.endswith("_of_attribute") or name == "count_attribute"])
+def test_instances_are_found_by_an_attribute_in_order(both: list[sqlite3.Connection], name: str) -> None:
+    for c in both:
+        statement, values = SQL[name], ["[]" if name in LISTS else 0 for name in STATEMENTS[name].names]
+        steps = [row[3] for row in c.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+        assert any("INDEX attributes_value (name=? AND value=?" in step for step in steps), steps
+        assert not any("TEMP B-TREE" in step for step in steps), steps
+        others = [step for step in steps if re.search(r"SEARCH (a|i) ", step)]
+        assert all("(instance=?" in step or "(id=?" in step for step in others), steps

@@ -14,7 +14,8 @@ from romancy.core.events import make_event
 from romancy.core.ids import check_change
 from romancy.core.instance import Instance, current
 from romancy.core.logs import logger
-from romancy.core.model import Attribute, Event, from_us
+from romancy.core.model import Attribute, Event, Scalar, from_us
+from romancy.core.published import encode_changes, encode_view
 
 
 class _Logger(logging.LoggerAdapter[logging.Logger]):
@@ -144,6 +145,24 @@ class WorkflowContext(Context):
     def describe(self, text: str) -> None:
         """Set a description of the instance, shown next to its status."""
         self._instance.describe(str(text))
+
+    def set_view(self, value: object, /) -> None:
+        """Show a value to everybody who asks: `await handle.view(Progress)`, or `instance.view`.
+
+        It replaces the one before. It is stored with everything else that happens up to the next wait, and stays after
+        the end. Plain JSON, a dataclass or a pydantic model, at most 64 KiB.
+        """
+        instance = self._instance
+        instance.publish().set_view(encode_view(value, self.workflow_name))
+
+    def set_attributes(self, attributes: Mapping[str, Scalar], /) -> None:
+        """Set attributes, by which instances are found: `list_instances(where={"tier": "gold"})`.
+
+        Others keep their values; None removes one. At most 16; a string has at most 255 characters. They are shown and
+        indexed, so do not put secrets into them.
+        """
+        instance = self._instance
+        instance.publish().set_attributes(encode_changes(attributes, instance.id), instance.id)
 
     @classmethod
     def current(cls) -> Self:

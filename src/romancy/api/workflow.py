@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Protocol, TypeVar, overload
 
 from romancy.api.activity import check_function, check_plain
 from romancy.api.context import WorkflowContext, instance_of
 from romancy.core.continuation import ContinueAsNew, NextRun
+from romancy.core.declared_attributes import parse_paths
 from romancy.core.ids import check_id
 from romancy.core.inputs import write_input
 from romancy.core.instance import Instance
@@ -120,6 +121,7 @@ def workflow(
     version: int = 1,
     on_event: str | Sequence[str] = (),
     timeout: Duration | None = None,
+    attributes: Mapping[str, str] | None = None,
 ) -> _WorkflowDecorator: ...
 def workflow(
     fn: Callable[..., Any] | None = None,
@@ -129,6 +131,7 @@ def workflow(
     version: int = 1,
     on_event: str | Sequence[str] = (),
     timeout: Duration | None = None,
+    attributes: Mapping[str, str] | None = None,
 ) -> Any:
     """Turn an `async def` function whose first parameter is `ctx` into a workflow.
 
@@ -137,6 +140,9 @@ def workflow(
 
     With `version=2`, it is registered beside version 1 of that name, which finishes its own instances. Starts by name
     and events mean the highest version; a workflow object means itself.
+
+    `attributes={"customer": "order.customer_id"}` gives every instance an attribute to find it by. The path begins with
+    the name of a parameter, followed by fields or keys.
     """
     types = (on_event,) if isinstance(on_event, str) else tuple(on_event)
 
@@ -153,7 +159,8 @@ def workflow(
         if any(not t for t in types):
             raise TypeError(f"workflow {stored!r}: an event type in on_event= is empty")
         us = None if timeout is None else duration_us(timeout, "timeout")
-        definition = WorkflowDefinition(stored, fn, WorkflowContext, types, us)
+        paths = parse_paths(attributes, f"workflow {stored!r}")
+        definition = WorkflowDefinition(stored, fn, WorkflowContext, types, us, paths)
         definition.resolve_early()
         return Workflow(definition)
 

@@ -10,8 +10,10 @@ from typing import Any, cast
 
 import click
 
+from romancy.core.attributes import encode_attributes, read_attribute
 from romancy.core.clock import SystemClock
-from romancy.core.model import from_us
+from romancy.core.model import Scalar, from_us
+from romancy.errors import InvalidInput
 from romancy.records import InstanceFilter
 from romancy.searches import given
 from romancy.storage.batch import STATUS_CODES
@@ -36,6 +38,25 @@ class Moment(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - n
             self.fail(f"{value!r} is neither a time like 2026-01-31T12:00 nor how long ago, like 90s, 15m, 2h or 7d")
 
 
+class AttributeValue(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - not generic before click 8.2
+    """An attribute and its value: `customer=c-7`."""
+
+    name = "attribute"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Scalar]:
+        if isinstance(value, tuple):
+            return cast("tuple[str, Scalar]", value)
+        name, equals, text = value.partition("=")
+        if not equals:
+            self.fail(f"{value!r} is not of the form NAME=VALUE, like customer=c-7")
+        try:
+            found = read_attribute(text)
+            encode_attributes({name: found})
+        except InvalidInput as error:
+            self.fail(str(error))
+        return name, found
+
+
 _OPTIONS = (
     click.option(
         "--status",
@@ -46,6 +67,14 @@ _OPTIONS = (
         help=f"Only instances with this status (repeatable): {', '.join(STATUS_CODES)}.",
     ),
     click.option("--workflow", "-w", metavar="NAME", help="Only instances of this workflow (NAME@2: of this version)."),
+    click.option(
+        "--where",
+        multiple=True,
+        type=AttributeValue(),
+        metavar="NAME=VALUE",
+        help="Only instances with this attribute (repeatable). 7, true and null (no such attribute) mean that, "
+        """'"7"' and everything else is a string.""",
+    ),
     click.option("--text", "-t", help="Only instances with this text in their id, input or error."),
     click.option("--error-type", metavar="TYPE", help="Only instances with an error of this type, like ValueError."),
     click.option("--parent", metavar="ID", help="Only instances that this instance has started."),
@@ -72,6 +101,7 @@ def filter_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_filters(*args: Any, **kwargs: Any) -> None:
         which = {name: kwargs.pop(name) for name in InstanceFilter.__annotations__}
+        which["where"] = dict(which["where"])
         command(*args, which=given(cast("InstanceFilter", which)), **kwargs)
 
     decorated: Callable[..., None] = with_filters

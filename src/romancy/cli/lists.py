@@ -141,6 +141,8 @@ def header(instance: Instance, now: datetime) -> dict[str, str]:
         "parent": clean(instance.parent or ""),
         "run": _run(instance, now),
         "last description" if instance.finished_at else "about": clean(instance.description or ""),
+        "attributes": ", ".join(f"{clean(name)}={value(found)}" for name, found in instance.attributes.items()),
+        "view": "" if instance.view is None else value(instance.view),
         "started": when(instance.started_at, now),
         "finished": when(instance.finished_at, now),
         "input": value(instance.input),

@@ -20,7 +20,7 @@ from romancy.client.responses import About
 from romancy.core.clock import SystemClock
 from romancy.core.ids import check_id, check_lookup, check_reason, new_id
 from romancy.core.instance import current
-from romancy.core.model import SECOND, Attribute, Duration, Event, Status, duration_us
+from romancy.core.model import SECOND, Attribute, Duration, Event, Scalar, Status, duration_us
 from romancy.errors import IOInWorkflow
 from romancy.http.cloudevents import batched, structured
 from romancy.records import (
@@ -34,7 +34,7 @@ from romancy.records import (
     Wait,
     check_limit,
 )
-from romancy.searches import some, to_json
+from romancy.searches import some, to_json, to_query
 
 if TYPE_CHECKING:
     import httpx
@@ -272,6 +272,7 @@ class Client:
         *,
         status: Status | Collection[Status] = (),
         workflow: str | None = None,
+        where: Mapping[str, Scalar] | None = None,
         text: str | None = None,
         error_type: str | None = None,
         parent: str | None = None,
@@ -284,18 +285,19 @@ class Client:
         which = InstanceFilter(
             status=status,
             workflow=workflow,
+            where=where,
             text=text,
             error_type=error_type,
             parent=parent,
             started_after=started_after,
             started_before=started_before,
         )
-        query = {**to_json(which), "limit": check_limit(limit), "cursor": cursor}
+        query = {**to_query(which), "limit": check_limit(limit), "cursor": cursor}
         return await self._get("/api/instances", responses.to_page(responses.to_instance), query=query)
 
     async def count_instances(self, **which: Unpack[InstanceFilter]) -> int:
         """How many instances match all filters; without filters, how many there are."""
-        return await self._get("/api/instance-count", lambda found: int(found["count"]), query=to_json(which))
+        return await self._get("/api/instance-count", lambda found: int(found["count"]), query=to_query(which))
 
     async def list_waits(
         self, *, instance_id: str | None = None, type: str | None = None, limit: int = 50, cursor: str | None = None

@@ -6,16 +6,18 @@ import asyncio
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from romancy.core.clock import stopwatch
 from romancy.core.codec import Codec
 from romancy.core.failure import Failure
 from romancy.core.model import SECOND, STOPPED, Duration, Status, duration_us
 from romancy.core.outcome import Outcome
+from romancy.core.published import read_view
 from romancy.records import Instance
 
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 _PLAIN = Codec(Any, "the result")
 _WAIT = 20.0
 """Seconds that one request waits for the end."""
@@ -67,6 +69,15 @@ class RemoteHandle(Generic[R_co]):
     async def status(self) -> Status:
         """Its current status."""
         return (await self._client.get_instance(self.instance_id)).status
+
+    @overload
+    async def view(self, model: type[T], /) -> T: ...
+    @overload
+    async def view(self, /) -> Any: ...
+    async def view(self, model: Any = Any, /) -> Any:
+        """What the workflow last gave to `ctx.set_view`; None if it has not set a view. Without a model, plain JSON."""
+        found = (await self._client.get_instance(self.instance_id)).view
+        return None if found is None else read_view(json.dumps(found).encode(), model, self.instance_id)
 
     async def cancel(self, reason: str | None = None) -> bool:
         """Ask it to stop: its code sees `asyncio.CancelledError` and can clean up. False if it had already ended."""

@@ -147,6 +147,8 @@ def to_instance(item: Mapping[str, Any]) -> Instance:
         run_number=item.get("run_number", 1),
         run_started_at=_maybe_time(item.get("run_started_at")),
         version=item.get("version", 1),
+        attributes=item.get("attributes", {}),
+        view=item.get("view"),
     )
 
 

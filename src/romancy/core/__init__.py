@@ -20,6 +20,9 @@ if it does not, `divergence` reports it.
     budget.py      how much the code may ask for in one activation
     divergence.py  errors for code that no longer follows its history
     patches.py     which way a run takes where its code was changed
+    published.py   what an instance shows of itself: its view and its attributes
+    attributes.py  checks and encodes attributes
+    declared_attributes.py attributes that the arguments of a start give
     eviction.py    stops code that must leave memory, without letting it act
     history.py     entries, and how events and attempts are packed into them
     inputs.py      the input an instance was started with

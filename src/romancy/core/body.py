@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from romancy.core.compensation import Compensation
 from romancy.core.continuation import continuation
-from romancy.core.inputs import read_input
+from romancy.core.declared_attributes import declared
+from romancy.core.inputs import BOUND, read_input
 from romancy.core.loop import WorkflowLoop
 from romancy.core.model import MAX_RESULT
+from romancy.core.published import Published
 from romancy.core.registry import WorkflowDefinition
+from romancy.core.run import Run
 from romancy.errors import NotStorable
 
 
@@ -20,15 +24,20 @@ class _Instance(Protocol):
     definition: WorkflowDefinition
     loop: WorkflowLoop
     compensation: Compensation | None
+    id: str
+    run: Run
 
     @property
     def is_cut_short(self) -> bool: ...
+    def publish(self) -> Published: ...
 
 
 async def run_body(instance: _Instance, context: Any, kind: int, input: bytes) -> bytes:
     """Run a workflow's function, and encode its result. Undo what it did if it fails."""
     definition = instance.definition
     args, kwargs = read_input(definition, kind, input)
+    if definition.attributes is not None:
+        _publish_declared(instance, kind, declared(definition.attributes, definition.signature, args, kwargs))
     try:
         try:
             result = await (definition.fake or definition.fn)(context, *args, **kwargs)
@@ -50,6 +59,14 @@ async def run_body(instance: _Instance, context: Any, kind: int, input: bytes) -
     if instance.compensation is not None:
         await instance.compensation.unwind(is_failed=instance.is_cut_short)
     return output
+
+
+def _publish_declared(instance: _Instance, kind: int, attributes: Mapping[str, str]) -> None:
+    """Publish what the arguments say. A start by a process with the code has already stored it; see `declared_by`."""
+    published = instance.publish()
+    published.set_attributes(attributes, instance.id)
+    if kind == BOUND and instance.run.number == 1:
+        published.settle()
 
 
 def _too_long(workflow: str, output: bytes) -> NotStorable:

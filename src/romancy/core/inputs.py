@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from romancy.core.declared_attributes import declared
 from romancy.core.history import plain_data, received, unpack_event
 from romancy.core.model import MAX_RESULT
 from romancy.core.registry import WorkflowDefinition
@@ -48,6 +49,13 @@ def read_input(definition: WorkflowDefinition, kind: int, raw: bytes) -> Call:
         given = json.loads(raw)
         return signature.read_given(given["args"], given["kwargs"])
     return signature.decode(raw)
+
+
+def declared_by(definition: WorkflowDefinition | None, kind: int, raw: bytes) -> dict[str, str] | None:
+    """Return the attributes to store with a start; None if none are declared, or the first step stores them."""
+    if definition is None or definition.attributes is None or kind != BOUND:
+        return None
+    return declared(definition.attributes, definition.signature, *read_input(definition, kind, raw))
 
 
 def is_from_input(error: BaseException) -> bool:

@@ -30,6 +30,7 @@ from romancy.core.open_operations import OpenOperations
 from romancy.core.operations import ChildCall, Operation, OperationFuture, Timer, user_line
 from romancy.core.outcome import Asked, Outcome, ending
 from romancy.core.patches import Patches, is_to_mark, without_patches
+from romancy.core.published import Published
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.run import TOO_LONG, Run
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, WorkflowStuck
@@ -47,8 +48,8 @@ class Instance:
     __slots__ = (
         "_activation", "_budget", "_context", "_description", "_entries", "_fault", "_input", "_input_kind", "_log",
         "_marks", "_random", "_root", "_sent", "_stuck", "_taken", "_timed_out", "at", "cancelling", "compensation",
-        "dead", "deadline", "definition", "id", "length", "loop", "offspring", "ops", "outcome", "patches", "refusals",
-        "replaying", "run", "started_at", "state",
+        "dead", "deadline", "definition", "id", "length", "loop", "offspring", "ops", "outcome", "patches", "published",
+        "refusals", "replaying", "run", "started_at", "state",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +79,7 @@ class Instance:
         self.refusals = 0
         self.outcome: Outcome | None = None
         self.patches: Patches | None = None
+        self.published: Published | None = None
         self.loop = WorkflowLoop(self)
         self._input, self._input_kind, self.deadline = input, input_kind, deadline
         self._log = log
@@ -141,6 +143,8 @@ class Instance:
         `has_children`: its children are known to exist, and need not be started.
         """
         self._description = None
+        if self.published is not None:
+            self.published.settle()
         if self.offspring is not None:
             self.offspring.reload(self.ops.values())
         return self.ops.reconcile(rows, has_children=has_children)
@@ -286,6 +290,8 @@ class Instance:
         asked = Asked(self._entries, [*ops.opened.values()], ops.closed, self._sent, self.outcome, self._description)
         if self.offspring is not None:
             asked.unstarted, asked.asks = self.offspring.unstarted, self.offspring.take_asks()
+        if self.published is not None:
+            asked.publication = self.published.take(self.started_at)
         if ops.given_up:
             asked.given_up = ops.take_given_up()
         self._taken = self._activation
@@ -381,6 +387,14 @@ class Instance:
     def describe(self, text: str) -> None:
         self.glance()
         self._description = text
+
+    def publish(self) -> Published:
+        """Return what the code shows of itself, to be changed."""
+        self.check_alive()
+        self.glance()
+        if self.published is None:
+            self.published = Published()
+        return self.published
 
     def withdraw(self, op: str) -> None:
         """Close or give up an operation that the code no longer waits for."""

@@ -13,6 +13,7 @@ from romancy.core.failure import Failure, capture
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
 from romancy.core.operations import ChildCall, Operation
+from romancy.core.published import Publication
 from romancy.errors import WorkflowBlocked, WorkflowCancelled, WorkflowFailed
 
 
@@ -72,3 +73,5 @@ class Asked:
     """Free children that the run started just before it ended."""
     asks: Sequence[tuple[str, str]] = ()
     """(child, reason) of children that are asked to cancel."""
+    publication: Publication | None = None
+    """What changes in what the instance shows of itself."""

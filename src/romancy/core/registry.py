@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from romancy.core.codec import Codec
+from romancy.core.declared_attributes import Paths, check_paths
 from romancy.core.retry import RetryPolicy
 from romancy.core.signature import Signature
 from romancy.core.versions import split_name, stored_name
@@ -116,6 +117,8 @@ class WorkflowDefinition(Definition):
     context: Callable[[Any], Any]
     on_event: tuple[str, ...] = ()
     timeout: int | None = None
+    attributes: Paths | None = None
+    """Paths into the arguments, by name."""
     fake: Callable[..., Any] | None = None
     """Runs in place of `fn`: a fake of the test kit."""
 
@@ -183,6 +186,8 @@ class Registry:
     def add(self, definition: WorkflowDefinition) -> None:
         self.check(definition)
         _ = definition.signature  # fail now if the signature can't be stored, not at the first start
+        if definition.attributes is not None:
+            check_paths(definition.attributes, definition.signature)
         if definition.name not in self._workflows:
             self._workflows[definition.name] = definition
             self.names = sorted(self._workflows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from romancy.core.history import Kind
+from romancy.core.inputs import declared_by
 from romancy.core.model import FOREVER_US
 from romancy.core.operations import ChildCall
 from romancy.core.outcome import Outcome
@@ -41,4 +42,5 @@ def child_start(parent: str, call: ChildCall, now: int) -> Start:
     """Return the start of a child that its parent asked for."""
     deadline = None if call.timeout is None else min(now + call.timeout, FOREVER_US)
     about = call.child, call.workflow, call.arguments, call.input_kind, now, deadline
-    return Start(*about, parent=parent, parent_op=call.id)
+    attributes = declared_by(call.definition, call.input_kind, call.arguments)
+    return Start(*about, parent=parent, parent_op=call.id, attributes=attributes)

@@ -81,6 +81,8 @@ class Revival:
             state=self._state,
             log=partial(_logger.warning, IN_INSTANCE, old.id),
         )
+        if old.published is not None:
+            instance.published = old.published.for_next_run()
         resident = Resident(instance, ended.version, announced=True, parent=ended.parent)
         resident.inbox = [input for input in ended.inbox if isinstance(input, CancelAsked)]
         resident.requests, resident.consumed = ended.requests, ended.consumed

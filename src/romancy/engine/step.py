@@ -196,7 +196,7 @@ class Step(Draft):
             self._drop_attempts(asked)
         if asked.sent:
             commit.sent = [*commit.sent, *map(self.stamp, asked.sent)]
-        commit.description = asked.description
+        commit.description, commit.publication = asked.description, asked.publication
         commit.status = self.instance.status
         if self.instance.offspring is not None:
             self._gather_children(asked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast, get_origin
@@ -10,12 +11,14 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 
+from romancy.core.attributes import read_attribute
 from romancy.core.strict_json import Reader
 from romancy.errors import InvalidInput
 from romancy.http.cloudevents import TooLarge, UnsupportedFormat
 from romancy.http.responses import ClientGone, Header, HTTPError, Receive
 
 M = TypeVar("M", bound=BaseModel)
+_ATTRIBUTE = re.compile(r"where(?:\.(.+)|\[(.+)\])", re.DOTALL)
 _BODY = Reader("the body", InvalidInput, exact=False)
 
 
@@ -116,7 +119,24 @@ def read_query(query: bytes, model: type[M]) -> M:
         found.setdefault(name, []).append(value)
     repeatable = {name for name, info in model.model_fields.items() if get_origin(info.annotation) is list}
     given = {name: values if name in repeatable or len(values) > 1 else values[0] for name, values in found.items()}
+    if "where" in model.model_fields:
+        given = _with_attributes(given)
     return _validated(given, model, "the query")
+
+
+def _with_attributes(given: dict[str, Any]) -> dict[str, Any]:
+    """Gather `where.customer=c-7` and `where[customer]=c-7`, as typed by people and by generated clients."""
+    where: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for name, value in given.items():
+        found = _ATTRIBUTE.fullmatch(name)
+        if found is None:
+            others[name] = value
+        elif isinstance(value, str):
+            where[found[1] or found[2]] = read_attribute(value)
+        else:
+            raise InvalidInput(f"the query has {name!r} twice; an attribute has one value")
+    return {**others, "where": where} if where else others
 
 
 def read_model(head: Head, body: bytes, model: type[M]) -> M:

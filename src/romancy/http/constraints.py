@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from romancy.core.attributes import MAX_NAME
+from romancy.core.attributes import MAX_TEXT as MAX_VALUE
 from romancy.core.events import MAX_BYTES, MAX_TEXT, TARGET
 
 Schema = dict[str, Any]
@@ -81,6 +83,19 @@ INSTANCE_ID: Schema = {
     "description": "Printable characters.",
 }
 KWARGS: Schema = {"type": "object", "propertyNames": {"not": {"const": "instance_id"}}, "additionalProperties": True}
+
+ATTRIBUTES: Schema = {
+    "type": "object",
+    "propertyNames": {"pattern": rf"^[A-Za-z0-9_.-]{{1,{MAX_NAME}}}$"},
+    "additionalProperties": {
+        "anyOf": [
+            {"type": "string", "maxLength": MAX_VALUE},
+            {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+            {"type": "boolean"},
+            {"type": "null"},
+        ]
+    },
+}
 
 # --- cursors: a position, written as JSON and then in hexadecimal -----------------------------------------------------
 _NUMBER = "(30|3[1-9](3[0-9]){0,17})"

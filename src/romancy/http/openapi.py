@@ -101,9 +101,15 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
         return []
     properties: dict[str, dict[str, Any]] = route.query.model_json_schema()["properties"] if _has_any(route) else {}
     return [
-        {"name": name, "in": "query", "description": schema.pop("description", ""), "schema": _one(schema)}
+        {"name": name, "in": "query", "description": schema.pop("description", ""), **_style(_one(schema))}
         for name, schema in properties.items()
     ]
+
+
+def _style(schema: dict[str, Any]) -> dict[str, Any]:
+    """Objects are written as `where[name]=value`."""
+    is_object = schema.get("type") == "object"
+    return {"schema": schema, **({"style": "deepObject", "explode": True} if is_object else {})}
 
 
 def _has_any(route: Route) -> bool:

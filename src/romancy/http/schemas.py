@@ -9,7 +9,18 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, with_config
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    WithJsonSchema,
+    with_config,
+)
 from typing_extensions import TypedDict
 
 from romancy.core.model import Status
@@ -45,12 +56,20 @@ def _cursor(*parts: type) -> Any:
 _CURSOR: Any = Field(None, description="The `cursor` of the previous page, to continue there.")
 
 
+_Attributes = dict[str, StrictStr | StrictInt | StrictBool | None]
+
+
 class CountQuery(_Closed):
     """Which instances are meant: the names are those of `InstanceFilter`."""
 
     status: list[Status] = Field([], max_length=50, description="Only instances with this status; repeatable.")
     workflow: str | None = Field(
         None, description="Only instances of this workflow, in any version; `name@2`: in this version."
+    )
+    where: Annotated[_Attributes, WithJsonSchema(constraints.ATTRIBUTES)] | None = Field(
+        None,
+        description="Only instances with all these attributes. In a query: `where.customer=c-7`, or `where[customer]`; "
+        '`7`, `true` and `null` (no such attribute) mean that, `"7"` and everything else is a string.',
     )
     text: str | None = Field(None, description="Only instances with this text in their id, input or error.")
     error_type: str | None = Field(None, description="Only instances with an error of this type.")
@@ -190,6 +209,8 @@ class InstanceItem(TypedDict):
     version: int
     status: Status
     description: str | None
+    attributes: dict[str, str | int | bool]
+    view: Any
     parent: str | None
     run_number: int
     run_started_at: Time | None

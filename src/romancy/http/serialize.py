@@ -50,6 +50,8 @@ def instance_item(instance: Instance) -> schemas.InstanceItem:
         "version": instance.version,
         "status": instance.status,
         "description": instance.description,
+        "attributes": dict(instance.attributes),
+        "view": instance.view,
         "parent": instance.parent,
         "run_number": instance.run_number,
         "run_started_at": _time(instance.run_started_at),

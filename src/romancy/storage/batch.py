@@ -10,6 +10,7 @@ from romancy.core.failure import Failure
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
 from romancy.core.operations import WaitRow
+from romancy.core.published import Publication
 
 STATUS_CODES: Mapping[Status, int] = {
     "running": 1,
@@ -50,6 +51,8 @@ class Start:
     parent: str | None = None
     """The instance that starts it. It is refused unless its parent is unfinished, and owned by this worker."""
     parent_op: str | None = None
+    attributes: Mapping[str, str] | None = None
+    """Attributes that its arguments give, with their values as JSON."""
 
 
 @dataclass(slots=True)
@@ -185,6 +188,7 @@ class Commit:
     output: bytes | None = None
     error: bytes | None = None
     description: str | None = None
+    publication: Publication | None = None
     release: bool = False
     """Give up the instance; it has no owner afterwards."""
     continuation: Continuation | None = None
@@ -225,6 +229,7 @@ class Commit:
             or self.attempts_done
             or self.requests_done
             or self.description is not None
+            or self.publication is not None
             or self.continuation is not None
             or self.asks
         )

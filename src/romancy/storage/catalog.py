@@ -8,7 +8,7 @@ because each runs statements with the same names.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from romancy.core.failure import Failure
@@ -27,6 +27,8 @@ BEGINNING = 4 * 1024
 
 _WITH_ERROR: tuple[Status, ...] = ("failed", "cancelled", "blocked", "compensating")
 """The statuses of instances that can have an error."""
+FEW = 1_000
+"""Up to this many instances are counted for each attribute, to find the one that the fewest have."""
 _FIRST, _LAST = -(2**63), 2**63 - 1
 """Bounds that lie before and after all times and numbers."""
 
@@ -68,11 +70,16 @@ class Search:
     """Only instances newer than this one."""
     error_type: str | None = None
     parent: str | None = None
+    where: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
+    """Attributes with their values as JSON; None: it has no such attribute."""
+    driver: str | None = None
+    """The attribute whose index is read; the others are checked row by row."""
 
     @property
     def is_indexed(self) -> bool:
         """Whether the indexes answer it; otherwise rows must be checked one by one."""
-        return self.workflow is None and not self.text and self.error_type is None and self.parent is None
+        others = self.workflow is None and not self.text and self.error_type is None and self.parent is None
+        return others and not self.where
 
     @property
     def ranges(self) -> tuple[Status | None, ...]:
@@ -88,6 +95,8 @@ class Search:
         """Return the name of the statement that reads one range by the best index."""
         if self.parent is not None:
             return f"{name}_of_parent"
+        if self.driver is not None:
+            return f"{name}_of_attribute"
         return name if status is None else f"{name}_of_status"
 
     def given(self, status: Status | None, cursor: Position | None) -> dict[str, Any]:
@@ -104,7 +113,14 @@ class Search:
         code = None if status is None else STATUS_CODES[status]
         error = None if self.error_type is None else Failure.beginning(self.error_type)
         others = {"parent": self.parent, "error": error, "text": text}
-        return {**bounds, "status": code, **_workflow(self.workflow), **others}
+        return {**bounds, "status": code, **_workflow(self.workflow), **others, **self._attributes()}
+
+    def _attributes(self) -> dict[str, Any]:
+        present = {name: value for name, value in self.where.items() if value is not None}
+        absent = [name for name in self.where if name not in present]
+        driver = {} if self.driver is None else {"name": self.driver, "value": present.pop(self.driver)}
+        pairs = [f"{name}={value}" for name, value in present.items()]
+        return {**driver, "pairs": pairs or None, "wanted": len(pairs), "absent": absent or None}
 
 
 def _workflow(name: str | None) -> dict[str, str | None]:
@@ -131,6 +147,14 @@ def merged(found: Sequence[Found], limit: int) -> Found:
     rows = sorted((row for each in found for row in each.rows), key=lambda row: (row.created_at, row.id), reverse=True)
     sure = [row for row in rows if reached is None or (row.created_at, row.id) >= reached]
     return Found(sure[:limit], reached if len(sure) < limit else None)
+
+
+@dataclass(slots=True)
+class Shown:
+    """What an instance shows of itself. The values of attributes are JSON."""
+
+    view: bytes | None = None
+    attributes: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(slots=True)
@@ -199,6 +223,7 @@ class Catalog:
     ) -> list[InstanceRow]:
         """Return complete instances, newest first, after a cursor."""
         found: list[InstanceRow] = []
+        search = await self._driven(search)
         for status in search.ranges:
             rows = await self._ask(search.statement("instances", status), limit=limit, **search.given(status, cursor))
             found += map(to_instance, rows)
@@ -206,8 +231,22 @@ class Catalog:
 
     async def search(self, search: Search, limit: int, cursor: Position | None, scan: int) -> Found:
         """Search for instances, newest first. Without an index, read at most `scan` instances of each status."""
+        search = await self._driven(search)
         each = [await self._search(search, status, limit, cursor, scan) for status in search.ranges]
         return merged(each, limit)
+
+    async def _driven(self, search: Search) -> Search:
+        """Choose the attribute whose index is read: the one that the fewest instances have."""
+        present = [(name, value) for name, value in search.where.items() if value is not None]
+        if not present or search.parent is not None:
+            return search
+        counts = [0] if len(present) == 1 else [await self._few(name, value) for name, value in present]
+        return replace(search, driver=present[counts.index(min(counts))][0])
+
+    async def _few(self, name: str, value: str) -> int:
+        """Count the instances that have an attribute, up to a limit."""
+        [(count,)] = await self._ask("count_attribute", name=name, value=value, cap=FEW)
+        return count
 
     async def _search(
         self, search: Search, status: Status | None, limit: int, cursor: Position | None, scan: int
@@ -222,6 +261,7 @@ class Catalog:
 
     async def count(self, search: Search, scan: int) -> int:
         """Return the number of matching instances. No statement reads more than `scan` of them."""
+        search = await self._driven(search)
         return sum([await self._count(search, status, scan) for status in search.ranges])
 
     async def _count(self, search: Search, status: Status | None, scan: int) -> int:
@@ -244,6 +284,26 @@ class Catalog:
     async def instance(self, id: str) -> InstanceRow | None:
         """Return one instance, without its waits and history."""
         return next(map(to_instance, await self._ask("instance", id=id)), None)
+
+    async def shown(self, ids: Collection[str]) -> dict[str, Shown]:
+        """Return what these instances show of themselves; those that show nothing are left out."""
+        found: dict[str, Shown] = {}
+        for id, view in await self._ask("views", listed=list(ids)):
+            found.setdefault(id, Shown()).view = view
+        for id, attributes in (await self.attributes(ids)).items():
+            found.setdefault(id, Shown()).attributes = attributes
+        return found
+
+    async def attributes(self, ids: Collection[str]) -> dict[str, dict[str, str]]:
+        """Return the attributes of these instances, with their values as JSON."""
+        found: dict[str, dict[str, str]] = {}
+        for id, name, value in await self._ask("attributes", listed=list(ids)):
+            found.setdefault(id, {})[name] = value
+        return found
+
+    async def view(self, id: str) -> tuple[bytes | None] | None:
+        """Return the view of one instance; None if there is no such instance."""
+        return next(((view,) for (view,) in await self._ask("view", id=id)), None)
 
     async def whole(self, instance: str) -> Whole | None:
         """Return one instance; values longer than `WHOLE` are cut to their beginning."""

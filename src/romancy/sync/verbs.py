@@ -112,6 +112,14 @@ class WorkflowHandle(Generic[R_co]):
         """Return the current status."""
         return self._owner.background.do(self._handle.status)
 
+    @overload
+    def view(self, model: type[T], /) -> T: ...
+    @overload
+    def view(self, /) -> Any: ...
+    def view(self, model: Any = Any, /) -> Any:
+        """Return what the workflow last gave to `ctx.set_view`; None if it has not set a view."""
+        return self._owner.background.do(self._handle.view, model)
+
     def cancel(self, reason: str | None = None) -> bool:
         """Request cancellation; the code sees `asyncio.CancelledError` and can clean up. False if already ended."""
         return self._owner.background.do(self._handle.cancel, reason)

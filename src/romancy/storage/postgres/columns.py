@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from romancy.core.filters import Filter
+from romancy.core.published import Publication
 from romancy.storage.batch import GIVEN_UP, STATUS_CODES, Accept, Batch, Commit, Consumption, Start
 from romancy.storage.postgres.places import beginning
 from romancy.storage.postgres.shapes import Shapes
@@ -49,6 +50,10 @@ _NAMES: dict[str, str] = {
     "requests_done": "asked_instances asked_ids",
     "letters": "letter_senders letter_instances letter_kinds letter_payloads letter_ats letter_tokens letter_ops",
     "last_children": "last_ids last_workflows last_inputs last_kinds last_deadlines last_ats last_parents last_ops",
+    "views": "view_instances view_values view_ats",
+    "attributes": "attribute_instances attribute_names attribute_values attribute_ats",
+    "removed": "removed_instances removed_names",
+    "first_attributes": "first_instances first_names first_values first_ats",
     "events": "event_sources event_ids event_types event_subjects event_times event_targets event_attrs event_datas "
     "event_accepted event_expires event_unfit event_senders",
 }
@@ -76,6 +81,8 @@ class Columns:
             self._add_plain(plain)
         if len(plain) < len(commits):
             self._add_commits([c for c in commits if not c.append_only] if plain else commits, batch.workflows)
+        born = [*starts, *(child for c in commits for child in c.children)]
+        self._add("first_attributes", [row for s in born if s.attributes is not None for row in _first_attributes(s)])
         self._add("events", _events(batch, bool(commits)))
 
     def _add(self, piece: str, rows: Iterable[Sequence[Any]]) -> None:
@@ -152,6 +159,15 @@ class Columns:
         children = [child for c in commits for child in c.children]
         self._add("last_children", [(*_start(s)[:-1], s.parent, s.parent_op) for s in children])
         self._add("requests_done", [(c.instance, id) for c in commits for id in c.requests_done])
+        shown = [(c, c.publication) for c in commits if c.publication is not None]
+        if shown:
+            self._add_publications(shown)
+
+    def _add_publications(self, shown: list[tuple[Commit, Publication]]) -> None:
+        self._add("views", [(c.instance, p.view, c.at) for c, p in shown if p.view is not None])
+        changes = [(c.instance, name, value, p.created_at) for c, p in shown for name, value in p.attributes.items()]
+        self._add("attributes", [change for change in changes if change[2] is not None])
+        self._add("removed", [change[:2] for change in changes if change[2] is None])
 
 
 def _first_of_each(starts: Sequence[Start]) -> list[Start]:
@@ -164,6 +180,10 @@ def _first_of_each(starts: Sequence[Start]) -> list[Start]:
 
 def _start(s: Start) -> tuple[Any, ...]:
     return s.id, s.workflow, s.input, s.input_kind, s.deadline, s.created_at, s.mine
+
+
+def _first_attributes(s: Start) -> Iterable[tuple[Any, ...]]:
+    return [(s.id, name, value, s.created_at) for name, value in (s.attributes or {}).items()]
 
 
 def _entries(commits: list[Commit]) -> list[tuple[Any, ...]]:

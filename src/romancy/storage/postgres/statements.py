@@ -57,4 +57,6 @@ class Statements:
         written = ", ".join(f"{{write_{piece}}}" for piece in ("fence", *pieces))
         answered = ", ".join(f"{{result_{result}}}" for result in results)
         sendable = self._blocks["{sent_by_applied}" if steps else "{sent_by_nobody}"]
-        return make(f"WITH {written} SELECT {answered}", {**self._blocks, "{sendable}": sendable}, "$")
+        born = [f"{{newborn_{piece}}}" for piece in ("starts", "children", "last_children") if piece in pieces]
+        parts = {**self._blocks, "{sendable}": sendable, "{newborn}": " UNION ALL ".join(born)}
+        return make(f"WITH {written} SELECT {answered}", parts, "$")

@@ -93,7 +93,7 @@ i.id, i.workflow, i.status, CASE WHEN length(i.error) <= 65536 THEN i.error END,
 -- part: fitting
 (:workflow::text IS NULL OR i.workflow = :workflow OR substr(i.workflow, 1, length(:versions::text)) = :versions)
   AND (:parent::text IS NULL OR i.parent = :parent)
-  AND (:error::bytea IS NULL OR substr(i.error, 1, length(:error)) = :error) AND {has_text}
+  AND (:error::bytea IS NULL OR substr(i.error, 1, length(:error)) = :error) AND {has_text} AND {has_attributes}
 -- part: newest
 ORDER BY i.created_at DESC, i.id DESC LIMIT
 -- name: instances
@@ -132,6 +132,35 @@ SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_parent}
 -- name: search_bound_of_parent
 SELECT i.created_at, i.id FROM romancy.instances i {by_parent} WHERE i.parent = :parent::text AND {created_between}
 {newest} 1 OFFSET :skip::integer
+-- Instances with an attribute. Only instances that have one are read; the other filters are checked for each.
+-- part: with_attribute
+t.name = :name::text AND t.value = :value::text AND (:status::smallint IS NULL OR i.status = :status)
+  AND (t.created_at, t.instance) >= (:low_at::bigint, :low_id::text)
+  AND (t.created_at, t.instance) < (:high_at::bigint, :high_id::text)
+-- part: newest_of_attribute
+ORDER BY t.created_at DESC, t.instance DESC LIMIT
+-- name: instances_of_attribute
+SELECT {instance} FROM {by_attribute} WHERE {with_attribute} AND {fitting} {newest_of_attribute} :limit::integer
+-- name: search_of_attribute
+SELECT {summary} FROM {by_attribute} WHERE {with_attribute} AND {fitting} {newest_of_attribute} :limit::integer
+-- name: count_of_attribute
+SELECT count(*) FROM (SELECT 1 FROM {by_attribute}
+  WHERE {with_attribute} AND {fitting} {newest_of_attribute} :limit::integer) x
+-- name: search_bound_of_attribute
+SELECT t.created_at, t.instance FROM romancy.attributes t WHERE t.name = :name::text AND t.value = :value::text
+  AND (t.created_at, t.instance) >= (:low_at::bigint, :low_id::text)
+  AND (t.created_at, t.instance) < (:high_at::bigint, :high_id::text)
+{newest_of_attribute} 1 OFFSET :skip::integer
+-- The order keeps the planner from reading the table.
+-- name: count_attribute
+SELECT count(*) FROM (SELECT 1 FROM romancy.attributes t WHERE t.name = :name::text AND t.value = :value::text
+  ORDER BY t.created_at DESC, t.instance DESC LIMIT :cap::integer) x
+-- name: view
+SELECT (SELECT v.value FROM romancy.views v WHERE v.instance = i.id) FROM romancy.instances i WHERE i.id = :id::text
+-- name: views
+SELECT v.instance, v.value FROM {listed} JOIN romancy.views v ON v.instance = x.value
+-- name: attributes
+SELECT t.instance, t.name, t.value FROM {listed} JOIN romancy.attributes t ON t.instance = x.value ORDER BY t.instance, t.name
 -- name: summaries
 SELECT {summary} FROM {listed} JOIN romancy.instances i ON i.id = x.value ORDER BY x.n
 

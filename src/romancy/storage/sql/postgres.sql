@@ -239,7 +239,36 @@ last_born AS (INSERT INTO romancy.instances (id, workflow, status, token, birth,
   FROM unnest(:last_ids::text[], :last_workflows::text[], :last_inputs::bytea[], :last_kinds::smallint[],
     :last_deadlines::bigint[], :last_ats::bigint[], :last_parents::text[], :last_ops::text[])
     AS x(id, workflow, input, kind, deadline, at, parent, parent_op)
-  WHERE x.parent IN (SELECT id FROM applied) ORDER BY x.id ON CONFLICT (id) DO NOTHING)
+  WHERE x.parent IN (SELECT id FROM applied) ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id)
+-- What instances show of themselves.
+-- part: write_views
+views AS (INSERT INTO romancy.views AS v (instance, value, at)
+  SELECT x.* FROM unnest(:view_instances::text[], :view_values::bytea[], :view_ats::bigint[]) AS x(instance, value, at)
+  WHERE x.instance IN (SELECT id FROM applied)
+  ON CONFLICT (instance) DO UPDATE SET value = excluded.value, at = excluded.at WHERE v.value <> excluded.value)
+-- part: write_attributes
+attributes AS (INSERT INTO romancy.attributes AS t (instance, name, value, created_at)
+  SELECT x.* FROM unnest(:attribute_instances::text[], :attribute_names::text[], :attribute_values::text[],
+    :attribute_ats::bigint[]) AS x(instance, name, value, created_at)
+  WHERE x.instance IN (SELECT id FROM applied)
+  ON CONFLICT (instance, name) DO UPDATE SET value = excluded.value WHERE t.value <> excluded.value)
+-- part: write_removed
+removed AS (DELETE FROM romancy.attributes t
+  USING unnest(:removed_instances::text[], :removed_names::text[]) AS x(instance, name)
+  WHERE t.instance = x.instance AND t.name = x.name AND x.instance IN (SELECT id FROM applied))
+-- The attributes that starts have from their arguments.
+-- part: write_first_attributes
+first_attributes AS (INSERT INTO romancy.attributes (instance, name, value, created_at)
+  SELECT x.* FROM unnest(:first_instances::text[], :first_names::text[], :first_values::text[], :first_ats::bigint[])
+    AS x(instance, name, value, created_at)
+  WHERE x.instance IN ({newborn}) ON CONFLICT DO NOTHING)
+-- Which starts were stored, by piece.
+-- part: newborn_starts
+SELECT id FROM started
+-- part: newborn_children
+SELECT id FROM born
+-- part: newborn_last_children
+SELECT id FROM last_born
 -- Numbers are drawn in the order of the batch; rows are inserted by (source, id), so that two batches can't deadlock.
 -- part: write_events
 numbered AS MATERIALIZED (SELECT nextval('romancy.event_numbers') AS seq, x.*

@@ -22,6 +22,15 @@ INDEXED BY instances_status
 -- Differs: SQLite must be told which index has the right order.
 -- part: by_parent
 INDEXED BY instances_parent
+-- Differs: SQLite must be told which index to read, and in which order to join.
+-- part: by_attribute
+attributes t INDEXED BY attributes_value CROSS JOIN instances i ON i.id = t.instance
+-- Differs: lists are passed as JSON.
+-- part: has_attributes
+(:pairs IS NULL OR :wanted = (SELECT count(*) FROM attributes a WHERE a.instance = i.id
+    AND a.name || '=' || a.value IN (SELECT value FROM json_each(:pairs))))
+  AND (:absent IS NULL OR 0 = (SELECT count(*) FROM attributes a WHERE a.instance = i.id
+    AND a.name IN (SELECT value FROM json_each(:absent))))
 -- Differs: how to search in bytes.
 -- part: has_text
 (:text IS NULL OR instr(CAST(i.id AS BLOB), :text) OR instr(i.input, :text) OR instr(i.error, :text))
@@ -128,6 +137,14 @@ INSERT INTO trials (culprit, at, since, tried_alone, alone) VALUES (:culprit, :a
 DELETE FROM attempts WHERE instance = :instance AND op = :op
 -- name: delete_request
 DELETE FROM requests WHERE id = :id
+-- name: set_view
+INSERT INTO views (instance, value, at) VALUES (:instance, :value, :at)
+ON CONFLICT (instance) DO UPDATE SET value = excluded.value, at = excluded.at WHERE value <> excluded.value
+-- name: set_attribute
+INSERT INTO attributes (instance, name, value, created_at) VALUES (:instance, :name, :value, :created_at)
+ON CONFLICT (instance, name) DO UPDATE SET value = excluded.value WHERE value <> excluded.value
+-- name: remove_attribute
+DELETE FROM attributes WHERE instance = :instance AND name = :name
 
 -- The rows of an instance, for one that ended, was cancelled or is pruned.
 -- name: delete_history
@@ -148,6 +165,10 @@ DELETE FROM wait_keys WHERE instance = :instance
 DELETE FROM deliveries WHERE instance = :instance
 -- name: delete_requests
 DELETE FROM requests WHERE instance = :instance
+-- name: delete_view
+DELETE FROM views WHERE instance = :instance
+-- name: delete_attributes
+DELETE FROM attributes WHERE instance = :instance
 -- The id of a parent that was removed may be used again: its children are not those of the next one.
 -- name: forget_parent
 UPDATE instances SET parent_op = NULL WHERE parent = :instance

@@ -14,6 +14,7 @@ from romancy.core.history import Entry
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event
 from romancy.core.operations import After
+from romancy.core.published import Publication
 from romancy.core.versions import bare_name, highest_versions
 from romancy.storage.batch import (
     CANCEL,
@@ -109,6 +110,7 @@ class BatchWriter:
             return self._start_child(start, owner, batch, horizon, fenced)
         first = self._is_first(start.id)
         if self._insert_instance(start, owner, batch.token, horizon):
+            self._set_attributes(start)
             return StartAnswer(True, owned=owner is not None)
         workflow, stored, birth = self._run(SQL["existing_instance"], (start.id,)).fetchone()
         if birth == batch.token and first:
@@ -127,6 +129,7 @@ class BatchWriter:
         )
         first = self._is_first(start.id)
         if not fenced and self._run(SQL["insert_child"], values).rowcount == 1:
+            self._set_attributes(start)
             return StartAnswer(True, owned=owner is not None)
         row = self._run(SQL["existing_child"], (start.parent, start.parent_op, start.id)).fetchone()
         if row is None:
@@ -180,7 +183,8 @@ class BatchWriter:
                     child.parent,
                     child.parent_op,
                 )
-                self._run(SQL["insert_last_child"], values)
+                if self._run(SQL["insert_last_child"], values).rowcount == 1:
+                    self._set_attributes(child)
         self._dispatcher.waits_changed()
         for commit, applied in zip(batch.commits, answer.commits, strict=True):
             if commit.append_only or not applied:
@@ -273,6 +277,8 @@ class BatchWriter:
                 self._write_waits(commit)
             if commit.attempts or commit.attempts_done or commit.requests_done:
                 self._write_attempts(commit)
+            if commit.publication is not None:
+                self._publish(commit, commit.publication)
 
     def _write_waits(self, commit: Commit) -> None:
         instance = commit.instance
@@ -320,6 +326,20 @@ class BatchWriter:
             self._run(SQL["delete_attempt"], (commit.instance, op))
         for request in commit.requests_done:
             self._run(SQL["delete_request"], (request,))
+
+    def _set_attributes(self, start: Start) -> None:
+        """Store the attributes that the arguments of a start give."""
+        for name, value in (start.attributes or {}).items():
+            self._run(SQL["set_attribute"], (start.id, name, value, start.created_at))
+
+    def _publish(self, commit: Commit, publication: Publication) -> None:
+        if publication.view is not None:
+            self._run(SQL["set_view"], (commit.instance, publication.view, commit.at))
+        for name, value in publication.attributes.items():
+            if value is None:
+                self._run(SQL["remove_attribute"], (commit.instance, name))
+            else:
+                self._run(SQL["set_attribute"], (commit.instance, name, value, publication.created_at))
 
     # --- letters: what an instance leaves for its parent and its children ---------------------------------------------
     def _write_letters(self, commit: Commit) -> list[Letter]:

@@ -1,6 +1,6 @@
 -- min_reader: 6
--- Children, continuing as new, and code that changes. Libraries without these would show the history of earlier runs as
--- part of the current one, and never tell a parent that its child ended.
+-- Children, continuing as new, code that changes, and what instances show of themselves. Libraries without these would
+-- show the history of earlier runs as part of the current one, and never tell a parent that its child ended.
 
 -- The operation of the parent that started it.
 ALTER TABLE instances ADD COLUMN parent_op TEXT;
@@ -14,3 +14,9 @@ ALTER TABLE instances ADD COLUMN builds TEXT;
 ALTER TABLE requests ADD COLUMN op TEXT;
 CREATE INDEX instances_parent ON instances (parent, created_at, id) WHERE parent IS NOT NULL;
 CREATE INDEX instances_unfit ON instances (workflow, id) WHERE status = 9 AND builds IS NOT NULL;
+
+-- What instances show of themselves. An attribute is JSON; lists by attribute follow the index, newest first.
+CREATE TABLE views (instance TEXT PRIMARY KEY, value BLOB NOT NULL, at INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE attributes (instance TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, created_at INTEGER NOT NULL,
+  PRIMARY KEY (instance, name)) WITHOUT ROWID;
+CREATE INDEX attributes_value ON attributes (name, value, created_at, instance);

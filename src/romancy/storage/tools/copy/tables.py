@@ -38,6 +38,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "deaths": ("worker", "since", "at"),
     "triggers": ("type", "workflow", "timeout"),
     "orphans": ("id", "at", "clean"),
+    "views": ("instance", "value", "at"),
+    "attributes": ("instance", "name", "value", "created_at"),
 }
 """The tables with their columns in PostgreSQL. Workers are not copied: they have stopped, and their instances are free.
 
