@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import click
 
-from romancy.core.attributes import encode_attributes, read_attribute
+from romancy.core.attributes import read_pair
 from romancy.core.clock import SystemClock
 from romancy.core.model import Scalar, from_us
 from romancy.errors import InvalidInput
@@ -46,15 +46,10 @@ class AttributeValue(click.ParamType):  # pyright: ignore[reportMissingTypeArgum
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Scalar]:
         if isinstance(value, tuple):
             return cast("tuple[str, Scalar]", value)
-        name, equals, text = value.partition("=")
-        if not equals:
-            self.fail(f"{value!r} is not of the form NAME=VALUE, like customer=c-7")
         try:
-            found = read_attribute(text)
-            encode_attributes({name: found})
+            return read_pair(value)
         except InvalidInput as error:
             self.fail(str(error))
-        return name, found
 
 
 _OPTIONS = (

@@ -15,6 +15,7 @@ from romancy.cli.screen import Screen, json_option, note, print_json
 from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, error_line, is_worth_showing, one_line, place, value, wanted, when
+from romancy.core.attributes import write_attribute
 from romancy.core.clock import SystemClock
 from romancy.core.filters import Filter
 from romancy.core.model import from_us
@@ -141,7 +142,9 @@ def header(instance: Instance, now: datetime) -> dict[str, str]:
         "parent": clean(instance.parent or ""),
         "run": _run(instance, now),
         "last description" if instance.finished_at else "about": clean(instance.description or ""),
-        "attributes": ", ".join(f"{clean(name)}={value(found)}" for name, found in instance.attributes.items()),
+        "attributes": " ".join(
+            f"{name}={clean(write_attribute(found))}" for name, found in instance.attributes.items()
+        ),
         "view": "" if instance.view is None else value(instance.view),
         "started": when(instance.started_at, now),
         "finished": when(instance.finished_at, now),

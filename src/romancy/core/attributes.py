@@ -63,6 +63,21 @@ def read_attribute(text: str) -> Scalar:
     return found if found is None or isinstance(found, str | int) else text
 
 
+def write_attribute(value: Attribute) -> str:
+    """Return a value as people type it; `read_attribute` reads it again."""
+    return value if isinstance(value, str) and read_attribute(value) == value else json.dumps(value, ensure_ascii=False)
+
+
+def read_pair(text: str) -> tuple[str, Scalar]:
+    """Read an attribute that was typed as `customer=c-7`."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidInput(f"an attribute is given as name=value, like customer=c-7, got {show(text)}")
+    found = read_attribute(value)
+    encode_attributes({name: found})  # refuses what no attribute can be
+    return name, found
+
+
 def encode_attributes(attributes: Mapping[str, Scalar]) -> dict[str, str | None]:
     """Check attributes, and return their values as JSON; None stays None."""
     if not isinstance(attributes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]

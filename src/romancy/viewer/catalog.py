@@ -203,8 +203,9 @@ class Catalog:
         waits = [reason.wait for reason in found]
         history = [(shown_entry(shown), shown) for shown in entries]
         children = await self._stored.search(Search(parent=id), CHILDREN + 1, None, SCAN)
+        shown = await self._stored.shown([id])
         return Detail(
-            instance=shown_instance(whole, waits),
+            instance=shown_instance(whole, waits, shown.get(id)),
             whole=whole,
             reasons=found,
             history=history,

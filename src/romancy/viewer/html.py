@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from pydantic import BaseModel
 
+from romancy.core.attributes import write_attribute
 from romancy.core.durations import lasting, span
 from romancy.core.model import WAITING
 from romancy.core.visible import visible
@@ -50,7 +51,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     tools = "stamp absolute pretty brief middle cut error_line narrowing waited_for attempt_words place count"
-    made.filters.update(exact=_exact, span=span, lasting=lasting)
+    made.filters.update(exact=_exact, span=span, lasting=lasting, typed=write_attribute)
     made.filters.update({name: getattr(words, name) for name in (*tools.split(), "url_part")})
     cast("dict[str, Any]", made.globals).update(STATUS_WORDS=words.STATUS_WORDS, WAITING=WAITING, version=version())
     return made

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel, Field
 
+from romancy.core.attributes import encode_attributes, read_pair
 from romancy.core.model import Status, to_us
 from romancy.errors import InstanceNotFound, InvalidInput
 from romancy.http.responses import HTTPError, Response, error_answer, json_answer
@@ -47,6 +48,7 @@ class InstancesQuery(Query):
     text: str = ""
     error_type: str = ""
     parent: str = ""
+    attribute: list[str] = []
     within: Literal["", "15m", "1h", "24h", "7d", "30d"] = ""
     after: str = ""
     before: str = ""
@@ -54,8 +56,13 @@ class InstancesQuery(Query):
 
     def link(self, **changes: Any) -> str:
         """The query string of this page, with changes."""
-        kept = self.model_dump(exclude={"cursor", "top"}) | changes
+        kept = self.model_dump(exclude={"cursor", "top"}) | {"attribute": self.attributes} | changes
         return urlencode({name: value for name, value in kept.items() if value}, doseq=True)
+
+    @property
+    def attributes(self) -> list[str]:
+        """The attributes as they were typed, without the empty field of the form."""
+        return list(filter(None, self.attribute))
 
 
 class RowsQuery(Query):
@@ -128,6 +135,7 @@ def _search(query: InstancesQuery, now: datetime, above: tuple[int, str] | None 
         above=above,
         error_type=query.error_type or None,
         parent=query.parent or None,
+        where=encode_attributes(dict(map(read_pair, query.attributes))),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from romancy.core.history import Payload, showable
 from romancy.core.operations import meaning_of
 from romancy.records import HistoryEntry, Instance, Wait, shown_event, to_history, to_instance
-from romancy.storage.catalog import WHOLE, ShownEntry, Whole
+from romancy.storage.catalog import WHOLE, Shown, ShownEntry, Whole
 from romancy.viewer.attempts import failure_of
 
 
@@ -29,7 +29,7 @@ def _event(payload: bytes) -> Any:
     return {**shown_event(line), "data": beginning(data)}
 
 
-def shown_instance(whole: Whole, waits: list[Wait]) -> Instance:
+def shown_instance(whole: Whole, waits: list[Wait], shown: Shown | None) -> Instance:
     """An instance, with the part of its input and output that was read."""
     row = whole.row
     short: dict[str, Any] = {}
@@ -39,7 +39,7 @@ def shown_instance(whole: Whole, waits: list[Wait]) -> Instance:
     if whole.output_size > WHOLE:
         short["output"] = beginning(row.output or b"")
         row = replace(row, output=None)
-    return replace(to_instance(row, waits), **short)
+    return replace(to_instance(row, waits, shown), **short)
 
 
 def shown_entry(shown: ShownEntry) -> HistoryEntry:
