@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, cast
 
-from romancy.core.attributes import encode_attributes
+from romancy.core.attributes import encode_where
 from romancy.core.model import Scalar, Status, to_us
 from romancy.errors import InvalidInput
 from romancy.records import InstanceFilter
@@ -26,7 +26,7 @@ def given(which: InstanceFilter) -> InstanceFilter:
             raise TypeError(f"{name!r} is not a filter for instances; use {', '.join(FILTERS)}")
     found: dict[str, Any] = {name: value for name, value in which.items() if value is not None}
     if "where" in found:
-        encode_attributes(found["where"])  # refuses what no attribute can be
+        encode_where(found["where"])  # refuses what no attribute can be
     if "status" in found:
         found["status"] = _statuses(found["status"])
     for name in _TEXTS:
@@ -60,7 +60,7 @@ def to_search(which: InstanceFilter) -> Search:
         started_before=None if before is None else before - 1,
         error_type=found.get("error_type"),
         parent=found.get("parent"),
-        where=found.get("where", {}) and encode_attributes(found["where"]),
+        where=found.get("where", {}) and encode_where(found["where"]),
     )
 
 

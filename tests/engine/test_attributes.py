@@ -23,6 +23,7 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.core import declared_attributes
 from romancy.testing import Environment, environment
 from tests.engine.helpers import down, intercept, until, watch
 
@@ -192,8 +193,9 @@ async def shopping(ctx: WorkflowContext, cart: Cart) -> None: ...
 
 
 async def test_what_the_arguments_do_not_have_is_left_out_with_one_warning(
-    env: Environment, caplog: pytest.LogCaptureFixture
+    env: Environment, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(declared_attributes, "_warned", set())
     whole = Cart(owner=Order("c"), items=[Item(sku="s", price=1.5)], notes={"note": "n"})
     for id, cart in {
         "whole": whole,
@@ -205,7 +207,27 @@ async def test_what_the_arguments_do_not_have_is_left_out_with_one_warning(
     assert await attributes(env.app, "empty") == {"customer": "c"}
     assert await attributes(env.app, "list") == {"customer": "c"}
     warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert len(warned) <= 2, "once for each attribute"
+    assert [text.partition(" is left out")[0] for text in warned] == [
+        "workflow 'shopping': attribute 'sku'",
+        "workflow 'shopping': attribute 'note'",
+    ]
+
+
+class Moody:
+    """Has no form that the annotation of a workflow shows; its property fails."""
+
+    @property
+    def name(self) -> str:
+        raise RuntimeError("not today")
+
+
+async def test_a_property_that_fails_is_left_out() -> None:
+    @workflow(attributes={"name": "it.name"})
+    async def moody(ctx: WorkflowContext, it: Any) -> None: ...
+
+    definition = moody._definition
+    assert definition.attributes is not None
+    assert declared_attributes.declared(definition.attributes, definition.signature, (Moody(),), {}) == {}
 
 
 # --- set by the code ------------------------------------------------------------------------------------------------
@@ -390,7 +412,7 @@ async def test_verbs_for_many_take_them(many: Environment) -> None:
     assert (await many.app.resume_workflows(where={"x": 1})).changed == 0
 
 
-@pytest.mark.parametrize("where", [{"x": 1.5}, {"": 1}, {"x": b"1"}, "x=1", ["x"]])
+@pytest.mark.parametrize("where", [{"x": 1.5}, {"": 1}, {"x": b"1"}, "x=1", ["x"], {f"x{n}": n for n in range(17)}])
 async def test_a_filter_that_no_attribute_can_match_is_an_error(env: Environment, where: Any) -> None:
     for verb in (env.app.list_instances, env.app.count_instances, env.app.cancel_workflows):
         with pytest.raises(ValueError, match="attribute"):

@@ -78,6 +78,14 @@ def read_pair(text: str) -> tuple[str, Scalar]:
     return name, found
 
 
+def encode_where(where: Mapping[str, Scalar]) -> dict[str, str | None]:
+    """Check the attributes of a filter, and return their values as JSON."""
+    encoded = encode_attributes(where)
+    if len(encoded) > MAX_ATTRIBUTES:
+        raise InvalidInput(f"a filter has {len(encoded)} attributes, more than the {MAX_ATTRIBUTES} allowed")
+    return encoded
+
+
 def encode_attributes(attributes: Mapping[str, Scalar]) -> dict[str, str | None]:
     """Check attributes, and return their values as JSON; None stays None."""
     if not isinstance(attributes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]

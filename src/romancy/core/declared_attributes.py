@@ -138,10 +138,10 @@ def declared(paths: Paths, signature: Signature, args: tuple[Any, ...], kwargs: 
             value = _value_at(bound, path)
             if value is not None:
                 found[name] = encode_attribute(name, value)
-        except (LookupError, AttributeError) as error:
-            _warn(signature.what, name, f"its path {'.'.join(path)!r} leads nowhere ({error})")
         except InvalidInput as error:
             _warn(signature.what, name, str(error))
+        except Exception as error:  # a property can raise anything
+            _warn(signature.what, name, f"its path {'.'.join(path)!r} leads nowhere ({type(error).__name__}: {error})")
     return found
 
 

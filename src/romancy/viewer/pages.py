@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel, Field
 
-from romancy.core.attributes import encode_attributes, read_pair
+from romancy.core.attributes import encode_where, read_pair
 from romancy.core.model import Status, to_us
 from romancy.errors import InstanceNotFound, InvalidInput
 from romancy.http.responses import HTTPError, Response, error_answer, json_answer
@@ -135,7 +135,7 @@ def _search(query: InstancesQuery, now: datetime, above: tuple[int, str] | None 
         above=above,
         error_type=query.error_type or None,
         parent=query.parent or None,
-        where=encode_attributes(dict(map(read_pair, query.attributes))),
+        where=encode_where(dict(map(read_pair, query.attributes))),
     )
 
 

@@ -71,6 +71,8 @@ class Columns:
         self.given: dict[str, Any] = {"worker": batch.worker, "token": batch.token, "at": batch.at}
         self._shapes, self._settled = shapes, settled
         starts = _first_of_each(batch.starts)
+        self._described = [s for s in starts if s.attributes]
+        """The starts that have attributes."""
         self._add("starts", [_start(s) for s in starts if s.parent is None])
         # Without a worker, nobody owns a parent: such starts are refused.
         self._add("children", [(*_start(s), s.parent, s.parent_op) for s in starts if s.parent is not None])
@@ -81,8 +83,8 @@ class Columns:
             self._add_plain(plain)
         if len(plain) < len(commits):
             self._add_commits([c for c in commits if not c.append_only] if plain else commits, batch.workflows)
-        born = [*starts, *(child for c in commits for child in c.children)]
-        self._add("first_attributes", [row for s in born if s.attributes is not None for row in _first_attributes(s)])
+        if self._described:
+            self._add("first_attributes", [row for s in self._described for row in _first_attributes(s)])
         self._add("events", _events(batch, bool(commits)))
 
     def _add(self, piece: str, rows: Iterable[Sequence[Any]]) -> None:
@@ -157,6 +159,7 @@ class Columns:
         self._add("attempts_done", [(c.instance, op) for c in commits for op in c.attempts_done])
         self._add("letters", [letter for c in commits for letter in _letters(c, self.given["token"])])
         children = [child for c in commits for child in c.children]
+        self._described += [child for child in children if child.attributes]
         self._add("last_children", [(*_start(s)[:-1], s.parent, s.parent_op) for s in children])
         self._add("requests_done", [(c.instance, id) for c in commits for id in c.requests_done])
         shown = [(c, c.publication) for c in commits if c.publication is not None]
