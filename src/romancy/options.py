@@ -17,6 +17,7 @@ SCOPES = ("events", "read", "control")
 """What a token can allow: sending events, reading, controlling instances."""
 SHORT = 16
 """Tokens with fewer characters can be guessed."""
+LONGEST_BUILD = 200
 FOR_A_DAY = RetryPolicy(max_attempts=None, maximum=timedelta(minutes=5), max_duration=timedelta(days=1))
 _ACCEPTED = (200, 201, 202, 204)
 _IS_A_SECRET = (
@@ -61,6 +62,10 @@ class WorkerOptions:
     """Maximum instances in memory. Those idle longest are evicted, and replayed when needed."""
     grace: Duration = timedelta(seconds=10)
     """How long activities can take to finish when the app stops. Another worker repeats the rest."""
+    build: str | None = None
+    """A name for your code that changes with every deployment, such as a commit id. None: the environment's
+    ROMANCY_BUILD, else a hash of the modules that define workflows. An instance that one build can't follow is tried by
+    workers of other builds."""
     compensation_retry: RetryPolicy = FOR_A_DAY
     """When to retry undos that have no policy of their own: for a day, because outages take longer than an ordinary
     policy allows for, and an undo that fails for good needs a person."""
@@ -68,6 +73,8 @@ class WorkerOptions:
     def __post_init__(self) -> None:
         check_count("max_resident", self.max_resident)
         duration_us(self.grace, "grace")
+        if self.build is not None and not (isinstance(self.build, str) and 0 < len(self.build) <= LONGEST_BUILD):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"build must be a string of 1 to {LONGEST_BUILD} characters, not {self.build!r}")
         check_policy(self.compensation_retry, "compensation_retry")
 
 

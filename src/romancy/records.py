@@ -18,7 +18,7 @@ from romancy.core.operations import meaning_of
 from romancy.core.versions import split_name
 from romancy.errors import InvalidInput
 from romancy.storage.catalog import Shown, ShownEvent
-from romancy.storage.records import InstanceRow, StoredWait
+from romancy.storage.records import InstanceRow, StoredWait, to_builds
 
 T = TypeVar("T")
 CODE = "(code)"
@@ -81,6 +81,8 @@ class Instance:
     attributes: Mapping[str, Attribute] = field(default_factory=dict[str, "Attribute"])
     view: Any = None
     """What its code last gave to `ctx.set_view`, as JSON."""
+    builds: Sequence[str] = ()
+    """Of a blocked instance: the builds of your code that could not follow its history. Others will try."""
 
 
 class InstanceFilter(TypedDict, total=False):
@@ -175,6 +177,7 @@ def to_instance(row: InstanceRow, waits: Sequence[Wait] = (), shown: Shown | Non
         version=version,
         attributes={} if shown is None else to_attributes(shown.attributes),
         view=None if shown is None else showable(shown.view),
+        builds=tuple(to_builds(row.builds)) if row.status == "blocked" else (),
     )
 
 

@@ -14,6 +14,7 @@ from romancy.core.instance import current
 from romancy.core.registry import Registry
 from romancy.core.retry import Policies, RetryPolicy
 from romancy.engine import Engine
+from romancy.engine.build import choose_build
 from romancy.engine.timers import WINDOW
 from romancy.errors import AppNotRunning, RomancyError
 from romancy.hooks import HooksBase
@@ -125,6 +126,7 @@ class Runtime:
             retention=self.retention,
             lease=self.lease,
             grace=self.grace,
+            build=choose_build(self.worker.build, self.registry) if self.works else "",
             timer_window=self.timer_window,
         )
         try:

@@ -112,6 +112,24 @@ async def test_no_statement_reads_a_big_table_from_end_to_end(place: Place, fill
     assert not scans, "\n".join(scans)
 
 
+async def test_what_some_builds_could_not_follow_is_read_in_order(place: Place) -> None:
+    """Nearly always there is none, and a sweep must not read other blocked instances."""
+    await place.storage(listen=False)
+    raw = await place.raw()
+    for statement in FILL.replace(":rows", str(ROWS)).split(";\n"):
+        if statement.strip():
+            await raw.execute(statement)
+    await raw.execute("UPDATE instances SET status = 9, finished_at = NULL, builds = '[]' WHERE status = 10")
+    await raw.execute("ANALYZE instances")
+    statement = Statements(place.schema).get("unfit")
+    given = {"workflows": ["wf1", "wf2"], "after_workflow": "", "after_id": "", "limit": 10}
+    plan = json.loads(await raw.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.sql}", *statement.values(given)))
+    reads = [node for node in nodes(plan[0]["Plan"]) if node.get("Relation Name") == "instances"]
+    assert [(node["Index Name"], node["Actual Rows"], node["Actual Loops"]) for node in reads] == [
+        ("instances_unfit", 10, 2)
+    ]
+
+
 def reads_all(node: dict[str, Any]) -> bool:
     """Whether a part of a plan goes through a table, or through an index from one end to the other."""
     if node["Node Type"] == "Seq Scan":

@@ -115,6 +115,13 @@ def test_what_is_few_comes_first(both: list[sqlite3.Connection], name: str) -> N
         assert first == DRIVEN_BY[name], f"{name} begins with {step}"
 
 
+def test_what_some_builds_could_not_follow_is_read_in_order(both: list[sqlite3.Connection]) -> None:
+    """Nearly always there is none, and a sweep must not read other blocked instances."""
+    for c in both:
+        steps = [row[3] for row in c.execute(f"EXPLAIN QUERY PLAN {SQL['unfit']}", ["wf", "", 10])]
+        assert steps == ["SEARCH instances USING INDEX instances_unfit (workflow=? AND id>?)"]
+
+
 @pytest.mark.parametrize("name", [name for name in SQL if name.endswith("_of_parent") or name == "waits_for_children"])
 def test_children_are_found_by_their_parent_in_order(both: list[sqlite3.Connection], name: str) -> None:
     """A parent without children costs nothing, and a page of a million children is read without sorting them."""

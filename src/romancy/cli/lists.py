@@ -14,7 +14,7 @@ from romancy.cli.instance_filters import filter_options
 from romancy.cli.screen import Screen, json_option, note, print_json
 from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
-from romancy.cli.words import clean, error_line, is_worth_showing, one_line, place, value, wanted, when
+from romancy.cli.words import clean, error_line, is_worth_showing, one_line, place, shown_builds, value, wanted, when
 from romancy.core.attributes import write_attribute
 from romancy.core.clock import SystemClock
 from romancy.core.filters import Filter
@@ -151,6 +151,7 @@ def header(instance: Instance, now: datetime) -> dict[str, str]:
         "input": value(instance.input),
         "output": value(instance.output) if instance.status == "completed" else "",
         "error": _whole_error(instance.error),
+        "not followed": f"by {shown_builds(instance.builds)}" if instance.builds else "",
     }
     return {name: text for name, text in facts.items() if text}
 

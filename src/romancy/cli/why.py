@@ -15,7 +15,18 @@ from romancy.cli.lists import present
 from romancy.cli.screen import Screen, json_option, print_json
 from romancy.cli.target import Inside, Standing, Target
 from romancy.cli.target_options import TargetOptions, target_options
-from romancy.cli.words import clean, error_line, is_worth_showing, one_line, place, plural, relative, wanted, when
+from romancy.cli.words import (
+    clean,
+    error_line,
+    is_worth_showing,
+    one_line,
+    place,
+    plural,
+    relative,
+    shown_builds,
+    wanted,
+    when,
+)
 from romancy.core.failure import Failure
 from romancy.core.model import FINAL, WAITING, from_us, to_us
 from romancy.core.operations import undone_by
@@ -137,6 +148,7 @@ def _state(standing: Standing, now: datetime) -> list[str]:
         return [
             "it is blocked: it does nothing until you fix the problem and resume it",
             *(f"  {clean(line)}" for line in _message(instance.error).split("\n")),
+            *_unfit(instance),
             f"fix the code, test it with `romancy replay {id} --module MODULE`, "
             f"then `romancy resume {id}` (or `romancy cancel {id}`)",
         ]
@@ -150,6 +162,14 @@ def _state(standing: Standing, now: datetime) -> list[str]:
     if inside.worker is not None and from_us(inside.worker.until) > now and not inside.attempts:
         lines.append("it runs its code, or activities in their first attempt, which are recorded when they end")
     return [*lines, *(_attempt(attempt, inside.worker is not None, now) for attempt in inside.attempts)]
+
+
+def _unfit(instance: Instance) -> list[str]:
+    if not instance.builds:
+        return []
+    return [
+        f"{shown_builds(instance.builds)} could not follow its history; a worker of another build tries it by itself"
+    ]
 
 
 def _undoing(standing: Standing) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -88,6 +88,12 @@ def wanted(wait: Wait) -> str:
     parts += [f"where {path} = {json.dumps(want, default=str)}" for path, want in wait.where.items()]
     parts += [f"{name} = {want!r}" for name, want in (("subject", wait.subject), ("source", wait.source)) if want]
     return clean(" ".join(filter(None, parts)))
+
+
+def shown_builds(builds: Sequence[str]) -> str:
+    """Name the builds of the code that could not follow an instance: the last ones, if there are many."""
+    names = ", ".join(map(clean, builds[-5:]))
+    return f"{'build' if len(builds) == 1 else 'builds'} {names}{', ...' if len(builds) > 5 else ''}"
 
 
 def plural(n: int, noun: str) -> str:

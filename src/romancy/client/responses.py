@@ -149,6 +149,7 @@ def to_instance(item: Mapping[str, Any]) -> Instance:
         version=item.get("version", 1),
         attributes=item.get("attributes", {}),
         view=item.get("view"),
+        builds=tuple(item.get("builds", ())),
     )
 
 

@@ -43,11 +43,13 @@ connects them: read its constructor from top to bottom.
     background.py   the loop that runs the rounds of a background duty. The duties:
     leases.py       registers this process as a worker, renews its lease, notices when it is lost
     sweep.py        mail, takeovers, claims, strays; instances that ended elsewhere
+    unfit.py        instances that other builds could not follow: tried once by this one
     balancing.py    a fair share for every worker
     timer_refresh.py reads the timers that fall due soon
     retention.py    deletes instances and events after their retention
 
     announcement.py which events start which workflows, for every process
+    build.py        a name for the code of this process
     outage.py       logs each database outage once
     metrics.py      the engine's counters
     changes.py      what changed, for watchers

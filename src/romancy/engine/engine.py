@@ -40,6 +40,7 @@ from romancy.engine.scheduler import Scheduler
 from romancy.engine.sweep import Sweep
 from romancy.engine.timer_refresh import TimerRefresh
 from romancy.engine.timers import WINDOW, Timers
+from romancy.engine.unfit import UnfitInstances
 from romancy.engine.watchdog import Watchdog
 from romancy.errors import AppNotRunning, Outdated
 from romancy.hooks import HooksBase
@@ -68,12 +69,10 @@ class Engine:
         retention: Retention,
         lease: int,
         grace: float,
+        build: str,
         timer_window: int = WINDOW,
     ) -> None:
-        """Each part gets the parts that come before it.
-
-        Three calls go to a later part: each is a `lambda`. News from the lease goes through methods of the engine.
-        """
+        """Each part gets those before it. Calls to later ones are lambdas; the lease calls methods of the engine."""
         self.loop, self._grace = asyncio.get_running_loop(), grace
         self.storage, self.clock, self.registry = storage, clock, registry
         self._to_sweep, self._to_refresh = asyncio.Event(), asyncio.Event()
@@ -97,7 +96,7 @@ class Engine:
         activities = self.activities = Activities(clock, max_activities, retry, state, inboxes, told, metrics)
         timers = self.timers = Timers(clock, loader.fire, self._to_refresh.set, timer_window, metrics)
         exits = self.exits = Exits(
-            clock, residents, loader, committer, inquest, activities, timers, endings, told, metrics
+            clock, residents, loader, committer, inquest, activities, timers, endings, told, metrics, build
         )
         replays = Replays(clock, told, watchdog)
         revival = self.revival = Revival(
@@ -113,8 +112,9 @@ class Engine:
         balancing = self.balancing = Balancing(
             storage, clock, registry, me, residents, loader, committer, timers, exits, self._look_around
         )
+        unfit = UnfitInstances(storage, clock, registry, residents, loader, build)
         self.sweep = Sweep(
-            storage, clock, registry, me, residents, loader, revival, inquest, timers, balancing, endings,
+            storage, clock, registry, me, residents, loader, revival, inquest, timers, balancing, endings, unfit,
             self._to_sweep.set, self._to_refresh.set,
         )  # fmt: skip
         self.refresh = TimerRefresh(storage, clock, me, timers, self._to_refresh.set)

@@ -28,9 +28,10 @@ from romancy.engine.resident import (
 )
 from romancy.engine.residents import Residents
 from romancy.engine.timers import Timers
-from romancy.errors import RomancyError
+from romancy.errors import NonDeterminismError, RomancyError
 from romancy.storage.batch import Attempt, Commit
 from romancy.storage.errors import RefusedValue
+from romancy.storage.records import with_build
 
 _logger = logging.getLogger("romancy")
 OF_THIS_STAY = (AttemptChanged, Stored, SuspectBegins, SuspectRuns, SuspectAccompanied)
@@ -57,10 +58,11 @@ class Exits:
         endings: Endings,
         hooks: HookRunner,
         metrics: Metrics,
+        build: str,
     ) -> None:
         self._clock, self._residents, self._loader, self._committer = clock, residents, loader, committer
         self._quarantine, self._activities, self._timers = inquest.quarantine, activities, timers
-        self._endings, self._hooks, self._metrics = endings, hooks, metrics
+        self._endings, self._hooks, self._metrics, self._build = endings, hooks, metrics, build
 
     def drop(self, resident: Resident) -> None:
         """Remove an instance from memory. Its code must not act any more."""
@@ -114,6 +116,8 @@ class Exits:
         )
         if record is not None:
             commit.attempts = [record]
+        if isinstance(error, NonDeterminismError):  # the code of another build may follow it
+            commit.builds = with_build(resident.builds, self._build)
 
         def done(applied: bool, refusal: RefusedValue | None) -> None:
             if applied:

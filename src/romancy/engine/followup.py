@@ -67,7 +67,7 @@ class Followup:
         """Update memory with what the commit stored besides entries."""
         resident, commit = step.resident, step.commit
         resident.version += 1
-        resident.status = commit.status
+        resident.status, resident.builds = commit.status, None
         if commit.requests_done:
             self._residents.acknowledge(commit.instance)
         for wait in commit.opened:

@@ -189,6 +189,8 @@ class Resident:
     """A child was not started, because this instance has another owner by now."""
     requests: Set[int] = frozenset()
     """Requests that were fed. The same request can arrive several times: from its sender, in the mail, with a load."""
+    builds: str | None = None
+    """The builds whose code did not follow it, as stored. The next commit clears them."""
     confirming: int = 0
     """How many due waits have a last look for events in progress."""
 

@@ -102,7 +102,7 @@ class Revival:
         try:
             self._revive(definition, *arrival)
         except Exception as error:  # a damaged row: set it aside for inspection
-            self._exits.block(Resident(self._instance(definition, row), row.version), error)
+            self._exits.block(Resident(self._instance(definition, row), row.version, builds=row.builds), error)
 
     def _revive(self, definition: WorkflowDefinition, snapshot: Snapshot, inputs: list[Input], crashed: bool) -> None:
         row, attempts = snapshot.row, {a.op: a for a in snapshot.attempts}
@@ -111,7 +111,7 @@ class Revival:
             snapshot = replace(snapshot, history=snapshot.fed)
         instance = self._instance(definition, row)
         resident = Resident(instance, row.version, row.status, begun=bool(snapshot.history), crashed=crashed)
-        resident.attempts, resident.parent = attempts, row.child_of
+        resident.attempts, resident.parent, resident.builds = attempts, row.child_of, row.builds
         if unfed is not None:
             resident.inbox.append(Stored(unfed))
         # If its worker died, it had begun, and hooks heard of that there. Only the first run is a start.

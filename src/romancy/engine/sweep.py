@@ -18,6 +18,7 @@ from romancy.engine.resident import IDLE
 from romancy.engine.residents import Residents
 from romancy.engine.revival import Revival
 from romancy.engine.timers import Timers
+from romancy.engine.unfit import UnfitInstances
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
 from romancy.storage.records import Claimed
@@ -52,12 +53,13 @@ class Sweep:
         timers: Timers,
         balancing: Balancing,
         endings: Endings,
+        unfit: UnfitInstances,
         kick: Callable[[], None],
         refresh_timers: Callable[[], None],
     ) -> None:
         self._storage, self._clock, self._registry, self._lease = storage, clock, registry, lease
         self._residents, self._loader, self._revival, self._inquest = residents, loader, revival, inquest
-        self._timers, self._balancing, self._endings = timers, balancing, endings
+        self._timers, self._balancing, self._endings, self._unfit = timers, balancing, endings, unfit
         self._kick, self._refresh_timers = kick, refresh_timers
         self._to_look = 0
         self._noticed, self._noticed_at = False, float("-inf")
@@ -82,6 +84,7 @@ class Sweep:
             await self._read_mail(worker)  # first, because senders wait for its effects
             await self._storage.take_over(worker)
             await self._claim(worker)
+            await self._take_back(worker)
             await self._gather_strays(worker)
         await self._see_who_ended()
         return SWEEP
@@ -115,6 +118,13 @@ class Sweep:
                 return
             await self._take_on(claimed)
         self._residents.want_room()
+
+    async def _take_back(self, worker: str) -> None:
+        try:
+            await self._unfit.take_back(worker)
+        except TransientError:
+            self._answer_lost()
+            raise
 
     async def _take_on(self, claimed: Sequence[Claimed]) -> None:
         """Take on claimed instances, whatever else fails: they are ours. Those that only wait are read when due."""

@@ -219,6 +219,7 @@ class InstanceItem(TypedDict):
     input: Any
     output: Any
     error: Problem | None
+    builds: list[str]
 
 
 class InstanceWithWaits(InstanceItem):

@@ -60,6 +60,7 @@ def instance_item(instance: Instance) -> schemas.InstanceItem:
         "input": instance.input,
         "output": instance.output,
         "error": instance.error,
+        "builds": list(instance.builds),
     }
 
 

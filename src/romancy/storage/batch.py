@@ -191,6 +191,8 @@ class Commit:
     publication: Publication | None = None
     release: bool = False
     """Give up the instance; it has no owner afterwards."""
+    builds: str | None = None
+    """Of an instance that is blocked because code did not follow its history: all builds of which that is known."""
     continuation: Continuation | None = None
     """The instance goes on with a new run. If this worker lacks its workflow, the instance has no owner afterwards."""
     ending: Ending | None = None

@@ -13,7 +13,7 @@ from typing import Protocol
 from romancy.core.model import Status
 from romancy.storage.batch import Batch, BatchResult, Commit
 from romancy.storage.catalog import Catalog
-from romancy.storage.records import Claimed, Due, Idle, InstanceRow, Mail, Mortality, Shares, Snapshot
+from romancy.storage.records import Claimed, Due, Idle, InstanceRow, Mail, Mortality, Shares, Snapshot, Unfit
 from romancy.storage.sessions import Sessions
 
 Trigger = tuple[str, str, int | None]
@@ -112,6 +112,20 @@ class Storage(Protocol):
 
     async def claim_idle(self, worker: str, workflows: Collection[str], limit: int) -> int:
         """Own free instances of these workflows that only wait. Returns how many."""
+        ...
+
+    async def unfit(self, workflows: Collection[str], after: tuple[str, str], limit: int) -> list[Unfit]:
+        """Return instances of these workflows that are blocked because some builds could not follow their history.
+
+        A page of at most `limit`, in order, after a position; `("", "")` is the beginning.
+        """
+        ...
+
+    async def claim_unfit(self, worker: str, wanted: Sequence[Unfit]) -> set[str]:
+        """Own those of these instances that are still blocked, and for which no other build was added since.
+
+        They run again from now on, and keep their builds until the next commit. Returns the ids.
+        """
         ...
 
     async def mortality(self) -> Mortality:

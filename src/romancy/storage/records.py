@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from romancy.core.history import Entry
@@ -17,6 +18,8 @@ POOLED = 600 * 1_000_000
 """Microseconds for which suspects of one name are pooled."""
 MOST_COUNTED = 50_000
 """The instances of one worker are counted up to this number."""
+MOST_BUILDS = 50
+"""How many builds are kept for an instance. An older one may try it once more."""
 
 
 @dataclass(slots=True)
@@ -128,6 +131,8 @@ class InstanceRow:
     """When the current run began; None: with the instance."""
     parent: str | None = None
     parent_op: str | None = None
+    builds: str | None = None
+    """The builds whose code did not follow its history, as `to_builds` reads them. The next commit clears it."""
 
     @property
     def child_of(self) -> tuple[str, str] | None:
@@ -138,6 +143,31 @@ class InstanceRow:
     def run(self) -> Run:
         """The current run."""
         return Run(self.generation + 1, self.base, self.created_at if self.began_at is None else self.began_at)
+
+
+@dataclass(slots=True, frozen=True)
+class Unfit:
+    """An instance that is blocked because the code of some builds did not follow its history."""
+
+    workflow: str
+    id: str
+    builds: str
+
+    @property
+    def position(self) -> tuple[str, str]:
+        """Its position among all of them."""
+        return self.workflow, self.id
+
+
+def to_builds(stored: str | None) -> list[str]:
+    """Return the builds whose code did not follow an instance, the last one to fail last."""
+    return [] if stored is None else [str(build) for build in json.loads(stored)]
+
+
+def with_build(stored: str | None, build: str) -> str:
+    """Return what to store when the code of a further build did not follow an instance."""
+    others = [known for known in to_builds(stored) if known != build]
+    return json.dumps([*others, build][-MOST_BUILDS:])
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ from romancy.storage.postgres.reads import Loads, findable
 from romancy.storage.postgres.statements import Statements
 from romancy.storage.protocol import Answered, Trigger
 from romancy.storage.reads import Reads
-from romancy.storage.records import Claimed, Shares, Snapshot
+from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
 from romancy.storage.urls import check_schema
 
 __all__ = ["PostgresStorage"]
@@ -186,6 +186,12 @@ class PostgresStorage(Reads):
 
     async def claim_idle(self, worker: str, workflows: Collection[str], limit: int) -> int:
         return await self._owning.claim_idle(worker, workflows, limit)
+
+    async def unfit(self, workflows: Collection[str], after: tuple[str, str], limit: int) -> list[Unfit]:
+        return await self._owning.unfit(workflows, after, limit)
+
+    async def claim_unfit(self, worker: str, wanted: Sequence[Unfit]) -> set[str]:
+        return await self._owning.claim_unfit(worker, wanted)
 
     async def resume(self, instance: str) -> Status | None:
         while not await self.resume_all([instance]):

@@ -30,7 +30,7 @@ _NAMES: dict[str, str] = {
     "touches": "ids versions ats",
     "steps": "ids versions ats statuses free outputs errors descriptions",
     "runs": "ids versions ats statuses free outputs errors descriptions next_workflows next_inputs next_kinds "
-    "next_deadlines next_bases forgets",
+    "next_deadlines next_bases forgets builds",
     "entries": "entry_instances entry_ns entry_kinds entry_ops entry_ats entry_inputs entry_payloads entry_events",
     "appended": "added_instances added_ns added_kinds added_ops added_ats added_inputs added_payloads added_events",
     "consumed": "taken_instances taken_events taken_ops",
@@ -102,7 +102,7 @@ class Columns:
     def _add_commits(self, commits: list[Commit], workflows: Collection[str]) -> None:
         if all(c.is_touch for c in commits):
             self._add("touches", [(c.instance, c.version, c.at) for c in commits])
-        elif all(c.continuation is None for c in commits):
+        elif all(c.continuation is None and c.builds is None for c in commits):
             self._add("steps", map(_step, commits))
         else:
             self._add("runs", [_run(c, workflows) for c in commits])
@@ -199,13 +199,13 @@ def _step(c: Commit) -> tuple[Any, ...]:
 
 
 def _run(c: Commit, workflows: Collection[str]) -> tuple[Any, ...]:
-    """Return the columns of a commit in a batch in which an instance continues as new, perhaps this one."""
+    """Return the columns of a commit in a batch in which some instance continues as new, or is unfit."""
     if c.continuation is None:
-        return *_step(c), None, None, None, None, None, None
+        return *_step(c), None, None, None, None, None, None, c.builds
     id, version, at, status, _, *rest = _step(c)
     run, free = c.continuation.run, c.continuation.run.workflow not in workflows
     next_run = run.workflow, run.input, run.input_kind, run.deadline, c.continuation.base, c.continuation.forget
-    return id, version, at, status, free, *rest, *next_run
+    return id, version, at, status, free, *rest, *next_run, None
 
 
 def _letters(c: Commit, token: bytes) -> Iterable[tuple[Any, ...]]:

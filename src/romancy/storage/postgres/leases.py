@@ -15,7 +15,7 @@ from romancy.storage.postgres import migrations
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.listener import Listener, lock_key
 from romancy.storage.protocol import Trigger
-from romancy.storage.records import DEATHS_KEPT, MOST_COUNTED, Claimed, Shares
+from romancy.storage.records import DEATHS_KEPT, MOST_COUNTED, Claimed, Shares, Unfit
 
 _logger = logging.getLogger("romancy")
 _MISSING = 1.0
@@ -154,6 +154,17 @@ class Owning:
         share = max(1, limit // max(1, len(workflows)))
         rows = await self._connections.do("claim", worker=worker, limit=limit, share=share, **given)
         return [Claimed(*row) for row in rows]
+
+    async def unfit(self, workflows: Collection[str], after: tuple[str, str], limit: int) -> list[Unfit]:
+        """Return a page of the instances that some builds of their code could not follow, in order."""
+        workflow, id = after
+        given = {"workflows": list(workflows), "after_workflow": workflow, "after_id": id, "limit": limit}
+        return [Unfit(*row) for row in await self._connections.ask("unfit", **given)]
+
+    async def claim_unfit(self, worker: str, wanted: Sequence[Unfit]) -> set[str]:
+        """Claim those of the wanted instances that nobody has taken, resumed or cancelled meanwhile."""
+        given = {"ids": [one.id for one in wanted], "builds": [one.builds for one in wanted]}
+        return {id for (id,) in await self._connections.do("claim_unfit", worker=worker, **given)}
 
     # --- balancing --------------------------------------------------------------------------------------------------
     async def shares(self, workflows: Collection[str], limit: int) -> Shares:

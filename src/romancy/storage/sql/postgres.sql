@@ -65,24 +65,25 @@ meant AS MATERIALIZED (SELECT x.*
   WHERE i.version = x.version AND i.owner = fence.id AND i.status < 9),
 applied AS (UPDATE romancy.instances i SET version = i.version + 1, token = :token::bytea, status = x.status,
     owner = CASE WHEN x.free THEN NULL ELSE i.owner END, updated_at = x.at,
-    finished_at = CASE WHEN x.status >= 10 THEN x.at END, output = x.output, error = x.error,
+    finished_at = CASE WHEN x.status >= 10 THEN x.at END, output = x.output, error = x.error, builds = NULL,
     description = coalesce(x.description, i.description)
   FROM meant x, fence
   WHERE i.id = x.id AND i.version = x.version AND i.owner IS NOT DISTINCT FROM fence.id AND i.status < 9
   RETURNING i.id, x.status >= 10 AS ended)
--- The same for a batch in which an instance goes on with a new run. The events it took, and what is addressed to it,
--- stay as they are.
+-- The same for a batch in which an instance goes on with a new run, or is blocked because its code does not follow its
+-- history. The events it took, and what is addressed to it, stay as they are.
 -- part: write_runs
 meant AS MATERIALIZED (SELECT x.*
   FROM unnest(:ids::text[], :versions::bigint[], :ats::bigint[], :statuses::smallint[], :free::boolean[],
     :outputs::bytea[], :errors::bytea[], :descriptions::text[], :next_workflows::text[], :next_inputs::bytea[],
-    :next_kinds::smallint[], :next_deadlines::bigint[], :next_bases::bigint[], :forgets::bigint[])
-    AS x(id, version, at, status, free, output, error, description, workflow, input, kind, deadline, base, forget), fence,
+    :next_kinds::smallint[], :next_deadlines::bigint[], :next_bases::bigint[], :forgets::bigint[],
+    :builds::text[]) AS x(id, version, at, status, free, output, error, description, workflow, input, kind, deadline,
+      base, forget, builds), fence,
     LATERAL (SELECT version, owner, status FROM romancy.instances i WHERE i.id = x.id OFFSET 0) i
   WHERE i.version = x.version AND i.owner = fence.id AND i.status < 9),
 applied AS (UPDATE romancy.instances i SET version = i.version + 1, token = :token::bytea, status = x.status,
     owner = CASE WHEN x.free THEN NULL ELSE i.owner END, updated_at = x.at,
-    finished_at = CASE WHEN x.status >= 10 THEN x.at END, output = x.output, error = x.error,
+    finished_at = CASE WHEN x.status >= 10 THEN x.at END, output = x.output, error = x.error, builds = x.builds,
     description = coalesce(x.description, i.description),
     generation = CASE WHEN x.workflow IS NULL THEN i.generation ELSE i.generation + 1 END,
     began_at = CASE WHEN x.workflow IS NULL THEN i.began_at ELSE x.at END, base = coalesce(x.base, i.base),
@@ -577,7 +578,7 @@ WHERE i.status < 10 AND {outdated} IS NULL ORDER BY x.n ON CONFLICT (token, n) D
 -- Differs: several in one statement, with all their rows.
 -- name: cancel_at_once
 WITH cancelled AS (UPDATE romancy.instances i SET status = 12, owner = NULL, version = version + 1, finished_at = x.at,
-    updated_at = x.at, error = x.error
+    updated_at = x.at, error = x.error, builds = NULL
   FROM unnest(:instances::text[], :ats::bigint[], :errors::bytea[]) AS x(instance, at, error)
   WHERE i.id = ANY(:instances) AND i.id = x.instance AND (i.status = 9 AND :blocked::boolean OR i.status = 1 AND i.owner IS NULL AND i.version = 0)
   RETURNING i.id, i.parent, i.parent_op, i.error, i.finished_at, i.token),
@@ -606,7 +607,7 @@ LEFT JOIN romancy.orphans o ON o.id = i.owner
 -- name: resume_blocked
 WITH blocked AS MATERIALIZED (SELECT id FROM romancy.instances WHERE id = ANY(:ids::text[])
   AND coalesce(status, 0) = 9 AND {outdated} IS NULL ORDER BY id FOR NO KEY UPDATE),
-resumed AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = version + 1, error = NULL
+resumed AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = version + 1, error = NULL, builds = NULL
   FROM blocked b WHERE i.id = b.id RETURNING i.id),
 body AS (DELETE FROM romancy.attempts a USING resumed r WHERE a.instance = r.id AND a.op = ''),
 calls AS (UPDATE romancy.attempts a SET crashes = 0, started = false, next_due = NULL, suspected_at = NULL

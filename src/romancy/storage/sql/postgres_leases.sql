@@ -116,6 +116,22 @@ before AS MATERIALIZED (SELECT i.id, i.owner IS NOT NULL AND NOT coalesce(o.clea
 taken AS (UPDATE romancy.instances i SET owner = fence.id, version = i.version + 1 FROM before b, fence
   WHERE i.id = b.id RETURNING i.id)
 SELECT b.id, b.crashed, b.waits FROM before b JOIN taken t ON t.id = b.id
+-- Instances that are blocked because some builds of their code did not follow their history: a page of them, in order.
+-- Differs: all workflows in one statement.
+-- name: unfit
+SELECT i.workflow, i.id, i.builds FROM unnest(:workflows::text[]) AS w(name) CROSS JOIN LATERAL
+  (SELECT i.workflow, i.id, i.builds FROM romancy.instances i WHERE i.status = 9 AND i.builds IS NOT NULL
+     AND i.workflow = w.name AND (i.workflow, i.id) > (:after_workflow::text, :after_id::text)
+   ORDER BY i.workflow, i.id LIMIT :limit::integer) i ORDER BY i.workflow, i.id LIMIT :limit
+-- Only those that no other worker has taken, resumed or cancelled meanwhile.
+-- Differs: several in one statement, skipping locked rows.
+-- name: claim_unfit
+WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
+free AS MATERIALIZED (SELECT i.id FROM unnest(:ids::text[], :builds::text[]) AS x(id, builds) CROSS JOIN LATERAL
+  (SELECT i.id FROM romancy.instances i WHERE i.id = x.id AND coalesce(i.status, 0) = 9 AND i.builds = x.builds
+   FOR NO KEY UPDATE SKIP LOCKED) i)
+UPDATE romancy.instances i SET status = 1, owner = fence.id, version = i.version + 1, error = NULL FROM free f, fence
+WHERE i.id = f.id RETURNING i.id
 
 -- === balancing: how many each worker owns, which can leave, which are free; statuses 2 and 3 only wait ===
 
@@ -248,7 +264,7 @@ UNION ALL SELECT 'request', instance, id, kind, op, NULL, NULL, payload, NULL, N
 UNION ALL SELECT 'delivery', instance, NULL, NULL, NULL, NULL, NULL, NULL, event, NULL, NULL, NULL, NULL
   FROM romancy.deliveries WHERE instance = ANY(:ids)
 UNION ALL SELECT 'instance', id, NULL, NULL, NULL, NULL, input, output, NULL, deadline, error,
-  ARRAY[workflow, owner, description, parent, parent_op],
+  ARRAY[workflow, owner, description, parent, parent_op, builds],
   ARRAY[status, version, input_kind, created_at, updated_at, finished_at, generation, base, began_at]
   FROM romancy.instances WHERE id = ANY(:ids)
 ORDER BY instance, n, op, event

@@ -70,14 +70,17 @@ WHERE id = :id AND owner = :worker AND version = :version AND status < 9
 -- name: advance_instance
 UPDATE instances SET version = version + 1, token = :token, status = :status,
   owner = CASE WHEN :free THEN NULL ELSE owner END, updated_at = :at, finished_at = :finished_at, output = :output,
-  error = :error, description = coalesce(:description, description)
+  error = :error, builds = NULL, description = coalesce(:description, description)
 WHERE id = :id AND owner = :worker AND version = :version AND status < 9
 -- The instance goes on with a new run. The events it took, and what is addressed to it, stay as they are.
 -- name: continue_instance
 UPDATE instances SET version = version + 1, token = :token, status = 1, owner = CASE WHEN :free THEN NULL ELSE owner END,
   updated_at = :at, description = coalesce(:description, description), generation = generation + 1, base = :base,
-  began_at = :at, workflow = :workflow, input = :input, input_kind = :kind, deadline = coalesce(:deadline, deadline)
+  began_at = :at, builds = NULL, workflow = :workflow, input = :input, input_kind = :kind,
+  deadline = coalesce(:deadline, deadline)
 WHERE id = :id AND owner = :worker AND version = :version AND status < 9
+-- name: set_builds
+UPDATE instances SET builds = :builds WHERE id = :id
 -- name: forget_entries
 DELETE FROM history WHERE instance = :instance AND n <= :forget
 -- name: instance_token
@@ -276,10 +279,11 @@ SELECT status, owner FROM instances WHERE id = :id
 -- Differs: one at a time, and further statements delete its rows.
 -- name: cancel_at_once
 UPDATE instances SET status = 12, owner = NULL, version = version + 1, finished_at = :at, updated_at = :at,
-  error = :error WHERE id = :id AND (status = 9 AND :blocked OR status = 1 AND owner IS NULL AND version = 0)
+  error = :error, builds = NULL WHERE id = :id AND (status = 9 AND :blocked OR status = 1 AND owner IS NULL AND version = 0)
 -- Differs: further statements delete the evidence against it.
 -- name: resume_blocked
-UPDATE instances SET status = 1, owner = NULL, version = version + 1, error = NULL WHERE id = :id AND status = 9
+UPDATE instances SET status = 1, owner = NULL, version = version + 1, error = NULL, builds = NULL
+WHERE id = :id AND status = 9
 -- name: forget_suspected_body
 DELETE FROM attempts WHERE instance = :instance AND op = ''
 -- name: forget_suspected_calls
@@ -339,6 +343,16 @@ SELECT DISTINCT i.id, i.owner FROM requests r CROSS JOIN instances i ON i.id = r
 -- name: free_due
 SELECT DISTINCT i.id, i.owner FROM waits w CROSS JOIN instances i ON i.id = w.instance
 WHERE w.due_at <= :due AND {claimable} ORDER BY w.due_at LIMIT :limit
+
+-- Instances that are blocked because some builds of their code did not follow their history, in order.
+-- Differs: one workflow at a time.
+-- name: unfit
+SELECT workflow, id, builds FROM instances WHERE status = 9 AND builds IS NOT NULL AND workflow = :workflow AND id > :after
+ORDER BY id LIMIT :limit
+-- Differs: one at a time.
+-- name: claim_unfit
+UPDATE instances SET status = 1, owner = :worker, version = version + 1, error = NULL
+WHERE id = :id AND status = 9 AND builds = :builds
 
 -- Balancing: how many each worker owns, which can leave, which are free. Two statuses mean that an instance only waits.
 -- Differs: a separate statement counts the free ones.

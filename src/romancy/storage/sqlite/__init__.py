@@ -30,7 +30,7 @@ from romancy.storage.batch import STATUS_NAMES, Batch, BatchResult, Commit
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Answered, Trigger
 from romancy.storage.reads import Reads
-from romancy.storage.records import Claimed, Shares, Snapshot
+from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
 from romancy.storage.sqlite import leases, reads
 from romancy.storage.sqlite.batches import BatchWriter, append_statement
 from romancy.storage.sqlite.connection import connect, lock_folder
@@ -233,6 +233,12 @@ class SQLiteStorage(Reads):
 
     async def claim_idle(self, worker: str, workflows: Collection[str], limit: int) -> int:
         return await self._write(lambda c: leases.claim_idle(c, worker, workflows, limit))
+
+    async def unfit(self, workflows: Collection[str], after: tuple[str, str], limit: int) -> list[Unfit]:
+        return await self._read(lambda c: leases.unfit(c, workflows, after, limit))
+
+    async def claim_unfit(self, worker: str, wanted: Sequence[Unfit]) -> set[str]:
+        return await self._write(lambda c: leases.claim_unfit(c, worker, wanted))
 
     async def resume(self, instance: str) -> Status | None:
         def resume(c: sqlite3.Connection) -> Status | None:

@@ -233,7 +233,10 @@ class BatchWriter:
             batch.worker,
             commit.version,
         )
-        return self._run(SQL["advance_instance"], values).rowcount == 1
+        applied = self._run(SQL["advance_instance"], values).rowcount == 1
+        if applied and commit.builds is not None:
+            self._run(SQL["set_builds"], (commit.builds, commit.instance))
+        return applied
 
     def _continue(self, commit: Commit, continuation: Continuation, batch: Batch) -> bool:
         run = continuation.run

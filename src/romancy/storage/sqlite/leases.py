@@ -11,7 +11,7 @@ from typing import Any
 from romancy.core.versions import bare_name
 from romancy.errors import Outdated
 from romancy.storage.protocol import Trigger
-from romancy.storage.records import DEATHS_KEPT, MOST_COUNTED, Claimed, Shares
+from romancy.storage.records import DEATHS_KEPT, MOST_COUNTED, Claimed, Shares, Unfit
 from romancy.storage.sqlite import migrations
 from romancy.storage.sqlite.expiry import Leases
 from romancy.storage.sqlite.locks import WorkerLocks
@@ -119,6 +119,23 @@ def claim(c: sqlite3.Connection, worker: str, wanted: list[Claimed]) -> list[Cla
     if c.execute(SQL["fence"], (worker,)).fetchone() is None:
         return []
     return [item for item in wanted if c.execute(SQL["claim"], (worker, item.id)).rowcount == 1]
+
+
+def unfit(c: sqlite3.Connection, workflows: Collection[str], after: tuple[str, str], limit: int) -> list[Unfit]:
+    """Return a page of the instances that some builds of their code could not follow, in order."""
+    found: list[Unfit] = []
+    for name in sorted(name for name in workflows if name >= after[0]):
+        if len(found) < limit:
+            values = (name, after[1] if name == after[0] else "", limit - len(found))
+            found += [Unfit(*row) for row in c.execute(SQL["unfit"], values)]
+    return found
+
+
+def claim_unfit(c: sqlite3.Connection, worker: str, wanted: Sequence[Unfit]) -> set[str]:
+    """Claim those of the wanted instances that nobody has taken, resumed or cancelled meanwhile."""
+    if c.execute(SQL["fence"], (worker,)).fetchone() is None:
+        return set()
+    return {one.id for one in wanted if c.execute(SQL["claim_unfit"], (worker, one.id, one.builds)).rowcount == 1}
 
 
 def shares(c: sqlite3.Connection, workflows: Collection[str], now: int, limit: int) -> Shares:

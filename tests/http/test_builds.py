@@ -1,0 +1,47 @@
+"""What the interfaces say of an instance that some builds of the code could not follow."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from romancy import App, Client, HTTPOptions, WorkerOptions, WorkflowBlocked, WorkflowContext, wait_event, workflow
+from romancy.cli.group import main
+from romancy.errors import NonDeterminismError
+
+
+@workflow
+async def wf(ctx: WorkflowContext) -> None:
+    await wait_event(ctx, "go")
+
+
+async def test_the_interfaces_name_the_builds(tmp_path: Path) -> None:
+    database = str(tmp_path / "romancy.db")
+    worker = WorkerOptions(build="<v7>")
+    async with App(database, workflows=[wf], worker=worker, http=HTTPOptions(open=True)) as app:
+        await app.start_workflow(wf.options(instance_id="x"))
+        while (await app.get_instance("x")).status == "running":  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+        engine = app._runtime.engine
+        engine.exits.block(engine.residents["x"], NonDeterminismError("it differs"))
+        with pytest.raises(WorkflowBlocked):
+            await app.handle("x").result(timeout=30)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            page = (await client.get("/viewer/instances/x")).text
+            assert "Could not be followed by build <bdi>&lt;v7&gt;</bdi>. A worker of another build tries it" in page
+            assert (await client.get("/api/instances/x")).json()["builds"] == ["<v7>"]
+        async with Client("http://localhost", transport=transport) as remote:
+            assert await remote.get_instance("x") == await app.get_instance("x")
+        assert (await app.get_instance("x")).builds == ("<v7>",)
+
+    def say(command: str) -> str:
+        return CliRunner().invoke(main, [command, "x", "-d", database]).stdout
+
+    text = await asyncio.to_thread(say, "why")
+    assert "build <v7> could not follow its history; a worker of another build tries it by itself\n" in text
+    assert "by build <v7>" in await asyncio.to_thread(say, "show")
