@@ -365,6 +365,39 @@ async def test_a_completed_workflow_undoes_what_it_gave_up(env: Environment, imp
     assert log[-2:] == ["end late cancelled=True", "undo late"]
 
 
+@workflow
+async def again(ctx: WorkflowContext, runs: int) -> str:
+    try:
+        async with asyncio.timeout(5):
+            await slow(ctx, f"late {runs}")
+    except TimeoutError:
+        if runs > 1:
+            again.continue_as_new(ctx, runs - 1)
+    return "went without"
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+async def test_a_cancel_during_the_undos_before_the_next_run_reaches_it(
+    env: Environment, impatient: None, crashed: bool
+) -> None:
+    handle = await env.start(again, 3)
+    await env.advance(6)
+    assert await handle.status() == "compensating"
+    async with asyncio.timeout(10):
+        await env.cancel(handle, "enough")  # told at once that it is stored, although nothing interrupts undos
+    assert await handle.status() == "compensating"
+    if crashed:
+        async with down(env):
+            pass
+        await env.advance(120)
+    gate.set()
+    await env.settle()
+    with pytest.raises(WorkflowCancelled, match="enough"):
+        await handle.result()
+    assert (await env.app.get_instance(handle.instance_id)).run_number == 2
+    assert "undo late 3" in log
+
+
 # --- undos that fail for good ----------------------------------------------------------------------------------------
 class Told(HooksBase):
     def __init__(self) -> None:

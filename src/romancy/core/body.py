@@ -54,7 +54,8 @@ async def run_body(instance: _Instance, context: Any, kind: int, input: bytes) -
         raise
     except BaseException as error:
         if instance.compensation is not None and continuation(error) is not None:
-            await instance.compensation.unwind(is_failed=instance.is_cut_short)
+            is_failed = instance.is_cut_short
+            await instance.compensation.unwind(is_failed=is_failed, goes_on=not is_failed)
         raise
     if instance.compensation is not None:
         await instance.compensation.unwind(is_failed=instance.is_cut_short)

@@ -64,6 +64,8 @@ class Compensation:
         self._pause: asyncio.Future[None] | None = None
         self.is_unwinding = False
         """The workflow's code has ended, and what it did is undone."""
+        self.goes_on = False
+        """After that, the instance goes on with its next run."""
         self.outcome: Outcome | None = None
         """How the instance ends if its code could not go on."""
         self.unsent: NonDeterminismError | None = None
@@ -136,12 +138,15 @@ class Compensation:
         return Failure(CompensationFailed.__name__, f"could not be undone: {text}", not_undone=names)
 
     # --- undoing ----------------------------------------------------------------------------------------------------
-    async def unwind(self, *, is_failed: bool) -> None:
-        """After the workflow's code has ended: undo what it owes. If it completed, only calls that it gave up."""
+    async def unwind(self, *, is_failed: bool, goes_on: bool = False) -> None:
+        """After the workflow's code has ended: undo what it owes. If it completed, only calls that it gave up.
+
+        `goes_on`: the instance continues as new.
+        """
         if not (self.is_due if is_failed else self._is_due_late):
             return
         self._instance.check_alive()
-        self.is_unwinding = True
+        self.is_unwinding, self.goes_on = True, goes_on
         self._instance.withdraw(self._instance.run.timeout_id)
         self._root = asyncio.current_task()
         for task in self._others:

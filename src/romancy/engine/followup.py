@@ -129,6 +129,8 @@ class Followup:
             self._follow_suspects(step)
         for op in step.confirm:
             self._confirm_timeout(resident, op)
+        if resident.kept is not None:
+            self._residents.acknowledge(instance.id)
         if resident.unlooked is not None:
             self._revival.look_for(resident, resident.unlooked)
             resident.unlooked = None

@@ -189,6 +189,8 @@ class Resident:
     """A child was not started, because this instance has another owner by now."""
     requests: Set[int] = frozenset()
     """Requests that were fed. The same request can arrive several times: from its sender, in the mail, with a load."""
+    kept: list[CancelAsked] | None = None
+    """Requests to cancel for the next run: they came while undos were running before it begins. They stay stored."""
     builds: str | None = None
     """The builds whose code did not follow it, as stored. The next commit clears them."""
     confirming: int = 0
@@ -197,6 +199,10 @@ class Resident:
     def __repr__(self) -> str:
         begun = "" if self.begun else " not begun"
         return f"<Resident {self.instance.id!r} v{self.version} {self.state.value}{begun} inbox={len(self.inbox)}>"
+
+    def keep(self, input: CancelAsked) -> None:
+        """Keep a request for the next run. The same one can come with every reading of the mail."""
+        self.kept = [*(known for known in self.kept or () if known.request != input.request), input]
 
     @property
     def is_gone(self) -> bool:

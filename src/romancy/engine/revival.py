@@ -84,7 +84,7 @@ class Revival:
         if old.published is not None:
             instance.published = old.published.for_next_run()
         resident = Resident(instance, ended.version, announced=True, parent=ended.parent)
-        resident.inbox = [input for input in ended.inbox if isinstance(input, CancelAsked)]
+        resident.inbox = [*(ended.kept or ()), *(input for input in ended.inbox if isinstance(input, CancelAsked))]
         resident.requests, resident.consumed = ended.requests, ended.consumed
         self._enter(resident)
         return True

@@ -169,9 +169,13 @@ class Step(Draft):
         if instance.outcome is not None and instance.outcome.next_run is not None:
             self.resident.inbox.append(input)  # for the next run
             return
+        compensation = instance.compensation
+        if compensation is not None and compensation.goes_on:
+            self.resident.keep(input)
+            return
         if not self.is_new(input.request):
             return
-        if instance.compensation is not None and instance.compensation.is_unwinding:
+        if compensation is not None and compensation.is_unwinding:
             return  # nothing interrupts undos
         again = not input.by_parent and instance.waits_for_good
         if instance.outcome is None and (instance.cancelling is None or again):
