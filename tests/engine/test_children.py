@@ -20,6 +20,7 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.storage.batch import CANCEL, Batch, Request
 from romancy.testing import Environment, dump, environment, replay
 from tests.engine.helpers import down, kinds, until
 
@@ -433,6 +434,45 @@ async def test_a_blocked_child_is_waited_for(env: Environment) -> None:
     await env.app.resume_workflow("p/waiter:1")
     await env.send_event("go", "test", 9)
     assert await handle.result() == "got 9"
+
+
+async def cancel_from_outside(env: Environment, id: str, reason: str) -> None:
+    """As another process does it, on the same storage."""
+    storage: Any = env.app._runtime.storage
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    now = env.clock.now()
+    batch = Batch(None, (), b"t" * 16, now, requests=[Request(id, CANCEL, reason.encode(), now)])
+    storage.commit(batch, lambda answer, error: future.set_result(None))
+    await future
+
+
+@workflow
+async def family(ctx: WorkflowContext) -> None:
+    await start_workflow(ctx, waiter, "free")
+    await asyncio.gather(*(waiter(ctx, str(n)) for n in range(2)))
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_cancelling_a_blocked_parent_cancels_the_children_it_awaits(env: Environment, stopped: bool) -> None:
+    env.app.register(family, waiter)
+    await env.app.start_workflow(family, instance_id="p")
+    await env.settle()
+    engine = env.app._runtime.engine
+    engine.exits.block(engine.residents["p"], RuntimeError("set aside for the test"))
+    await env.settle()
+    if stopped:
+        async with down(env):
+            await cancel_from_outside(env, "p", "enough")
+    else:
+        await env.cancel("p", "enough")
+    expected = {
+        "p": "cancelled",
+        "p/waiter:1": "waiting_for_event",
+        "p/waiter:2": "cancelled",
+        "p/waiter:3": "cancelled",
+    }
+    assert await statuses(env) == expected
+    assert (await env.app.get_instance("p/waiter:2")).error["message"] == "enough"
 
 
 async def test_cancelling_a_blocked_child_tells_its_parent(env: Environment) -> None:

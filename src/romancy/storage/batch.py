@@ -53,6 +53,8 @@ class Start:
     parent_op: str | None = None
     attributes: Mapping[str, str] | None = None
     """Attributes that its arguments give, with their values as JSON."""
+    is_free: bool | None = None
+    """True: its parent does not cancel it."""
 
 
 @dataclass(slots=True)

@@ -17,10 +17,12 @@ from romancy.storage.batch import (
     STATUS_NAMES,
     Accept,
     AcceptAnswer,
+    Ask,
     Batch,
     BatchResult,
     Commit,
     Letter,
+    Request,
     RequestAnswer,
     StartAnswer,
 )
@@ -68,9 +70,7 @@ class BatchWriter:
         outcome.owners |= {letter.owner for letter in answer.letters}
         asks = [(ask, c.at) for c, ok in zip(batch.commits, answer.commits, strict=True) if ok for ask in c.asks]
         if asks:
-            outcome.owners |= await self._cancel_at_once(
-                [(ask.child, at, ask.cancellation) for ask, at in asks], blocked=False
-            )
+            outcome.owners |= await self._cancel_at_once([(ask.child, at, ask) for ask, at in asks], blocked=False)
         if batch.requests:
             answer.requests = await self._request(batch, outcome.owners)
         for commit, applied in zip(batch.commits, answer.commits, strict=True):
@@ -281,7 +281,7 @@ class BatchWriter:
             token=batch.token,
             before=batch.asked,
         )
-        cancels = [(findable(r.instance), r.at, r.cancellation) for r in requests if r.kind == CANCEL]
+        cancels = [(findable(r.instance), r.at, r) for r in requests if r.kind == CANCEL]
         owners |= await self._cancel_at_once(cancels, blocked=True)
         numbered = {"token": batch.token, "before": batch.asked}
         rows = await self._connections.do("request_answers", instances=instances, ats=ats, **numbered)
@@ -290,10 +290,17 @@ class BatchWriter:
         owners |= {answer.owner for answer in answers if answer.id}
         return answers
 
-    async def _cancel_at_once(self, cancels: Sequence[tuple[str, int, bytes]], *, blocked: bool) -> set[str | None]:
-        """Cancel those of these instances (id, time, error) that never ran, or are `blocked`. Return whom to wake."""
-        ids, ats, errors = map(list, zip(*cancels, strict=True)) if cancels else ([], [], [])
-        rows = await self._connections.do("cancel_at_once", instances=ids, ats=ats, errors=errors, blocked=blocked)
+    async def _cancel_at_once(
+        self, cancels: Sequence[tuple[str, int, Ask | Request]], *, blocked: bool
+    ) -> set[str | None]:
+        """Cancel those of these instances (id, time, by what) that never ran, or are `blocked`. Return whom to wake."""
+        given = {
+            "instances": [id for id, _, _ in cancels],
+            "ats": [at for _, at, _ in cancels],
+            "errors": [by.cancellation for _, _, by in cancels],
+            "reasons": [by.payload for _, _, by in cancels],
+        }
+        rows = await self._connections.do("cancel_at_once", blocked=blocked, **given)
         return {owner for (owner,) in rows}
 
     # --- notices ----------------------------------------------------------------------------------------------------

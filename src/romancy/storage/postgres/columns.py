@@ -26,7 +26,7 @@ from romancy.storage.rows import (
 _NAMES: dict[str, str] = {
     "starts": "start_ids start_workflows start_inputs start_kinds start_deadlines start_ats start_mine",
     "children": "child_ids child_workflows child_inputs child_kinds child_deadlines child_ats child_mine child_parents "
-    "child_ops",
+    "child_ops child_free",
     "touches": "ids versions ats",
     "steps": "ids versions ats statuses free outputs errors descriptions",
     "runs": "ids versions ats statuses free outputs errors descriptions next_workflows next_inputs next_kinds "
@@ -49,7 +49,8 @@ _NAMES: dict[str, str] = {
     "attempts_done": "tried_instances tried_ops",
     "requests_done": "asked_instances asked_ids",
     "letters": "letter_senders letter_instances letter_kinds letter_payloads letter_ats letter_tokens letter_ops",
-    "last_children": "last_ids last_workflows last_inputs last_kinds last_deadlines last_ats last_parents last_ops",
+    "last_children": "last_ids last_workflows last_inputs last_kinds last_deadlines last_ats last_parents last_ops "
+    "last_free",
     "views": "view_instances view_values view_ats",
     "attributes": "attribute_instances attribute_names attribute_values attribute_ats",
     "removed": "removed_instances removed_names",
@@ -75,7 +76,7 @@ class Columns:
         """The starts that have attributes."""
         self._add("starts", [_start(s) for s in starts if s.parent is None])
         # Without a worker, nobody owns a parent: such starts are refused.
-        self._add("children", [(*_start(s), s.parent, s.parent_op) for s in starts if s.parent is not None])
+        self._add("children", [(*_start(s), *_family(s)) for s in starts if s.parent is not None])
         # Without a worker, commits are refused: only a worker can have any.
         commits = sorted(batch.commits, key=lambda c: c.instance) if batch.worker is not None else []
         plain = [c for c in commits if c.append_only]
@@ -160,7 +161,7 @@ class Columns:
         self._add("letters", [letter for c in commits for letter in _letters(c, self.given["token"])])
         children = [child for c in commits for child in c.children]
         self._described += [child for child in children if child.attributes]
-        self._add("last_children", [(*_start(s)[:-1], s.parent, s.parent_op) for s in children])
+        self._add("last_children", [(*_start(s)[:-1], *_family(s)) for s in children])
         self._add("requests_done", [(c.instance, id) for c in commits for id in c.requests_done])
         shown = [(c, c.publication) for c in commits if c.publication is not None]
         if shown:
@@ -187,6 +188,10 @@ def _start(s: Start) -> tuple[Any, ...]:
 
 def _first_attributes(s: Start) -> Iterable[tuple[Any, ...]]:
     return [(s.id, name, value, s.created_at) for name, value in (s.attributes or {}).items()]
+
+
+def _family(s: Start) -> tuple[Any, ...]:
+    return s.parent, s.parent_op, s.is_free
 
 
 def _entries(commits: list[Commit]) -> list[tuple[Any, ...]]:

@@ -37,12 +37,12 @@ started AS (INSERT INTO romancy.instances
 -- Only the owner of an unfinished parent can start a child: a worker that was paused must not start it later.
 -- part: write_children
 born AS (INSERT INTO romancy.instances (id, workflow, status, owner, token, birth, born, input, input_kind, deadline,
-    created_at, updated_at, parent, parent_op)
+    created_at, updated_at, parent, parent_op, is_free)
   SELECT x.id, x.workflow, 1, CASE WHEN x.mine THEN fence.id END, :token::bytea, :token, pg_current_snapshot(), x.input,
-    x.kind, x.deadline, x.at, x.at, x.parent, x.parent_op
+    x.kind, x.deadline, x.at, x.at, x.parent, x.parent_op, x.is_free
   FROM unnest(:child_ids::text[], :child_workflows::text[], :child_inputs::bytea[], :child_kinds::smallint[],
-    :child_deadlines::bigint[], :child_ats::bigint[], :child_mine::boolean[], :child_parents::text[], :child_ops::text[])
-    AS x(id, workflow, input, kind, deadline, at, mine, parent, parent_op), fence,
+    :child_deadlines::bigint[], :child_ats::bigint[], :child_mine::boolean[], :child_parents::text[], :child_ops::text[],
+    :child_free::boolean[]) AS x(id, workflow, input, kind, deadline, at, mine, parent, parent_op, is_free), fence,
     LATERAL (SELECT owner, status FROM romancy.instances p WHERE p.id = x.parent OFFSET 0) p
   WHERE p.owner = fence.id AND p.status < 9 ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id)
 -- The planner must not expect many rows and scan the whole table: OFFSET 0 keeps the lookup by id separate, and the
@@ -234,12 +234,12 @@ told AS (SELECT l.*, CASE WHEN o.id IS NULL THEN i.owner END AS owner FROM lette
 -- Children that an instance started just before its run ended.
 -- part: write_last_children
 last_born AS (INSERT INTO romancy.instances (id, workflow, status, token, birth, born, input, input_kind, deadline,
-    created_at, updated_at, parent, parent_op)
+    created_at, updated_at, parent, parent_op, is_free)
   SELECT x.id, x.workflow, 1, :token::bytea, :token, pg_current_snapshot(), x.input, x.kind, x.deadline, x.at, x.at,
-    x.parent, x.parent_op
+    x.parent, x.parent_op, x.is_free
   FROM unnest(:last_ids::text[], :last_workflows::text[], :last_inputs::bytea[], :last_kinds::smallint[],
-    :last_deadlines::bigint[], :last_ats::bigint[], :last_parents::text[], :last_ops::text[])
-    AS x(id, workflow, input, kind, deadline, at, parent, parent_op)
+    :last_deadlines::bigint[], :last_ats::bigint[], :last_parents::text[], :last_ops::text[],
+    :last_free::boolean[]) AS x(id, workflow, input, kind, deadline, at, parent, parent_op, is_free)
   WHERE x.parent IN (SELECT id FROM applied) ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id)
 -- What instances show of themselves.
 -- part: write_views
@@ -575,13 +575,19 @@ FROM unnest(:instances::text[], :kinds::smallint[], :payloads::bytea[], :ats::bi
 CROSS JOIN LATERAL (SELECT status FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
 WHERE i.status < 10 AND {outdated} IS NULL ORDER BY x.n ON CONFLICT (token, n) DO NOTHING RETURNING n
 -- A blocked instance has no code that could clean up; one that never ran has nothing to clean up.
+-- Its parent is told, and the children that it awaited are asked to cancel.
 -- Differs: several in one statement, with all their rows.
 -- name: cancel_at_once
 WITH cancelled AS (UPDATE romancy.instances i SET status = 12, owner = NULL, version = version + 1, finished_at = x.at,
     updated_at = x.at, error = x.error, builds = NULL
-  FROM unnest(:instances::text[], :ats::bigint[], :errors::bytea[]) AS x(instance, at, error)
+  FROM unnest(:instances::text[], :ats::bigint[], :errors::bytea[], :reasons::bytea[]) AS x(instance, at, error, reason)
   WHERE i.id = ANY(:instances) AND i.id = x.instance AND (i.status = 9 AND :blocked::boolean OR i.status = 1 AND i.owner IS NULL AND i.version = 0)
-  RETURNING i.id, i.parent, i.parent_op, i.error, i.finished_at, i.token),
+  RETURNING i.id, i.parent, i.parent_op, i.error, i.finished_at, i.token, x.reason),
+asked AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
+  SELECT i.id, 6, c.reason, c.finished_at, sha256(c.token || convert_to(c.id || ' ' || i.id, 'UTF8')), 0
+  FROM cancelled c CROSS JOIN LATERAL (SELECT i.id FROM romancy.instances i
+    WHERE i.parent = c.id AND i.parent_op IS NOT NULL AND i.status < 10 AND i.is_free IS NULL OFFSET 0) i
+  ON CONFLICT (token, n) DO NOTHING RETURNING instance),
 letters AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n, op)
   SELECT c.parent, 5, c.error, c.finished_at, sha256(c.token || convert_to(c.id, 'UTF8')), 0, c.parent_op
   FROM cancelled c CROSS JOIN LATERAL (SELECT status FROM romancy.instances p WHERE p.id = c.parent OFFSET 0) p
@@ -592,7 +598,8 @@ a AS (DELETE FROM romancy.attempts WHERE instance IN (SELECT id FROM cancelled))
 u AS (DELETE FROM romancy.unlooked WHERE instance IN (SELECT id FROM cancelled)),
 k AS (DELETE FROM romancy.wait_keys WHERE instance IN (SELECT id FROM cancelled)),
 w AS (DELETE FROM romancy.waits WHERE instance IN (SELECT id FROM cancelled))
-SELECT p.owner FROM letters l CROSS JOIN LATERAL (SELECT owner FROM romancy.instances p WHERE p.id = l.instance OFFSET 0) p
+SELECT p.owner FROM (SELECT instance FROM letters UNION ALL SELECT instance FROM asked) l
+CROSS JOIN LATERAL (SELECT owner FROM romancy.instances p WHERE p.id = l.instance OFFSET 0) p
 -- An instance that ended exactly at the time of the request was cancelled by it, perhaps in an earlier submission.
 -- name: request_answers
 SELECT x.n, i.status, CASE WHEN o.id IS NULL THEN i.owner END AS owner, r.id,

@@ -50,14 +50,18 @@ ON CONFLICT (id) DO NOTHING
 -- Only the owner of an unfinished parent can start a child: a worker that was paused must not start it later.
 -- name: insert_child
 INSERT INTO instances
-  (id, workflow, status, owner, token, birth, since, input, input_kind, deadline, created_at, updated_at, parent, parent_op)
-SELECT :id, :workflow, 1, :owner, :token, :token, :since, :input, :kind, :deadline, :at, :at, :parent, :parent_op
+  (id, workflow, status, owner, token, birth, since, input, input_kind, deadline, created_at, updated_at, parent, parent_op,
+  is_free)
+SELECT :id, :workflow, 1, :owner, :token, :token, :since, :input, :kind, :deadline, :at, :at, :parent, :parent_op,
+  :is_free
 WHERE EXISTS (SELECT 1 FROM instances WHERE id = :parent AND owner = :worker AND status < 9)
 ON CONFLICT (id) DO NOTHING
 -- name: insert_last_child
 INSERT INTO instances
-  (id, workflow, status, owner, token, birth, since, input, input_kind, deadline, created_at, updated_at, parent, parent_op)
-VALUES (:id, :workflow, 1, :owner, :token, :token, :since, :input, :kind, :deadline, :at, :at, :parent, :parent_op)
+  (id, workflow, status, owner, token, birth, since, input, input_kind, deadline, created_at, updated_at, parent, parent_op,
+  is_free)
+VALUES (:id, :workflow, 1, :owner, :token, :token, :since, :input, :kind, :deadline, :at, :at, :parent, :parent_op,
+  :is_free)
 ON CONFLICT (id) DO NOTHING
 -- name: existing_child
 SELECT workflow, birth, parent = :parent AND parent_op = :parent_op FROM instances WHERE id = :id
@@ -271,6 +275,10 @@ SELECT :instance, :kind, :payload, :at, :op FROM instances WHERE id = :instance 
 SELECT owner FROM instances WHERE id = :id
 -- name: parent_of
 SELECT parent, parent_op FROM instances WHERE id = :id
+-- The children that an instance leaves, if it is cancelled at once: free ones go on.
+-- name: awaited_children
+SELECT id FROM instances INDEXED BY instances_parent
+WHERE parent = :parent AND parent_op IS NOT NULL AND status < 10 AND is_free IS NULL
 -- name: open_child
 SELECT 1 FROM instances WHERE id = :id AND parent = :parent AND status < 10
 -- name: request_target

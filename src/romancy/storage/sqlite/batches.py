@@ -25,6 +25,7 @@ from romancy.storage.batch import (
     STATUS_NAMES,
     Accept,
     AcceptAnswer,
+    Ask,
     Batch,
     BatchResult,
     Commit,
@@ -125,6 +126,7 @@ class BatchWriter:
             *self._instance_values(start, owner, batch.token, horizon),
             start.parent,
             start.parent_op,
+            start.is_free,
             batch.worker,
         )
         first = self._is_first(start.id)
@@ -182,6 +184,7 @@ class BatchWriter:
                     *self._instance_values(child, None, batch.token, self._horizon()),
                     child.parent,
                     child.parent_op,
+                    child.is_free,
                 )
                 if self._run(SQL["insert_last_child"], values).rowcount == 1:
                     self._set_attributes(child)
@@ -353,7 +356,7 @@ class BatchWriter:
         for ask in commit.asks:
             if self._run(SQL["open_child"], (ask.child, commit.instance)).fetchone() is None:
                 continue  # it has ended, or is not a child of this instance
-            told = self._cancel_at_once(ask.child, commit.at, ask.cancellation, blocked=False)
+            told = self._cancel_at_once(ask.child, commit.at, ask, blocked=False)
             letters += self._letter(ask.child, GIVEN_UP, ask.payload, commit.at) if told is None else told
         return letters
 
@@ -419,7 +422,7 @@ class BatchWriter:
         if status >= FIRST_FINAL:
             return RequestAnswer(STATUS_NAMES.get(status, "blocked"), None)
         if request.kind == CANCEL:
-            told = self._cancel_at_once(request.instance, request.at, request.cancellation, blocked=True)
+            told = self._cancel_at_once(request.instance, request.at, request, blocked=True)
             if told is not None:
                 answer.letters += told
                 return RequestAnswer("cancelled", None, took=True)
@@ -427,14 +430,18 @@ class BatchWriter:
         number = self._run(SQL["insert_request"], values).lastrowid
         return RequestAnswer(STATUS_NAMES.get(status, "blocked"), owner, number or 0, took=True)
 
-    def _cancel_at_once(self, instance: str, at: int, error: bytes, *, blocked: bool) -> list[Letter] | None:
+    def _cancel_at_once(self, instance: str, at: int, by: Ask | Request, *, blocked: bool) -> list[Letter] | None:
         """Cancel an instance that never ran, or a `blocked` one: neither has code that could clean up.
 
-        Return the letter to its parent, if it has one; None if it can't be cancelled at once.
+        Return the letters to its parent and to the children it awaited; None if it can't be cancelled at once.
         """
+        error = by.cancellation
         if not self._run(SQL["cancel_at_once"], (at, error, instance, blocked)).rowcount:
             return None
         for name in ("delete_deliveries", "delete_requests", "delete_attempts", "delete_wait_keys", "delete_waits"):
             self._run(SQL[name], (instance,))
         parent, op = self._run(SQL["parent_of"], (instance,)).fetchone()
-        return [] if parent is None else self._letter(parent, CHILD_CANCELLED, error, at, op)
+        letters = [] if parent is None else self._letter(parent, CHILD_CANCELLED, error, at, op)
+        for (child,) in self._run(SQL["awaited_children"], (instance,)).fetchall():
+            letters += self._letter(child, GIVEN_UP, by.payload, at)
+        return letters

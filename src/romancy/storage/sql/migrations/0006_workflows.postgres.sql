@@ -5,6 +5,7 @@
 
 ALTER TABLE instances
   ADD COLUMN parent_op text COLLATE "C",      -- the operation of the parent that started it
+  ADD COLUMN is_free boolean,                 -- true: its parent does not cancel it. Null: it does, or there is none
   ADD COLUMN base bigint NOT NULL DEFAULT 0,  -- entries up to this one are of earlier runs
   ADD COLUMN began_at bigint,                 -- when the current run began, null: with the instance
   ADD COLUMN builds text;                     -- of a blocked instance: the builds whose code did not follow its history

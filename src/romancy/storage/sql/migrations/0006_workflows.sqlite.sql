@@ -4,6 +4,8 @@
 
 -- The operation of the parent that started it.
 ALTER TABLE instances ADD COLUMN parent_op TEXT;
+-- True: its parent does not cancel it. Null: it does, or there is none.
+ALTER TABLE instances ADD COLUMN is_free INTEGER;
 -- Entries up to this one are of earlier runs.
 ALTER TABLE instances ADD COLUMN base INTEGER NOT NULL DEFAULT 0;
 -- When the current run began. Null: with the instance.

@@ -20,7 +20,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "event_keys": ("shape", "key", "xid", "seq"),
     "instances": tuple(
         "id workflow generation status owner version token birth born trigger_xid trigger_seq parent input input_kind "
-        "output error deadline description created_at updated_at finished_at parent_op base began_at builds".split()
+        "output error deadline description created_at updated_at finished_at parent_op base began_at builds "
+        "is_free".split()
     ),
     "history": ("instance", "n", "kind", "op", "at", "input", "payload", "event"),
     "waits": ("instance", "op", "due_at", "born", "since", "model", "spec", "location", "created_at"),
@@ -87,6 +88,7 @@ def _instances(it: Reader) -> Iterator[Row]:
     for since, *row in it.c.execute(f"SELECT since, {', '.join((*columns[:place], *after))} FROM instances"):
         begins, rest = it.order.after(since), row[place:]
         rest[description] = shown(rest[description])
+        rest[-1] = None if rest[-1] is None else bool(rest[-1])  # is_free
         yield *row[:place], begins.born, begins.xid, begins.seq, *rest
 
 
