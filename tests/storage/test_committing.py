@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from romancy.core.history import Entry, Kind
 from romancy.storage.batch import CANCEL, Attempt, Commit, Request
 from romancy.storage.errors import RefusedValue
-from romancy.storage.records import StoredRequest
+from romancy.storage.records import FIRST_MAIL, StoredRequest
 from tests.storage.conftest import Database, offers
 
 
@@ -252,3 +254,22 @@ async def test_two_commits_of_one_instance_share_no_batch(db: Database) -> None:
             await db.submit(batch)
     assert await db.rows("SELECT op FROM waits") == [("w",)]
     assert await db.rows("SELECT id FROM events") == []
+
+
+async def test_mail_is_read_on_from_where_the_last_page_ended(db: Database) -> None:
+    """The first page may be for instances that can't be fed for a long time."""
+    ids = [f"i{n}" for n in range(5)]
+    for id in ids:
+        await db.waiting(id, "me")
+    seqs = [(await db.send()).seq for _ in range(2)]
+    for _ in range(3):
+        await db.commit(requests=[Request(id, CANCEL, b"", db.now) for id in ids[:3]])
+    deliveries, requests, after, pages = list[Any](), list[Any](), FIRST_MAIL, 0
+    while pages == 0 or after != FIRST_MAIL:
+        mail = await db.storage.mail("me", 4, after)
+        new = [item for item in mail.deliveries if item not in deliveries]
+        deliveries, after, pages = deliveries + new, mail.end, pages + 1
+        requests += [request.id for _, request in mail.requests if request.id not in requests]
+    assert deliveries == [(id, seq) for seq in seqs for id in ids]
+    assert len(requests) == len(set(requests)) == 9
+    assert pages == 3

@@ -99,10 +99,15 @@ class Residents:
         self._held.add(instance)
         self.acknowledge(instance)
 
+    def is_held(self, instance: str) -> bool:
+        """Whether an instance waits for its turn to be replayed. Its mail is read after that."""
+        return instance in self._held
+
     def let_in(self, instance: str) -> None:
         """Stop holding an instance."""
         self.loading.pop(instance, None)
         self._held.discard(instance)
+        self.on_work()
 
     def stop_loading(self) -> None:
         for instance in self.loading:

@@ -21,7 +21,7 @@ from romancy.engine.timers import Timers
 from romancy.engine.unfit import UnfitInstances
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
-from romancy.storage.records import Claimed
+from romancy.storage.records import FIRST_MAIL, Claimed, Mail
 
 CLAIM = 500
 """How many instances are claimed at a time."""
@@ -65,6 +65,7 @@ class Sweep:
         self._noticed, self._noticed_at = False, float("-inf")
         self._strays: set[str] = set()
         self._strays_at = self._lost_answers = 0
+        self._read_to = FIRST_MAIL
 
     def notice(self) -> None:
         """Look for changes of another process: at once or, under load, after a short time to let them gather."""
@@ -90,7 +91,18 @@ class Sweep:
         return SWEEP
 
     async def _read_mail(self, worker: str) -> None:
-        mail = await self._storage.mail(worker, MAIL)
+        """Pass on a page of the mail. The next round reads on, because some of it can't be handled for a long time.
+
+        A page that is only for instances that are held does not count.
+        """
+        has_read = False
+        while not has_read:
+            mail = await self._storage.mail(worker, MAIL, self._read_to)
+            self._read_to = mail.end
+            has_read = self._pass_on(mail) or mail.end == FIRST_MAIL
+
+    def _pass_on(self, mail: Mail) -> bool:
+        """Pass mail to those of its instances that are not held. Return whether there is one."""
         hints: dict[str, list[int]] = {}
         for instance, event in mail.deliveries:
             hints.setdefault(instance, []).append(event)
@@ -100,10 +112,13 @@ class Sweep:
                 self._loader.load(instance)
             elif resident.state is IDLE:
                 self._revival.look_for(resident, events)
-        for instance, request in mail.requests:
+        is_held = self._residents.is_held
+        letters = [(instance, request) for instance, request in mail.requests if not is_held(instance)]
+        for instance, request in letters:
             input = to_input(request.id, request.kind, request.payload, request.op)
             if input is not None:
                 self._loader.wake(instance, input)
+        return bool(letters) or any(not is_held(instance) for instance in hints)
 
     # --- claiming ---------------------------------------------------------------------------------------------------
     async def _claim(self, worker: str) -> None:

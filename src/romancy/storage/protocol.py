@@ -13,7 +13,19 @@ from typing import Protocol
 from romancy.core.model import Status
 from romancy.storage.batch import Batch, BatchResult, Commit
 from romancy.storage.catalog import Catalog
-from romancy.storage.records import Claimed, Due, Idle, InstanceRow, Mail, Mortality, Shares, Snapshot, Unfit
+from romancy.storage.records import (
+    FIRST_MAIL,
+    Claimed,
+    Due,
+    Idle,
+    InstanceRow,
+    Mail,
+    MailPlace,
+    Mortality,
+    Shares,
+    Snapshot,
+    Unfit,
+)
 from romancy.storage.sessions import Sessions
 
 Trigger = tuple[str, str, int | None]
@@ -152,8 +164,11 @@ class Storage(Protocol):
         """
         ...
 
-    async def mail(self, worker: str, limit: int) -> Mail:
-        """Return the unhandled deliveries and requests for the worker's instances."""
+    async def mail(self, worker: str, limit: int, after: MailPlace = FIRST_MAIL) -> Mail:
+        """Return unhandled deliveries and requests for the worker's instances, up to `limit` of each, in order.
+
+        `after`: where an earlier reading ended, because there may be many for an instance that can't be fed now.
+        """
         ...
 
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:

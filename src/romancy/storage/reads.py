@@ -9,6 +9,7 @@ from romancy.core.clock import Clock
 from romancy.storage.batch import STATUS_NAMES
 from romancy.storage.catalog import Catalog
 from romancy.storage.records import (
+    FIRST_MAIL,
     MOST_DEATHS,
     POOLED,
     Death,
@@ -16,6 +17,7 @@ from romancy.storage.records import (
     Idle,
     InstanceRow,
     Mail,
+    MailPlace,
     Mortality,
     StoredRequest,
     Tally,
@@ -33,11 +35,14 @@ class Reads:
         self.catalog = Catalog(look)
         self.sessions = Sessions(ask, do)
 
-    async def mail(self, worker: str, limit: int) -> Mail:
-        rows = await self._ask("mail", worker=worker, limit=limit)
+    async def mail(self, worker: str, limit: int, after: MailPlace = FIRST_MAIL) -> Mail:
+        place = {"event": after.event, "instance": after.instance, "request": after.request}
+        rows = await self._ask("mail", worker=worker, limit=limit, **place)
         deliveries = [(instance, event) for instance, event, kind, *_ in rows if kind is None]
         requests = [(instance, StoredRequest(*request)) for instance, *request in rows if request[1] is not None]
-        return Mail(deliveries, requests)
+        instance, event = deliveries[-1] if len(deliveries) == limit else ("", 0)
+        request = requests[-1][1].id if len(requests) == limit else 0
+        return Mail(deliveries, requests, MailPlace(event, instance, request))
 
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:
         given: dict[str, Any] = {"worker": worker, "before": before, "limit": limit}

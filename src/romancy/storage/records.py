@@ -90,12 +90,26 @@ class StoredRequest:
     op: str | None = None
 
 
+@dataclass(slots=True, frozen=True)
+class MailPlace:
+    """How far the mail was read: the last delivery, by its event and instance, and the last request."""
+
+    event: int = 0
+    instance: str = ""
+    request: int = 0
+
+
+FIRST_MAIL = MailPlace()
+
+
 @dataclass(slots=True)
 class Mail:
     """What others have left for this worker's instances."""
 
     deliveries: list[tuple[str, int]]
     requests: list[tuple[str, StoredRequest]]
+    end: MailPlace = FIRST_MAIL
+    """Where to read on; the beginning if this was all."""
 
 
 @dataclass(slots=True)

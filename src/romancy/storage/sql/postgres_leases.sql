@@ -223,12 +223,12 @@ SELECT seq FROM gone
 (SELECT d.instance, d.event, NULL::smallint AS kind, NULL::bytea AS payload, NULL::text AS op FROM romancy.deliveries d
   CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
     WHERE i.id = d.instance AND i.owner = :worker::text AND i.status < 9 OFFSET 0) i
-  ORDER BY d.event LIMIT :limit::integer)
+  WHERE (d.event, d.instance) > (:event::bigint, :instance::text) ORDER BY d.event, d.instance LIMIT :limit::integer)
 UNION ALL
 (SELECT r.instance, r.id, r.kind, r.payload, r.op FROM romancy.requests r
   CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i
     WHERE i.id = r.instance AND i.owner = :worker AND i.status < 9 OFFSET 0) i
-  ORDER BY r.id LIMIT :limit)
+  WHERE r.id > :request::bigint ORDER BY r.id LIMIT :limit)
 -- Differs: LATERAL, so that the planner looks up by id.
 -- name: due_waits
 SELECT w.due_at, w.instance, w.op FROM romancy.waits w CROSS JOIN LATERAL (SELECT 1 FROM romancy.instances i

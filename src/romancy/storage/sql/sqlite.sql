@@ -400,10 +400,11 @@ DELETE FROM events WHERE seq = :seq
 -- name: mail
 SELECT * FROM (SELECT d.instance, d.event, NULL AS kind, NULL AS payload, NULL AS op
   FROM deliveries d CROSS JOIN instances i ON i.id = d.instance
-  WHERE i.owner = :worker AND i.status < 9 ORDER BY d.event LIMIT :limit)
+  WHERE (d.event, d.instance) > (:event, :instance) AND i.owner = :worker AND i.status < 9
+  ORDER BY d.event, d.instance LIMIT :limit)
 UNION ALL SELECT * FROM (SELECT r.instance, r.id, r.kind, r.payload, r.op
   FROM requests r CROSS JOIN instances i ON i.id = r.instance
-  WHERE i.owner = :worker AND i.status < 9 ORDER BY r.id LIMIT :limit)
+  WHERE r.id > :request AND i.owner = :worker AND i.status < 9 ORDER BY r.id LIMIT :limit)
 -- Differs: CROSS JOIN; PostgreSQL needs LATERAL to look up by id.
 -- name: due_waits
 SELECT w.due_at, w.instance, w.op FROM waits w INDEXED BY waits_due CROSS JOIN instances i ON i.id = w.instance
