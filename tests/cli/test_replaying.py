@@ -81,3 +81,25 @@ def test_help_does_not_offer_what_is_refused(romancy) -> None:
 def test_where_the_code_is_must_be_said(refused) -> None:
     assert "missing option '--module'" in refused("replay", "done")
     assert "no workflow in json is named 'hello'; available: none" in refused("replay", "done", "-m", "json")
+
+
+SENDS_FIRST = """
+from romancy import WorkflowContext, send_event, wait_event, workflow
+
+@workflow
+async def greets(ctx: WorkflowContext) -> None:
+    await send_event(ctx, "hello", "shop", {})
+    await wait_event(ctx, "answer")
+"""
+
+
+def test_one_that_has_not_begun_has_no_history_to_leave(romancy, folder: Path, database: Path) -> None:
+    (folder / "greets.py").write_text(SENDS_FIRST)
+    romancy("start", "greets", "--id", "new")
+    text = romancy("replay", "new", "-m", "greets").stdout
+    assert text.startswith("ok: the code follows the history (0 entries); it then waits for event answer:1"), text
+    with closing(sqlite3.connect(database)) as connection, connection:  # as if it had begun with the wait
+        columns = "instance, op, model, spec, location, created_at"
+        connection.execute(f"INSERT INTO waits ({columns}) VALUES ('new', 'answer:1', '', '{{}}', '', 0)")
+    text = romancy("replay", "new", "-m", "greets", code=1).stdout
+    assert "recorded  nothing was sent as" in text

@@ -10,7 +10,6 @@ from romancy.api.workflow import Workflow
 from romancy.app import App
 from romancy.bulk import cancelling, parts, resuming
 from romancy.cli.target import Inside, Sent, Standing, undone
-from romancy.core.history import Entry
 from romancy.core.model import Event
 from romancy.core.operations import MODELS
 from romancy.errors import InstanceNotFound
@@ -22,7 +21,7 @@ from romancy.service import runtime_of, to_receipt
 from romancy.storage.batch import CANCEL, Matched
 from romancy.storage.catalog import Search
 from romancy.storage.protocol import Storage
-from romancy.storage.records import InstanceRow, Snapshot
+from romancy.storage.records import Snapshot
 
 
 class DatabaseTarget:
@@ -84,11 +83,11 @@ class DatabaseTarget:
         is_cancelling = any(request.kind == CANCEL for request in snapshot.requests)
         return Inside(owner, worker, snapshot.attempts, is_cancelling, len(snapshot.deliveries))
 
-    async def stored(self, id: str) -> tuple[InstanceRow, list[Entry]]:
+    async def stored(self, id: str) -> Snapshot:
         snapshot = await self._runtime.engine.storage.load(id)
         if snapshot is None:
             raise InstanceNotFound(instance_id=id)
-        return snapshot.row, snapshot.fed
+        return snapshot
 
     def storage(self) -> Storage:
         return self._runtime.engine.storage

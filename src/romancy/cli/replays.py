@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import click
@@ -18,13 +17,12 @@ from romancy.cli.survey import SAMPLE, Survey
 from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, one_line, plural
-from romancy.core.history import Entry
 from romancy.core.model import FINAL, Status
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.replay import Replay
 from romancy.core.replay import replay as run_through
 from romancy.service import runtime_of
-from romancy.storage.records import InstanceRow
+from romancy.storage.records import Snapshot
 
 
 @click.command()
@@ -57,16 +55,18 @@ def replay(
     if app is not None and is_default("database") and options.url is None:
         options = TargetOptions(app.database, runtime_of(app).database.schema)
     if id is not None:
-        row, history = options.do(lambda target: target.stored(id))
-        _replay_one(definition_of(pick(code, row.workflow, modules)), row, history)
+        snapshot = options.do(lambda target: target.stored(id))
+        _replay_one(definition_of(pick(code, snapshot.row.workflow, modules)), snapshot)
         return
     survey = Survey({name: definition_of(wf) for name, wf in code.items()}, every)
     options.do(lambda target: _run(survey, target, workflow))
     _show(survey, workflow)
 
 
-def _replay_one(definition: WorkflowDefinition, row: InstanceRow, history: Sequence[Entry]) -> None:
-    found = run_through(instance_of(definition, row), history, observe=False)
+def _replay_one(definition: WorkflowDefinition, snapshot: Snapshot) -> None:
+    row, history = snapshot.row, snapshot.fed
+    has_begun = bool(history or snapshot.waits or row.status in FINAL)
+    found = run_through(instance_of(definition, row), history, observe=False, has_begun=has_begun)
     sides = difference(found, row)
     if sides is not None:
         screen = Screen()

@@ -11,14 +11,13 @@ from romancy.cli.target import Sent, Standing, undone
 from romancy.client import Client, RemoteHandle
 from romancy.core.clock import SystemClock
 from romancy.core.filters import Filter
-from romancy.core.history import Entry
 from romancy.core.model import Event, to_us
 from romancy.core.versions import bare_name
 from romancy.explain.near_misses import Case, reasons
 from romancy.records import BulkResult, InstanceFilter, Wait
 from romancy.searches import to_json
 from romancy.storage.protocol import Storage
-from romancy.storage.records import InstanceRow
+from romancy.storage.records import Snapshot
 
 
 class ServerTarget:
@@ -62,7 +61,7 @@ class ServerTarget:
         found = await reasons(self._client, case, waits)
         return Standing(instance, facts[-1] if facts else None, found, None, undone(facts))
 
-    async def stored(self, id: str) -> tuple[InstanceRow, list[Entry]]:
+    async def stored(self, id: str) -> Snapshot:
         raise Refused(_NEEDS_DATABASE)
 
     def storage(self) -> Storage:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from romancy.api.workflow import Workflow
-from romancy.core.history import Entry
 from romancy.core.model import Event
 from romancy.core.operations import undone_by
 from romancy.explain.near_misses import Reason
 from romancy.records import BulkResult, HistoryEntry, Instance, InstanceFilter, Receipt
 from romancy.storage.batch import Attempt
 from romancy.storage.protocol import Storage
-from romancy.storage.records import InstanceRow, WorkerRow
+from romancy.storage.records import Snapshot, WorkerRow
 from romancy.verbs import Handle, Verbs
 
 
@@ -75,8 +74,8 @@ class Target(Protocol):
         ...
 
     async def standing(self, id: str) -> Standing: ...
-    async def stored(self, id: str) -> tuple[InstanceRow, list[Entry]]:
-        """Return an instance as stored, and the history that its code has received."""
+    async def stored(self, id: str) -> Snapshot:
+        """Return an instance as stored."""
         ...
 
     def storage(self) -> Storage:

@@ -39,16 +39,17 @@ class Replay:
     """The changes that the code asked about, and whether this run takes their new way."""
 
 
-def replay(instance: Instance, entries: Sequence[Entry], *, observe: bool = True) -> Replay:
+def replay(instance: Instance, entries: Sequence[Entry], *, observe: bool = True, has_begun: bool = True) -> Replay:
     """Run the code of a new instance over a history, then evict the instance.
 
-    `observe`: also find out which operations the code opened, and when. This takes a fifth longer.
+    `observe`: also find out which operations the code opened, and when. This takes a fifth longer. `has_begun`: what
+    the code does before its first wait is recorded.
     """
     found = Replay()
     if observe:
         instance.ops = _Observed(instance, found)
     try:
-        instance.replay(entries)
+        instance.replay(entries) if has_begun else instance.begin()
     except Exception as error:
         found.error = error
     finally:
