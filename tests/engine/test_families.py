@@ -4,6 +4,7 @@ The comment above a test says what once went wrong there.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -331,6 +332,53 @@ async def test_compatible_change(env: Environment, what: str) -> None:
     await env.settle()
     await env.settle()
     assert await handle.status() == "completed"
+
+
+# The same with more children than are looked for one by one.
+@pytest.mark.parametrize("taken", [False, True])
+async def test_compatible_change_with_many_children(env: Environment, taken: bool) -> None:
+    new = [False]
+
+    @workflow
+    async def small(ctx: WorkflowContext) -> int:
+        return 1
+
+    @workflow
+    async def changing(ctx: WorkflowContext) -> str:
+        await sleep(ctx, 1)
+        many = asyncio.gather(*(waiter(ctx, str(n)) for n in range(101)))
+        await wait_event(ctx, "look")
+        if new[0]:
+            try:
+                return str(await small.options(instance_id="other" if taken else "new")(ctx))
+            except InstanceExists:
+                return "exists"
+        await many
+        return "old"
+
+    env.app.register(changing, small, waiter)
+    if taken:
+        await env.app.start_workflow(waiter, instance_id="other")
+    handle = await env.app.start_workflow(changing, instance_id="p")
+    await env.advance(1)
+    await env.send_event("look", "test")
+    assert await handle.status() == "waiting_for_child"
+    new[0] = True
+    await env.restart()
+    await env.send_event("go", "test", 1, to="p/waiter:7")
+    await until_async(lambda: has_ended(env, "p"))
+    assert await handle.result() == ("exists" if taken else "1")
+    assert len((await env.app.list_instances(workflow="waiter", limit=500)).items) == 101 + taken
+
+
+async def has_ended(env: Environment, id: str) -> bool:
+    return (await env.app.get_instance(id)).finished_at is not None
+
+
+async def until_async(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while not await condition():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
 
 
 # A second request of the parent ends a child whose undos failed.

@@ -135,19 +135,18 @@ class Instance:
         finally:
             self.replaying, self._taken = False, self._activation
 
-    def reconcile(self, rows: Mapping[str, int | None], *, has_children: bool = False) -> list[str]:
+    def reconcile(self, rows: Mapping[str, int | None]) -> list[str]:
         """After loading, compare the open operations with the stored waits (op, due). Return the rows to delete.
 
         A stored deadline is kept even if the code would compute another one today. A wait that the code opens but
         that is not stored (no first commit, or a compatible change of the code) counts as newly opened.
-        `has_children`: its children are known to exist, and need not be started.
         """
         self._description = None
         if self.published is not None:
             self.published.settle()
         if self.offspring is not None:
             self.offspring.reload(self.ops.values())
-        return self.ops.reconcile(rows, has_children=has_children)
+        return self.ops.reconcile(rows)
 
     def _create(self) -> None:
         self.loop.open()

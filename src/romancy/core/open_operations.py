@@ -54,12 +54,10 @@ class OpenOperations(dict[str, Operation]):
         else:
             self.close(operation)
 
-    def reconcile(self, rows: Mapping[str, int | None], *, has_children: bool) -> list[str]:
+    def reconcile(self, rows: Mapping[str, int | None]) -> list[str]:
         """Compare the open operations with the stored waits. See `Instance.reconcile`."""
         self.closed, self.given_up = [], []
         self.opened = {op.id: op for op in self.values() if op.id not in rows}
-        if has_children:
-            self.opened = {id: op for id, op in self.opened.items() if not isinstance(op, ChildCall)}
         for op in self.values():
             if op.id in rows:
                 op.due = rows[op.id]

@@ -3,11 +3,15 @@
 Whoever replays the parent asks for them again, and a start is idempotent. Until all its children are known to exist, a
 parent counts as running, so that another worker claims it if this one dies, and it is fed nothing: a start and a
 request to cancel the same child must not share a batch.
+
+After a replay of a parent that only waits, its children exist, except those that its code has only since a change. All
+are started again, which finds them. If there are very many, the database is asked first which of them exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from romancy.core.clock import Clock
@@ -19,10 +23,15 @@ from romancy.engine.committer import Committer
 from romancy.engine.exits import Exits
 from romancy.engine.inbox import Inboxes
 from romancy.engine.mail import child_start
-from romancy.engine.resident import IDLE, STARTING, Answered, Resident
+from romancy.engine.outage import Outage
+from romancy.engine.resident import IDLE, MANY_CHILDREN, STARTING, Answered, Resident
 from romancy.engine.revival import Revival
 from romancy.storage.batch import Start, StartAnswer
+from romancy.storage.errors import TransientError
+from romancy.storage.protocol import Storage
 
+ASKED = 1000
+"""How many children are looked for at a time."""
 KEPT = 100
 """How many children of one step this worker runs itself where other workers could share the load."""
 
@@ -38,12 +47,66 @@ class Children:
         committer: Committer,
         exits: Exits,
         revival: Revival,
-        *,
-        shares: bool,
+        storage: Storage,
+        outage: Outage,
     ) -> None:
         self._clock, self._registry, self._inboxes = clock, registry, inboxes
         self._residents, self._committer = inboxes.residents, committer
-        self._exits, self._revival, self._shares = exits, revival, shares
+        self._exits, self._revival = exits, revival
+        self._storage, self._outage = storage, outage
+        self._searches: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Children searches={len(self._searches)}>"
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._searches
+
+    def stop(self) -> None:
+        """Stop looking for children."""
+        for search in self._searches:
+            search.cancel()
+
+    def find(self, parent: Resident, calls: Sequence[ChildCall]) -> None:
+        """Start those children that don't exist yet."""
+        if len(calls) <= MANY_CHILDREN:
+            self.start(parent, calls)
+            return
+        parent.state = STARTING
+        search = asyncio.create_task(self._find(parent, calls))
+        self._searches.add(search)
+        search.add_done_callback(self._searches.discard)
+
+    async def _find(self, parent: Resident, calls: Sequence[ChildCall]) -> None:
+        missing: list[ChildCall] = []
+        for first in range(0, len(calls), ASKED):
+            asked = calls[first : first + ASKED]
+            known = await self._known(parent.instance.id, [call.child for call in asked])
+            missing += [call for call in asked if call.child not in known]
+        # What follows may run user code, which must not happen inside a task.
+        asyncio.get_running_loop().call_soon(self._found, parent, missing)
+
+    async def _known(self, parent: str, ids: Collection[str]) -> set[str]:
+        pause, what = 0.1, f"children of {parent}"
+        while True:
+            try:
+                known = await self._storage.children(parent, ids)
+            except TransientError as error:
+                self._outage.noticed(what, error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 30.0)
+            else:
+                self._outage.over(what)
+                return known
+
+    def _found(self, parent: Resident, missing: Sequence[ChildCall]) -> None:
+        if parent.is_gone:
+            return
+        if missing:
+            self.start(parent, missing)
+        else:
+            self._all_started(parent)
 
     def start(self, parent: Resident, calls: Sequence[ChildCall]) -> None:
         """Start the children that a stored commit asked for."""
@@ -53,7 +116,7 @@ class Children:
             definition = self._registry.latest(call.workflow) if call.definition is None else call.definition
             if definition is not None:
                 start.workflow = definition.name
-            may_keep = not self._shares or n < KEPT
+            may_keep = not self._storage.is_remote or n < KEPT
             start.mine = may_keep and self._registry.get(start.workflow) is not None and self._residents.reserve()
             self._committer.start_child(start, self._revival.begin, partial(self._started, parent, call, start))
 

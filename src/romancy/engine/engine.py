@@ -102,7 +102,7 @@ class Engine:
         revival = self.revival = Revival(
             registry, state, inboxes, loader, committer, custody, inquest, timers, exits, replays, metrics
         )
-        children = Children(clock, registry, inboxes, committer, exits, revival, shares=storage.is_remote)
+        children = self._children = Children(clock, registry, inboxes, committer, exits, revival, storage, outage)
         followup = Followup(
             clock, me, inboxes, loader, committer, inquest, activities, timers, exits, revival, children, told, metrics
         )
@@ -227,6 +227,7 @@ class Engine:
         for resident in self.residents.values():
             self.exits.drop(resident)
         self.revival.stop()
+        self._children.stop()
         self.inquest.quarantine.clear()
         self.inboxes.ready.clear()
         self.timers.clear()
@@ -302,4 +303,4 @@ class Engine:
     def is_idle_but_for_activities(self) -> bool:
         known = self._announcement.is_made and not self.lease.is_pending and not self.refresh.is_behind
         idle = self.hooks.is_idle and self.inboxes.is_idle and self.committer.is_idle
-        return known and idle and self._sweep.is_idle and self._refreshing.is_idle
+        return known and idle and self._children.is_idle and self._sweep.is_idle and self._refreshing.is_idle

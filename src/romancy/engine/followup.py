@@ -118,7 +118,9 @@ class Followup:
                 self._start_activity(resident, op)
         if instance.offspring is not None:
             started = [op for op in asked.opened if isinstance(op, ChildCall)]
-            if started:
+            if started and step.finds_children:
+                self._children.find(resident, started)
+            elif started:
                 self._children.start(resident, started)
         for attempt in step.retries:
             self._inquest.quarantine.leave(resident, attempt.op)

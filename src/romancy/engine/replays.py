@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from romancy import hooks as h
 from romancy.core.clock import Clock, stopwatch
-from romancy.core.model import WAITING, from_us
+from romancy.core.model import from_us
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.resident import GONE, Resident
 from romancy.engine.watchdog import Watchdog
@@ -117,8 +117,5 @@ class Replays:
             instance.replay([])  # no history yet, but its waits are stored
             resident.begun = True
         if resident.begun:
-            # If an instance only waits, its children exist, except those that the code has only since a change. So they
-            # are looked for, unless there are very many.
-            has_children = snapshot.row.status in WAITING and resident.has_many_children
-            resident.stale_waits = instance.reconcile(snapshot.waits, has_children=has_children)
-            resident.is_unsure = instance.ops.children > 0 and not has_children
+            resident.stale_waits = instance.reconcile(snapshot.waits)
+            resident.is_unsure = instance.ops.children > 0

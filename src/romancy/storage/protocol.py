@@ -196,6 +196,10 @@ class Storage(Protocol):
         """Return those of the given ids that exist."""
         ...
 
+    async def children(self, parent: str, instances: Collection[str]) -> set[str]:
+        """Return those of the given ids that are children of an instance."""
+        ...
+
     async def finished(self, instances: Collection[str]) -> list[InstanceRow]:
         """Return those of the given instances that have ended or are blocked."""
         ...

@@ -60,6 +60,8 @@ INSERT INTO romancy.shapes (type, fields) VALUES (:type::text, :fields::text) ON
 SELECT {instance} FROM romancy.instances i WHERE i.id = :id::text
 -- name: known_instances
 SELECT i.id FROM {listed} JOIN romancy.instances i ON i.id = x.value
+-- name: known_children
+SELECT i.id FROM {listed} JOIN romancy.instances i ON i.id = x.value WHERE i.parent = :parent::text
 -- name: finished_instances
 SELECT {instance} FROM {listed} JOIN romancy.instances i ON i.id = x.value WHERE i.status >= 9
 -- name: history
