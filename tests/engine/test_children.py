@@ -10,6 +10,7 @@ from romancy import (
     App,
     ChildHandle,
     InstanceExists,
+    NonDeterminismError,
     WorkerOptions,
     WorkflowCancelled,
     WorkflowContext,
@@ -484,3 +485,55 @@ async def test_cancelling_a_blocked_child_tells_its_parent(env: Environment) -> 
     await env.settle()
     await env.app.cancel_workflow("p/waiter:1", reason="given up")
     assert "was cancelled: given up" in await handle.result()
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+async def test_replay_compares_the_id_that_a_child_was_given(env: Environment, by_name: bool) -> None:
+    which: list[str | None] = ["mine"]
+
+    @workflow
+    async def caller(ctx: WorkflowContext) -> int:
+        if by_name:
+            return await (await start_workflow(ctx, "kid", 1, instance_id=which[0])).result()
+        return await (kid if which[0] is None else kid.options(instance_id=which[0]))(ctx, 1)
+
+    env.app.register(caller, kid)
+    handle = await env.start(caller)
+    assert await handle.result() == 2
+    history = dump(await env.app.get_history(handle.instance_id))
+    assert replay(caller, history) == "completed"
+    for other in ("another", None):
+        which[0] = other
+        with pytest.raises(NonDeterminismError) as caught:
+            replay(caller, history)
+        assert '"instance_id":"mine"' in caught.value.recorded
+    which[0] = None
+    handle = await env.app.start_workflow(caller)
+    await env.settle()
+    history = dump(await env.app.get_history(handle.instance_id))
+    assert replay(caller, history) == "completed"
+    which[0] = "mine"
+    with pytest.raises(NonDeterminismError, match="instance_id"):
+        replay(caller, history)
+
+
+async def test_a_default_can_be_added_to_a_child_with_an_id_of_its_own(env: Environment) -> None:
+    @workflow(name="plain")
+    async def plain(ctx: WorkflowContext) -> int:
+        return 1
+
+    @workflow(name="plain")
+    async def grown(ctx: WorkflowContext, n: int = 1) -> int:
+        return n
+
+    code: list[Any] = [plain]
+
+    @workflow
+    async def caller(ctx: WorkflowContext) -> int:
+        return await code[0].options(instance_id="mine")(ctx)
+
+    env.app.register(caller, plain)
+    handle = await env.start(caller)
+    assert await handle.result() == 1
+    code[0] = grown
+    assert replay(caller, await env.app.get_history(handle.instance_id)) == "completed"

@@ -95,7 +95,8 @@ def child_call(
     op = instance.run.next_id(name)
     chosen = instance_id if instance_id is not None else given
     child = child_id(instance.id, op) if chosen is None else check_id(chosen)
-    return ChildCall(op, instance.at, name, definition, input, kind, child, timeout, is_free)
+    about = name, definition, input, kind, child, timeout
+    return ChildCall(op, instance.at, *about, is_free=is_free, has_own_id=chosen is not None)
 
 
 def definition_of(wf: Workflow[..., Any]) -> WorkflowDefinition:

@@ -44,6 +44,8 @@ class ChildCall(Operation):
     """The id of its instance."""
     timeout: int | None
     is_free: bool = False
+    has_own_id: bool = False
+    """Whether the code chose the id of the child. Then replay compares it."""
     is_over: bool = field(default=False, init=False)
     """Whether its end is recorded."""
     is_asked: bool = field(default=False, init=False)
@@ -53,10 +55,23 @@ class ChildCall(Operation):
 
     @property
     def input(self) -> bytes | None:
-        return self.arguments
+        """Its arguments and, if the code chose it, its id: no workflow has a parameter with the name of that option."""
+        if not self.has_own_id:
+            return self.arguments
+        comma = "" if self.arguments == b"{}" else ","
+        return self.arguments[:-1] + f'{comma}"instance_id":{json.dumps(self.child)}}}'.encode()
 
     def is_recorded_as(self, input: bytes) -> bool:
         """Return whether it is the same call, apart from defaults that were added since."""
+        if input == self.input:
+            return True
+        arguments: dict[str, Any] = json.loads(input)
+        own_id = arguments.pop("instance_id", None)
+        if own_id != (self.child if self.has_own_id else None):
+            return False
+        return self._has_arguments(input if own_id is None else json.dumps(arguments).encode())
+
+    def _has_arguments(self, input: bytes) -> bool:
         if input == self.arguments or self.definition is None:
             return input == self.arguments
         signature = self.definition.signature
@@ -100,7 +115,7 @@ class ChildCall(Operation):
         return Kind.CHILD_CANCELLED, UNBEGUN.encode()
 
     def __str__(self) -> str:
-        return f"child {self.id} {self.workflow}({shortened(self.arguments)})"
+        return f"child {self.id} {self.workflow}({shortened(self.input or b'')})"
 
 
 def child_id(parent: str, operation: str) -> str:
