@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Generator
 from typing import Any
 
 import pytest
@@ -363,6 +363,45 @@ async def test_a_completed_workflow_undoes_what_it_gave_up(env: Environment, imp
     gate.set()
     assert await handle.result() == "went without"
     assert log[-2:] == ["end late cancelled=True", "undo late"]
+
+
+class Raced:
+    """Awaits a call, and is cancelled by the very result, before the code sees it."""
+
+    def __init__(self, call: Coroutine[Any, Any, Any]) -> None:
+        self._call = call
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        task, call = asyncio.current_task(), self._call.__await__()
+        assert task is not None
+        future = next(call)
+        future.add_done_callback(lambda _: task.cancel())
+        try:
+            value = yield future
+        except BaseException as error:
+            return call.throw(error)
+        return call.send(value)
+
+
+@workflow
+async def raced(ctx: WorkflowContext) -> str:
+    async def one() -> None:
+        await Raced(reserve(ctx, "missed"))
+
+    await reserve(ctx, "kept")
+    await asyncio.gather(asyncio.create_task(one()), return_exceptions=True)
+    await wait_event(ctx, "go")
+    return "went without"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_call_whose_result_the_code_never_saw_is_undone(env: Environment, restarted: bool) -> None:
+    handle = await env.start(raced)
+    if restarted:
+        await env.restart()
+    await env.send_event("go", "test")
+    assert await handle.result() == "went without"
+    assert log == ["reserve kept", "reserve missed", "release MISSED missed"]
 
 
 @workflow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
@@ -62,11 +63,14 @@ class Activity(Generic[P, R_co]):
         retry = self._retry or definition.retry
         timeout = self._timeout if self._timeout is not None else definition.timeout
         if definition.undo is None:
-            call = ActivityCall(id, instance.at, definition, arguments, retry, timeout)
-        else:
-            owing = compensation_of(instance).owing
-            call = UndoableCall(id, instance.at, definition, arguments, retry, timeout, owing)
-        return await instance.perform(call)
+            return await instance.perform(ActivityCall(id, instance.at, definition, arguments, retry, timeout))
+        compensation = compensation_of(instance)
+        call = UndoableCall(id, instance.at, definition, arguments, retry, timeout, compensation.owing)
+        try:
+            return await instance.perform(call)
+        except asyncio.CancelledError:
+            compensation.missed(call)
+            raise
 
     def options(
         self,

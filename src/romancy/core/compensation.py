@@ -97,6 +97,12 @@ class Compensation:
         undo = Undo(call.id, rule.activity, rule.retry, rule.timeout, arguments, scope, is_late=call.given_up)
         self._owed.append(undo)
 
+    def missed(self, call: UndoableCall) -> None:
+        """The code that awaited a call was cancelled. If the result had just come, it is as if it had come later."""
+        for undo in self._owed:
+            if undo.of == call.id and not undo.is_by_hand:
+                undo.is_late = True
+
     def owe_by_hand(
         self, activity: ActivityDefinition, retry: RetryPolicy | None, timeout: int | None, arguments: bytes
     ) -> None:
