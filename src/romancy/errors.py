@@ -142,6 +142,24 @@ class InstanceExists(RomancyError):
         self.advice = advice
 
 
+class NotRetryable(RomancyError):
+    """Only instances that failed or were cancelled can be retried, unless they have undone their steps."""
+
+    def __init__(self, message: str | None = None, *, instance_id: str = "", status: str = "") -> None:
+        super().__init__(message or f"instance {instance_id!r} can't be retried: {_ADVICE.get(status, _IS_OPEN)}")
+        self.instance_id = instance_id
+        self.status = status
+
+
+_IS_OPEN = "it has not ended; wait for it, or cancel it first"
+_ADVICE = {
+    "completed": "it has completed; fork it to run it again: app.fork_workflow(...)",
+    "blocked": "it is blocked; fix its code, then resume it: app.resume_workflow(...)",
+    "failed": "it has undone its steps; fork it from its beginning: app.fork_workflow(...)",
+    "cancelled": "it has undone its steps; fork it from its beginning: app.fork_workflow(...)",
+}
+
+
 class InvalidInput(RomancyError, ValueError):
     """An argument is invalid or does not fit the function's signature."""
 

@@ -56,6 +56,7 @@ from romancy.records import (
     to_wait,
     write_cursor,
 )
+from romancy.reruns import Steps, retry_one
 from romancy.runtime import Runtime
 from romancy.searches import some, to_search
 from romancy.storage.batch import Start
@@ -263,6 +264,26 @@ class Service:
             raise InstanceNotFound(instance_id=instance_id)
         self._runtime.engine.kick()
         return status == "blocked"
+
+    @overload
+    async def retry_workflow(
+        self, instance_id: str, wf: Workflow[..., R], /, *, steps: Steps = None
+    ) -> WorkflowHandle[R]: ...
+    @overload
+    async def retry_workflow(self, instance_id: str, /, *, steps: Steps = None) -> WorkflowHandle[Any]: ...
+    async def retry_workflow(
+        self, instance_id: str, wf: Workflow[..., Any] | None = None, /, *, steps: Steps = None
+    ) -> WorkflowHandle[Any]:
+        """Let an instance that failed or was cancelled go on from there, under its own id.
+
+        What led to its end runs again; everything else that is recorded stays. `steps="failed"`: everything that
+        failed runs again, even if the code handled it. `steps=["charge:1"]`: these operations run again. A call that
+        failed keeps its idempotency key. Time limits begin again.
+
+        Raise `NotRetryable` if the instance has not ended, has completed, or has undone its steps.
+        """
+        await retry_one(self._runtime.engine, instance_id, steps)
+        return self.handle(instance_id, wf) if wf is not None else self.handle(instance_id)
 
     # --- many instances ---------------------------------------------------------------------------------------------
     async def cancel_workflows(

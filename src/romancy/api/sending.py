@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 from romancy.api.context import ActivityContext, Context, WorkflowContext, instance_of
+from romancy.core.dropped import encode_identity
 from romancy.core.events import make_event
 from romancy.core.eviction import Refusal
 from romancy.core.model import Attribute
@@ -44,4 +45,7 @@ async def send_event(
     )
     digest = hashlib.blake2b(event.data or b"", digest_size=8).hexdigest()
     identity = {"type": type, "source": source, "subject": subject, "id": event.id, "to": to, "data": digest}
-    instance.send(op, event, json.dumps({k: v for k, v in identity.items() if v is not None}).encode())
+    if instance.dropped is not None and id is None:
+        identity["id"] = instance.dropped.event_id(op, event.id, identity)
+        event = replace(event, id=identity["id"])
+    instance.send(op, event, encode_identity(identity))

@@ -17,6 +17,9 @@ if it does not, `divergence` reports it.
     continuation.py what an instance goes on with when it continues as new
     offspring.py   the children it asks to cancel, or starts as it ends
     outcome.py     what the code asked for, and how it ended
+    culprits.py    the entries that led to the end of an instance
+    dropped.py     which entries still count after a retry, and what became of the others
+    retrial.py     how an instance goes on that failed or was cancelled, and is retried
     budget.py      how much the code may ask for in one activation
     divergence.py  errors for code that no longer follows its history
     patches.py     which way a run takes where its code was changed

@@ -40,6 +40,8 @@ class Failure:
     """It was listed, but can't be rebuilt from the stored data: the code gets an `ActivityError`."""
     not_undone: list[str] | None = None
     """The operations whose undos failed for good, if that is why the instance is blocked."""
+    culprits: list[int] | None = None
+    """The numbers of the entries that led to the end of the instance. None if it ended before these were stored."""
 
     def encode(self) -> bytes:
         return json.dumps({k: v for k, v in asdict(self).items() if v not in (None, "", False)}).encode()

@@ -6,7 +6,7 @@ import base64
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, IntEnum
@@ -44,6 +44,11 @@ class Kind(IntEnum):
     """Not fed: a mark that the code took the new way of a change, named by `op`, after the preceding entry."""
     RESUMED = 12
     """The instance was resumed after undos had failed."""
+    RETRIED = 13
+    """Not fed: a mark that the instance was retried after it had ended. `pack_dropped` makes its `input`.
+
+    The entries that it names no longer count. The payload is the error that the instance had ended with.
+    """
     CHILD_CANCELLED = 14
     CHILD_REFUSED = 15
     """The child could not be started: its id belongs to another instance."""
@@ -72,6 +77,7 @@ OTHER_MEANINGS: Mapping[int, Meaning] = {
     Kind.EVENT_SENT: Meaning("sent"),
     Kind.ATTEMPT_FAILED: Meaning("tried", Payload.FAILURE),
     Kind.PATCHED: Meaning("patched"),
+    Kind.RETRIED: Meaning("retried", Payload.FAILURE),
 }
 """What the entries say that answer no operation. For the others see `core/operations`."""
 
@@ -126,6 +132,16 @@ def pack_attempt(attempt: int, began: int | None, next_due: int) -> bytes:
     """Pack the mark of a failed attempt: its number, when it was to begin if known, and when the next one is due."""
     known = {} if began is None else {"began": began}
     return json.dumps({"attempt": attempt, **known, "next": next_due}).encode()
+
+
+def pack_dropped(numbers: Iterable[int]) -> bytes:
+    """Pack the mark of a retry: the numbers of the entries that no longer count."""
+    return json.dumps({"dropped": sorted(numbers)}).encode()
+
+
+def dropped_by(retried: Entry) -> Sequence[int]:
+    """Return the numbers in the mark of a retry."""
+    return json.loads(retried.input or b"{}").get("dropped", ())
 
 
 def is_json(content_type: str | None) -> bool:
@@ -200,7 +216,8 @@ def showable(payload: bytes | None) -> Any:
 
 Marks = dict[tuple[int, str], Entry]
 """The marks of one activation, by kind and op."""
-_SEEN_MARKS = frozenset({Kind.EVENT_SENT, Kind.PATCHED})
+SEEN_MARKS = frozenset({Kind.EVENT_SENT, Kind.PATCHED})
+"""Marks that the code makes, and makes again when it is replayed."""
 
 
 def with_marks(entries: Iterable[Entry]) -> Iterator[tuple[Entry | None, Marks]]:
@@ -211,7 +228,7 @@ def with_marks(entries: Iterable[Entry]) -> Iterator[tuple[Entry | None, Marks]]
     fed: Entry | None = None
     marks: Marks = {}
     for entry in entries:
-        if entry.kind in _SEEN_MARKS:
+        if entry.kind in SEEN_MARKS:
             marks[entry.kind, entry.op] = entry
         elif entry.kind != Kind.ATTEMPT_FAILED:
             yield fed, marks

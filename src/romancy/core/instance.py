@@ -12,13 +12,16 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextvars import Context, ContextVar
+from functools import partial
 from typing import Any
 
 from romancy.core import failure as failures
 from romancy.core.body import run_body
 from romancy.core.budget import Budget, endless, idle
 from romancy.core.compensation import Compensation
+from romancy.core.culprits import culprits_of
 from romancy.core.divergence import answered, ended_before, explain, left_history, name_of, unknown_kind
+from romancy.core.dropped import Dropped, standing
 from romancy.core.eviction import Halted, Refusal, close_all
 from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, Marks, with_marks
@@ -46,10 +49,10 @@ class Instance:
 
     # Thousands of instances are in memory.
     __slots__ = (
-        "_activation", "_budget", "_context", "_description", "_entries", "_fault", "_input", "_input_kind", "_log",
-        "_marks", "_random", "_root", "_sent", "_stuck", "_taken", "_timed_out", "at", "cancelling", "compensation",
-        "dead", "deadline", "definition", "id", "length", "loop", "offspring", "ops", "outcome", "patches", "published",
-        "refusals", "replaying", "run", "started_at", "state",
+        "_activation", "_budget", "_context", "_cuts", "_description", "_entries", "_fault", "_input", "_input_kind",
+        "_log", "_marks", "_random", "_root", "_rung", "_sent", "_stuck", "_taken", "_timed_out", "at", "cancelling",
+        "compensation", "dead", "deadline", "definition", "dropped", "id", "length", "loop", "offspring", "ops",
+        "outcome", "patches", "published", "refusals", "replaying", "run", "started_at", "state",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +83,9 @@ class Instance:
         self.outcome: Outcome | None = None
         self.patches: Patches | None = None
         self.published: Published | None = None
+        self.dropped: Dropped | None = None
+        self._cuts: tuple[int, ...] = ()  # entries that cancelled it, or ended its time
+        self._rung: int | None = None
         self.loop = WorkflowLoop(self)
         self._input, self._input_kind, self.deadline = input, input_kind, deadline
         self._log = log
@@ -123,15 +129,20 @@ class Instance:
     def replay_by_entry(self, entries: Sequence[Entry]) -> Generator[None]:
         """Like `replay`, with a pause after each entry. Until it is exhausted, the instance can only be evicted."""
         self.length = entries[-1].n if entries else self.run.base
-        self.replaying = True
+        entries, self.dropped = standing(entries)
+        for entry, marks in with_marks(entries):
+            self.repeat(entry, marks)
+            yield
+
+    def repeat(self, entry: Entry | None, marks: Marks) -> None:
+        """Replay one activation: the start, or that of an entry. The code must make these marks, and no others."""
+        self.replaying, self._marks = True, marks
         try:
-            for entry, self._marks in with_marks(entries):
-                if entry is None:
-                    self._run(self._create)
-                else:
-                    self.feed(entry)
-                self._expect_marks()
-                yield
+            if entry is None:
+                self._run(self._create)
+            else:
+                self.feed(entry)
+            self._expect_marks()
         finally:
             self.replaying, self._taken = False, self._activation
 
@@ -183,10 +194,11 @@ class Instance:
     def _cancel(self, reason: str) -> None:
         """Let the code handle the first request. After another one, end it if it still only waits for events."""
         again, self.cancelling = self.cancelling is not None, reason
+        self._cuts += (self.run.fed,)
         assert self._root is not None
         self._run(self._root.cancel, reason)
         if again and self.outcome is None and self.waits_for_good:
-            self._end(Outcome("cancelled", error=Failure("CancelledError", reason)))
+            self._end(Outcome("cancelled", error=Failure("CancelledError", reason, culprits=[*self._cuts])))
 
     @property
     def waits_for_good(self) -> bool:
@@ -266,13 +278,16 @@ class Instance:
         if self._input_kind != UNBOUND and isinstance(error, NotStorable | InvalidInput) and is_from_input(error):
             raise error  # the stored input no longer fits the code: that must not end the instance
         output = root.result() if error is None else None
+        culprits = [*self._cuts] if self._cuts or error is None else culprits_of(error, self._rung)
         if self._timed_out:
-            return Outcome("failed", output, Failure("WorkflowTimeout", f"instance {self.id!r} ran out of time"))
-        return ending(output, error and explain(error), self.cancelling)
+            problem = f"instance {self.id!r} ran out of time"
+            return Outcome("failed", output, Failure("WorkflowTimeout", problem, culprits=culprits))
+        return ending(output, error and explain(error), self.cancelling, culprits)
 
     def run_out_of_time(self) -> None:
         """End the workflow at its time limit: its code sees a cancellation, and the instance fails."""
         self._timed_out = True
+        self._cuts += (self.run.fed,)
         assert self._root is not None
         self._root.cancel("the workflow ran out of time")
 
@@ -344,7 +359,8 @@ class Instance:
                 self.halt(self._left_history(name_of(mark), f"sends {identity.decode()}"))
             return
         self.mark(Kind.EVENT_SENT, op, self.at, identity)
-        self._sent.append(event)
+        if self.dropped is None or not self.dropped.was_sent(op, identity):
+            self._sent.append(event)
 
     def patched(self, change: str) -> bool:
         """Return whether this run takes the new way of a change."""
@@ -433,10 +449,14 @@ class Instance:
         self._spend(0)
         when = timer.when() * SECOND
         due = FOREVER_US if when > FOREVER_US else self.started_at + math.ceil(round(when, 3))
-        operation = Timer(self.run.next_id("timer"), self.at, timer.ring, due=max(due, self.at))
+        operation = Timer(self.run.next_id("timer"), self.at, partial(self._ring, timer), due=max(due, self.at))
         timer.operation = operation.id
         operation.line = user_line()
         self.ops.open(operation)
+
+    def _ring(self, timer: TimerHandle) -> None:
+        self._rung = self.run.fed
+        timer.ring()
 
     def disarm(self, timer: TimerHandle) -> None:
         if timer.operation is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from romancy.core.codec import Codec
@@ -42,18 +42,23 @@ class Outcome:
         raise WorkflowFailed(error.message, instance_id=instance_id, error_type=kind, traceback=traceback)
 
 
-def ending(output: bytes | None, error: BaseException | None, cancelling: str | None) -> Outcome:
-    """Return how an instance ended whose code returned, or raised `error`. `cancelling`: why it was cancelled."""
+def ending(
+    output: bytes | None, error: BaseException | None, cancelling: str | None, culprits: Sequence[int] = ()
+) -> Outcome:
+    """Return how an instance ended whose code returned, or raised `error`. `cancelling`: why it was cancelled.
+
+    `culprits`: the entries that led to this.
+    """
     if cancelling is None:
         if error is None:
             return Outcome("completed", output)
         next_run = continuation(error)
         if next_run is not None:
             return Outcome("running", next_run=next_run)
-        return Outcome("failed", output, capture(error))
-    failure = None if error is None else capture(error)
+        return Outcome("failed", output, replace(capture(error), culprits=[*culprits]))
+    failure = None if error is None else replace(capture(error), culprits=[*culprits])
     if error is None or isinstance(error, asyncio.CancelledError | ContinueAsNew):
-        failure = Failure("CancelledError", cancelling)
+        failure = Failure("CancelledError", cancelling, culprits=[*culprits])
     return Outcome("cancelled", output, failure)
 
 

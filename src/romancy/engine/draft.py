@@ -11,6 +11,7 @@ from romancy.core.history import Kind
 from romancy.core.model import Event, ReceivedEvent, from_us
 from romancy.core.operations import About, Answer, Operation
 from romancy.core.outcome import Asked
+from romancy.core.retrial import Retrial
 from romancy.engine.resident import Resident
 from romancy.storage.batch import Accept, Attempt, Commit, Trial
 
@@ -35,6 +36,7 @@ class Draft:
         "quiet",
         "recorded",
         "resident",
+        "retrial",
         "retries",
         "stamp",
         "tell",
@@ -62,6 +64,8 @@ class Draft:
         """Why the instance is blocked with this commit, if it is."""
         self.undoing: Sequence[News] = ()
         """What was undone."""
+        self.retrial: Retrial | None = None
+        """The retry of the instance, if it goes on with this step."""
         self.consumed: set[int] | frozenset[int] = NONE
         self.quiet = True
         self.finds_children = False

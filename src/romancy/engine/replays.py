@@ -109,7 +109,10 @@ class Replays:
         """Replay, with a pause after each entry."""
         instance, length = resident.instance, len(snapshot.history)
         info = {"instance_id": instance.id, "workflow": instance.definition.name, "entries": length}
-        if snapshot.history:
+        if resident.retrial is not None:
+            instance = resident.instance = yield from resident.retrial.prepare(snapshot.history)
+            resident.begun = True
+        elif snapshot.history:
             self._hooks.tell(h.ReplayStartedInfo, at=from_us(self._clock.now()), **info)
             yield from instance.replay_by_entry(snapshot.history)
             self._hooks.tell(h.ReplayCompletedInfo, at=from_us(self._clock.now()), **info)
@@ -118,4 +121,4 @@ class Replays:
             resident.begun = True
         if resident.begun:
             resident.stale_waits = instance.reconcile(snapshot.waits)
-            resident.is_unsure = instance.ops.children > 0
+            resident.is_unsure = instance.ops.children > 0 and resident.retrial is None

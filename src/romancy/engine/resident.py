@@ -10,6 +10,7 @@ from romancy.core.history import Entry, Kind
 from romancy.core.instance import Instance
 from romancy.core.model import Event, Status
 from romancy.core.operations import Group
+from romancy.core.retrial import Retrial
 from romancy.storage.batch import BODY, Attempt
 
 
@@ -193,6 +194,8 @@ class Resident:
     """Requests to cancel for the next run: they came while undos were running before it begins. They stay stored."""
     builds: str | None = None
     """The builds whose code did not follow it, as stored. The next commit clears them."""
+    retrial: Retrial | None = None
+    """It was retried, and goes on with its next step."""
     confirming: int = 0
     """How many due waits have a last look for events in progress."""
 

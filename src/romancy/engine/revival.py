@@ -13,6 +13,7 @@ from romancy.core.instance import Instance
 from romancy.core.model import WAITING
 from romancy.core.operations import EventWait
 from romancy.core.registry import Registry, WorkflowDefinition
+from romancy.core.retrial import Retrial, RetryAsk
 from romancy.core.run import Run
 from romancy.engine.committer import Committer
 from romancy.engine.custody import Custody, Held
@@ -23,9 +24,9 @@ from romancy.engine.loader import Arrival, Loader
 from romancy.engine.mail import to_input
 from romancy.engine.metrics import Metrics
 from romancy.engine.replays import Replays
-from romancy.engine.resident import Answered, CancelAsked, EventOffered, Input, Looked, Resident, Stored
+from romancy.engine.resident import Answered, CancelAsked, ChildEnded, EventOffered, Input, Looked, Resident, Stored
 from romancy.engine.timers import Timers
-from romancy.storage.batch import BODY, Continuation, Start, Started
+from romancy.storage.batch import BODY, RETRY, Continuation, Start, Started
 from romancy.storage.records import InstanceRow, Snapshot
 
 _logger = logging.getLogger("romancy")
@@ -116,6 +117,10 @@ class Revival:
             resident.inbox.append(Stored(unfed))
         # If its worker died, it had begun, and hooks heard of that there. Only the first run is a start.
         resident.announced = crashed or row.generation > 0 or row.status in WAITING
+        ask = next((request for request in snapshot.requests if request.kind == RETRY), None)
+        if ask is not None:
+            make = partial(self._instance, definition, row)
+            resident.retrial = Retrial(ask.id, RetryAsk.decode(ask.payload), make)
         if crashed or BODY in resident.attempts:
             self._hold(resident, snapshot, inputs)
         else:
@@ -166,6 +171,8 @@ class Revival:
             resident.inbox += [Answered(hold.id, Kind.RESUMED, b"") for hold in instance.compensation.holds]
         mail = [to_input(request.id, request.kind, request.payload, request.op) for request in snapshot.requests]
         resident.inbox += [input for input in mail if input is not None]
+        # Nothing that was offered to an instance, or was due, before it was retried is still valid.
+        inputs = inputs if resident.retrial is None else [i for i in inputs if isinstance(i, CancelAsked | ChildEnded)]
         resident.inbox += inputs
         resident.offered = any(isinstance(input, EventOffered) for input in inputs)
         self._enter(resident)

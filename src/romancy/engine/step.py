@@ -14,6 +14,7 @@ from romancy.core.history import Entry, Kind
 from romancy.core.model import WAITING
 from romancy.core.operations import Answer, ChildCall, Operation
 from romancy.core.outcome import Asked, Outcome
+from romancy.core.retrial import Retrial
 from romancy.engine.attempts import attempt_changed, suspect_begins, suspect_runs
 from romancy.engine.draft import Draft, added
 from romancy.engine.mail import child_start, ending_of
@@ -57,7 +58,9 @@ class Step(Draft):
                 parent = None if resident.parent is None else resident.parent[0]
                 self.say([h.WorkflowStartedInfo(**self.about, parent=parent)])
             resident.is_unsure = bool(resident.inbox) and any(op.stays_open for op in instance.ops.values())
-        if resident.is_unsure:
+        if resident.retrial is not None:
+            self._retry(resident.retrial)  # alone: its children are started, or found, before anything else is fed
+        elif resident.is_unsure:
             resident.is_unsure, self.finds_children = False, resident.status in WAITING
         else:
             inbox, resident.inbox, resident.offered = resident.inbox, [], False
@@ -163,6 +166,12 @@ class Step(Draft):
     def _may_find_more(self, op: Operation) -> bool:
         """Whether an offered event was taken by another wait, or did not fit. Then it hid later events."""
         return bool(self.consumed or self.commit.misfits or op.id in self.commit.looks)
+
+    def _retry(self, retrial: Retrial) -> None:
+        self.resident.retrial, self.retrial = None, retrial
+        self.is_new(retrial.request)
+        retrial.carry_out(self.instance, self.now)
+        self.commit.given_back = [entry.event for entry in retrial.given_back if entry.event is not None]
 
     def _cancel(self, input: CancelAsked) -> None:
         instance = self.instance

@@ -34,6 +34,8 @@ CHILD_COMPLETED, CHILD_FAILED, CHILD_CANCELLED = 3, 4, 5
 """Kinds of requests to a parent: its child ended. The payload is the output or the error of the child."""
 GIVEN_UP = 6
 """The kind of a request to a child: its parent no longer waits for it, and it is to be cancelled."""
+RETRY = 7
+"""The kind of the request that an instance finds when it was reopened: see `core/retrial.py`."""
 
 
 @dataclass(slots=True)
@@ -160,7 +162,7 @@ class Ask:
     @property
     def cancellation(self) -> bytes:
         """The error of a child that is cancelled at once."""
-        return Failure("CancelledError", self.reason or "cancelled").encode()
+        return Failure("CancelledError", self.reason or "cancelled", culprits=[]).encode()
 
 
 @dataclass(slots=True)
@@ -199,6 +201,8 @@ class Commit:
     """The instance goes on with a new run. If this worker lacks its workflow, the instance has no owner afterwards."""
     ending: Ending | None = None
     asks: Sequence[Ask] = ()
+    given_back: Sequence[int] = ()
+    """Events that the instance took, and can take again."""
     children: Sequence[Start] = ()
     """Children that an instance started just before its run ended: they are stored with it, and have no owner yet."""
     append_only: bool = False
@@ -236,6 +240,7 @@ class Commit:
             or self.publication is not None
             or self.continuation is not None
             or self.asks
+            or self.given_back
         )
 
     @property
@@ -282,7 +287,7 @@ class Request:
     @property
     def cancellation(self) -> bytes:
         """The error of an instance that this request cancels."""
-        return Failure("CancelledError", self.payload.decode() or "cancelled").encode()
+        return Failure("CancelledError", self.payload.decode() or "cancelled", culprits=[]).encode()
 
 
 @dataclass(slots=True)

@@ -155,6 +155,14 @@ class Storage(Protocol):
         """Resume those of these instances that are blocked, in one transaction, as `resume` does. Returns them."""
         ...
 
+    async def reopen(self, instances: Collection[str], at: int, head: bytes) -> set[str]:
+        """Let those of these instances that failed or were cancelled run again, in one transaction. Returns them.
+
+        Each finds a request to retry: `head`, followed by the error it had ended with. Its time limit begins again.
+        Instances that have undone their steps are left as they are.
+        """
+        ...
+
     async def prune(
         self, finished_before: int, accepted_before: int, limit: int, *, failed_before: int | None = None
     ) -> int:

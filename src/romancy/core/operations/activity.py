@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from romancy.core import failure as failures
+from romancy.core.culprits import blame
 from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, Meaning, Payload
 from romancy.core.model import ReceivedEvent, Status, WaitKind, from_us
@@ -62,7 +63,8 @@ class ActivityCall(Operation):
             return
         failure = Failure.decode(entry.payload or b"{}")
         assert self.future is not None
-        self.future.set_exception(failures.rebuild(failure, self.activity.name, self.activity.raises))
+        error = failures.rebuild(failure, self.activity.name, self.activity.raises)
+        self.future.set_exception(blame(error, entry.n))
 
     def settled_infos(self, answer: Answer, about: About) -> Sequence[object]:
         entry, attempt = answer.entry, answer.attempt

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from romancy.core.culprits import blame
 from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, Meaning, Payload
 from romancy.core.model import ReceivedEvent, Status, WaitKind
@@ -95,7 +96,8 @@ class ChildCall(Operation):
             read = json.loads if self.definition is None else self.definition.signature.result.decode
             self.resolve(read, entry.payload or b"null")
         else:
-            self.future.set_exception(self._error(entry.kind, Failure.decode(entry.payload or b"{}")))
+            error = self._error(entry.kind, Failure.decode(entry.payload or b"{}"))
+            self.future.set_exception(blame(error, entry.n))
             if self.is_free:
                 self.future.exception()  # marks it as retrieved: perhaps nobody will ask for it
 

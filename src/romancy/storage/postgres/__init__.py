@@ -206,6 +206,12 @@ class PostgresStorage(Reads):
             self._tell({None}, ended=False)
         return {id for (id,) in rows}
 
+    async def reopen(self, instances: Collection[str], at: int, head: bytes) -> set[str]:
+        rows = await self._connections.do("reopen", ids=findable(list(instances)), at=at, head=head)
+        if rows:
+            self._tell({None}, ended=False)
+        return {id for (id,) in rows}
+
     async def prune(
         self, finished_before: int, accepted_before: int, limit: int, *, failed_before: int | None = None
     ) -> int:

@@ -35,6 +35,7 @@ _NAMES: dict[str, str] = {
     "appended": "added_instances added_ns added_kinds added_ops added_ats added_inputs added_payloads added_events",
     "consumed": "taken_instances taken_events taken_ops",
     "marks": "mark_instances mark_types mark_shapes mark_keys mark_models mark_xids mark_seqs",
+    "given_back": "back_instances back_events",
     "misfits": "misfit_instances misfit_models misfit_events misfit_ops misfit_errors",
     "closed": "closed_instances closed_ops",
     "hints": "hint_instances hint_events",
@@ -110,6 +111,7 @@ class Columns:
         self._add("entries", _entries(commits))
         if any(c.is_final for c in commits):
             self.pieces.append("ended")
+        self._add("given_back", [(c.instance, event) for c in commits for event in c.given_back])
         waiting = [c for c in commits if c.changes_waits]
         if waiting:
             self._add_waits(waiting)

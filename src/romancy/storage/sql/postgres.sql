@@ -146,6 +146,12 @@ marks AS (INSERT INTO romancy.marks (instance, type, shape, key, model, xid, seq
   WHERE x.instance IN (SELECT id FROM applied)
   ORDER BY x.instance, x.type, x.shape, x.key, x.model, x.xid DESC, x.seq DESC
   ON CONFLICT (instance, type, shape, key, model) DO UPDATE SET xid = excluded.xid, seq = excluded.seq)
+-- part: write_given_back
+given_back AS (DELETE FROM romancy.consumed c
+  USING unnest(:back_instances::text[], :back_events::bigint[]) AS x(instance, event)
+  WHERE c.instance = x.instance AND c.event = x.event AND x.instance IN (SELECT id FROM applied)),
+unmarked AS (DELETE FROM romancy.marks m
+  WHERE m.instance = ANY(:back_instances) AND m.instance IN (SELECT id FROM applied))
 -- part: write_misfits
 misfits AS (INSERT INTO romancy.misfits (instance, model, event, op, error)
   SELECT x.* FROM unnest(:misfit_instances::text[], :misfit_models::text[], :misfit_events::bigint[],
@@ -620,3 +626,17 @@ body AS (DELETE FROM romancy.attempts a USING resumed r WHERE a.instance = r.id 
 calls AS (UPDATE romancy.attempts a SET crashes = 0, started = false, next_due = NULL, suspected_at = NULL
   FROM resumed r WHERE a.instance = r.id AND a.op <> '' AND (a.crashes > 0 OR a.suspected_at IS NOT NULL))
 SELECT id FROM resumed
+-- Reopens instances that failed or were cancelled, unless they have undone their steps. The time limit of a run begins
+-- again. Earlier requests are deleted: they were for the end, and may have come just after it.
+-- name: reopen
+WITH ended AS MATERIALIZED (SELECT id, error, base FROM romancy.instances WHERE id = ANY(:ids::text[])
+  AND coalesce(status, 0) IN (11, 12) AND {outdated} IS NULL ORDER BY id FOR NO KEY UPDATE),
+reopened AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = i.version + 1, finished_at = NULL,
+    output = NULL, error = NULL, updated_at = :at::bigint, deadline = :at + i.deadline - coalesce(i.began_at, i.created_at)
+  FROM ended e WHERE i.id = e.id AND NOT EXISTS (SELECT 1 FROM romancy.history h
+    WHERE h.instance = e.id AND h.n > e.base AND h.op COLLATE "C" >= 'undo ' AND h.op COLLATE "C" < 'undo!')
+  RETURNING i.id, e.error),
+earlier AS (DELETE FROM romancy.requests r USING reopened o WHERE r.instance = o.id),
+asked AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
+  SELECT id, 7, :head::bytea || coalesce(error, ''), :at, gen_random_uuid()::text::bytea, 0 FROM reopened)
+SELECT id FROM reopened

@@ -298,6 +298,17 @@ DELETE FROM attempts WHERE instance = :instance AND op = ''
 UPDATE attempts SET crashes = 0, started = 0, next_due = NULL, suspected_at = NULL
 WHERE instance = :instance AND (crashes > 0 OR suspected_at IS NOT NULL)
 
+-- Reopens an instance that failed or was cancelled, unless it has undone its steps. The time limit of its run begins again.
+-- One at a time; further statements replace its requests.
+-- name: reopenable
+SELECT i.error FROM instances i WHERE i.id = :id AND i.status IN (11, 12) AND NOT EXISTS (SELECT 1 FROM history h
+  WHERE h.instance = i.id AND h.n > i.base AND h.op >= 'undo ' AND h.op < 'undo!')
+-- name: reopen_instance
+UPDATE instances SET status = 1, owner = NULL, version = version + 1, finished_at = NULL, output = NULL, error = NULL,
+  updated_at = :at, deadline = :at + deadline - coalesce(began_at, created_at) WHERE id = :id AND status IN (11, 12)
+-- name: give_back
+DELETE FROM consumed WHERE instance = :instance AND event = :event
+
 -- === workers and claims ===
 
 -- Differs: uses the clock of the machine here, the clock of the server there.

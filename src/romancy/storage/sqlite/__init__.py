@@ -251,6 +251,9 @@ class SQLiteStorage(Reads):
     async def resume_all(self, instances: Collection[str]) -> set[str]:
         return await self._write(lambda c: leases.resume(c, instances))
 
+    async def reopen(self, instances: Collection[str], at: int, head: bytes) -> set[str]:
+        return await self._write(lambda c: leases.reopen(c, instances, at, head))
+
     async def prune(
         self, finished_before: int, accepted_before: int, limit: int, *, failed_before: int | None = None
     ) -> int:

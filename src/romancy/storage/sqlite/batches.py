@@ -279,6 +279,9 @@ class BatchWriter:
             many(SQL["delete_deliveries"], final)
             many(SQL["delete_requests"], final)
         for commit in commits:
+            if commit.given_back:
+                self._run_many(SQL["give_back"], [(commit.instance, event) for event in commit.given_back])
+                self._run(SQL["delete_marks"], (commit.instance,))
             if commit.changes_waits:
                 self._write_waits(commit)
             if commit.attempts or commit.attempts_done or commit.requests_done:

@@ -10,6 +10,7 @@ from typing import Any
 
 from romancy.core.versions import bare_name
 from romancy.errors import Outdated
+from romancy.storage.batch import RETRY
 from romancy.storage.protocol import Trigger
 from romancy.storage.records import DEATHS_KEPT, MOST_COUNTED, Claimed, Shares, Unfit
 from romancy.storage.sqlite import migrations
@@ -164,6 +165,20 @@ def resume(c: sqlite3.Connection, instances: Collection[str]) -> set[str]:
     for name in ("forget_suspected_body", "forget_suspected_calls"):
         c.executemany(SQL[name], [(id,) for id in resumed])
     return resumed
+
+
+def reopen(c: sqlite3.Connection, instances: Collection[str], at: int, head: bytes) -> set[str]:
+    """Let those of these instances that failed or were cancelled run again."""
+    check_version(c)
+    reopened: set[str] = set()
+    for id in instances:
+        row = c.execute(SQL["reopenable"], (id,)).fetchone()
+        if row is None or c.execute(SQL["reopen_instance"], (at, id)).rowcount != 1:
+            continue
+        c.execute(SQL["delete_requests"], (id,))
+        c.execute(SQL["insert_request"], (id, RETRY, head + (row[0] or b""), at))
+        reopened.add(id)
+    return reopened
 
 
 def prune(c: sqlite3.Connection, ended: tuple[int, int], accepted_before: int, now: int, limit: int) -> int:

@@ -1,0 +1,79 @@
+"""Which entries of a history still count, after retries: nothing is deleted, so a mark names those that do not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from romancy.core.history import Entry, Kind, dropped_by
+
+COMPLETED = frozenset({Kind.ACTIVITY_COMPLETED, Kind.CHILD_COMPLETED})
+
+
+def standing(entries: Sequence[Entry]) -> tuple[Sequence[Entry], Dropped | None]:
+    """Return the entries that count, and what the retries of the instance dropped; None if it was never retried."""
+    if not any(entry.kind == Kind.RETRIED for entry in entries):
+        return entries, None
+    dropped = Dropped()
+    by_number = {entry.n: entry for entry in entries}
+    for entry in entries:
+        if entry.kind == Kind.RETRIED:
+            dropped.add(by_number[n] for n in dropped_by(entry) if n in by_number)
+            del by_number[entry.n]
+    return [entry for entry in entries if entry.n in by_number and entry.n not in dropped.numbers], dropped
+
+
+class Dropped:
+    """What the retries of an instance dropped. It has happened all the same: calls ran, and events were sent."""
+
+    __slots__ = ("_calls", "_sent", "numbers", "retries")
+
+    def __init__(self) -> None:
+        self.numbers: set[int] = set()
+        self.retries = 0
+        self._calls: dict[str, int] = {}
+        self._sent: dict[str, list[tuple[int, bytes | None]]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Dropped {len(self.numbers)} entries in {self.retries} retries>"
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Add the entries that one more retry drops."""
+        self.retries += 1
+        for entry in entries:
+            self.numbers.add(entry.n)
+            if entry.kind in COMPLETED:
+                self._calls[entry.op] = self.retries
+            elif entry.kind == Kind.EVENT_SENT:
+                self._sent.setdefault(entry.op, []).append((self.retries, entry.input))
+
+    def name(self, op: str) -> str:
+        """Return the name under which the outside world knows a call.
+
+        One that failed is repeated under its own name, because it may have succeeded all the same. One that completed
+        before, and is made again, is another call.
+        """
+        retry = self._calls.get(op)
+        return op if retry is None else f"{op}~{retry}"
+
+    def event_id(self, op: str, default: str, identity: dict[str, Any]) -> str:
+        """Return the default id of an event: another one if something else was sent under it before."""
+        sent = self._sent.get(op)
+        if sent is None:
+            return default
+        before = default
+        for retry, stored in sent:
+            if stored == encode_identity({**identity, "id": before}):
+                return before
+            before = f"{default}~{retry}"
+        return before
+
+    def was_sent(self, op: str, identity: bytes) -> bool:
+        """Return whether this very event was sent before."""
+        return any(stored == identity for _, stored in self._sent.get(op, ()))
+
+
+def encode_identity(identity: dict[str, Any]) -> bytes:
+    """Encode what identifies a sent event, for its mark."""
+    return json.dumps({name: value for name, value in identity.items() if value is not None}).encode()
