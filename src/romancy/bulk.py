@@ -15,6 +15,7 @@ from romancy.core.model import FINAL, Status
 from romancy.engine.engine import Engine
 from romancy.errors import InvalidInput
 from romancy.records import BulkResult
+from romancy.reruns import RETRYABLE, retry_all
 from romancy.storage.batch import STATUS_CODES
 from romancy.storage.catalog import Catalog, Position, Search, Summary
 
@@ -57,6 +58,13 @@ def resuming(engine: Engine) -> BulkVerb:
         return Done(len(resumed))
 
     return BulkVerb(frozenset[Status]({"blocked"}), act)
+
+
+def retrying(engine: Engine) -> BulkVerb:
+    async def act(ids: Sequence[str]) -> Done:
+        return Done(*await retry_all(engine, ids))
+
+    return BulkVerb(RETRYABLE, act)
 
 
 @dataclass(frozen=True)

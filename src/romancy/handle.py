@@ -22,6 +22,7 @@ class _Service(Protocol):
 
     async def get_instance(self, instance_id: str) -> Instance: ...
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool: ...
+    async def retry_workflow(self, instance_id: str, /) -> object: ...
 
 
 class WorkflowHandle(Generic[R_co]):
@@ -85,3 +86,8 @@ class WorkflowHandle(Generic[R_co]):
     async def cancel(self, reason: str | None = None) -> bool:
         """Request cancellation; the code sees `asyncio.CancelledError` and can clean up. False if already ended."""
         return await self._service.cancel_workflow(self.instance_id, reason=reason)
+
+    async def retry(self) -> WorkflowHandle[R_co]:
+        """Let the instance go on after it failed or was cancelled, as `app.retry_workflow` does. Return a handle."""
+        await self._service.retry_workflow(self.instance_id)
+        return WorkflowHandle(self._service, self._runtime, self.instance_id, self._codec)

@@ -35,6 +35,16 @@ class WorkflowContinuedInfo(WorkflowInfo):
 
 
 @dataclass(frozen=True)
+class WorkflowRetriedInfo(WorkflowInfo):
+    """An instance that had failed, or was cancelled, goes on."""
+
+    retry: int = 1
+    """How often it was retried, including this time."""
+    dropped: tuple[int, ...] = ()
+    """The numbers of the entries in its history that no longer count."""
+
+
+@dataclass(frozen=True)
 class WorkflowCompletedInfo(WorkflowInfo):
     """A workflow returned."""
 
@@ -224,6 +234,7 @@ class HooksBase:
 
     def on_workflow_started(self, info: WorkflowStartedInfo) -> Awaitable[None] | None: ...
     def on_workflow_continued(self, info: WorkflowContinuedInfo) -> Awaitable[None] | None: ...
+    def on_workflow_retried(self, info: WorkflowRetriedInfo) -> Awaitable[None] | None: ...
     def on_workflow_completed(self, info: WorkflowCompletedInfo) -> Awaitable[None] | None: ...
     def on_workflow_failed(self, info: WorkflowFailedInfo) -> Awaitable[None] | None: ...
     def on_workflow_cancelled(self, info: WorkflowCancelledInfo) -> Awaitable[None] | None: ...

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Generic, Literal, TypedDict, TypeVar, cast
 
 from romancy.core.attributes import decode_attribute
+from romancy.core.dropped import standing
 from romancy.core.failure import Failure
 from romancy.core.filters import Filter
 from romancy.core.history import Entry, Kind, Payload, showable, unpack_event
@@ -131,6 +132,8 @@ class HistoryEntry:
     result: Any = None
     error: Any = None
     event: Any = None
+    dropped: bool = False
+    """It no longer counts, because the instance was retried."""
     _raw: Entry = field(repr=False, compare=False, default_factory=lambda: Entry(0, 0, "", 0))
 
 
@@ -245,7 +248,14 @@ def started_entry(row: InstanceRow) -> HistoryEntry:
     return HistoryEntry(0, "started", row.workflow, from_us(run.began_at), input=_shown_input(row), _raw=raw)
 
 
-def to_history(entry: Entry) -> HistoryEntry:
+def to_histories(entries: Sequence[Entry]) -> list[HistoryEntry]:
+    """Return a whole history for people. It says which entries no longer count."""
+    dropped = standing(entries)[1]
+    gone: Collection[int] = () if dropped is None else dropped.numbers
+    return [to_history(entry, dropped=entry.n in gone) for entry in entries]
+
+
+def to_history(entry: Entry, *, dropped: bool = False) -> HistoryEntry:
     kind = Kind(entry.kind) if entry.kind in set(Kind) else None
     holds = meaning_of(entry.kind).payload
     text = (entry.payload or b"").decode() if holds is Payload.TEXT else None
@@ -258,6 +268,7 @@ def to_history(entry: Entry) -> HistoryEntry:
         result=text if text is not None else showable(entry.payload) if holds is Payload.VALUE else None,
         error=_shown_error(entry.payload) if holds is Payload.FAILURE else None,
         event=shown_event(entry.payload) if holds is Payload.EVENT else None,
+        dropped=dropped,
         _raw=entry,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Literal
 
 from romancy.core.ids import check_lookup
+from romancy.core.model import Status
 from romancy.core.retrial import RetryAsk, steps_of
 from romancy.engine.engine import Engine
 from romancy.errors import InstanceNotFound, InvalidInput, NotRetryable
@@ -13,7 +14,7 @@ from romancy.storage.records import InstanceRow
 
 Steps = Literal["failed"] | Sequence[str] | None
 """Which steps run again: what led to the end (None), everything that failed, or the operations with these ids."""
-RETRYABLE = frozenset({"failed", "cancelled"})
+RETRYABLE: frozenset[Status] = frozenset({"failed", "cancelled"})
 
 
 async def retry_one(engine: Engine, instance: str, steps: Steps = None) -> None:

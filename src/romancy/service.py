@@ -13,7 +13,7 @@ from typing import Any, Never, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, c
 
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow, definition_of, start_options
-from romancy.bulk import SCAN, BulkVerb, add_up, cancelling, check_most, parts, resuming
+from romancy.bulk import SCAN, BulkVerb, add_up, cancelling, check_most, parts, resuming, retrying
 from romancy.core.events import make_event
 from romancy.core.ids import check_id, check_lookup, check_reason, is_text, new_id
 from romancy.core.inputs import declared_by, write_input
@@ -51,7 +51,7 @@ from romancy.records import (
     read_wait_cursor,
     started_entry,
     to_event_record,
-    to_history,
+    to_histories,
     to_instance,
     to_wait,
     write_cursor,
@@ -306,6 +306,16 @@ class Service:
         """
         return await self._act(resuming(self._runtime.engine), "resume_workflows", which, limit)
 
+    async def retry_workflows(self, *, limit: int | None = None, **which: Unpack[InstanceFilter]) -> BulkResult:
+        """Retry all failed and cancelled instances that match a filter; at most `limit`, newest first.
+
+        >>> await app.retry_workflows(workflow="order", error_type="ConnectError", started_after=yesterday)
+        BulkResult(matched=120, changed=119, errors={"order-7": "instance 'order-7' can't be retried: ..."})
+
+        Each goes on from what led to its end, as with `retry_workflow`. Raise `ValueError` if no filter is given.
+        """
+        return await self._act(retrying(self._runtime.engine), "retry_workflows", which, limit)
+
     async def _act(self, verb: BulkVerb, name: str, which: InstanceFilter, limit: int | None) -> BulkResult:
         search = to_search(some(which, name))
         found = parts(self._runtime.engine.storage.catalog, search, verb, check_most(limit))
@@ -412,12 +422,16 @@ class Service:
         return Page([to_event_record(row) for row in rows[:limit]], write_cursor(more))
 
     async def get_history(self, instance_id: str) -> list[HistoryEntry]:
-        """Return the whole history of an instance, in order. The first entry is its start."""
+        """Return the whole history of an instance, in order. The first entry is its start.
+
+        Entries that were `dropped` by a retry no longer count; a `retried` entry follows them.
+        """
         check_lookup(instance_id)
         row = await self._runtime.engine.storage.catalog.instance(instance_id)
         if row is None:
             raise InstanceNotFound(instance_id=instance_id)
-        return [started_entry(row), *map(to_history, await self._runtime.engine.storage.catalog.history(instance_id))]
+        entries = await self._runtime.engine.storage.catalog.history(instance_id)
+        return [started_entry(row), *to_histories(entries)]
 
 
 def runtime_of(service: Service) -> Runtime:

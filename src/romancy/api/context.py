@@ -183,6 +183,8 @@ class AttemptLike(Protocol):
     @property
     def activity_id(self) -> str: ...
     @property
+    def known_as(self) -> str: ...
+    @property
     def attempt(self) -> int: ...
     @property
     def state(self) -> Any: ...
@@ -233,8 +235,11 @@ class ActivityContext(Context):
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this call. Pass it to services that recognize repeated requests."""
-        return f"{self.instance_id}/{self.activity_id}"
+        """The same for every attempt of this call. Pass it to services that recognize repeated requests.
+
+        It is also the same if the call failed and the instance is retried.
+        """
+        return f"{self.instance_id}/{self._about.known_as}"
 
     @property
     def last_progress(self) -> Any:

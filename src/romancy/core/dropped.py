@@ -19,7 +19,7 @@ def standing(entries: Sequence[Entry]) -> tuple[Sequence[Entry], Dropped | None]
     by_number = {entry.n: entry for entry in entries}
     for entry in entries:
         if entry.kind == Kind.RETRIED:
-            dropped.add(by_number[n] for n in dropped_by(entry) if n in by_number)
+            dropped.add((by_number[n] for n in dropped_by(entry) if n in by_number), entry.at)
             del by_number[entry.n]
     return [entry for entry in entries if entry.n in by_number and entry.n not in dropped.numbers], dropped
 
@@ -27,20 +27,23 @@ def standing(entries: Sequence[Entry]) -> tuple[Sequence[Entry], Dropped | None]
 class Dropped:
     """What the retries of an instance dropped. It has happened all the same: calls ran, and events were sent."""
 
-    __slots__ = ("_calls", "_sent", "numbers", "retries")
+    __slots__ = ("_calls", "_sent", "at", "numbers", "retries")
 
     def __init__(self) -> None:
         self.numbers: set[int] = set()
         self.retries = 0
+        self.at = 0
+        """When the instance was last retried."""
         self._calls: dict[str, int] = {}
         self._sent: dict[str, list[tuple[int, bytes | None]]] = {}
 
     def __repr__(self) -> str:
         return f"<Dropped {len(self.numbers)} entries in {self.retries} retries>"
 
-    def add(self, entries: Iterable[Entry]) -> None:
+    def add(self, entries: Iterable[Entry], at: int) -> None:
         """Add the entries that one more retry drops."""
         self.retries += 1
+        self.at = at
         for entry in entries:
             self.numbers.add(entry.n)
             if entry.kind in COMPLETED:

@@ -191,7 +191,7 @@ class Retrial:
             if fact.entry is not None and not (self._again is not None and fact.n == self._again.n):
                 self.dropped.append(fact.entry)
             self.dropped += fact.marks
-        before.add(self.dropped)
+        before.add(self.dropped, 0)
         self.number = before.retries
 
     # --- in the first step ------------------------------------------------------------------------------------------
@@ -199,6 +199,8 @@ class Retrial:
         """Record the retry, and let the code go on."""
         numbers = [entry.n for entry in self.dropped]
         instance.mark(Kind.RETRIED, "", now, pack_dropped(numbers), self.ask.error or None)
+        assert instance.dropped is not None
+        instance.dropped.at = now
         if self._again is not None:
             if self._again.entry is None:
                 instance.begin()

@@ -88,12 +88,21 @@ class Attempting:
         return self.call.id
 
     @property
+    def known_as(self) -> str:
+        """The id of the call as other services know it."""
+        dropped = self.resident.instance.dropped
+        return self.call.id if dropped is None else dropped.name(self.call.id)
+
+    @property
     def attempt(self) -> int:
         return 1 if self.record is None else self.record.n + 1
 
     @property
     def first_at(self) -> int:
-        return self.call.opened_at if self.record is None else self.record.first_at
+        if self.record is not None:
+            return self.record.first_at
+        dropped = self.resident.instance.dropped
+        return self.call.opened_at if dropped is None else max(self.call.opened_at, dropped.at)
 
     @property
     def state(self) -> Any:

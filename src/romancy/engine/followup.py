@@ -100,6 +100,8 @@ class Followup:
                 self._activities.give_up(resident, op)
         for info in step.told:
             self._hooks.run(info)
+        if step.retrial is not None:
+            self._metrics.workflows_retried[instance.definition.name] += 1
         for news in step.undoing:
             self._metrics.compensations[instance.definition.name, news.outcome] += 1
         if step.commit.children:

@@ -36,6 +36,8 @@ class Metrics:
         """By workflow."""
         self.workflows_continued: Counter[str] = Counter()
         """Runs that continued as new, by the workflow of the new run."""
+        self.workflows_retried: Counter[str] = Counter()
+        """Instances that went on after they had failed or were cancelled, by workflow."""
         self.workflows_ended: Counter[tuple[str, str]] = Counter()
         """By workflow and status."""
         self.workflow_seconds: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(LONG))

@@ -172,6 +172,9 @@ class Step(Draft):
         self.is_new(retrial.request)
         retrial.carry_out(self.instance, self.now)
         self.commit.given_back = [entry.event for entry in retrial.given_back if entry.event is not None]
+        if self.tell:
+            dropped = tuple(entry.n for entry in retrial.dropped)
+            self.say([h.WorkflowRetriedInfo(**self.about, retry=retrial.number, dropped=dropped)])
 
     def _cancel(self, input: CancelAsked) -> None:
         instance = self.instance

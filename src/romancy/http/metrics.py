@@ -45,6 +45,8 @@ class _Collector(Collector):
         started = {(name,): n for name, n in m.workflows_started.items()}
         yield _counter("workflows_started", "Instances this process started to run.", ["workflow"], started)
         continued = {(name,): n for name, n in m.workflows_continued.items()}
+        retried = {(name,): n for name, n in m.workflows_retried.items()}
+        yield _counter("workflows_retried", "Instances that were retried after they had ended.", ["workflow"], retried)
         yield _counter("workflows_continued", "Runs that began by continue_as_new.", ["workflow"], continued)
         yield _counter("workflows_ended", "Instances that ended here.", ["workflow", "status"], m.workflows_ended)
         yield _histograms("workflow_duration_seconds", "From start to end.", "workflow", m.workflow_seconds)

@@ -6,8 +6,9 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import wraps
 from types import ModuleType, TracebackType
-from typing import Any, Never, ParamSpec, Self, TypeVar
+from typing import Any, Never, ParamSpec, Self, TypeVar, overload
 
 from romancy.api.workflow import Workflow
 from romancy.core.model import Duration
@@ -15,8 +16,9 @@ from romancy.core.retry import RetryPolicy
 from romancy.errors import AppNotRunning, RomancyError
 from romancy.hooks import HooksBase
 from romancy.options import WITHOUT_HTTP, Database, Retention, WorkerOptions, refuse
+from romancy.reruns import Steps
 from romancy.service import Service
-from romancy.sync.verbs import Background, Blocking, blocking
+from romancy.sync.verbs import Background, Blocking, WorkflowHandle, blocking
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,6 +99,21 @@ class App(Blocking):
             self._background.do(register)
 
     send_event = blocking(Service.send_event)
+    retry_workflows = blocking(Service.retry_workflows)
+
+    @overload
+    def retry_workflow(
+        self, instance_id: str, wf: Workflow[..., R], /, *, steps: Steps = None
+    ) -> WorkflowHandle[R]: ...
+    @overload
+    def retry_workflow(self, instance_id: str, /, *, steps: Steps = None) -> WorkflowHandle[Any]: ...
+    @wraps(Service.retry_workflow)
+    def retry_workflow(
+        self, instance_id: str, wf: Workflow[..., Any] | None = None, /, *, steps: Steps = None
+    ) -> WorkflowHandle[Any]:
+        retry, do = self._app.retry_workflow, self.background.do
+        handle = do(retry, instance_id, steps=steps) if wf is None else do(retry, instance_id, wf, steps=steps)
+        return WorkflowHandle[Any](self, handle)
 
     # --- life --------------------------------------------------------------------------------------------------------
     def start(self) -> None:

@@ -240,6 +240,10 @@ class _Attempt:
     state: Any = None
     last_progress: Any = None
 
+    @property
+    def known_as(self) -> str:
+        return self.activity_id
+
     def keep_progress(self, value: object) -> None:
         self.last_progress = value
 
