@@ -1,0 +1,354 @@
+"""Retrying after different ends: cancelled, out of time, the code's own error; and what is refused."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from romancy import (
+    ActivityContext,
+    NotRetryable,
+    WorkflowCancelled,
+    WorkflowContext,
+    WorkflowFailed,
+    activity,
+    send_event,
+    sleep,
+    wait_event,
+    workflow,
+)
+from romancy.errors import InstanceNotFound, WorkflowBlocked
+from romancy.hooks import HooksBase, WorkflowRetriedInfo, WorkflowStartedInfo
+from romancy.testing import Environment, environment, replay
+from tests.engine.helpers import down, intercept, kinds
+from tests.engine.test_retried import do, failed, retried, sequence, world
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> None:
+    world.__init__()
+
+
+# --- cancelled ------------------------------------------------------------------------------------------------------
+@workflow
+async def waiter(ctx: WorkflowContext) -> str:
+    a = await do(ctx, "a")
+    try:
+        event = await wait_event(ctx, "go")
+    except asyncio.CancelledError:
+        await do(ctx, "cleanup")
+        raise
+    return a + str(event.data) + await do(ctx, "cleanup")
+
+
+async def test_a_cancelled_instance_goes_on_where_it_was(env: Environment) -> None:
+    env.app.register(waiter)
+    handle = await env.start(waiter, instance_id="i")
+    await env.cancel(handle, "enough")
+    with pytest.raises(WorkflowCancelled):
+        await handle.result()
+    assert world.runs == {"a": 1, "cleanup": 1}
+    again = await env.app.retry_workflow("i")
+    await env.settle()
+    assert await again.status() == "waiting_for_event"
+    await env.send_event("go", "test", 7)
+    assert await again.result() == "A7CLEANUP"
+    # The cleanup had completed: this is another call.
+    assert world.keys["cleanup"] == ["i/do:2", "i/do:2~1"]
+    assert replay(waiter, await env.app.get_history("i")) == "completed"
+
+
+async def test_an_instance_that_was_cancelled_before_it_began_begins(env: Environment) -> None:
+    handle = await env.app.start_workflow("waiter", instance_id="i")
+    assert await handle.cancel()
+    await env.app.retry_workflow("i")
+    env.app.register(waiter)
+    await env.settle()
+    assert (await env.app.get_instance("i")).status == "waiting_for_event"
+
+
+async def test_a_retried_instance_can_be_cancelled(env: Environment) -> None:
+    env.app.register(waiter)
+    handle = await env.start(waiter, instance_id="i")
+    for _ in range(2):
+        await env.cancel(handle)
+        with pytest.raises(WorkflowCancelled):
+            await handle.result()
+        handle = await handle.retry()
+        await env.settle()
+    assert await handle.status() == "waiting_for_event"
+    history = await env.app.get_history("i")
+    assert [e.kind for e in history if not e.dropped] == ["started", "activity_completed", "retried", "retried"]
+
+
+# --- times ----------------------------------------------------------------------------------------------------------
+@workflow
+async def impatient(ctx: WorkflowContext) -> Any:
+    await do(ctx, "a")
+    return (await wait_event(ctx, "go", timeout=HOUR)).data
+
+
+async def test_a_wait_that_timed_out_waits_for_its_whole_length_again(env: Environment) -> None:
+    env.app.register(impatient)
+    handle = await env.start(impatient, instance_id="i")
+    await env.advance(2 * HOUR)
+    with pytest.raises(WorkflowFailed):
+        await handle.result()
+    handle = await env.app.retry_workflow("i")
+    await env.settle()
+    [wait] = (await env.app.get_instance("i")).waits
+    assert wait.due_at == env.now + HOUR
+    await env.restart()
+    await env.advance(HOUR / 2)
+    assert await handle.status() == "waiting_for_event"
+    await env.send_event("go", "test", 7)
+    assert await handle.result() == 7
+    assert replay(impatient, await env.app.get_history("i")) == "completed"
+
+
+@workflow(timeout=HOUR)
+async def limited(ctx: WorkflowContext) -> Any:
+    await do(ctx, "a")
+    return (await wait_event(ctx, "go")).data
+
+
+async def test_the_time_limit_of_a_workflow_begins_again(env: Environment) -> None:
+    env.app.register(limited)
+    handle = await env.start(limited, instance_id="i")
+    await env.advance(2 * HOUR)
+    with pytest.raises(WorkflowFailed, match="ran out of time"):
+        await handle.result()
+    await env.advance(24 * HOUR)
+    handle = await env.app.retry_workflow("i")
+    await env.advance(HOUR * 0.9)
+    assert await handle.status() == "waiting_for_event"
+    await env.advance(HOUR * 0.2)
+    with pytest.raises(WorkflowFailed, match="ran out of time"):
+        await handle.result()
+    handle = await handle.retry()
+    await env.send_event("go", "test", 7)
+    assert await handle.result() == 7
+    assert world.runs == {"a": 1}
+    assert replay(limited, await env.app.get_history("i")) == "completed"
+
+
+@workflow
+async def with_timeout(ctx: WorkflowContext) -> Any:
+    await sleep(ctx, 60)
+    async with asyncio.timeout(3600):
+        return (await wait_event(ctx, "go")).data
+
+
+async def test_a_block_with_a_time_limit_gets_its_time_again(env: Environment) -> None:
+    env.app.register(with_timeout)
+    handle = await env.start(with_timeout, instance_id="i")
+    await env.advance(3 * HOUR)
+    with pytest.raises(WorkflowFailed, match="TimeoutError"):
+        await handle.result()
+    handle = await handle.retry()
+    await env.settle()
+    assert await handle.status() == "waiting_for_event", "it does not sleep again"
+    await env.advance(HOUR * 0.9)
+    await env.send_event("go", "test", 7)
+    assert await handle.result() == 7
+    assert replay(with_timeout, await env.app.get_history("i")) == "completed"
+
+
+@workflow
+async def own_timeout(ctx: WorkflowContext) -> None:
+    await sleep(ctx, 60)
+    raise TimeoutError("of a client")
+
+
+async def test_a_timeout_that_is_none_of_asyncios_drops_nothing(env: Environment) -> None:
+    env.app.register(own_timeout)
+    handle = await env.start(own_timeout, instance_id="i")
+    await env.advance(60)
+    with pytest.raises(WorkflowFailed):
+        await handle.result()
+    handle = await handle.retry()
+    with pytest.raises(WorkflowFailed):
+        await handle.result()
+    assert await kinds(env, "i") == ["started", "timer_fired", "retried"]
+
+
+# --- the code's own errors ------------------------------------------------------------------------------------------
+async def test_fixed_code_goes_on_after_its_own_error(db: str) -> None:
+    def version(fixed: bool) -> Any:
+        @workflow(name="buggy")
+        async def buggy(ctx: WorkflowContext) -> str:
+            a = await do(ctx, "a")
+            await send_event(ctx, "begun", "test")
+            if not fixed:
+                raise ValueError("a bug")
+            await send_event(ctx, "fixed", "test")
+            return a + await do(ctx, "b")
+
+        return buggy
+
+    async with environment(database=db) as env:
+        old = version(False)
+        env.app.register(old)
+        handle = await env.start(old, instance_id="i")
+        with pytest.raises(WorkflowFailed):
+            await handle.result()
+        with pytest.raises(WorkflowFailed):
+            await retried(env)
+        assert replay(old, await env.app.get_history("i")) == "failed"
+    async with environment(database=db) as env:
+        new = version(True)
+        env.app.register(new)
+        assert await retried(env) == "AB"
+        assert replay(new, await env.app.get_history("i")) == "completed"
+        sent = [(e.event.type, e.event.id) for e in (await env.app.list_events()).items]
+        assert sent == [("fixed", "i/send fixed:1"), ("begun", "i/send begun:1")]
+    assert world.runs == {"a": 1, "b": 1}
+
+
+async def test_code_that_failed_at_once_begins_again(env: Environment) -> None:
+    broken = [True]
+
+    @workflow
+    async def at_once(ctx: WorkflowContext) -> str:
+        if broken:
+            raise ValueError("not yet")
+        return await do(ctx, "a")
+
+    started: list[str] = []
+
+    class Hooks(HooksBase):
+        def on_workflow_started(self, info: WorkflowStartedInfo) -> None:
+            started.append(info.instance_id)
+
+    env.app._runtime.hooks = (Hooks(),)
+    env.app.register(at_once)
+    handle = await env.start(at_once, instance_id="i")
+    with pytest.raises(WorkflowFailed):
+        await handle.result()
+    broken.clear()
+    assert await retried(env) == "A"
+    assert await kinds(env, "i") == ["started", "retried", "activity_completed"]
+
+
+async def test_code_that_no_longer_fits_is_blocked_and_retried_once_it_is_resumed(db: str) -> None:
+    def version(first: str) -> Any:
+        @workflow(name="changing")
+        async def changing(ctx: WorkflowContext) -> str:
+            return await do(ctx, first) + await do(ctx, "b") + await do(ctx, "c")
+
+        return changing
+
+    async with environment(database=db) as env:
+        await failed(env, version("a"), "c")
+    async with environment(database=db) as env:
+        env.app.register(version("z"))
+        with pytest.raises(WorkflowBlocked):
+            await retried(env)
+    async with environment(database=db) as env:
+        env.app.register(version("a"))
+        with pytest.raises(NotRetryable, match="resume it"):
+            await env.app.retry_workflow("i")
+        await env.app.resume_workflow("i")
+        assert await env.app.handle("i").result() == "ABC"
+        assert world.runs == {"a": 1, "b": 1, "c": 2}
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+@activity
+async def book(ctx: ActivityContext, name: str) -> str:
+    return name
+
+
+@book.compensate
+async def unbook(ctx: ActivityContext, name: str) -> None: ...
+
+
+@workflow
+async def booking(ctx: WorkflowContext) -> None:
+    await book(ctx, "hotel")
+    await do(ctx, "b")
+
+
+async def test_what_has_undone_its_steps_is_not_retried(env: Environment) -> None:
+    env.app.register(booking)
+    await failed(env, booking, "b")
+    with pytest.raises(NotRetryable, match="has undone its steps; fork it from its beginning") as caught:
+        await env.app.retry_workflow("i")
+    assert (caught.value.instance_id, caught.value.status) == ("i", "failed")
+    assert (await env.app.get_instance("i")).status == "failed"
+
+
+async def test_only_what_failed_or_was_cancelled_is_retried(env: Environment) -> None:
+    env.app.register(sequence, waiter)
+    await (await env.start(sequence, instance_id="done")).result()
+    with pytest.raises(NotRetryable, match="has completed; fork it") as caught:
+        await env.app.retry_workflow("done")
+    assert caught.value.status == "completed"
+    await env.start(waiter, instance_id="open")
+    with pytest.raises(NotRetryable, match="has not ended") as caught:
+        await env.app.retry_workflow("open")
+    assert caught.value.status == "waiting_for_event"
+    for steps in (None, ["do:1"]):
+        with pytest.raises(InstanceNotFound):
+            await env.app.retry_workflow("nobody", steps=steps)
+
+
+# --- at the same time -----------------------------------------------------------------------------------------------
+async def test_of_several_retries_one_wins(env: Environment) -> None:
+    env.app.register(sequence)
+    await failed(env, sequence, "b")
+    answers = await asyncio.gather(*(env.app.retry_workflow("i") for _ in range(5)), return_exceptions=True)
+    refused = [a for a in answers if isinstance(a, NotRetryable)]
+    assert len(refused) == 4
+    assert await env.app.handle("i").result() == "ABC"
+    assert world.runs == {"a": 1, "b": 2, "c": 1}
+    assert (await kinds(env, "i")).count("retried") == 1
+
+
+async def test_a_crash_between_reopening_and_the_first_step(env: Environment) -> None:
+    env.app.register(sequence)
+    await failed(env, sequence, "b")
+    undo_it = intercept(env, lambda batch, submit: None)
+    await env.app.retry_workflow("i")
+    await asyncio.sleep(0)
+    async with down(env):
+        undo_it()
+    assert await env.app.handle("i").result() == "ABC"
+    assert world.runs == {"a": 1, "b": 2, "c": 1}
+    assert (await kinds(env, "i")).count("retried") == 1
+
+
+async def test_many_are_retried_at_once(env: Environment) -> None:
+    env.app.register(sequence, booking)
+    for n in range(3):
+        await failed(env, sequence, "b", id=f"s-{n}")
+    await failed(env, booking, "b", id="undone")
+    await (await env.start(sequence, instance_id="done")).result()
+    result = await env.app.retry_workflows(status=["failed", "completed"])
+    assert (result.matched, result.changed, list(result.errors)) == (5, 3, ["undone"])
+    assert "has undone its steps" in result.errors["undone"]
+    for n in range(3):
+        assert await env.app.handle(f"s-{n}").result() == "ABC"
+
+
+async def test_hooks_and_metrics(env: Environment) -> None:
+    told: list[WorkflowRetriedInfo] = []
+
+    class Hooks(HooksBase):
+        def on_workflow_retried(self, info: WorkflowRetriedInfo) -> None:
+            told.append(info)
+
+    async with environment(hooks=Hooks()) as env:
+        env.app.register(sequence)
+        await failed(env, sequence, "b")
+        await retried(env)
+        assert [(i.instance_id, i.workflow, i.retry, i.dropped) for i in told] == [("i", "sequence", 1, (2,))]
+        assert env.app._runtime.engine.metrics.workflows_retried == {"sequence": 1}
+        assert [(e.kind, e.dropped) for e in await env.app.get_history("i")][2:4] == [
+            ("activity_failed", True),
+            ("retried", False),
+        ]
+        assert (await env.app.get_history("i"))[3].error["message"].endswith("b is broken")
