@@ -104,7 +104,7 @@ class Followup:
             self._metrics.workflows_retried[instance.definition.name] += 1
         for news in step.undoing:
             self._metrics.compensations[instance.definition.name, news.outcome] += 1
-        if step.commit.children:
+        if step.commit.children or step.commit.rejoins:
             self._residents.on_work()  # they have no owner yet
         if step.commit.continuation is not None:
             self._continue(step, step.commit.continuation)

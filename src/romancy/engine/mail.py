@@ -10,7 +10,7 @@ from romancy.core.model import FOREVER_US
 from romancy.core.operations import ChildCall
 from romancy.core.outcome import Outcome
 from romancy.engine.resident import CancelAsked, ChildEnded, Input
-from romancy.storage.batch import CANCEL, CHILD_CANCELLED, CHILD_COMPLETED, CHILD_FAILED, GIVEN_UP, Ending, Start
+from romancy.storage.batch import CANCEL, CHILD_CANCELLED, CHILD_COMPLETED, CHILD_FAILED, ENDED, GIVEN_UP, Ending, Start
 
 ENDINGS: Mapping[int, Kind] = {
     CHILD_COMPLETED: Kind.CHILD_COMPLETED,
@@ -18,7 +18,6 @@ ENDINGS: Mapping[int, Kind] = {
     CHILD_CANCELLED: Kind.CHILD_CANCELLED,
 }
 """What becomes of a request that a child left: an entry of this kind."""
-_LEFT = {"completed": CHILD_COMPLETED, "failed": CHILD_FAILED, "cancelled": CHILD_CANCELLED}
 
 
 def to_input(request: int, kind: int, payload: bytes, op: str | None) -> Input | None:
@@ -35,7 +34,7 @@ def ending_of(parent: tuple[str, str], outcome: Outcome) -> Ending:
     id, op = parent
     error = b"{}" if outcome.error is None else outcome.error.encode()
     payload = outcome.output or b"null" if outcome.status == "completed" else error
-    return Ending(id, op, _LEFT[outcome.status], payload)
+    return Ending(id, op, ENDED[outcome.status], payload)
 
 
 def child_start(parent: str, call: ChildCall, now: int) -> Start:

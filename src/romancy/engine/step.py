@@ -14,11 +14,11 @@ from romancy.core.history import Entry, Kind
 from romancy.core.model import WAITING
 from romancy.core.operations import Answer, ChildCall, Operation
 from romancy.core.outcome import Asked, Outcome
-from romancy.core.retrial import Retrial
 from romancy.engine.attempts import attempt_changed, suspect_begins, suspect_runs
 from romancy.engine.draft import Draft, added
 from romancy.engine.mail import child_start, ending_of
 from romancy.engine.offers import take_offer
+from romancy.engine.reopened import go_on
 from romancy.engine.resident import (
     Answered,
     AttemptChanged,
@@ -59,7 +59,7 @@ class Step(Draft):
                 self.say([h.WorkflowStartedInfo(**self.about, parent=parent)])
             resident.is_unsure = bool(resident.inbox) and any(op.stays_open for op in instance.ops.values())
         if resident.retrial is not None:
-            self._retry(resident.retrial)  # alone: its children are started, or found, before anything else is fed
+            go_on(self, resident.retrial)  # alone: its children are started, or found, before anything else is fed
         elif resident.is_unsure:
             resident.is_unsure, self.finds_children = False, resident.status in WAITING
         else:
@@ -166,15 +166,6 @@ class Step(Draft):
     def _may_find_more(self, op: Operation) -> bool:
         """Whether an offered event was taken by another wait, or did not fit. Then it hid later events."""
         return bool(self.consumed or self.commit.misfits or op.id in self.commit.looks)
-
-    def _retry(self, retrial: Retrial) -> None:
-        self.resident.retrial, self.retrial = None, retrial
-        self.is_new(retrial.request)
-        retrial.carry_out(self.instance, self.now)
-        self.commit.given_back = [entry.event for entry in retrial.given_back if entry.event is not None]
-        if self.tell:
-            dropped = tuple(entry.n for entry in retrial.dropped)
-            self.say([h.WorkflowRetriedInfo(**self.about, retry=retrial.number, dropped=dropped)])
 
     def _cancel(self, input: CancelAsked) -> None:
         instance = self.instance
@@ -286,5 +277,5 @@ class Step(Draft):
     def _tell_rest(self, asked: Asked) -> None:
         for op in asked.opened:
             self.say(op.opened_infos(self.about))
-        for item in self.commit.sent:
+        for item in self.commit.sent if self.retrial is None else [i for i in self.commit.sent if not i.is_restored]:
             self.say([h.EventSentInfo(**self.about, event_type=item.event.type, event_id=item.event.id)])

@@ -32,6 +32,7 @@ CANCEL, RESUME = 1, 2
 """Kinds of requests from outside."""
 CHILD_COMPLETED, CHILD_FAILED, CHILD_CANCELLED = 3, 4, 5
 """Kinds of requests to a parent: its child ended. The payload is the output or the error of the child."""
+ENDED: Mapping[Status, int] = {"completed": CHILD_COMPLETED, "failed": CHILD_FAILED, "cancelled": CHILD_CANCELLED}
 GIVEN_UP = 6
 """The kind of a request to a child: its parent no longer waits for it, and it is to be cancelled."""
 RETRY = 7
@@ -165,6 +166,19 @@ class Ask:
         return Failure("CancelledError", self.reason or "cancelled", culprits=[]).encode()
 
 
+@dataclass(slots=True, frozen=True)
+class Rejoin:
+    """A child that its parent waits for again, after the parent was retried.
+
+    A child that ended meanwhile, when nobody waited for it, leaves its end for its parent now. With `reopens`, one that
+    failed or was cancelled is retried instead, unless it has undone its steps.
+    """
+
+    child: str
+    op: str
+    reopens: bool
+
+
 @dataclass(slots=True)
 class Commit:
     """The result of one step. Applied as a whole if the instance is still at `version`, otherwise not at all."""
@@ -203,6 +217,7 @@ class Commit:
     asks: Sequence[Ask] = ()
     given_back: Sequence[int] = ()
     """Events that the instance took, and can take again."""
+    rejoins: Sequence[Rejoin] = ()
     children: Sequence[Start] = ()
     """Children that an instance started just before its run ended: they are stored with it, and have no owner yet."""
     append_only: bool = False
@@ -270,6 +285,8 @@ class Accept:
     event: Event
     payload: bytes
     unfit: Collection[str] = ()
+    is_restored: bool = False
+    """An event that was received before, for the case that it was removed since. Else the stored one is as it was."""
 
     def is_expired(self, now: int) -> bool:
         return self.event.expires_at is not None and self.event.expires_at <= now

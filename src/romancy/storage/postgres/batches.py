@@ -238,6 +238,7 @@ class BatchWriter:
             else:
                 seq, ours, differs = next(resolved)
                 duplicate = twin is not None or not ours
+                differs = differs and not item.is_restored
                 answers.append(AcceptAnswer(seq, duplicate, [], [], duplicate and differs))
         differing = [answer.seq for answer in answers if answer.differs]
         if differing:
@@ -309,7 +310,7 @@ class BatchWriter:
             owners.add(None)
         ended = False
         for commit, applied in zip(batch.commits, answer.commits, strict=True):
-            if applied and commit.children:
+            if applied and (commit.children or commit.rejoins):
                 owners.add(None)
             if applied and commit.is_final:
                 ended = True

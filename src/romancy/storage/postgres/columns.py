@@ -9,6 +9,7 @@ from typing import Any
 
 from romancy.core.filters import Filter
 from romancy.core.published import Publication
+from romancy.core.retrial import RetryAsk
 from romancy.storage.batch import GIVEN_UP, STATUS_CODES, Accept, Batch, Commit, Consumption, Start
 from romancy.storage.postgres.places import beginning
 from romancy.storage.postgres.shapes import Shapes
@@ -50,6 +51,7 @@ _NAMES: dict[str, str] = {
     "attempts_done": "tried_instances tried_ops",
     "requests_done": "asked_instances asked_ids",
     "letters": "letter_senders letter_instances letter_kinds letter_payloads letter_ats letter_tokens letter_ops",
+    "rejoins": "kin_parents kin_children kin_ops kin_ats kin_tokens kin_reopens",
     "last_children": "last_ids last_workflows last_inputs last_kinds last_deadlines last_ats last_parents last_ops "
     "last_free",
     "views": "view_instances view_values view_ats",
@@ -161,6 +163,7 @@ class Columns:
         self._add("trials", [(id, t.culprit, t.at, t.since, t.tried_alone, t.alone) for id, t in trials])
         self._add("attempts_done", [(c.instance, op) for c in commits for op in c.attempts_done])
         self._add("letters", [letter for c in commits for letter in _letters(c, self.given["token"])])
+        self._add_rejoins(commits)
         children = [child for c in commits for child in c.children]
         self._described += [child for child in children if child.attributes]
         self._add("last_children", [(*_start(s)[:-1], *_family(s)) for s in children])
@@ -174,6 +177,17 @@ class Columns:
         changes = [(c.instance, name, value, p.created_at) for c, p in shown for name, value in p.attributes.items()]
         self._add("attributes", [change for change in changes if change[2] is not None])
         self._add("removed", [change[:2] for change in changes if change[2] is None])
+
+    def _add_rejoins(self, commits: list[Commit]) -> None:
+        token: bytes = self.given["token"]
+        rows = [
+            (c.instance, r.child, r.op, c.at, _letter_token(token, c.instance, r.child), r.reopens)
+            for c in commits
+            for r in c.rejoins
+        ]
+        if rows:
+            self._add("rejoins", rows)
+            self.given["retry_head"] = RetryAsk().head
 
 
 def _first_of_each(starts: Sequence[Start]) -> list[Start]:

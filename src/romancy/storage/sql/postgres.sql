@@ -237,6 +237,28 @@ letters AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n,
 told AS (SELECT l.*, CASE WHEN o.id IS NULL THEN i.owner END AS owner FROM letters l
   CROSS JOIN LATERAL (SELECT owner FROM romancy.instances i WHERE i.id = l.instance OFFSET 0) i
   LEFT JOIN romancy.orphans o ON o.id = i.owner)
+-- Children that retried parents wait for again, unless their end is already under way. They are locked, to wait for a
+-- final commit that did not see yet that the parent is open. If it did see that, the parent gets the end twice, which
+-- makes no difference, or the end of a child that is reopened: then the parent fails, and can be retried again.
+-- part: write_rejoins
+kin AS MATERIALIZED (SELECT c.*, x.parent AS waits, x.op, x.at, x.token, x.reopens
+  FROM unnest(:kin_parents::text[], :kin_children::text[], :kin_ops::text[], :kin_ats::bigint[], :kin_tokens::bytea[],
+      :kin_reopens::boolean[]) AS x(parent, child, op, at, token, reopens),
+    LATERAL (SELECT id, status, output, error, base FROM romancy.instances i
+      WHERE i.id = x.child AND i.parent = x.parent AND i.parent_op = x.op ORDER BY i.id FOR NO KEY UPDATE) c
+  WHERE x.parent IN (SELECT id FROM applied)
+    AND NOT EXISTS (SELECT 1 FROM romancy.requests r WHERE r.instance = x.parent AND r.op = x.op)),
+rejoined AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = i.version + 1, finished_at = NULL,
+    output = NULL, error = NULL, updated_at = e.at, deadline = e.at + i.deadline - coalesce(i.began_at, i.created_at)
+  FROM kin e WHERE i.id = e.id AND e.reopens AND e.status IN (11, 12) AND NOT {undone}
+  RETURNING i.id, e.error, e.at, e.token),
+rejoined_mail AS (DELETE FROM romancy.requests r USING kin k WHERE r.instance = k.id AND r.kind = 6),
+rejoined_asks AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
+  SELECT id, 7, :retry_head::bytea || coalesce(error, ''), at, token, 0 FROM rejoined ON CONFLICT (token, n) DO NOTHING),
+rejoined_ends AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n, op)
+  SELECT k.waits, CASE k.status WHEN 10 THEN 3 WHEN 11 THEN 4 ELSE 5 END,
+    CASE k.status WHEN 10 THEN coalesce(k.output, 'null') ELSE coalesce(k.error, '{}') END, k.at, k.token, 1, k.op
+  FROM kin k WHERE k.status >= 10 AND k.id NOT IN (SELECT id FROM rejoined) ON CONFLICT (token, n) DO NOTHING)
 -- Children that an instance started just before its run ended.
 -- part: write_last_children
 last_born AS (INSERT INTO romancy.instances (id, workflow, status, token, birth, born, input, input_kind, deadline,
@@ -626,6 +648,9 @@ body AS (DELETE FROM romancy.attempts a USING resumed r WHERE a.instance = r.id 
 calls AS (UPDATE romancy.attempts a SET crashes = 0, started = false, next_due = NULL, suspected_at = NULL
   FROM resumed r WHERE a.instance = r.id AND a.op <> '' AND (a.crashes > 0 OR a.suspected_at IS NOT NULL))
 SELECT id FROM resumed
+-- part: undone
+EXISTS (SELECT 1 FROM romancy.history h WHERE h.instance = e.id AND h.n > e.base AND h.op COLLATE "C" >= 'undo '
+  AND h.op COLLATE "C" < 'undo!')
 -- Reopens instances that failed or were cancelled, unless they have undone their steps. The time limit of a run begins
 -- again. Earlier requests are deleted: they were for the end, and may have come just after it.
 -- name: reopen
@@ -633,8 +658,7 @@ WITH ended AS MATERIALIZED (SELECT id, error, base FROM romancy.instances WHERE 
   AND coalesce(status, 0) IN (11, 12) AND {outdated} IS NULL ORDER BY id FOR NO KEY UPDATE),
 reopened AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = i.version + 1, finished_at = NULL,
     output = NULL, error = NULL, updated_at = :at::bigint, deadline = :at + i.deadline - coalesce(i.began_at, i.created_at)
-  FROM ended e WHERE i.id = e.id AND NOT EXISTS (SELECT 1 FROM romancy.history h
-    WHERE h.instance = e.id AND h.n > e.base AND h.op COLLATE "C" >= 'undo ' AND h.op COLLATE "C" < 'undo!')
+  FROM ended e WHERE i.id = e.id AND NOT {undone}
   RETURNING i.id, e.error),
 earlier AS (DELETE FROM romancy.requests r USING reopened o WHERE r.instance = o.id),
 asked AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)

@@ -305,7 +305,13 @@ SELECT i.error FROM instances i WHERE i.id = :id AND i.status IN (11, 12) AND NO
   WHERE h.instance = i.id AND h.n > i.base AND h.op >= 'undo ' AND h.op < 'undo!')
 -- name: reopen_instance
 UPDATE instances SET status = 1, owner = NULL, version = version + 1, finished_at = NULL, output = NULL, error = NULL,
-  updated_at = :at, deadline = :at + deadline - coalesce(began_at, created_at) WHERE id = :id AND status IN (11, 12)
+  updated_at = :at, deadline = :at + deadline - coalesce(began_at, created_at) WHERE id = :id
+-- A child that its parent waits for again, unless its end is already under way.
+-- name: child_to_rejoin
+SELECT c.status, c.output, c.error FROM instances c WHERE c.id = :id AND c.parent = :parent AND c.parent_op = :op
+  AND NOT EXISTS (SELECT 1 FROM requests r WHERE r.instance = :parent AND r.op = :op)
+-- name: delete_requests_of_kind
+DELETE FROM requests WHERE instance = :instance AND kind = :kind
 -- name: give_back
 DELETE FROM consumed WHERE instance = :instance AND event = :event
 

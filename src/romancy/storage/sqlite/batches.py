@@ -12,13 +12,15 @@ from typing import Any
 
 from romancy.core.history import Entry
 from romancy.core.inputs import EVENT
-from romancy.core.model import Event
 from romancy.core.operations import After
 from romancy.core.published import Publication
+from romancy.core.retrial import RetryAsk
 from romancy.core.versions import bare_name, highest_versions
 from romancy.storage.batch import (
     CANCEL,
     CHILD_CANCELLED,
+    CHILD_COMPLETED,
+    ENDED,
     FIRST_FINAL,
     GIVEN_UP,
     STATUS_CODES,
@@ -31,6 +33,7 @@ from romancy.storage.batch import (
     Commit,
     Continuation,
     Letter,
+    Rejoin,
     Request,
     RequestAnswer,
     Start,
@@ -51,7 +54,7 @@ from romancy.storage.rows import (
 )
 from romancy.storage.sqlite.dispatch import Dispatcher
 from romancy.storage.sqlite.event_lookup import Looker, number_of
-from romancy.storage.sqlite.leases import check_version
+from romancy.storage.sqlite.leases import check_version, reopen_one
 from romancy.storage.sqlite.shapes import Shapes
 from romancy.storage.sqlite.statements import SQL
 
@@ -179,6 +182,8 @@ class BatchWriter:
         for commit in fresh:
             if commit.ending is not None or commit.asks:
                 answer.letters += self._write_letters(commit)
+            for rejoin in commit.rejoins:
+                answer.letters += self._rejoin(commit, rejoin)
             for child in commit.children:
                 values = (
                     *self._instance_values(child, None, batch.token, self._horizon()),
@@ -370,6 +375,20 @@ class BatchWriter:
         (owner,) = self._run(SQL["owner_of"], (instance,)).fetchone()
         return [Letter(cursor.lastrowid, instance, owner, kind, payload, op)]
 
+    def _rejoin(self, commit: Commit, rejoin: Rejoin) -> list[Letter]:
+        row = self._run(SQL["child_to_rejoin"], (rejoin.child, commit.instance, rejoin.op)).fetchone()
+        if row is None:
+            return []  # it is to be started, or its end is under way
+        status, output, error = row
+        if status < FIRST_FINAL:
+            self._run(SQL["delete_requests_of_kind"], (rejoin.child, GIVEN_UP))
+            return []
+        if rejoin.reopens and reopen_one(self._connection, rejoin.child, commit.at, RetryAsk().head):
+            return []
+        kind = ENDED[STATUS_NAMES[status]]
+        payload = (output or b"null") if kind == CHILD_COMPLETED else (error or b"{}")
+        return self._letter(commit.instance, kind, payload, commit.at, rejoin.op)
+
     # --- events -----------------------------------------------------------------------------------------------------
     def _accept(
         self, item: Accept, batch: Batch, fenced: bool, looks: dict[tuple[str, str | None], None]
@@ -380,7 +399,7 @@ class BatchWriter:
         if cursor.rowcount != 1:
             seq, token, *stored = self._run(SQL["existing_event"], (event.source, event.id)).fetchone()
             if token != batch.token or not first:
-                return self._duplicate(seq, event, stored, batch)
+                return self._duplicate(seq, item, stored, batch)
         else:
             seq = cursor.lastrowid
             assert seq is not None
@@ -393,8 +412,8 @@ class BatchWriter:
             looks.update(((m.instance, m.op), None) for m in matched)
         return AcceptAnswer(seq, False, matched, self._trigger(item, seq, batch, fenced))
 
-    def _duplicate(self, seq: int, event: Event, stored: list[Any], batch: Batch) -> AcceptAnswer:
-        differs = is_other(event, *stored)
+    def _duplicate(self, seq: int, item: Accept, stored: list[Any], batch: Batch) -> AcceptAnswer:
+        differs = not item.is_restored and is_other(item.event, *stored)
         if differs:
             self._run(SQL["set_differed"], (batch.at, seq))
         return AcceptAnswer(seq, True, [], [], differs)

@@ -170,15 +170,18 @@ def resume(c: sqlite3.Connection, instances: Collection[str]) -> set[str]:
 def reopen(c: sqlite3.Connection, instances: Collection[str], at: int, head: bytes) -> set[str]:
     """Let those of these instances that failed or were cancelled run again."""
     check_version(c)
-    reopened: set[str] = set()
-    for id in instances:
-        row = c.execute(SQL["reopenable"], (id,)).fetchone()
-        if row is None or c.execute(SQL["reopen_instance"], (at, id)).rowcount != 1:
-            continue
-        c.execute(SQL["delete_requests"], (id,))
-        c.execute(SQL["insert_request"], (id, RETRY, head + (row[0] or b""), at))
-        reopened.add(id)
-    return reopened
+    return {id for id in instances if reopen_one(c, id, at, head)}
+
+
+def reopen_one(c: sqlite3.Connection, instance: str, at: int, head: bytes) -> bool:
+    """Let an instance that failed or was cancelled run again. Return whether that was possible."""
+    row = c.execute(SQL["reopenable"], (instance,)).fetchone()
+    if row is None:
+        return False
+    c.execute(SQL["reopen_instance"], (at, instance))
+    c.execute(SQL["delete_requests"], (instance,))
+    c.execute(SQL["insert_request"], (instance, RETRY, head + (row[0] or b""), at))
+    return True
 
 
 def prune(c: sqlite3.Connection, ended: tuple[int, int], accepted_before: int, now: int, limit: int) -> int:

@@ -1,0 +1,41 @@
+"""Reopened instances: what the first step of a retried instance stores, besides what its code asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from romancy import hooks as h
+from romancy.core.history import Entry, pack_event, unpack_event
+from romancy.core.operations import ChildCall
+from romancy.core.retrial import Retrial
+from romancy.engine.draft import Draft
+from romancy.storage.batch import Accept, Rejoin
+
+
+def go_on(draft: Draft, retrial: Retrial) -> None:
+    """Let a retried instance go on. Nothing else is fed to it in this step."""
+    draft.resident.retrial, draft.retrial = None, retrial
+    draft.is_new(retrial.request)
+    retrial.carry_out(draft.instance, draft.now)
+    if retrial.given_back:
+        _give_back(draft, retrial.given_back)
+    if draft.instance.ops.children:
+        _rejoin_children(draft, retrial)
+    if draft.tell:
+        dropped = tuple(entry.n for entry in retrial.dropped)
+        draft.say([h.WorkflowRetriedInfo(**draft.about, retry=retrial.number, dropped=dropped)])
+
+
+def _give_back(draft: Draft, entries: list[Entry]) -> None:
+    """Let the instance take events again. One that was removed since is in the history, and is stored again for it."""
+    draft.commit.given_back = [entry.event for entry in entries if entry.event is not None]
+    events = [unpack_event(entry.payload or b"{}") for entry in entries]
+    events = [replace(event, target=draft.instance.id, accepted_at=draft.now) for event in events]
+    draft.commit.sent = [Accept(event, pack_event(event), is_restored=True) for event in events]
+
+
+def _rejoin_children(draft: Draft, retrial: Retrial) -> None:
+    dropped = {entry.op for entry in retrial.dropped}
+    children = [op for op in draft.instance.ops.values() if isinstance(op, ChildCall)]
+    # A free child did not end because its parent did, so it is not retried with it.
+    draft.commit.rejoins = [Rejoin(op.child, op.id, not op.is_free or op.id in dropped) for op in children]
