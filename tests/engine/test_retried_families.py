@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from romancy import (
+    ActivityContext,
     Retention,
     WorkflowCancelled,
     WorkflowContext,
     WorkflowFailed,
+    activity,
     send_event,
     start_workflow,
     wait_event,
@@ -174,9 +176,13 @@ async def test_what_was_sent_is_not_sent_twice_and_nothing_is_lost(env: Environm
     with pytest.raises(WorkflowFailed):
         await retried(env)
     assert len(await sent(env)) == 1
+    await env.app._runtime.engine.storage.prune(0, env.clock.now() + 10**9, 100)
+    with pytest.raises(WorkflowFailed):
+        await retried(env)
+    assert await sent(env) == [], "it is not known any more, and still not sent again"
     world.broken = set()
     assert await retried(env) == "B"
-    assert [id for id, _ in await sent(env)] == ["i/send told:1", "i/send told:1~2"]
+    assert [id for id, _ in await sent(env)] == ["i/send told:1~3"]
     assert replay(teller, await env.app.get_history("i")) == "completed"
 
 
@@ -231,6 +237,36 @@ async def test_a_result_never_goes_to_another_call(env: Environment) -> None:
     assert replay(branches, await env.app.get_history("i")) == "completed"
     assert len({key for keys in world.keys.values() for key in keys}) == 6
     assert set(world.keys["a-instead"]) & set(world.keys["b-instead"]) == set()
+
+
+@activity
+async def mint(ctx: ActivityContext) -> int:
+    world.runs["mint"] += 1
+    world.keys.setdefault("mint", []).append(ctx.idempotency_key)
+    return world.runs["mint"]
+
+
+@workflow
+async def minting(ctx: WorkflowContext) -> list[Any]:
+    async def with_coin(name: str) -> Any:
+        try:
+            return await do(ctx, name)
+        except Exception:
+            return await mint(ctx)
+
+    found = await asyncio.gather(with_coin("a"), with_coin("b"))
+    return [*found, await do(ctx, "c")]
+
+
+async def test_a_result_does_not_go_to_a_call_that_was_asked_for_elsewhere(env: Environment) -> None:
+    """Both fallbacks ask for the same. After the retry, the first one to do so is another branch."""
+    env.app.register(minting)
+    await failed(env, minting, "a", "b", "c")
+    assert world.runs["mint"] == 2
+    handle = await env.app.retry_workflow("i", steps=["do:1", "do:3"])
+    assert await handle.result() == ["A", 3, "C"]
+    assert world.keys["mint"] == ["i/mint:1", "i/mint:2", "i/mint:1~1"]
+    assert replay(minting, await env.app.get_history("i")) == "completed"
 
 
 async def test_cancelled_children_of_a_cancelled_parent_go_on(env: Environment) -> None:
