@@ -115,15 +115,16 @@ class Followup:
         if step.blocked is not None:
             self._exits.hold(resident, step.blocked)
             return
-        for op in asked.opened:
-            if isinstance(op, ActivityCall):
-                self._start_activity(resident, op)
         if instance.offspring is not None:
+            # Before activities begin: the result of one that ends at once must wait until the children are started.
             started = [op for op in asked.opened if isinstance(op, ChildCall)]
             if started and step.finds_children:
                 self._children.find(resident, started)
             elif started:
                 self._children.start(resident, started)
+        for op in asked.opened:
+            if isinstance(op, ActivityCall):
+                self._start_activity(resident, op)
         for attempt in step.retries:
             self._inquest.quarantine.leave(resident, attempt.op)
             op = instance.ops.get(attempt.op)
