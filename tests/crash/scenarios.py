@@ -680,6 +680,61 @@ async def undos_that_fail_are_tried_again_when_resumed(play: Stage) -> None:
     await play.resume("a")
 
 
+# --- retries ----------------------------------------------------------------------------------------------------------
+repaired: set[str] = set()
+
+
+@activity(retry=RetryPolicy(max_attempts=1))
+async def fragile(ctx: ActivityContext, what: str) -> str:
+    if what not in repaired:
+        raise ConnectionError(f"{what} is broken")
+    return what.upper()
+
+
+@workflow
+async def fragile_kid(ctx: WorkflowContext) -> str:
+    await tell(ctx, "kid")
+    return await fragile(ctx, "kid")
+
+
+@workflow
+async def fragile_home(ctx: WorkflowContext) -> list[str]:
+    first = (await wait_event(ctx, "go")).id
+    calls = fragile(ctx, "one"), fragile(ctx, "two"), fragile_kid(ctx), tell(ctx, "home")
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    errors = [error for error in found if isinstance(error, Exception)]
+    await send_event(ctx, "reported", "test", len(errors))
+    if errors:
+        raise ExceptionGroup("broken", errors)
+    try:
+        last = (await wait_event(ctx, "stop", timeout=10)).id
+    except WaitTimeout:
+        await tell(ctx, "too late")
+        raise
+    return [first, *map(str, found[:3]), last]
+
+
+@scenario(
+    fragile_home,
+    fragile_kid,
+    ends={"r": ["g", "ONE", "TWO", "KID", "s"], "r/fragile_kid:1": "KID"},
+    ordered=False,
+    timely=False,
+    steady=False,
+    movable=False,
+)
+async def retries(play: Stage) -> None:
+    repaired.clear()
+    await play.start(fragile_home, id="r")
+    await play.send("go", id="g")
+    repaired.update(("one", "two", "kid"))
+    await play.retry("r")
+    await play.advance(10)
+    await play.retry("r")
+    await play.advance(9)
+    await play.send("stop", id="s")
+
+
 # --- children and runs ------------------------------------------------------------------------------------------------
 @workflow
 async def kid(ctx: WorkflowContext, name: str) -> str:
