@@ -242,8 +242,10 @@ STARTED = 0
 def started_entry(row: InstanceRow) -> HistoryEntry:
     run = row.run
     about = {"id": row.id, "deadline": row.deadline}
-    if run.number > 1:
+    if run.number > 1 or run.seeds:
         about |= {"run": run.number, "base": run.base, "began_at": run.began_at}
+    if run.seeds:
+        about |= {"seeds": run.seeds}
     raw = Entry(0, STARTED, row.workflow, row.created_at, row.input, json.dumps(about).encode(), row.input_kind)
     return HistoryEntry(0, "started", row.workflow, from_us(run.began_at), input=_shown_input(row), _raw=raw)
 

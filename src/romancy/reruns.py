@@ -1,15 +1,20 @@
-"""Running instances again: retrying those that failed or were cancelled."""
+"""Running instances again: retrying those that failed or were cancelled, and forking any."""
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Collection, Sequence
 from typing import Literal
 
-from romancy.core.ids import check_lookup
+from romancy.core.history import Entry
+from romancy.core.ids import check_id, check_lookup
+from romancy.core.ids import new_id as make_id
 from romancy.core.model import Status
-from romancy.core.retrial import RetryAsk, steps_of
+from romancy.core.retrial import RetryAsk, copied, steps_of
 from romancy.engine.engine import Engine
-from romancy.errors import InstanceNotFound, InvalidInput, NotRetryable
+from romancy.errors import InstanceExists, InstanceNotFound, InvalidInput, NotRetryable
+from romancy.storage.batch import Fork
 from romancy.storage.records import InstanceRow
 
 Steps = Literal["failed"] | Sequence[str] | None
@@ -38,6 +43,34 @@ async def retry_all(engine: Engine, instances: Collection[str]) -> tuple[int, di
             if row is not None and row.status in RETRYABLE:
                 refused[id] = str(NotRetryable(instance_id=id, status=row.status))
     return len(reopened), refused
+
+
+async def fork(engine: Engine, origin: str, at: int, new_id: str | None) -> tuple[str, str]:
+    """Copy an instance up to an entry, and let the copy run. Return its id and workflow."""
+    check_lookup(origin)
+    row = await _row(engine, origin)
+    entries = _check_cut(row, await engine.storage.catalog.history(origin), at)
+    kept, last = copied(entries, at) if at else ([], 0)
+    id = make_id(engine.clock.now()) if new_id is None else check_id(new_id)
+    seed, ask = None, b""
+    if last:
+        seeds = [(n, name) for n, name in row.run.seeds if n < last]
+        seed, ask = json.dumps([*seeds, (last, origin)]), RetryAsk([], origin=origin).head
+    copy = Fork(origin, id, engine.clock.now(), uuid.uuid4().bytes, kept if last else (), seed, ask)
+    if not await engine.storage.fork(copy):
+        await _row(engine, origin)
+        raise InstanceExists(f"instance {id!r} already exists", instance_id=id, advice="use another new_id")
+    engine.kick()
+    return id, row.workflow
+
+
+def _check_cut(row: InstanceRow, entries: Sequence[Entry], at: int) -> Sequence[Entry]:
+    if not isinstance(at, int) or isinstance(at, bool) or at < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"at must be the number of an entry in the history, or 0 for none, got {at!r}")
+    if at and not any(entry.n == at for entry in entries):
+        numbers = f"entries {entries[0].n} to {entries[-1].n}" if entries else "no entries yet"
+        raise InvalidInput(f"the current run of instance {row.id!r} has {numbers}, and no entry {at}")
+    return entries
 
 
 async def _check_steps(engine: Engine, instance: str, steps: Steps) -> str | list[str] | None:

@@ -56,7 +56,7 @@ from romancy.records import (
     to_wait,
     write_cursor,
 )
-from romancy.reruns import Steps, retry_one
+from romancy.reruns import Steps, fork, retry_one
 from romancy.runtime import Runtime
 from romancy.searches import some, to_search
 from romancy.storage.batch import Start
@@ -284,6 +284,22 @@ class Service:
         """
         await retry_one(self._runtime.engine, instance_id, steps)
         return self.handle(instance_id, wf) if wf is not None else self.handle(instance_id)
+
+    async def fork_workflow(
+        self, instance_id: str, /, *, at: int = 0, new_id: str | None = None
+    ) -> WorkflowHandle[Any]:
+        """Start a new instance that begins with the history of another one, up to the entry with the number `at`.
+
+        With 0 it starts again from the input. What comes after the entry happens anew: calls have other idempotency
+        keys, and events are sent again, under other ids. The original is left as it is, whatever its status.
+
+        Events that it would wait for may have been removed since. Time limits of waits that were open at the entry are
+        not extended. If the fork fails, it undoes the copied calls, too.
+        """
+        id, workflow = await fork(self._runtime.engine, instance_id, at, new_id)
+        definition = self._runtime.registry.get(workflow)
+        result = definition.signature.result if definition else None
+        return WorkflowHandle(self, self._runtime, id, result, created=True)
 
     # --- many instances ---------------------------------------------------------------------------------------------
     async def cancel_workflows(

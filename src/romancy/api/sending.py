@@ -41,7 +41,7 @@ async def send_event(
     instance.check_alive()
     op = instance.run.next_id(f"send {type}")
     event = make_event(
-        type, source, data, subject=subject, id=f"{instance.id}/{op}" if id is None else id, to=to, ext=extensions
+        type, source, data, subject=subject, id=f"{instance.alias}/{op}" if id is None else id, to=to, ext=extensions
     )
     digest = hashlib.blake2b(event.data or b"", digest_size=8).hexdigest()
     identity = {"type": type, "source": source, "subject": subject, "id": event.id, "to": to, "data": digest}

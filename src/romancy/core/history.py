@@ -134,9 +134,10 @@ def pack_attempt(attempt: int, began: int | None, next_due: int) -> bytes:
     return json.dumps({"attempt": attempt, **known, "next": next_due}).encode()
 
 
-def pack_dropped(numbers: Iterable[int]) -> bytes:
-    """Pack the mark of a retry: the numbers of the entries that no longer count."""
-    return json.dumps({"dropped": sorted(numbers)}).encode()
+def pack_dropped(numbers: Iterable[int], origin: str | None = None) -> bytes:
+    """Pack the mark of a retry: the numbers of the entries that no longer count. `origin`: of a fork, its source."""
+    known = {} if origin is None else {"origin": origin}
+    return json.dumps({"dropped": sorted(numbers), **known}).encode()
 
 
 def dropped_by(retried: Entry) -> Sequence[int]:

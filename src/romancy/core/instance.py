@@ -49,10 +49,10 @@ class Instance:
 
     # Thousands of instances are in memory.
     __slots__ = (
-        "_activation", "_budget", "_context", "_cuts", "_description", "_entries", "_fault", "_input", "_input_kind",
-        "_log", "_marks", "_random", "_root", "_rung", "_sent", "_stuck", "_taken", "_timed_out", "at", "cancelling",
-        "compensation", "dead", "deadline", "definition", "dropped", "id", "length", "loop", "offspring", "ops",
-        "outcome", "patches", "published", "refusals", "replaying", "run", "started_at", "state",
+        "_activation", "_alias", "_budget", "_context", "_cuts", "_description", "_entries", "_fault", "_input",
+        "_input_kind", "_log", "_marks", "_random", "_root", "_rung", "_sent", "_stuck", "_taken", "_timed_out", "at",
+        "cancelling", "compensation", "dead", "deadline", "definition", "dropped", "id", "length", "loop",
+        "offspring", "ops", "outcome", "patches", "published", "refusals", "replaying", "run", "started_at", "state",
     )  # fmt: skip
 
     def __init__(
@@ -70,7 +70,7 @@ class Instance:
     ) -> None:
         self.definition = definition
         self.id = instance_id
-        self.started_at = started_at
+        self.started_at = run.began_at if run is not None and run.seeds else started_at
         self.at = started_at if run is None else run.began_at
         self.run = run or Run(1, 0, started_at)
         self.state = state
@@ -436,9 +436,15 @@ class Instance:
 
     @property
     def random(self) -> random.Random:
-        if self._random is None:
-            self._random = self.run.random(self.id)
+        if self._random is None or (self.run.seeds and self.run.alias(self.id) != self._alias):
+            self._alias = self.run.alias(self.id)
+            self._random = self.run.random(self._alias)
         return self._random
+
+    @property
+    def alias(self) -> str:
+        """The id from which the ids of sent events are made: see `Run.alias`."""
+        return self.run.alias(self.id) if self.run.seeds else self.id
 
     # --- called by the loop -----------------------------------------------------------------------------------------
     def seconds(self) -> float:

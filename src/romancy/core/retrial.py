@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from romancy.core.dropped import Dropped, standing
 from romancy.core.failure import Failure
-from romancy.core.history import SEEN_MARKS, Entry, Kind, Marks, pack_dropped
+from romancy.core.history import SEEN_MARKS, Entry, Kind, Marks, dropped_by, pack_dropped
 from romancy.core.instance import Instance
 from romancy.core.open_operations import OpenOperations
 from romancy.core.operations import Operation
@@ -38,16 +38,20 @@ class RetryAsk:
     steps: str | Sequence[str] | None = None
     error: bytes = b""
     """The error that the instance had ended with."""
+    origin: str | None = None
+    """The instance that it was copied from: it is a fork, and begins with what was copied."""
 
     @property
     def head(self) -> bytes:
         """The beginning of its stored form. The error follows, as it is stored with the instance."""
-        return json.dumps({} if self.steps is None else {"steps": self.steps}).encode() + b"\n"
+        known = {"steps": self.steps, "origin": self.origin}
+        return json.dumps({name: value for name, value in known.items() if value is not None}).encode() + b"\n"
 
     @classmethod
     def decode(cls, payload: bytes) -> RetryAsk:
         head, _, error = payload.partition(b"\n")
-        return cls(json.loads(head).get("steps"), error)
+        known = json.loads(head)
+        return cls(known.get("steps"), error, known.get("origin"))
 
 
 class Fact(NamedTuple):
@@ -88,6 +92,20 @@ def steps_of(entries: Sequence[Entry]) -> tuple[list[str], list[str]]:
     """Return the ids of the operations in a history that can be named in a retry, and of those that failed."""
     fed = [fact.entry for fact in facts_of(standing(entries)[0]) if fact.entry is not None and fact.entry.op]
     return [entry.op for entry in fed], [entry.op for entry in fed if entry.kind in _ENDS]
+
+
+def copied(entries: Sequence[Entry], at: int) -> tuple[list[Entry], int]:
+    """Return the entries that a fork at an entry begins with, and the number of the last one that is fed.
+
+    That one is fed once more, not as a replay: what the code did then, it does again. Entries that a later retry
+    dropped are left out.
+    """
+    until = [entry for entry in entries if entry.n <= at]
+    counted = {entry.n for entry in standing(entries)[0]}
+    facts = facts_of(entry for entry in until if entry.n in counted)
+    gone_later = {n for e in entries if e.kind == Kind.RETRIED and e.n > at for n in dropped_by(e)}
+    again = {mark.n for mark in facts[-1].marks}
+    return [entry for entry in until if entry.n not in gone_later | again], facts[-1].n or 0
 
 
 def first_dropped(facts: Sequence[Fact], ask: RetryAsk, run: Run) -> set[int]:
@@ -198,7 +216,7 @@ class Retrial:
     def carry_out(self, instance: Instance, now: int) -> None:
         """Record the retry, and let the code go on."""
         numbers = [entry.n for entry in self.dropped]
-        instance.mark(Kind.RETRIED, "", now, pack_dropped(numbers), self.ask.error or None)
+        instance.mark(Kind.RETRIED, "", now, pack_dropped(numbers, self.ask.origin), self.ask.error or None)
         assert instance.dropped is not None
         instance.dropped.at = now
         if self._again is not None:

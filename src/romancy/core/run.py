@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 
 WORKFLOW_TIMEOUT = "(workflow timeout)"
 LONG = 2_000, 4 * 1024 * 1024
@@ -27,10 +28,14 @@ class Run:
     sent events are different in every run.
     """
 
-    __slots__ = ("_counts", "_suffix", "base", "began_at", "fed", "number", "size", "timeout_id", "too_long")
+    __slots__ = (
+        "_counts", "_suffix", "base", "began_at", "fed", "number", "seeds", "size", "timeout_id",
+        "too_long",
+    )  # fmt: skip
 
-    def __init__(self, number: int, base: int, began_at: int) -> None:
-        """`base`: entries up to this number belong to earlier runs."""
+    def __init__(self, number: int, base: int, began_at: int, seeds: Sequence[tuple[int, str]] = ()) -> None:
+        """`base`: entries up to this number belong to earlier runs. `seeds`: of a fork, see `alias`."""
+        self.seeds = seeds
         self.number, self.base, self.began_at = number, base, began_at
         self._suffix = "" if number == 1 else f"@{number}"
         self._counts: dict[str, int] = {}
@@ -51,6 +56,13 @@ class Run:
                 f"an id must not be empty or end in ':<number>' or '@<number>' (counted ids do), got {given!r}"
             )
         return f"{given}{self._suffix}" if count == 1 else f"{given}:{count}{self._suffix}"
+
+    def alias(self, instance: str) -> str:
+        """Return the id that random numbers and the ids of sent events come from.
+
+        The copied part of a fork was recorded under the id of the instance that it was copied from.
+        """
+        return next((id for n, id in self.seeds if self.fed < n), instance)
 
     def random(self, instance: str) -> random.Random:
         """Return the random numbers of this run of an instance: the same on every replay."""

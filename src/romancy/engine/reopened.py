@@ -21,7 +21,11 @@ def go_on(draft: Draft, retrial: Retrial) -> None:
         _give_back(draft, retrial.given_back)
     if draft.instance.ops.children:
         _rejoin_children(draft, retrial)
-    if draft.tell:
+    if retrial.ask.origin is not None:
+        draft.retrial = None  # a fork: it begins
+    if draft.tell and retrial.ask.origin is not None:
+        draft.say([h.WorkflowStartedInfo(**draft.about)])
+    elif draft.tell:
         dropped = tuple(entry.n for entry in retrial.dropped)
         draft.say([h.WorkflowRetriedInfo(**draft.about, retry=retrial.number, dropped=dropped)])
 

@@ -307,6 +307,30 @@ class Request:
         return Failure("CancelledError", self.payload.decode() or "cancelled", culprits=[]).encode()
 
 
+@dataclass(slots=True, frozen=True)
+class Fork:
+    """A copy of an instance, with a part of its history and the events that it took in it. Its parent is not copied.
+
+    Without entries it begins again from the input of the current run. Otherwise, `ask` is the request that it finds.
+    """
+
+    origin: str
+    id: str
+    at: int
+    token: bytes
+    entries: Sequence[Entry] = ()
+    seed: str | None = None
+    ask: bytes = b""
+
+    @property
+    def numbers(self) -> list[int]:
+        return [entry.n for entry in self.entries]
+
+    @property
+    def events(self) -> list[int]:
+        return [entry.event for entry in self.entries if entry.event is not None]
+
+
 @dataclass(slots=True)
 class Batch:
     """One transaction. `token` distinguishes a repeated submission from a write by another process."""

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol
 
 from romancy.core.model import Status
-from romancy.storage.batch import Batch, BatchResult, Commit
+from romancy.storage.batch import Batch, BatchResult, Commit, Fork
 from romancy.storage.catalog import Catalog
 from romancy.storage.records import (
     FIRST_MAIL,
@@ -161,6 +161,10 @@ class Storage(Protocol):
         Each finds a request to retry: `head`, followed by the error it had ended with. Its time limit begins again.
         Instances that have undone their steps are left as they are.
         """
+        ...
+
+    async def fork(self, fork: Fork) -> bool:
+        """Copy an instance. False: the id of the copy is taken, or the instance does not exist (any more)."""
         ...
 
     async def prune(

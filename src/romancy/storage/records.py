@@ -147,6 +147,8 @@ class InstanceRow:
     parent_op: str | None = None
     builds: str | None = None
     """The builds whose code did not follow its history, as `to_builds` reads them. The next commit clears it."""
+    seed: str | None = None
+    """Of a fork: [[number of an entry, id of the instance before that entry], ...]."""
 
     @property
     def child_of(self) -> tuple[str, str] | None:
@@ -156,7 +158,8 @@ class InstanceRow:
     @property
     def run(self) -> Run:
         """The current run."""
-        return Run(self.generation + 1, self.base, self.created_at if self.began_at is None else self.began_at)
+        began_at = self.created_at if self.began_at is None else self.began_at
+        return Run(self.generation + 1, self.base, began_at, json.loads(self.seed) if self.seed else ())
 
 
 @dataclass(slots=True, frozen=True)

@@ -101,6 +101,11 @@ class App(Blocking):
     send_event = blocking(Service.send_event)
     retry_workflows = blocking(Service.retry_workflows)
 
+    def fork_workflow(self, instance_id: str, /, *, at: int = 0, new_id: str | None = None) -> WorkflowHandle[Any]:
+        """Start a new instance that begins with the history of another one, up to the entry with the number `at`."""
+        handle = self.background.do(self._app.fork_workflow, instance_id, at=at, new_id=new_id)
+        return WorkflowHandle[Any](self, handle)
+
     @overload
     def retry_workflow(
         self, instance_id: str, wf: Workflow[..., R], /, *, steps: Steps = None

@@ -32,7 +32,7 @@ def replay(wf: Workflow[..., Any], history: Sequence[HistoryEntry] | str) -> Sta
         start.at,
         input_kind=start.event or 0,
         deadline=about.get("deadline"),
-        run=Run(about.get("run", 1), about.get("base", 0), about.get("began_at", start.at)),
+        run=Run(about.get("run", 1), about.get("base", 0), about.get("began_at", start.at), about.get("seeds", ())),
     )
     found = run_through(instance, rest, observe=False)
     if found.error is not None:

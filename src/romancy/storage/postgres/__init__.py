@@ -25,7 +25,7 @@ from typing import Any
 from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.model import Status
 from romancy.core.tasks import start_now
-from romancy.storage.batch import Batch, BatchResult, Commit
+from romancy.storage.batch import Batch, BatchResult, Commit, Fork
 from romancy.storage.errors import TransientError
 from romancy.storage.postgres import migrations
 from romancy.storage.postgres.batches import BatchWriter
@@ -37,6 +37,7 @@ from romancy.storage.postgres.statements import Statements
 from romancy.storage.protocol import Answered, Trigger
 from romancy.storage.reads import Reads
 from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
+from romancy.storage.rows import STARTED_BY
 from romancy.storage.urls import check_schema
 
 __all__ = ["PostgresStorage"]
@@ -211,6 +212,14 @@ class PostgresStorage(Reads):
         if rows:
             self._tell({None}, ended=False)
         return {id for (id,) in rows}
+
+    async def fork(self, fork: Fork) -> bool:
+        given = {"id": fork.id, "origin": findable(fork.origin), "at": fork.at, "token": fork.token, "seed": fork.seed}
+        copied = {"numbers": fork.numbers, "events": fork.events, "start": STARTED_BY, "ask": fork.ask}
+        if not await self._connections.do("fork", **given, **copied):
+            return False
+        self._tell({None}, ended=False)
+        return True
 
     async def prune(
         self, finished_before: int, accepted_before: int, limit: int, *, failed_before: int | None = None

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from romancy.core.clock import Clock, SystemClock
 from romancy.core.model import Status
 from romancy.errors import StorageError
-from romancy.storage.batch import STATUS_NAMES, Batch, BatchResult, Commit
+from romancy.storage.batch import STATUS_NAMES, Batch, BatchResult, Commit, Fork
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Answered, Trigger
 from romancy.storage.reads import Reads
@@ -253,6 +253,9 @@ class SQLiteStorage(Reads):
 
     async def reopen(self, instances: Collection[str], at: int, head: bytes) -> set[str]:
         return await self._write(lambda c: leases.reopen(c, instances, at, head))
+
+    async def fork(self, fork: Fork) -> bool:
+        return await self._write(lambda c: leases.fork(c, fork))
 
     async def prune(
         self, finished_before: int, accepted_before: int, limit: int, *, failed_before: int | None = None

@@ -10,9 +10,10 @@ from typing import Any
 
 from romancy.core.versions import bare_name
 from romancy.errors import Outdated
-from romancy.storage.batch import RETRY
+from romancy.storage.batch import RETRY, Fork
 from romancy.storage.protocol import Trigger
 from romancy.storage.records import DEATHS_KEPT, MOST_COUNTED, Claimed, Shares, Unfit
+from romancy.storage.rows import STARTED_BY
 from romancy.storage.sqlite import migrations
 from romancy.storage.sqlite.expiry import Leases
 from romancy.storage.sqlite.locks import WorkerLocks
@@ -181,6 +182,20 @@ def reopen_one(c: sqlite3.Connection, instance: str, at: int, head: bytes) -> bo
     c.execute(SQL["reopen_instance"], (at, instance))
     c.execute(SQL["delete_requests"], (instance,))
     c.execute(SQL["insert_request"], (instance, RETRY, head + (row[0] or b""), at))
+    return True
+
+
+def fork(c: sqlite3.Connection, fork: Fork) -> bool:
+    """Copy an instance, with a part of its history."""
+    check_version(c)
+    id, origin = fork.id, fork.origin
+    if c.execute(SQL["insert_fork"], (id, fork.token, fork.at, fork.seed, origin)).rowcount != 1:
+        return False
+    c.executemany(SQL["copy_entry"], [(id, origin, n) for n in fork.numbers])
+    c.executemany(SQL["copy_consumed"], [(id, origin, event) for event in fork.events])
+    c.execute(SQL["copy_trigger"], (id, origin, STARTED_BY))
+    if fork.entries:
+        c.execute(SQL["insert_request"], (id, RETRY, fork.ask, fork.at))
     return True
 
 
