@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextvars import Context, ContextVar
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -198,7 +199,7 @@ class Instance:
         assert self._root is not None
         self._run(self._root.cancel, reason)
         if again and self.outcome is None and self.waits_for_good:
-            self._end(Outcome("cancelled", error=Failure("CancelledError", reason, culprits=[*self._cuts])))
+            self._end(Outcome("cancelled", error=Failure("CancelledError", reason)))
 
     @property
     def waits_for_good(self) -> bool:
@@ -280,8 +281,7 @@ class Instance:
         output = root.result() if error is None else None
         culprits = [*self._cuts] if self._cuts or error is None else culprits_of(error, self._rung)
         if self._timed_out:
-            problem = f"instance {self.id!r} ran out of time"
-            return Outcome("failed", output, Failure("WorkflowTimeout", problem, culprits=culprits))
+            return Outcome("failed", output, Failure("WorkflowTimeout", f"instance {self.id!r} ran out of time"))
         return ending(output, error and explain(error), self.cancelling, culprits)
 
     def run_out_of_time(self) -> None:
@@ -292,6 +292,8 @@ class Instance:
         self._root.cancel("the workflow ran out of time")
 
     def _finish(self, outcome: Outcome) -> None:
+        if outcome.error is not None and outcome.error.culprits is None:
+            outcome = replace(outcome, error=replace(outcome.error, culprits=[*self._cuts]))
         self.outcome = outcome
         if self.offspring is not None:
             self.offspring.end(self.ops.opened.values(), None if self._stuck is None else self._activation)

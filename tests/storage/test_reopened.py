@@ -1,0 +1,203 @@
+"""Conformance: instances that are reopened, their events and children, and copies of instances."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from romancy.core.history import Entry, Kind
+from romancy.core.model import SECOND
+from romancy.core.operations import WaitRow
+from romancy.core.retrial import RetryAsk
+from romancy.storage.batch import (
+    CANCEL,
+    CHILD_CANCELLED,
+    CHILD_COMPLETED,
+    CHILD_FAILED,
+    RETRY,
+    Accept,
+    Commit,
+    Fork,
+    Rejoin,
+    Request,
+    Start,
+)
+from romancy.storage.records import Snapshot
+from tests.storage.conftest import Database
+
+HEAD = RetryAsk().head
+ERROR = b'{"error_type": "Broken"}'
+
+
+async def end(db: Database, id: str, status: str = "failed", **fields: Any) -> None:
+    await db.step(id, "me", await db.version(id), status=status, error=ERROR, **fields)
+
+
+async def loaded(db: Database, id: str) -> Snapshot:
+    snapshot = await db.storage.load(id)
+    assert snapshot is not None
+    return snapshot
+
+
+def requests_of(snapshot: Snapshot) -> list[tuple[int, bytes, str | None]]:
+    return [(r.kind, bytes(r.payload), r.op) for r in snapshot.requests]
+
+
+async def test_only_failed_and_cancelled_instances_are_reopened(db: Database) -> None:
+    for id, status in (("f", "failed"), ("c", "cancelled"), ("d", "completed"), ("b", "blocked")):
+        await db.start(id, "me")
+        await end(db, id, status, release=status == "blocked")
+    await db.start("open", "me")
+    ids = ["f", "c", "d", "b", "open", "nosuch", "f\0"]
+    assert await db.storage.reopen(ids, db.now, HEAD) == {"f", "c"}
+    assert await db.storage.reopen(ids, db.now, HEAD) == set(), "only once"
+    snapshot = await loaded(db, "f")
+    assert (snapshot.row.status, snapshot.row.owner, snapshot.row.error, snapshot.row.finished_at) == (
+        "running",
+        None,
+        None,
+        None,
+    )
+    assert requests_of(snapshot) == [(RETRY, HEAD + ERROR, None)]
+    assert set(await db.claim("me")) == {"f", "c"}
+
+
+async def test_an_instance_that_has_undone_its_steps_is_not_reopened(db: Database) -> None:
+    await db.start("a", "me")
+    await end(db, "a", entries=[Entry(1, Kind.ACTIVITY_COMPLETED, "undo book:1:1", db.now)])
+    assert await db.storage.reopen(["a"], db.now, HEAD) == set()
+    assert (await loaded(db, "a")).row.status == "failed"
+
+
+async def test_the_time_limit_begins_again(db: Database) -> None:
+    start = Start("a", "wf", b"{}", 0, db.now, db.now + 60 * SECOND, mine=True)
+    await db.commit("me", starts=[start])
+    db.clock.turn_to(db.now + 100 * SECOND)
+    await end(db, "a")
+    db.clock.turn_to(db.now + 100 * SECOND)
+    await db.storage.reopen(["a"], db.now, HEAD)
+    assert (await loaded(db, "a")).row.deadline == db.now + 60 * SECOND
+
+
+async def test_what_its_last_owner_submits_is_refused(db: Database) -> None:
+    await db.start("a", "me")
+    version = await db.version("a")
+    await end(db, "a")
+    await db.storage.reopen(["a"], db.now, HEAD)
+    late = Commit("a", version, "running", db.now, entries=[Entry(1, Kind.TIMER_FIRED, "t", db.now)])
+    assert (await db.commit("me", commits=[late])).commits == [False]
+
+
+async def test_a_request_to_cancel_comes_after_the_retry(db: Database) -> None:
+    await db.start("a", "me")
+    await end(db, "a")
+    await db.storage.reopen(["a"], db.now, HEAD)
+    answer = await db.commit(requests=[Request("a", CANCEL, b"enough", db.now)])
+    assert answer.requests[0].took
+    assert [kind for kind, *_ in requests_of(await loaded(db, "a"))] == [RETRY, CANCEL]
+
+
+async def test_an_event_that_is_given_back_can_be_taken_again(db: Database) -> None:
+    wait = db.wait()
+    await db.waiting("a", "me", wait)
+    first = (await db.send(id="first")).seq
+    assert await db.look("a", "me") == [("w", first)]
+    await db.take("a", "me", 1, first, wait)
+    again = db.wait()
+    answer = await db.step("a", "me", 2, opened=[again], given_back=[first], status="waiting_for_event")
+    assert [(offer.op, offer.event.seq) for offer in answer.offers] == [("w", first)]
+
+
+async def test_an_event_that_was_removed_is_stored_again_and_another_is_left_as_it_is(db: Database) -> None:
+    await db.waiting("a", "me", db.wait("w", "other"))
+    kept = db.event("go", 1, id="kept")
+    await db.commit(accepts=[kept])
+    restored = [
+        Accept(db.event("go", n, id=id, target="a").event, b"{}", is_restored=True)
+        for n, id in ((1, "kept"), (2, "removed"))
+    ]
+    answer = await db.step("a", "me", 1, opened=[db.wait("w2")], sent=restored)
+    assert [a.duplicate for a in answer.sent] == [True, False]
+    assert not any(a.differs for a in answer.sent)
+    assert await db.rows("SELECT id, target, differed_at FROM events ORDER BY id") == [
+        ("kept", None, None),
+        ("removed", "a", None),
+    ]
+
+
+# --- children -------------------------------------------------------------------------------------------------------
+async def family(db: Database, **ends: str) -> None:
+    """A parent that failed, and children that ended like this, without telling their parent."""
+    await db.start("p", "me")
+    starts = [Start(c, "wf", b"{}", 0, db.now, mine=True, parent="p", parent_op=f"op {c}") for c in ends]
+    await db.commit("me", starts=starts)
+    await end(db, "p")
+    for child, status in ends.items():
+        if status in ("failed", "cancelled", "completed", "undone"):
+            entries = [Entry(1, Kind.ACTIVITY_COMPLETED, "undo x:1", db.now)] if status == "undone" else []
+            output = b"7" if status == "completed" else None
+            await end(db, child, "failed" if status == "undone" else status, entries=entries, output=output)
+    await db.storage.reopen(["p"], db.now, HEAD)
+    await db.claim("me")
+
+
+async def rejoin(db: Database, *children: str, reopens: bool = True) -> list[tuple[int, bytes, str | None]]:
+    """The parent waits for its children again; returns what it is told about them."""
+    rejoins = [Rejoin(child, f"op {child}", reopens) for child in children]
+    requests = [request.id for request in (await loaded(db, "p")).requests]
+    await db.step("p", "me", await db.version("p"), rejoins=rejoins, requests_done=requests)
+    return sorted(requests_of(await loaded(db, "p")), key=lambda r: r[2] or "")
+
+
+async def test_children_are_reopened_with_their_parent(db: Database) -> None:
+    await family(db, a="failed", b="cancelled", c="completed", d="undone", e="open")
+    assert await rejoin(db, "a", "b", "c", "d", "e", "nosuch") == [
+        (CHILD_COMPLETED, b"7", "op c"),
+        (CHILD_FAILED, ERROR, "op d"),
+    ]
+    for child, status in (("a", "running"), ("b", "running"), ("c", "completed"), ("d", "failed"), ("e", "running")):
+        assert (await loaded(db, child)).row.status == status
+    assert requests_of(await loaded(db, "a")) == [(RETRY, HEAD + ERROR, None)]
+
+
+async def test_children_that_do_not_depend_on_their_parent_only_tell_how_they_ended(db: Database) -> None:
+    await family(db, a="failed", b="cancelled", c="completed")
+    assert await rejoin(db, "a", "b", "c", reopens=False) == [
+        (CHILD_FAILED, ERROR, "op a"),
+        (CHILD_CANCELLED, ERROR, "op b"),
+        (CHILD_COMPLETED, b"7", "op c"),
+    ]
+    assert (await loaded(db, "a")).row.status == "failed"
+
+
+async def test_the_child_of_another_parent_is_left_alone(db: Database) -> None:
+    await family(db, a="failed")
+    await db.start("other", "me")
+    await end(db, "other")
+    assert await rejoin(db, "other") == []
+    assert (await loaded(db, "other")).row.status == "failed"
+
+
+# --- forks ----------------------------------------------------------------------------------------------------------
+async def test_a_copy_has_the_entries_and_the_events_that_were_asked_for(db: Database) -> None:
+    wait: WaitRow = db.wait()
+    await db.waiting("a", "me", wait)
+    seqs = [(await db.send(id=f"e{n}")).seq for n in range(2)]
+    await db.take("a", "me", 1, seqs[0], wait, opened=[db.wait("v")])
+    await db.take("a", "me", 2, seqs[1], db.wait("v"))
+    [first, _] = (await loaded(db, "a")).history
+    db.clock.turn_to(db.now + SECOND)
+    fork = Fork("a", "f", db.now, os.urandom(16), [first], json.dumps([[1, "a"]]), HEAD)
+    assert await db.storage.fork(fork)
+    assert not await db.storage.fork(Fork("a", "f", db.now, os.urandom(16))), "the id is taken"
+    assert not await db.storage.fork(Fork("nosuch", "g", db.now, os.urandom(16)))
+    copy, origin = await loaded(db, "f"), await loaded(db, "a")
+    assert copy.history == [first]
+    assert (copy.row.created_at, copy.row.run.began_at) == (db.now, origin.row.created_at)
+    assert copy.row.run.seeds == [[1, "a"]]
+    assert requests_of(copy) == [(RETRY, HEAD, None)]
+    assert await db.rows("SELECT event, op FROM consumed WHERE instance = 'f'") == [(seqs[0], "w")]
+    await db.claim("me")
+    answer = await db.step("f", "me", await db.version("f"), opened=[db.wait("v")])
+    assert [offer.event.seq for offer in answer.offers] == [seqs[1]], "it gets what came since its original began"
