@@ -1,6 +1,7 @@
 """Retrying after different ends: cancelled, out of time, the code's own error; and what is refused."""
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -206,6 +207,21 @@ async def test_fixed_code_goes_on_after_its_own_error(db: str) -> None:
         sent = [(e.event.type, e.event.id) for e in (await env.app.list_events()).items]
         assert sent == [("fixed", "i/send fixed:1"), ("begun", "i/send begun:1")]
     assert world.runs == {"a": 1, "b": 1}
+
+
+@workflow
+async def stuck(ctx: WorkflowContext) -> None:
+    with suppress(Exception):
+        await do(ctx, "b")
+    await asyncio.get_running_loop().create_future()
+
+
+async def test_a_failure_that_the_code_handled_is_not_blamed_for_another_end(env: Environment) -> None:
+    env.app.register(stuck)
+    await failed(env, stuck, "b")
+    with pytest.raises(WorkflowFailed, match="WorkflowStuck"):
+        await retried(env)
+    assert world.runs == {"b": 1}
 
 
 async def test_code_that_failed_at_once_begins_again(env: Environment) -> None:
