@@ -24,6 +24,7 @@ from romancy import (
     workflow,
 )
 from romancy.core import declared_attributes
+from romancy.storage import catalog
 from romancy.testing import Environment, environment
 from tests.engine.helpers import down, intercept, until, watch
 
@@ -380,6 +381,45 @@ async def test_they_go_together_with_other_filters(many: Environment) -> None:
     assert await ids(app, where={"x": 1}, parent="p") == []
     started = (await app.get_instance("int")).started_at
     assert await ids(app, where={"x": 1}, started_after=started) == ["failed"]
+
+
+@pytest.mark.parametrize(
+    ("which", "statement"),
+    [
+        ({"where": {"all": "yes"}}, "instances_of_attribute"),
+        ({"where": {"all": "yes"}, "status": "failed"}, "instances_of_status"),
+        ({"where": {"all": "yes"}, "error_type": "ValueError"}, "instances_of_status"),
+        ({"where": {"all": "yes"}, "status": "waiting_for_event"}, "instances_of_attribute"),
+        ({"where": {"all": "yes", "y": "="}, "status": "waiting_for_event"}, "instances_of_attribute"),
+        ({"where": {"all": "yes"}, "parent": "p"}, "instances_of_parent"),
+        ({"where": {"all": None}}, "instances"),
+    ],
+)
+async def test_what_the_fewest_have_is_read(
+    many: Environment, which: Any, statement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "FEW", 5)
+    stored: Any = many.app._runtime.engine.storage.catalog
+    asked: list[str] = []
+    ask = stored._ask
+
+    async def spy(name: str, /, **given: Any) -> list[Any]:
+        asked.append(name)
+        return await ask(name, **given)
+
+    monkeypatch.setattr(stored, "_ask", spy)
+    found = (await many.app.list_instances(**which)).items
+    assert {name for name in asked if name.startswith("instances")} == {statement}
+    everything = {item.instance_id: item for item in (await many.app.list_instances()).items}
+    wanted = which["where"].items()
+    status = which.get("status") or ("failed" if "error_type" in which else None)
+    assert {item.instance_id for item in found} == {
+        id
+        for id, item in everything.items()
+        if all(item.attributes.get(name) == value for name, value in wanted)
+        and status in (None, item.status)
+        and "parent" not in which
+    }
 
 
 async def test_pages_by_attribute(many: Environment) -> None:

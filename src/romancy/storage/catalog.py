@@ -28,7 +28,7 @@ BEGINNING = 4 * 1024
 _WITH_ERROR: tuple[Status, ...] = ("failed", "cancelled", "blocked", "compensating")
 """The statuses of instances that can have an error."""
 FEW = 1_000
-"""Up to this many instances are counted for each attribute, to find the one that the fewest have."""
+"""Up to this many instances are counted for each attribute and status, to find what the fewest have."""
 _FIRST, _LAST = -(2**63), 2**63 - 1
 """Bounds that lie before and after all times and numbers."""
 
@@ -236,12 +236,24 @@ class Catalog:
         return merged(each, limit)
 
     async def _driven(self, search: Search) -> Search:
-        """Choose the attribute whose index is read: the one that the fewest instances have."""
+        """Choose the attribute whose index is read: the one that the fewest instances have.
+
+        If many instances have it, and few have the status, the index of the status is read.
+        """
         present = [(name, value) for name, value in search.where.items() if value is not None]
+        codes = [STATUS_CODES[status] for status in search.ranges if status is not None]
         if not present or search.parent is not None:
             return search
-        counts = [0] if len(present) == 1 else [await self._few(name, value) for name, value in present]
+        if len(present) == 1 and not codes:
+            return replace(search, driver=present[0][0])
+        counts = [await self._few(name, value) for name, value in present]
+        if codes and min(counts) == FEW and await self._are_rare(codes):
+            return search
         return replace(search, driver=present[counts.index(min(counts))][0])
+
+    async def _are_rare(self, codes: list[int]) -> bool:
+        """Whether few instances have one of these statuses."""
+        return sum([n for _, n in await self._ask("count_statuses", codes=codes, cap=FEW)]) < FEW
 
     async def _few(self, name: str, value: str) -> int:
         """Count the instances that have an attribute, up to a limit."""
