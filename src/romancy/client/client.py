@@ -16,9 +16,10 @@ from romancy.client import responses
 from romancy.client.events import new_event
 from romancy.client.handle import RemoteHandle
 from romancy.client.requests import check_token, check_url, looked_up, quoted, start_of
-from romancy.client.responses import About
+from romancy.client.responses import About, to_error
 from romancy.core.clock import SystemClock
-from romancy.core.ids import check_id, check_lookup, check_reason, new_id
+from romancy.core.ids import check_id, check_lookup, check_reason
+from romancy.core.ids import new_id as make_id
 from romancy.core.instance import current
 from romancy.core.model import SECOND, Attribute, Duration, Event, Scalar, Status, duration_us
 from romancy.errors import IOInWorkflow
@@ -34,6 +35,7 @@ from romancy.records import (
     Wait,
     check_limit,
 )
+from romancy.reruns import RETRYABLE, Steps
 from romancy.searches import some, to_json, to_query
 
 if TYPE_CHECKING:
@@ -136,7 +138,7 @@ class Client:
         known = cast("Workflow[..., Any]", wf) if isinstance(wf, Workflow) else None
         if known is not None and instance_id is None:
             instance_id, _ = start_options(known)
-        id = check_id(instance_id) if instance_id is not None else new_id(SystemClock().now())
+        id = check_id(instance_id) if instance_id is not None else make_id(SystemClock().now())
         name, content = start_of(wf, args, kwargs)
         path = f"/api/workflows/{quoted(name)}/start"
         reply = await self._post(path, {**content, "instance_id": id}, id)
@@ -163,7 +165,7 @@ class Client:
         )
         return responses.read(self.url, (await self._ask(call, retry_for)).content, responses.to_ending)
 
-    # --- events, cancel, resume -------------------------------------------------------------------------------------
+    # --- events, cancel, resume, retry ------------------------------------------------------------------------------
     async def send_event(
         self,
         type: str,
@@ -229,6 +231,41 @@ class Client:
         path = f"/api/instances/{looked_up(instance_id)}/resume"
         return (await self._ask(self._call("POST", path, About(instance_id), accepts=(409,)))).status != 409
 
+    @overload
+    async def retry_workflow(
+        self, instance_id: str, wf: Workflow[..., R], /, *, steps: Steps = None
+    ) -> RemoteHandle[R]: ...
+    @overload
+    async def retry_workflow(self, instance_id: str, /, *, steps: Steps = None) -> RemoteHandle[Any]: ...
+    async def retry_workflow(
+        self, instance_id: str, wf: Workflow[..., Any] | None = None, /, *, steps: Steps = None
+    ) -> RemoteHandle[Any]:
+        """Let an instance that failed or was cancelled go on from there, as `App.retry_workflow` does.
+
+        Raise `NotRetryable` if the instance has not ended, has completed, or has undone its steps.
+        """
+        path = f"/api/instances/{looked_up(instance_id)}/retry"
+        content = {"steps": steps if steps is None or isinstance(steps, str) else list(steps)}
+        reply = await self._post(path, content, instance_id, accepts=(409,))
+        # If it has gone on, an earlier attempt whose answer was lost did it.
+        has_gone_on = reply.attempts > 1 and reply.content.get("status") not in RETRYABLE
+        if reply.status == 409 and not has_gone_on:
+            raise to_error(self.url, 409, reply.content, About(instance_id), with_token=False)
+        return self.handle(instance_id, wf) if wf is not None else self.handle(instance_id)
+
+    async def fork_workflow(self, instance_id: str, /, *, at: int = 0, new_id: str | None = None) -> RemoteHandle[Any]:
+        """Start a new instance that begins with the history of another one, as `App.fork_workflow` does.
+
+        `at` is the number of the last entry that is kept; with 0 it starts again from the input.
+        """
+        path = f"/api/instances/{looked_up(instance_id)}/fork"
+        id = check_id(new_id) if new_id is not None else make_id(SystemClock().now())
+        reply = await self._post(path, {"at": at, "new_id": id}, instance_id, accepts=(409,))
+        # A generated id is unique: if it exists already, an earlier attempt of this call has created it.
+        if reply.status == 409 and (new_id is not None or reply.attempts == 1):
+            raise to_error(self.url, 409, reply.content, About(id), with_token=False)
+        return RemoteHandle[Any](self, id, created=True)
+
     # --- many instances ---------------------------------------------------------------------------------------------
     async def cancel_workflows(
         self, *, reason: str | None = None, limit: int | None = None, **which: Unpack[InstanceFilter]
@@ -248,6 +285,14 @@ class Client:
         """
         filters = to_json(some(which, "resume_workflows"))
         return add_up([done async for done in self.act_in_parts("resume", limit, filters)])
+
+    async def retry_workflows(self, *, limit: int | None = None, **which: Unpack[InstanceFilter]) -> BulkResult:
+        """Retry all failed and cancelled instances that match a filter; at most `limit`, newest first.
+
+        Each goes on from what led to its end. Raise `ValueError` if no filter is given.
+        """
+        filters = to_json(some(which, "retry_workflows"))
+        return add_up([done async for done in self.act_in_parts("retry", limit, filters)])
 
     async def act_in_parts(
         self, verb: str, limit: int | None, content: Mapping[str, Any]

@@ -33,6 +33,7 @@ class _Client(Protocol):
     async def ask_result(self, instance_id: str, seconds: float, retry_for: float | None) -> Mapping[str, Any]: ...
     async def get_instance(self, instance_id: str) -> Instance: ...
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool: ...
+    async def retry_workflow(self, instance_id: str, /) -> object: ...
 
 
 class RemoteHandle(Generic[R_co]):
@@ -82,6 +83,11 @@ class RemoteHandle(Generic[R_co]):
     async def cancel(self, reason: str | None = None) -> bool:
         """Ask it to stop: its code sees `asyncio.CancelledError` and can clean up. False if it had already ended."""
         return await self._client.cancel_workflow(self.instance_id, reason=reason)
+
+    async def retry(self) -> RemoteHandle[R_co]:
+        """Let it go on after it failed or was cancelled, as `client.retry_workflow` does. Returns a handle."""
+        await self._client.retry_workflow(self.instance_id)
+        return RemoteHandle(self._client, self.instance_id, self._codec)
 
 
 def _outcome(found: Mapping[str, Any]) -> Outcome:

@@ -19,6 +19,7 @@ from romancy.errors import (
     InstanceNotFound,
     InvalidEvent,
     InvalidInput,
+    NotRetryable,
     NotStorable,
     Overloaded,
     RomancyError,
@@ -69,6 +70,8 @@ def to_error(url: str, status: int, content: object, about: About, *, with_token
     if kind == "InstanceExists":
         problem = str(found.get("problem") or text)
         return InstanceExists(problem, instance_id=about.instance_id, advice=str(found.get("advice", "")))
+    if kind == "NotRetryable":
+        return NotRetryable(str(text), instance_id=about.instance_id, status=str(found.get("status", "")))
     if kind == "InvalidBatch":
         failures = [(int(failure["index"]), str(failure["error"])) for failure in found.get("failures", ())]
         return InvalidBatch(failures, about.events)
@@ -181,6 +184,7 @@ def to_entry(item: Mapping[str, Any]) -> HistoryEntry:
         result=item["result"],
         error=item["error"],
         event=item["event"],
+        dropped=item.get("dropped", False),  # older servers don't send it
     )
 
 

@@ -1,4 +1,4 @@
-"""The control API: reads instances, waits and events; starts, cancels and resumes instances."""
+"""The control API: reads instances, waits and events; starts, cancels, resumes and retries instances."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, cast
 
-from romancy.bulk import BulkVerb, Part, add_up, cancelling, parts, resuming
+from romancy.bulk import BulkVerb, Part, add_up, cancelling, parts, resuming, retrying
 from romancy.core.ids import new_id
 from romancy.core.model import FINAL, STOPPED
 from romancy.core.registry import WorkflowDefinition
@@ -159,6 +159,23 @@ async def resume(request: Request) -> Response:
     return json_answer(200, {"instance_id": id, "status": after.status})
 
 
+async def retry(request: Request) -> Response:
+    """Let an instance that failed or was cancelled go on from what led to its end. 409 if that is not possible."""
+    app, id = request.app, request.path["instance_id"]
+    unknown = "; it is unknown whether the instance was retried: look at its status before you try again"
+    await request.backpressure.store(app.retry_workflow(id, steps=request.body.steps), request.size, unknown)
+    return json_answer(200, {"instance_id": id, "status": (await app.get_instance(id)).status})
+
+
+async def fork(request: Request) -> Response:
+    """Start a new instance that begins with the history of another one, up to the entry with the number `at`."""
+    app, id, body = request.app, request.path["instance_id"], request.body
+    copy = new_id(request.runtime.clock.now()) if body.new_id is None else body.new_id
+    unknown = f"; it is unknown whether the instance was forked: see whether the instance {copy!r} exists"
+    handle = await request.backpressure.store(app.fork_workflow(id, at=body.at, new_id=copy), request.size, unknown)
+    return json_answer(201, {"instance_id": handle.instance_id})
+
+
 async def count_instances(request: Request) -> Response:
     """How many instances match the filters."""
     query: schemas.CountQuery = request.query
@@ -180,6 +197,14 @@ async def resume_many(request: Request) -> Response:
     Each request handles a part of them, as for `/api/instances/cancel`.
     """
     return await _act(request, "resume", resuming(request.runtime.engine))
+
+
+async def retry_many(request: Request) -> Response:
+    """Retry all failed and cancelled instances that match the filters, newest first.
+
+    Each request handles a part of them, as for `/api/instances/cancel`.
+    """
+    return await _act(request, "retry", retrying(request.runtime.engine))
 
 
 async def _act(request: Request, name: str, verb: BulkVerb) -> Response:
@@ -225,6 +250,16 @@ ROUTES = (
     Route("GET", f"{_ID}/history", get_history, {200: schemas.History}, [404]),
     Route("GET", f"{_ID}/result", get_result, {200: schemas.Result}, [404], query=schemas.ResultQuery, patience=70),
     Route("POST", f"{_ID}/resume", resume, {200: schemas.Standing}, [404, 409], scope="control"),
+    Route(
+        "POST",
+        f"{_ID}/retry",
+        retry,
+        {200: schemas.Standing},
+        [404, 409],
+        scope="control",
+        body=schemas.RetryBody,
+    ),
+    Route("POST", f"{_ID}/fork", fork, {201: schemas.Started}, [404, 409], scope="control", body=schemas.ForkBody),
     Route("GET", "/api/instance-count", count_instances, {200: schemas.Count}, query=schemas.CountQuery),
     Route(
         "POST",
@@ -237,6 +272,7 @@ ROUTES = (
     Route(
         "POST", "/api/instances/resume", resume_many, {200: schemas.BulkItem}, scope="control", body=schemas.BulkBody
     ),
+    Route("POST", "/api/instances/retry", retry_many, {200: schemas.BulkItem}, scope="control", body=schemas.BulkBody),
     Route("GET", "/api/waits", list_waits, {200: schemas.WaitPage}, query=schemas.WaitsQuery),
     Route("GET", "/api/events", list_events, {200: schemas.EventPage}, query=schemas.EventsQuery),
     Route("GET", "/api/workflows", list_workflows, {200: schemas.Workflows}),

@@ -15,6 +15,7 @@ from romancy.errors import (
     InstanceNotFound,
     InvalidEvent,
     InvalidInput,
+    NotRetryable,
     NotStorable,
     Overloaded,
     RomancyError,
@@ -77,6 +78,7 @@ STATUSES: Sequence[tuple[type[Exception], int]] = (
     (InstanceNotFound, 404),
     (UnknownWorkflow, 404),
     (InstanceExists, 409),
+    (NotRetryable, 409),
     (Overloaded, 429),
     (AppNotRunning, 503),
     (RefusedValue, 400),
@@ -123,7 +125,9 @@ def error_answer(error: Exception, what: str) -> Response:
 
 
 def _details(error: Exception) -> dict[str, Any]:
-    """The invalid events of a refused batch, or the two parts of a message that ends with advice."""
+    """The invalid events of a refused batch, the two parts of a message that ends with advice, or a status."""
+    if isinstance(error, NotRetryable):
+        return {"status": error.status}
     if isinstance(error, InstanceExists) and error.advice:
         return {"problem": error.problem, "advice": error.advice}
     found: Sequence[tuple[int, str]] = getattr(error, "failures", ())

@@ -113,6 +113,20 @@ class CancelBody(_Closed):
     reason: str | None = Field(None, description="The reason; it is recorded and shown.")
 
 
+class RetryBody(_Closed):
+    steps: Literal["failed"] | list[str] | None = Field(
+        None,
+        description="What runs again: what led to the end (null), everything that failed, or these operations.",
+    )
+
+
+class ForkBody(_Closed):
+    at: int = Field(0, ge=0, description="The number of the last history entry to keep; 0: start from the input.")
+    new_id: Annotated[str, WithJsonSchema(constraints.INSTANCE_ID)] | None = Field(
+        None, description="The id of the new instance. 409 if it exists."
+    )
+
+
 class BulkBody(CountQuery):
     """At least one filter is required."""
 
@@ -235,6 +249,7 @@ class Entry(TypedDict):
     result: Any
     error: Problem | None
     event: Any
+    dropped: bool
 
 
 class Receiver(TypedDict):

@@ -74,6 +74,7 @@ def entry_item(entry: HistoryEntry) -> schemas.Entry:
         "result": entry.result,
         "error": entry.error,
         "event": entry.event,
+        "dropped": entry.dropped,
     }
 
 

@@ -6,9 +6,8 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from functools import wraps
 from types import ModuleType, TracebackType
-from typing import Any, Never, ParamSpec, Self, TypeVar, overload
+from typing import Any, Never, ParamSpec, Self, TypeVar
 
 from romancy.api.workflow import Workflow
 from romancy.core.model import Duration
@@ -16,9 +15,8 @@ from romancy.core.retry import RetryPolicy
 from romancy.errors import AppNotRunning, RomancyError
 from romancy.hooks import HooksBase
 from romancy.options import WITHOUT_HTTP, Database, Retention, WorkerOptions, refuse
-from romancy.reruns import Steps
 from romancy.service import Service
-from romancy.sync.verbs import Background, Blocking, WorkflowHandle, blocking
+from romancy.sync.verbs import Background, Blocking, blocking
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -99,26 +97,6 @@ class App(Blocking):
             self._background.do(register)
 
     send_event = blocking(Service.send_event)
-    retry_workflows = blocking(Service.retry_workflows)
-
-    def fork_workflow(self, instance_id: str, /, *, at: int = 0, new_id: str | None = None) -> WorkflowHandle[Any]:
-        """Start a new instance that begins with the history of another one, up to the entry with the number `at`."""
-        handle = self.background.do(self._app.fork_workflow, instance_id, at=at, new_id=new_id)
-        return WorkflowHandle[Any](self, handle)
-
-    @overload
-    def retry_workflow(
-        self, instance_id: str, wf: Workflow[..., R], /, *, steps: Steps = None
-    ) -> WorkflowHandle[R]: ...
-    @overload
-    def retry_workflow(self, instance_id: str, /, *, steps: Steps = None) -> WorkflowHandle[Any]: ...
-    @wraps(Service.retry_workflow)
-    def retry_workflow(
-        self, instance_id: str, wf: Workflow[..., Any] | None = None, /, *, steps: Steps = None
-    ) -> WorkflowHandle[Any]:
-        retry, do = self._app.retry_workflow, self.background.do
-        handle = do(retry, instance_id, steps=steps) if wf is None else do(retry, instance_id, wf, steps=steps)
-        return WorkflowHandle[Any](self, handle)
 
     # --- life --------------------------------------------------------------------------------------------------------
     def start(self) -> None:

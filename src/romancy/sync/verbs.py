@@ -15,6 +15,7 @@ from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
 from romancy.core.model import Duration, Status
 from romancy.errors import AppNotRunning, RomancyError
+from romancy.reruns import Steps
 from romancy.service import Service
 from romancy.verbs import Handle, Verbs
 
@@ -124,6 +125,10 @@ class WorkflowHandle(Generic[R_co]):
         """Request cancellation; the code sees `asyncio.CancelledError` and can clean up. False if already ended."""
         return self._owner.background.do(self._handle.cancel, reason)
 
+    def retry(self) -> WorkflowHandle[R_co]:
+        """Let the instance go on after it failed or was cancelled, as `retry_workflow` does. Return a handle."""
+        return WorkflowHandle(self._owner, self._owner.background.do(self._handle.retry))
+
 
 def blocking(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
     """Return a blocking verb with the same arguments and result."""
@@ -174,10 +179,31 @@ class Blocking(ABC):
         """Return a handle for an instance started earlier, perhaps by another process."""
         return WorkflowHandle(self, self._verbs.handle(instance_id, wf) if wf else self._verbs.handle(instance_id))
 
+    @overload
+    def retry_workflow(
+        self, instance_id: str, wf: Workflow[..., R], /, *, steps: Steps = None
+    ) -> WorkflowHandle[R]: ...
+    @overload
+    def retry_workflow(self, instance_id: str, /, *, steps: Steps = None) -> WorkflowHandle[Any]: ...
+    @wraps(Service.retry_workflow)
+    def retry_workflow(
+        self, instance_id: str, wf: Workflow[..., Any] | None = None, /, *, steps: Steps = None
+    ) -> WorkflowHandle[Any]:
+        retry, do = self._verbs.retry_workflow, self.background.do
+        handle = do(retry, instance_id, steps=steps) if wf is None else do(retry, instance_id, wf, steps=steps)
+        return WorkflowHandle[Any](self, handle)
+
+    def fork_workflow(self, instance_id: str, /, *, at: int = 0, new_id: str | None = None) -> WorkflowHandle[Any]:
+        """Start a new instance that begins with the history of another one, up to the entry with the number `at`."""
+        return WorkflowHandle[Any](
+            self, self.background.do(self._verbs.fork_workflow, instance_id, at=at, new_id=new_id)
+        )
+
     cancel_workflow = blocking(Service.cancel_workflow)
     resume_workflow = blocking(Service.resume_workflow)
     cancel_workflows = blocking(Service.cancel_workflows)
     resume_workflows = blocking(Service.resume_workflows)
+    retry_workflows = blocking(Service.retry_workflows)
     get_instance = blocking(Service.get_instance)
     get_history = blocking(Service.get_history)
     list_instances = blocking(Service.list_instances)
