@@ -131,7 +131,7 @@ def test_show_as_json(answered) -> None:
     assert wait["types"] == ["payment.completed"]
     assert wait["where"] == {"order.id": "ORD-1"}
     assert [entry["kind"] for entry in shown["history"]] == ["started", "activity_completed"]
-    assert set(shown["history"][1]) == {"n", "kind", "operation", "at", "input", "result", "error", "event"}
+    assert set(shown["history"][1]) == {"n", "kind", "operation", "at", "input", "result", "error", "event", "dropped"}
     assert shown["output"] is None
 
 

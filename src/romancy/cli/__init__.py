@@ -6,6 +6,7 @@ server.py           `serve`
 check.py            `check`; checker/ analyzes the code
 lists.py            `list`, `show`, `waits`
 why.py              `why`
+endings.py          how an instance ended, and which command lets it go on
 children.py         the children of an instance, for `show` and `why`
 replays.py          `replay`
 survey.py           `replay --all`: sums up the replays of all unfinished instances
@@ -13,6 +14,7 @@ differences.py      where code leaves a history, in words
 live.py             `viewer` and `top`
 actions.py          `start` and `send`
 bulk.py             `cancel` and `resume`, for one instance or many
+reruns.py           `retry` and `fork`
 databases.py        `migrate` and `copy`
 demo/               `demo`
 target.py           the interface of a target

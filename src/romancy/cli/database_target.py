@@ -8,14 +8,16 @@ from typing import Any
 
 from romancy.api.workflow import Workflow
 from romancy.app import App
-from romancy.bulk import cancelling, parts, resuming
+from romancy.bulk import cancelling, parts, resuming, retrying
+from romancy.cli.endings import has_undone, leading_to_end
 from romancy.cli.target import Inside, Sent, Standing, undone
+from romancy.core.failure import Failure
 from romancy.core.model import Event
 from romancy.core.operations import MODELS
 from romancy.errors import InstanceNotFound
 from romancy.explain.near_misses import Case, filter_of, reasons
 from romancy.handle import WorkflowHandle
-from romancy.records import BulkResult, InstanceFilter, to_history, to_instance, to_wait
+from romancy.records import BulkResult, InstanceFilter, to_histories, to_instance, to_wait
 from romancy.searches import to_search
 from romancy.service import runtime_of, to_receipt
 from romancy.storage.batch import CANCEL, Matched
@@ -55,7 +57,7 @@ class DatabaseTarget:
         self, verb: str, which: InstanceFilter, limit: int | None, reason: str | None
     ) -> AsyncGenerator[BulkResult]:
         engine = self._runtime.engine
-        verbs = {"cancel": cancelling(engine, reason), "resume": resuming(engine)}
+        verbs = {"cancel": cancelling(engine, reason), "resume": resuming(engine), "retry": retrying(engine)}
         async for part in parts(engine.storage.catalog, to_search(which), verbs[verb], limit):
             yield part.result
 
@@ -69,12 +71,15 @@ class DatabaseTarget:
         misfits = {(event, op): error for event, op, error in await storage.catalog.misfits(id)}
         is_blocked = row.status == "blocked"
         case = Case(row.id, row.created_at, self._runtime.clock.now(), misfits, snapshot.deliveries, is_blocked)
+        history = to_histories(snapshot.history)
         return Standing(
             to_instance(row, [to_wait(wait) for wait in waits]),
-            to_history(snapshot.history[-1]) if snapshot.history else None,
+            history[-1] if history else None,
             await reasons(self._app, case, [(to_wait(wait), filter_of(wait)) for wait in waits]),
             await self._inside(snapshot),
-            undone(to_history(entry) for entry in snapshot.history),
+            undone(history),
+            leading_to_end(history, Failure.decode(row.error).culprits if row.error else None),
+            has_undone(history),
         )
 
     async def _inside(self, snapshot: Snapshot) -> Inside:

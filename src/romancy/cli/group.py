@@ -34,6 +34,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "send": ("actions:send", "Send an event."),
         "cancel": ("bulk:cancel", "Cancel instances."),
         "resume": ("bulk:resume", "Retry blocked instances after fixing their code."),
+        "retry": ("reruns:retry", "Let instances go on that failed or were cancelled."),
     },
     "Manage databases": {
         "migrate": ("databases:migrate", "Upgrade the schema of a database."),

@@ -9,12 +9,24 @@ from typing import Any, TypeVar
 import click
 
 from romancy.cli.children import Children, children_of
+from romancy.cli.endings import retried_at
 from romancy.cli.errors import Refused
 from romancy.cli.instance_filters import filter_options
 from romancy.cli.screen import Screen, json_option, note, print_json
 from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
-from romancy.cli.words import clean, error_line, is_worth_showing, one_line, place, shown_builds, value, wanted, when
+from romancy.cli.words import (
+    clean,
+    clock_time,
+    error_line,
+    is_worth_showing,
+    one_line,
+    place,
+    shown_builds,
+    value,
+    wanted,
+    when,
+)
 from romancy.core.attributes import write_attribute
 from romancy.core.clock import SystemClock
 from romancy.core.filters import Filter
@@ -116,8 +128,10 @@ def show(id: str, options: TargetOptions, as_json: bool) -> None:
     if len(children.items) < children.total:
         note(f"only the newest are listed; `romancy list --parent {clean(id)}` lists all")
     screen.heading("history" if instance.run_number == 1 else f"history of run {instance.run_number}")
-    rows = [_entry_row(entry, now) for entry in history]
-    screen.table(("n", "at", "kind", "operation", "detail"), rows, drop=("n", "at", "detail"))
+    gone = retried_at(history)
+    rows = [_entry_row(entry, now, gone.get(entry.n)) for entry in history]
+    struck = [n for n, entry in enumerate(history) if entry.dropped]
+    screen.table(("n", "at", "kind", "operation", "detail"), rows, drop=("n", "at", "detail"), struck=struck)
 
 
 def _children_heading(children: Children) -> str:
@@ -187,11 +201,15 @@ def wait_row(wait: Wait, now: datetime) -> tuple[str, ...]:
     )
 
 
-def _entry_row(entry: HistoryEntry, now: datetime) -> tuple[str, ...]:
-    return (str(entry.n), when(entry.at, now), entry.kind, clean(entry.operation), _detail(entry))
+def _entry_row(entry: HistoryEntry, now: datetime, retried: datetime | None) -> tuple[str, ...]:
+    """Return the cells of an entry. `retried`: when a retry dropped it."""
+    detail = _detail(entry) if retried is None else f"(retried {clock_time(retried, now)}) {_detail(entry)}".rstrip()
+    return (str(entry.n), when(entry.at, now), entry.kind, clean(entry.operation), detail)
 
 
 def _detail(entry: HistoryEntry) -> str:
+    if entry.kind == "retried":
+        return f"after {error_line(entry.error)}" if entry.error is not None else ""
     if entry.error is not None:
         return error_line(entry.error)
     if entry.event is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -48,18 +48,29 @@ class Screen:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=False)
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], drop: Sequence[str] = ()) -> None:
-        """Print rows with headings. On a narrow terminal, omit the columns in `drop`, first one first."""
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        drop: Sequence[str] = (),
+        struck: Collection[int] = (),
+    ) -> None:
+        """Print rows with headings. On a narrow terminal, omit the columns in `drop`, first one first.
+
+        The rows with the numbers in `struck` are struck through on a terminal.
+        """
         lines = list(map(tuple, rows))
         if self._console.is_terminal:
-            self._rich_table(columns, lines, drop)
+            self._rich_table(columns, lines, drop, struck)
             return
         lines = [tuple(columns), *lines]
         widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
         for line in lines:
             click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
-    def _rich_table(self, columns: Sequence[str], rows: list[tuple[str, ...]], drop: Sequence[str]) -> None:
+    def _rich_table(
+        self, columns: Sequence[str], rows: list[tuple[str, ...]], drop: Sequence[str], struck: Collection[int]
+    ) -> None:
         wide = self._console.width >= _WIDE
         held = {
             name: [name, *(_moment(row[i], wide) if name in _TIMES else row[i] for row in rows)]
@@ -73,7 +84,8 @@ class Screen:
                 name, width=width, style=_COLUMNS.get(name), no_wrap=cut, overflow="ellipsis" if cut else "fold"
             )
         for i in range(1, len(rows) + 1):
-            table.add_row(*(_cell(name, held[name][i]) for name in widths))
+            style = "dim strike" if i - 1 in struck else None
+            table.add_row(*(_cell(name, held[name][i]) for name in widths), style=style)
         self._console.print(table)
 
     def facts(self, facts: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from romancy.api.workflow import Workflow
+from romancy.cli.endings import has_undone, leading_to_end
 from romancy.cli.errors import Refused
 from romancy.cli.target import Sent, Standing, undone
 from romancy.client import Client, RemoteHandle
@@ -59,7 +60,15 @@ class ServerTarget:
         waits = [(wait, _filter(wait)) for wait in instance.waits]
         case = Case(id, to_us(instance.started_at), SystemClock().now(), is_blocked=instance.status == "blocked")
         found = await reasons(self._client, case, waits)
-        return Standing(instance, facts[-1] if facts else None, found, None, undone(facts))
+        return Standing(
+            instance,
+            facts[-1] if facts else None,
+            found,
+            None,
+            undone(facts),
+            leading_to_end(facts, None),
+            has_undone(facts),
+        )
 
     async def stored(self, id: str) -> Snapshot:
         raise Refused(_NEEDS_DATABASE)

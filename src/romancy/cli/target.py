@@ -47,6 +47,10 @@ class Standing:
     inside: Inside | None
     undone: Sequence[str] = ()
     """The operations that were undone."""
+    led_to_end: Sequence[HistoryEntry] = ()
+    """What a retry would repeat."""
+    has_undone: bool = False
+    """Whether it has begun to undo its steps."""
 
 
 class Target(Protocol):
@@ -70,7 +74,7 @@ class Target(Protocol):
     def in_parts(
         self, verb: str, which: InstanceFilter, limit: int | None, reason: str | None
     ) -> AsyncIterator[BulkResult]:
-        """Act on all instances that match, part by part. `verb` is "cancel" or "resume"."""
+        """Act on all instances that match, part by part. `verb` is "cancel", "resume" or "retry"."""
         ...
 
     async def standing(self, id: str) -> Standing: ...

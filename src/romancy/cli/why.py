@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from romancy.cli.children import awaited
+from romancy.cli.endings import way_on
 from romancy.cli.lists import present
 from romancy.cli.screen import Screen, json_option, print_json
 from romancy.cli.target import Inside, Standing, Target
@@ -128,7 +129,8 @@ def _state(standing: Standing, now: datetime) -> list[str]:
     id = clean(instance.instance_id)
     if instance.status in FINAL:
         ended = f"it waits for nothing: it {_ENDED[instance.status]} {when(instance.finished_at, now)}"
-        return [ended.rstrip(), *_failure(instance)]
+        way = way_on(instance, standing.led_to_end, is_undone=standing.has_undone, now=now)
+        return [ended.rstrip(), *_failure(instance), *way]
     if instance.status == "blocked" and instance.error and instance.error["type"] == KillsWorkers.__name__:
         return [
             "it is blocked: it seems to kill the worker that runs it",

@@ -42,6 +42,12 @@ def when(moment: datetime | None, now: datetime) -> str:
     return f"{shown.isoformat(timespec='seconds')} ({relative(moment, now)})"
 
 
+def clock_time(moment: datetime, now: datetime) -> str:
+    """Format a time of today as `12:03`, and any other time with its date. It is local."""
+    local, today = moment.astimezone(), now.astimezone()
+    return f"{local:%H:%M}" if local.date() == today.date() else f"{local:%Y-%m-%d %H:%M}"
+
+
 def clean(text: str) -> str:
     """Escape unprintable characters, so that text can't move the cursor, change colors or reverse its direction."""
     return printable(text)

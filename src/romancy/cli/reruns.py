@@ -1,0 +1,64 @@
+"""`retry`: let instances go on that failed or were cancelled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from romancy.cli.bulk import Action, Chosen, act, choosing
+from romancy.cli.errors import Failed
+from romancy.cli.target import Target
+from romancy.cli.target_options import TargetOptions, target_options
+from romancy.cli.words import clean
+from romancy.core.versions import stored_name
+from romancy.errors import NotRetryable
+from romancy.reruns import Steps
+
+
+@click.command()
+@choosing
+@click.option(
+    "--step", "steps", multiple=True, metavar="OP", help="Run this operation again, like charge:1; repeatable."
+)
+@click.option("--all-failed", is_flag=True, help="Run all failed steps again, even those whose errors were handled.")
+@target_options
+def retry(steps: tuple[str, ...], all_failed: bool, options: TargetOptions, **chosen: Any) -> None:
+    """Let instances go on that failed or were cancelled.
+
+    What led to the end runs again; everything else that is recorded stays. Give ids, or filters for many instances:
+    these are listed first, and you are asked. Exits with 1 if an ID can't be retried, or if no instance matches.
+
+    \b
+      romancy retry order-1 order-2
+      romancy retry --status failed --workflow order --error-type ConnectError --since 2h
+      romancy retry order-1 --step charge:1
+    """
+    if steps and all_failed:
+        raise click.UsageError("give --step or --all-failed, not both", click.get_current_context())
+    if (steps or all_failed) and not chosen["ids"]:
+        raise click.UsageError("--step and --all-failed need the ids of instances", click.get_current_context())
+    again: Steps = "failed" if all_failed else steps or None
+
+    async def one(target: Target, id: str) -> str:
+        try:
+            await target.verbs.retry_workflow(id, steps=again)
+        except NotRetryable as error:
+            raise Failed(f"instance {clean(id)!r} {_refusal(error.status, clean(id))}") from None
+        after = await target.verbs.get_instance(id)
+        name = stored_name(after.workflow, after.version)
+        return f"a worker that has workflow {name!r} will go on with instance {id!r}"
+
+    done = "retried: workers that have their workflow will go on with them"
+    act(Action("retry", ["failed", "cancelled"], one, done), Chosen(**chosen), options)
+
+
+def _refusal(status: str, id: str) -> str:
+    """Say why an instance can't be retried, and what to do instead."""
+    if status in ("failed", "cancelled"):
+        return f"has undone its steps; `romancy fork {id}` starts it again from its input"
+    if status == "completed":
+        return f"is completed; nothing to retry (`romancy fork {id}` runs it again, under a new id)"
+    if status == "blocked":
+        return f"is blocked, not failed; fix its code, then `romancy resume {id}`"
+    return f"is {status}; nothing to retry (`romancy why {id}` shows what it waits for)"
