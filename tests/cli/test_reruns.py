@@ -199,3 +199,19 @@ def test_after_the_retry_the_old_failure_is_not_named(romancy, work, folder: Pat
     romancy("retry", "o1")
     work()
     assert "retry" not in romancy("why", "o1").stdout
+
+
+# --- forks -----------------------------------------------------------------------------------------------------------
+def test_a_fork_keeps_a_part_of_the_history(romancy, answered, work, at: list[str]) -> None:
+    assert romancy("fork", "trip", "--at", "1", "--id", "copy", *at).stdout == "copy\n"
+    anew = answered("fork", "o1", *at)["instance_id"]
+    work()
+    assert answered("show", "copy", *at)["output"] == "bank"
+    assert answered("show", "trip", *at)["status"] == "failed"
+    assert answered("show", anew, *at)["output"] == "bank"
+
+
+def test_what_can_not_be_forked(refused, work, at: list[str]) -> None:
+    assert "no instance with id 'nobody'" in refused("fork", "nobody", *at, code=1)
+    assert "already exists; use another --id" in refused("fork", "o1", "--id", "o2", *at, code=1)
+    assert "no entry 99" in refused("fork", "o1", "--at", "99", *at, code=2)

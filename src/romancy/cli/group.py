@@ -35,6 +35,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "cancel": ("bulk:cancel", "Cancel instances."),
         "resume": ("bulk:resume", "Retry blocked instances after fixing their code."),
         "retry": ("reruns:retry", "Let instances go on that failed or were cancelled."),
+        "fork": ("reruns:fork", "Start a new instance with a part of the history of another."),
     },
     "Manage databases": {
         "migrate": ("databases:migrate", "Upgrade the schema of a database."),

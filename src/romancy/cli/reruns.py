@@ -1,4 +1,4 @@
-"""`retry`: let instances go on that failed or were cancelled."""
+"""`retry` and `fork`: let instances go on that failed or were cancelled, or copies of any."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from romancy.cli.bulk import Action, Chosen, act, choosing
 from romancy.cli.errors import Failed
+from romancy.cli.screen import json_option, print_json
 from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean
@@ -62,3 +63,33 @@ def _refusal(status: str, id: str) -> str:
     if status == "blocked":
         return f"is blocked, not failed; fix its code, then `romancy resume {id}`"
     return f"is {status}; nothing to retry (`romancy why {id}` shows what it waits for)"
+
+
+@click.command()
+@click.argument("id")
+@click.option(
+    "--at",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Keep the history up to entry N, as `romancy show` numbers it; 0: start again from the input.",
+)
+@click.option("--id", "new_id", metavar="NEW", help="Id of the new instance.")
+@target_options
+@json_option
+def fork(id: str, at: int, new_id: str | None, options: TargetOptions, as_json: bool) -> None:
+    """Start a new instance with a part of the history of another.
+
+    What comes after entry N happens anew: calls have other idempotency keys, and events are sent again. The original
+    is left as it is, whatever its status. Prints the id of the new instance.
+    """
+
+    async def work(target: Target) -> str:
+        return (await target.verbs.fork_workflow(id, at=at, new_id=new_id)).instance_id
+
+    copy = options.do(work)
+    if as_json:
+        print_json({"instance_id": copy})
+    else:
+        click.echo(copy)
