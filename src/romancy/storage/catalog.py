@@ -338,6 +338,10 @@ class Catalog:
         rows = await self._ask("shown_entries", instance=instance, after=after, limit=limit)
         return [ShownEntry(Entry(*row[:-2]), *row[-2:]) for row in rows]
 
+    async def retries(self, instance: str, after: int) -> list[tuple[int, int, bytes | None]]:
+        """Return (number, time, input) of the marks of retries with numbers above `after`; long inputs are cut."""
+        return [tuple(row) for row in await self._ask("retries", instance=instance, after=after)]
+
     async def worker(self, worker: str) -> WorkerRow | None:
         """Return one worker; None if it was released or taken over."""
         rows = await self._ask("worker", worker=worker)

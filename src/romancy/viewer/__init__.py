@@ -12,6 +12,7 @@ every value; the Content-Security-Policy allows nothing inline.
     values.py     stored values, and the beginning of long ones
     spans.py      a history as bars on a timeline, with when each began
     attempts.py   the attempts of an activity, as pieces of its bar
+    retries.py    the entries that no longer count after a retry
     forms.py      a workflow's signature as a form; a model's fields; the source of a function
     html.py       templates, static files, headers
     words.py      times and values as text for people

@@ -29,6 +29,7 @@ from romancy.records import (
 from romancy.service import Service, runtime_of
 from romancy.storage.catalog import WHOLE, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
 from romancy.storage.rows import triggered_id
+from romancy.viewer.retries import Retry, dropped_entries
 from romancy.viewer.spans import Timeline, bars_of, draw
 from romancy.viewer.values import shown_entry, shown_instance
 
@@ -98,6 +99,8 @@ class Detail:
     reasons: Sequence[Reason]
     history: Sequence[tuple[HistoryEntry, ShownEntry]]
     part: Part
+    retried: Mapping[int, Retry]
+    """The entries that no longer count, by number."""
     timeline: Timeline
     runner: Runner | None
     children: Sequence[Row]
@@ -201,6 +204,7 @@ class Catalog:
         entries = await self._stored.entries(id, part.after, min(ENTRIES, part.end - part.after))
         found = await self._reasons(whole)
         waits = [reason.wait for reason in found]
+        retried = dropped_entries(await self._stored.retries(id, part.after))
         history = [(shown_entry(shown), shown) for shown in entries]
         children = await self._stored.search(Search(parent=id), CHILDREN + 1, None, SCAN)
         shown = await self._stored.shown([id])
@@ -210,7 +214,8 @@ class Catalog:
             reasons=found,
             history=history,
             part=part,
-            timeline=self._timeline(whole, part, entries, waits),
+            retried=retried,
+            timeline=self._timeline(whole, part, entries, waits, retried),
             runner=await self._runner(whole),
             children=[_row(child, ()) for child in children.rows[:CHILDREN]],
             has_more_children=len(children.rows) > CHILDREN,
@@ -226,13 +231,20 @@ class Catalog:
         start = max(row.base, whole.length - ENTRIES if after is None else after)
         return Part(min(start, whole.length), row.base, whole.length, run_before=before)
 
-    def _timeline(self, whole: Whole, part: Part, entries: Sequence[ShownEntry], waits: Sequence[Wait]) -> Timeline:
+    def _timeline(
+        self,
+        whole: Whole,
+        part: Part,
+        entries: Sequence[ShownEntry],
+        waits: Sequence[Wait],
+        retried: Mapping[int, Retry],
+    ) -> Timeline:
         run, finished = whole.row.run, whole.row.finished_at
         if not part.is_current:  # when it began is not stored any more
             began = from_us(entries[0].entry.at if entries else run.began_at)
-            return draw(bars_of(entries, (), None, began), began, from_us(run.began_at))
+            return draw(bars_of(entries, (), None, began, retried), began, from_us(run.began_at))
         replayed, began = self._replayed(whole, entries, part.after), from_us(run.began_at)
-        bars = bars_of(entries, waits, None if replayed is None else replayed.opened, began)
+        bars = bars_of(entries, waits, None if replayed is None else replayed.opened, began, retried)
         return draw(bars, began, self.now if finished is None else from_us(finished))
 
     async def _runner(self, whole: Whole) -> Runner | None:

@@ -50,7 +50,9 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    tools = "stamp absolute pretty brief middle cut error_line narrowing waited_for attempt_words place count"
+    tools = (
+        "stamp absolute clock_time pretty brief middle cut error_line narrowing waited_for attempt_words place count"
+    )
     made.filters.update(exact=_exact, span=span, lasting=lasting, typed=write_attribute)
     made.filters.update({name: getattr(words, name) for name in (*tools.split(), "url_part")})
     cast("dict[str, Any]", made.globals).update(STATUS_WORDS=words.STATUS_WORDS, WAITING=WAITING, version=version())

@@ -13,10 +13,13 @@ from romancy.core.replay import Opened
 from romancy.records import Wait
 from romancy.storage.catalog import ShownEntry
 from romancy.viewer.attempts import Attempt, Failed, attempts_of, failed_attempts
+from romancy.viewer.retries import Retry
 
 MOST = 300
 """Maximum of bars."""
 _TICKS = 6
+_LABELS: Mapping[int, str] = {Kind.RETRIED: "retry"}
+"""Of marks that belong to no operation."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Bar:
     """Set if there was more than one."""
     undoes: str | None = None
     """The operation it undoes."""
+    retried: Retry | None = None
+    """The retry since which it no longer counts."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +83,19 @@ class Timeline:
 
 
 def bars_of(
-    entries: Sequence[ShownEntry], waits: Sequence[Wait], opened: Mapping[str, Opened] | None, began: datetime
+    entries: Sequence[ShownEntry],
+    waits: Sequence[Wait],
+    opened: Mapping[str, Opened] | None,
+    began: datetime,
+    retried: Mapping[int, Retry] | None = None,
 ) -> list[Bar]:
-    """Bars for operations that ended according to the history, and for those that are open."""
+    """Bars for operations that ended according to the history, and for those that are open.
+
+    `retried`: the entries that no longer count. Their operations began again with the retry.
+    """
     found: list[Bar] = []
-    known, seen, before = opened or {}, set[str](), began
+    known, seen, before = dict(opened or {}), set[str](), began
+    again = _operations_by_retry(entries, retried or {})
     for shown in entries:
         entry = shown.entry
         at = from_us(entry.at)
@@ -94,15 +107,30 @@ def bars_of(
             seen.add(entry.op)
             before = at
         elif entry.kind in OTHER_MEANINGS and entry.kind != Kind.ATTEMPT_FAILED:  # those are parts of another bar
-            found.append(Bar(entry.op or "cancel", "mark", outcome, at, at, entry.n))
+            found.append(Bar(entry.op or _LABELS.get(entry.kind, "cancel"), "mark", outcome, at, at, entry.n))
+        for op in again.get(entry.n, ()):
+            seen.discard(op)
+            if op in known:
+                known[op] = replace(known[op], began=max(known[op].began, entry.at))
     found += [
         Bar(op, start.kind, "withdrawn", from_us(start.began), from_us(start.over))
         for op, start in known.items()
         if start.over is not None and op not in seen
     ]
     found += [Bar(wait.wait_id, wait.kind, "open", wait.since, None) for wait in waits if wait.wait_id not in seen]
-    found = [replace(bar, undoes=undone_by(bar.label)) for bar in found]
+    gone = retried or {}
+    found = [replace(bar, undoes=undone_by(bar.label), retried=gone.get(bar.n or 0)) for bar in found]
     return sorted(_with_attempts(found, failed_attempts(entries)), key=lambda bar: (bar.begin, bar.n or 2**62))
+
+
+def _operations_by_retry(entries: Sequence[ShownEntry], retried: Mapping[int, Retry]) -> Mapping[int, Sequence[str]]:
+    """The operations whose answers each retry dropped, by the number of its mark."""
+    found: dict[int, list[str]] = {}
+    for shown in entries:
+        retry = retried.get(shown.entry.n)
+        if retry is not None and shown.entry.kind in SETTLED_BY:
+            found.setdefault(retry.n, []).append(shown.entry.op)
+    return found
 
 
 def _with_attempts(bars: Sequence[Bar], failed: Mapping[str, Sequence[Failed]]) -> list[Bar]:
@@ -113,10 +141,25 @@ def _with_attempts(bars: Sequence[Bar], failed: Mapping[str, Sequence[Failed]]) 
         for op, marks in failed.items()
         if op not in known
     ]
-    return [
-        _in_pieces(bar, failed[bar.label]) if bar.label in failed and bar.kind != "mark" else bar
-        for bar in (*bars, *alone)
-    ]
+    found: list[Bar] = []
+    for bar in (*bars, *alone):
+        own = _attempts_before(bar, failed[bar.label], bars) if bar.label in failed and bar.kind != "mark" else ()
+        found.append(_in_pieces(bar, own) if own else bar)
+    return found
+
+
+def _attempts_before(bar: Bar, failed: Sequence[Failed], bars: Sequence[Bar]) -> Sequence[Failed]:
+    """The failed attempts that belong to a bar: after a retry, an operation has more than one."""
+    last = 2**62 if bar.n is None else bar.n
+    before = [other for other in bars if other.label == bar.label and other.retried and other.n and other.n < last]
+    if not before:
+        return [mark for mark in failed if mark.n < last] if bar.retried else failed
+    first = max(before, key=lambda other: other.n or 0)
+    assert first.retried is not None
+    # The recorded start is that of the call, which was made before the retry.
+    again = first.retried.at
+    own = [mark for mark in failed if (first.n or 0) < mark.n < last]
+    return [replace(mark, began=mark.began and max(mark.began, again)) for mark in own]
 
 
 def _in_pieces(bar: Bar, failed: Sequence[Failed]) -> Bar:

@@ -28,6 +28,11 @@ def absolute(moment: datetime) -> str:
     return "never" if moment == _NEVER else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
+def clock_time(moment: datetime, now: datetime) -> str:
+    """A time of today as `12:03`, and any other time with its date."""
+    return f"{moment:%H:%M}" if moment.date() == now.date() else f"{moment:%Y-%m-%d %H:%M}"
+
+
 def pretty(value: Any) -> str:
     """A stored value: text as it is, everything else as indented JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)

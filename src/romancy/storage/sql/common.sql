@@ -184,6 +184,10 @@ SELECT n, kind, op, at, CASE WHEN length(input) <= 65536 THEN input ELSE substr(
   CASE WHEN length(payload) <= 65536 THEN payload ELSE substr(payload, 1, 4096) END, event,
   coalesce(length(input), 0), coalesce(length(payload), 0)
 FROM romancy.history WHERE instance = :instance::text AND n > :after::integer ORDER BY n LIMIT :limit::integer
+-- name: retries
+-- The marks of an instance's retries that follow an entry.
+SELECT n, at, CASE WHEN length(input) <= 65536 THEN input ELSE substr(input, 1, 65536) END
+FROM romancy.history WHERE instance = :instance::text AND n > :after::integer AND kind = 13 ORDER BY n
 
 -- Waits and retries.
 -- part: takes_type

@@ -30,7 +30,9 @@ function setUpInstance() {
     const act = event.target.closest("[data-act]")?.dataset.act;
     if (act === "cancel") dialog.showModal();
     if (act === "resume") resume(id, event.target);
+    if (act === "retry") document.getElementById("retry").showModal();
   });
+  setUpRetry(id);
   dialog.querySelector("form").addEventListener("submit", (event) => {
     if (event.submitter?.value !== "cancel") return;
     event.preventDefault();
@@ -39,6 +41,21 @@ function setUpInstance() {
       await post(`/cancel/${part(id)}`, reason ? { reason } : {});
       dialog.close();
       toast("Cancelling; its code can clean up first");
+    });
+  });
+}
+
+function setUpRetry(id) {
+  const dialog = document.getElementById("retry");
+  dialog.querySelector("form").addEventListener("submit", (event) => {
+    if (event.submitter?.value !== "retry") return;
+    event.preventDefault();
+    attempt(event.submitter, dialog.querySelector(".problem"), async () => {
+      const steps = dialog.querySelector("[name=all]").checked ? "failed" : null;
+      await post(`/api/instances/${part(id)}/retry`, { steps });
+      dialog.close();
+      const after = await afterResume(id);
+      toast(after.status === "failed" ? `Retried, but it failed again: ${after.error?.message ?? "no reason is recorded"}` : "Retried");
     });
   });
 }

@@ -3,7 +3,7 @@ import { page, part, root } from "./api.js";
 import { morph } from "./morph.js";
 
 const MAX_QUERY = 4000; // characters of ids in one URL
-export const FINAL = ".completed, .failed, .cancelled"; // instances with these statuses never change again
+export const FINAL = ".completed"; // these never change again; others that ended can be retried
 
 export async function refresh(ids) {
   const table = document.getElementById("instances");
