@@ -69,6 +69,33 @@ async def started(env: Environment) -> str:
     return instance.instance_id
 
 
+async def failed_again(env: Environment) -> str:
+    """It fails, is retried, and fails otherwise."""
+    w.DOWN.update("b")
+    handle = await env.start(w.retried)
+    w.DOWN.clear()
+    await env.app.retry_workflow(handle.instance_id)
+    await env.settle()
+    await env.advance(61)
+    return handle.instance_id
+
+
+async def retried(env: Environment) -> str:
+    """It is retried after its timeout, too, and completes."""
+    id = await failed_again(env)
+    await env.app.retry_workflow(id)
+    await env.settle()
+    await env.send_event("go", "golden", "at last", id="1")
+    return id
+
+
+async def forked(env: Environment) -> str:
+    handle = await env.start(w.forked)
+    copy = await env.app.fork_workflow(handle.instance_id, at=1)
+    await env.settle()
+    return copy.instance_id
+
+
 SCENES: dict[str, Scene] = {
     "activities": plays(w.activities, w.Order("a", 1)),
     "failures": plays(w.failures),
@@ -85,6 +112,9 @@ SCENES: dict[str, Scene] = {
     "changed-open": changed,
     "changed": changed_and_done,
     "started": started,
+    "retried-failed": failed_again,
+    "retried": retried,
+    "forked": forked,
 }
 """By the name of the file; what follows a `-` is not part of the workflow's name."""
 

@@ -15,6 +15,7 @@ import pytest
 from romancy.core.history import Entry, Kind, showable
 from romancy.core.instance import Instance
 from romancy.core.replay import replay as run_through
+from romancy.core.run import Run
 from romancy.errors import NonDeterminismError
 from romancy.testing.histories import _load, replay
 from tests.golden import recorder, workflows
@@ -22,7 +23,7 @@ from tests.golden import recorder, workflows
 FILES = sorted(recorder.FOLDER.glob("*.json"))
 
 
-RECORDED = {Kind.PATCHED, *range(1, 9)}
+RECORDED = {Kind.PATCHED, Kind.RETRIED, *range(1, 9)}
 """The kinds of entries that must be in a golden history. Add yours with its scene."""
 
 
@@ -38,7 +39,8 @@ def test_it_replays(file: Path) -> None:
     start, *rest = _load(text)
     about = json.loads(start.payload or b"{}")
     input, options = start.input or b"", {"input_kind": start.event or 0, "deadline": about["deadline"]}
-    outcome = run_through(Instance(wf._definition, about["id"], input, start.at, **options), rest).outcome
+    run = Run(about.get("run", 1), about.get("base", 0), about.get("began_at", start.at), about.get("seeds", ()))
+    outcome = run_through(Instance(wf._definition, about["id"], input, start.at, **options, run=run), rest).outcome
     assert showable(None if outcome is None else outcome.output) == golden["output"]
 
 

@@ -159,3 +159,32 @@ async def changed(ctx: WorkflowContext) -> list[bool]:
 async def started(ctx: WorkflowContext, event: ReceivedEvent[Order]) -> int:
     await sleep(ctx, 1)
     return event.data.amount
+
+
+DOWN: set[str] = set()
+"""Services that are down while a history is recorded."""
+
+
+@activity(retry=NO_RETRY)
+async def call(ctx: ActivityContext, service: str) -> str:
+    if service in DOWN:
+        raise ConnectionError(f"{service} is down")
+    return service
+
+
+@workflow
+async def retried(ctx: WorkflowContext) -> list[Any]:
+    key = await call(ctx, str(ctx.uuid4()))
+    calls = await asyncio.gather(*(call(ctx, name) for name in ("a", "b", "c")), return_exceptions=True)
+    failed = [found for found in calls if isinstance(found, BaseException)]
+    if failed:
+        await send_event(ctx, "failed", "golden", len(failed))
+        raise failed[0]
+    event = await wait_event(ctx, "go", timeout=60)
+    return [key, calls, event.data]
+
+
+@workflow
+async def forked(ctx: WorkflowContext) -> list[Any]:
+    first = await call(ctx, str(ctx.uuid4()))
+    return [first, await call(ctx, str(ctx.uuid4()))]
