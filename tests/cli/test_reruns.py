@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from romancy import testing
+from romancy import App, Database, testing
+from romancy.viewer.catalog import Catalog
+from tests import pg_server
 from tests.cli.test_bulk import answer, at, ids  # noqa: F401 - fixtures
 from tests.cli.test_remote import served  # noqa: F401 - a fixture
 
@@ -215,3 +217,35 @@ def test_what_can_not_be_forked(refused, work, at: list[str]) -> None:
     assert "no instance with id 'nobody'" in refused("fork", "nobody", *at, code=1)
     assert "already exists; use another --id" in refused("fork", "o1", "--id", "o2", *at, code=1)
     assert "no entry 99" in refused("fork", "o1", "--at", "99", *at, code=2)
+
+
+# --- on another database ---------------------------------------------------------------------------------------------
+def test_retries_and_forks_move_to_postgres(romancy, answered, work, schema: str) -> None:
+    """One has been retried, one is about to go on, one fails there; a fork is about to begin."""
+    romancy("retry", "o0")
+    work()
+    romancy("retry", "o1")
+    romancy("fork", "trip", "--at", "1", "--id", "copy")
+    romancy("copy", "romancy.db", pg_server.url(), "--schema", schema)
+    there = ("-d", pg_server.url(), "--schema", schema)
+    romancy("retry", "o2", *there)
+
+    async def go_on() -> list[int]:
+        orders = importlib.import_module("orders")
+        async with App(Database(pg_server.url(), schema=schema), workflows=[orders]) as app:
+            for id in ("o0", "o1", "o2", "copy"):
+                assert await app.handle(id).result(timeout=20) == "bank"
+            return [len((await Catalog(app).instance(id, None)).retried) for id in ("o0", "o1", "o2", "trip")]
+
+    assert asyncio.run(go_on()) == [1, 1, 1, 0]
+    for id in ("o0", "o1", "o2"):
+        gone = [entry["operation"] for entry in answered("show", id, *there)["history"] if entry["dropped"]]
+        assert gone == ["bill:1"]
+
+
+def test_what_was_retried_replays(romancy, work) -> None:
+    romancy("retry", "o1")
+    romancy("fork", "trip", "--at", "1", "--id", "copy")
+    work()
+    for id in ("o1", "copy"):
+        romancy("replay", id, "-m", "orders")
