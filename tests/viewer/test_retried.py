@@ -111,6 +111,14 @@ def test_what_no_longer_counts_is_struck_through(live: Live, look: Page) -> None
     shot(look, "instance-retried")
 
 
+def test_a_retry_by_someone_else_shows_on_open_pages(live: Live, look: Page) -> None:
+    BROKEN.clear()
+    look.goto("/viewer/?workflow=sale")
+    expect(look.locator("#live")).to_have_text("live")
+    live.client.post("/api/instances/sale/retry")
+    expect(look.locator("tr", has_text="sale").locator(".badge")).to_have_text("completed")
+
+
 def test_a_refusal_is_shown_where_it_was_asked_for(live: Live, look: Page) -> None:
     look.goto("/viewer/instances/trip")
     ask(look, "Retry the instance")
