@@ -84,11 +84,11 @@ def _instances(it: Reader) -> Iterator[Row]:
     columns = COLUMNS["instances"]
     place = columns.index("born")
     after = columns[columns.index("parent") :]
-    description = after.index("description")
+    description, is_free = after.index("description"), after.index("is_free")
     for since, *row in it.c.execute(f"SELECT since, {', '.join((*columns[:place], *after))} FROM instances"):
         begins, rest = it.order.after(since), row[place:]
         rest[description] = shown(rest[description])
-        rest[-1] = None if rest[-1] is None else bool(rest[-1])  # is_free
+        rest[is_free] = None if rest[is_free] is None else bool(rest[is_free])
         yield *row[:place], begins.born, begins.xid, begins.seq, *rest
 
 
