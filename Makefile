@@ -24,7 +24,7 @@ ifneq ($(CURDIR),$(shell cat $(STAMP) 2>/dev/null))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup demo test kills soak test-python test-uvicorn check format bench bench-quick lock clean
+.PHONY: help setup demo test plays kills soak test-python test-uvicorn check format bench bench-quick lock clean
 
 help: ## List the targets
 	@echo 'Usage: make <target> [ARGS="..."]'
@@ -70,6 +70,9 @@ FIND_BROWSER := command -v chromium || command -v chromium-browser || command -v
 	{ $(FIND_BROWSER); } >/dev/null 2>&1 && exit 0; \
 	[ "$$CI" != true ] || { echo 'No chromium, and CI must run the browser tests (apt-get install chromium).' >&2; exit 1; }; \
 	echo 'No chromium: the browser tests are skipped (apt-get install chromium).'
+
+plays: $(STAMP) ## Play every order of statements, with a death at every point (ROMANCY_TEST_THOROUGH=1: every state)
+	@$(BIN)/python -m pytest -n 3 -m play tests/postgres
 
 kills: $(STAMP) ## Kill workers at random, check that exactly the culprits get blocked (ARGS="--kills 1000 --pills 12 --seed 7")
 	@$(BIN)/python -m tests.crash.kills $(ARGS)

@@ -82,6 +82,7 @@ class Departing(GivingUp):
     ends = True
 
 
+@pytest.mark.play
 @pytest.mark.parametrize("play", [GivingUp, Departing])
 async def test_a_child_ends_while_its_parent_does_something_else(place: Place, play: type[Play]) -> None:
     await explore(place, play())

@@ -73,6 +73,7 @@ class Resending(Meeting):
     senders = "sender", "again"
 
 
+@pytest.mark.play
 @pytest.mark.parametrize("filter", FILTERS)
 @pytest.mark.parametrize("play", [Meeting, Resending])
 async def test_an_event_and_a_wait_find_each_other_whoever_dies_where(
@@ -161,6 +162,7 @@ class Succession(Handover):
         await self._check("next", await take_over(self["next"], "next", "owner", "heir", "last"))
 
 
+@pytest.mark.play
 @pytest.mark.parametrize("play", [Handover, Succession])
 async def test_a_commit_and_takeovers_whoever_dies_where(place: Place, play: type[Play]) -> None:
     await explore(place, play())

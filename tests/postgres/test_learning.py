@@ -86,6 +86,7 @@ class LosingConnections(Learning):
         return {"owner": self.opening("owner"), "sender": self.sending()}
 
 
+@pytest.mark.play
 @pytest.mark.parametrize("play", [Learning, LosingConnections])
 async def test_no_event_is_lost_whoever_learns_and_dies_where(place: Place, play: type[Learning]) -> None:
     await explore(place, play())

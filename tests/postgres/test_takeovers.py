@@ -103,6 +103,7 @@ class Inheritance(Play):
         return row, found + [seq for _, seq in (await storage.mail(heir, 100)).deliveries]
 
 
+@pytest.mark.play
 @pytest.mark.parametrize("filter", FILTERS)
 async def test_a_wait_its_event_and_a_takeover_whoever_dies_where(place: Place, filter: str) -> None:
     await explore(place, Inheritance(FILTERS[filter]))
@@ -142,6 +143,7 @@ class Taking(Inheritance):
         return [entry.event for entry in await self[heir].storage.catalog.history("a")]
 
 
+@pytest.mark.play
 @pytest.mark.parametrize("filter", FILTERS)
 async def test_an_event_that_is_taken_the_next_and_a_takeover_whoever_dies_where(place: Place, filter: str) -> None:
     await explore(place, Taking(FILTERS[filter]))
@@ -184,6 +186,7 @@ class Leaving(Balancing):
         return self["owner"].commit("owner", commits=[commit])
 
 
+@pytest.mark.play
 @pytest.mark.parametrize("filter", FILTERS)
 @pytest.mark.parametrize("play", [Balancing, Leaving])
 async def test_an_instance_that_changes_hands_whoever_dies_where(
