@@ -8,19 +8,22 @@ these.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from romancy.core.model import FINAL, Status
 from romancy.engine.engine import Engine
 from romancy.errors import InvalidInput
 from romancy.records import BulkResult
-from romancy.reruns import RETRYABLE, retry_all
+from romancy.reruns import RETRYABLE, refused_retries, retry_all
 from romancy.storage.batch import STATUS_CODES
 from romancy.storage.catalog import Catalog, Position, Search, Summary
 
 PAGE = 100
 """Instances that are changed together."""
+ERRORS = 100
+"""Errors that a result has at most."""
 SCAN = 10_000
 """Rows that one statement checks where no index answers the filter."""
 
@@ -40,6 +43,8 @@ class BulkVerb:
     applies_to: frozenset[Status]
     act: Callable[[Sequence[str]], Awaitable[Done]]
     """Changes these instances, in one transaction where possible."""
+    refusals: Callable[[Sequence[str]], Awaitable[Mapping[str, str]]] | None = None
+    """Tells which of these instances it can't change, and why; None if there are none."""
 
 
 def cancelling(engine: Engine, reason: str | None) -> BulkVerb:
@@ -64,7 +69,10 @@ def retrying(engine: Engine) -> BulkVerb:
     async def act(ids: Sequence[str]) -> Done:
         return Done(*await retry_all(engine, ids))
 
-    return BulkVerb(RETRYABLE, act)
+    async def refusals(ids: Sequence[str]) -> Mapping[str, str]:
+        return await refused_retries(engine, ids)
+
+    return BulkVerb(RETRYABLE, act, refusals)
 
 
 @dataclass(frozen=True)
@@ -86,39 +94,49 @@ async def parts(
 ) -> AsyncGenerator[Part]:
     """Act on all instances of a search, page by page. `limit`: change at most so many.
 
-    With `dry_run`, change nothing, and count what would be changed.
+    Instances that are left alone or refused do not count. With `dry_run`, change nothing, and count what would be
+    changed.
     """
     left = limit
     while True:
         found = await catalog.search(search, PAGE, cursor, SCAN)
-        page = found.rows if left is None else _first(found.rows, verb, left)
-        ids = [row.id for row in page if row.status in verb.applies_to]
+        able, refused = await _judge(found.rows, verb)
+        page = found.rows if left is None else _first(found.rows, able, left)
+        ids = [row.id for row in page if row.id in able]
         done = Done(len(ids)) if dry_run else await verb.act(ids) if ids else Done(0)
-        left = None if left is None else left - done.changed - len(done.errors)
+        errors = {row.id: refused[row.id] for row in page if row.id in refused} | dict(done.errors)
+        left = None if left is None else left - done.changed
         is_cut = len(page) == PAGE or len(page) < len(found.rows)
         cursor = None if left == 0 else (page[-1].created_at, page[-1].id) if is_cut else found.reached
-        yield Part(BulkResult(len(page), done.changed, done.errors), cursor)
+        yield Part(BulkResult(len(page), done.changed, errors), cursor)
         if cursor is None:
             return
 
 
-def _first(rows: Sequence[Summary], verb: BulkVerb, most: int) -> list[Summary]:
+async def _judge(rows: Sequence[Summary], verb: BulkVerb) -> tuple[set[str], Mapping[str, str]]:
+    """Return the ids of the rows that the verb can change, and why it refuses others."""
+    ids = [row.id for row in rows if row.status in verb.applies_to]
+    refused = await verb.refusals(ids) if verb.refusals is not None and ids else dict[str, str]()
+    return set(ids) - refused.keys(), refused
+
+
+def _first(rows: Sequence[Summary], able: Collection[str], most: int) -> list[Summary]:
     """Return the rows up to the last one to act on."""
     taken: list[Summary] = []
     for row in rows:
         if most == 0:
             break
         taken.append(row)
-        most -= row.status in verb.applies_to
+        most -= row.id in able
     return taken
 
 
 def add_up(results: Iterable[BulkResult]) -> BulkResult:
-    """Return the sum of the results of several parts."""
+    """Return the sum of the results of several parts, with the first of their errors."""
     matched, changed, errors = 0, 0, dict[str, str]()
     for result in results:
         matched, changed = matched + result.matched, changed + result.changed
-        errors |= result.errors
+        errors |= islice(result.errors.items(), ERRORS - len(errors))
     return BulkResult(matched, changed, errors)
 
 

@@ -45,6 +45,12 @@ async def retry_all(engine: Engine, instances: Collection[str]) -> tuple[int, di
     return len(reopened), refused
 
 
+async def refused_retries(engine: Engine, instances: Collection[str]) -> dict[str, str]:
+    """Return why some of these instances, which failed or were cancelled, can't be retried."""
+    undone = await engine.storage.catalog.undone(instances)
+    return {id: str(NotRetryable(instance_id=id, status="failed")) for id in instances if id in undone}
+
+
 async def fork(engine: Engine, origin: str, at: int, new_id: str | None) -> tuple[str, str]:
     """Copy an instance up to an entry, and let the copy run. Return its id and workflow."""
     check_lookup(origin)

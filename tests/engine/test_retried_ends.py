@@ -9,11 +9,13 @@ import pytest
 
 from romancy import (
     ActivityContext,
+    BulkResult,
     NotRetryable,
     WorkflowCancelled,
     WorkflowContext,
     WorkflowFailed,
     activity,
+    bulk,
     send_event,
     sleep,
     wait_event,
@@ -21,6 +23,8 @@ from romancy import (
 )
 from romancy.errors import InstanceNotFound, WorkflowBlocked
 from romancy.hooks import HooksBase, WorkflowRetriedInfo, WorkflowStartedInfo
+from romancy.searches import to_search
+from romancy.service import runtime_of
 from romancy.testing import Environment, environment, replay
 from tests.engine.helpers import down, intercept, kinds
 from tests.engine.test_retried import do, failed, retried, sequence, world
@@ -348,6 +352,53 @@ async def test_many_are_retried_at_once(env: Environment) -> None:
     assert "has undone its steps" in result.errors["undone"]
     for n in range(3):
         assert await env.app.handle(f"s-{n}").result() == "ABC"
+
+
+async def test_those_that_are_refused_do_not_count(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Called again and again with a limit, it gets through all that can be retried."""
+    monkeypatch.setattr(bulk, "PAGE", 2)
+    env.app.register(sequence, booking)
+    kinds_of = [sequence, booking, sequence, booking, booking, booking]
+    for n, wf in enumerate(kinds_of):
+        await failed(env, wf, "b", id=f"i{n}")
+        await env.advance(1)
+    engine = runtime_of(env.app).engine
+    found = bulk.parts(engine.storage.catalog, to_search({"status": "failed"}), bulk.retrying(engine), dry_run=True)
+    preview = bulk.add_up([part.result async for part in found])
+    assert (preview.matched, preview.changed, list(preview.errors)) == (6, 2, ["i5", "i4", "i3", "i1"])
+    result = await env.app.retry_workflows(status="failed", limit=1)
+    assert (result.matched, result.changed, list(result.errors)) == (4, 1, ["i5", "i4", "i3"])
+    assert await env.app.handle("i2").result() == "ABC"
+    result = await env.app.retry_workflows(status="failed", limit=1)
+    assert (result.matched, result.changed, list(result.errors)) == (5, 1, ["i5", "i4", "i3", "i1"])
+    assert await env.app.handle("i0").result() == "ABC"
+    result = await env.app.retry_workflows(status="failed", limit=1)
+    assert (result.matched, result.changed) == (4, 0)
+
+
+async def test_those_that_are_refused_in_the_meantime_do_not_count(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at a page and the retry, another call may have retried one, and it has undone its steps."""
+    env.app.register(sequence, booking)
+    await failed(env, sequence, "b", id="i0")
+    await env.advance(1)
+    await failed(env, booking, "b", id="i1")
+
+    async def none(ids: Any) -> set[str]:
+        return set()
+
+    monkeypatch.setattr(runtime_of(env.app).engine.storage.catalog, "undone", none)
+    result = await env.app.retry_workflows(status="failed", limit=1)
+    assert (result.matched, result.changed, list(result.errors)) == (2, 1, ["i1"])
+
+
+def test_of_the_errors_the_first_hundred_are_kept() -> None:
+    def page(start: int) -> BulkResult:
+        return BulkResult(60, 0, {f"i{n}": "no" for n in range(start, start + 60)})
+
+    total = bulk.add_up([page(0), page(60)])
+    assert (total.matched, list(total.errors)) == (120, [f"i{n}" for n in range(100)])
 
 
 async def test_hooks_and_metrics(env: Environment) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from romancy import NO_RETRY, ActivityContext, BulkResult, Client, NotRetryable, WorkflowContext, activity, workflow
+from romancy import bulk as bulk_module
 from romancy.errors import InstanceExists, InstanceNotFound, InvalidInput
+from romancy.http import control
 from romancy.sync import Client as SyncClient
 from tests.http.conftest import WORKFLOWS, Live, assert_error
 from tests.http.flaky import LOST, proxy
@@ -153,13 +155,31 @@ def test_many_are_retried(live: Live) -> None:
     BROKEN.clear()
     body = {"error_type": "ActivityError", "dry_run": True}
     preview = live.client.post("/api/instances/retry", json=body).json()
-    assert (preview["matched"], preview["changed"]) == (3, 3)
+    assert (preview["matched"], preview["changed"], list(preview["errors"])) == (3, 2, ["u"])
     done = live.client.post("/api/instances/retry", json={"error_type": "ActivityError"}).json()
     assert (done["matched"], done["changed"], done["cursor"]) == (3, 2, None)
     assert "has undone its steps" in done["errors"]["u"]
     live.until("a", "completed")
     live.until("b", "completed")
     assert "at least one filter" in assert_error(live.client.post("/api/instances/retry", json={}), 400)["error"]
+
+
+async def test_those_that_are_refused_do_not_count(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that could change none says where to go on, and the client does."""
+    monkeypatch.setattr(bulk_module, "PAGE", 1)
+    monkeypatch.setattr(control, "_PARTS", 1)
+    failed(live, "a")
+    for id in ("u1", "u2"):
+        failed(live, id, name="undone")
+    BROKEN.clear()
+    body = {"status": ["failed"], "limit": 1}
+    done = live.client.post("/api/instances/retry", json=body).json()
+    assert (done["matched"], done["changed"], list(done["errors"])) == (1, 0, ["u2"])
+    assert done["cursor"] is not None
+    async with Client(live.url) as client:
+        result = await client.retry_workflows(status="failed", limit=1)
+    assert (result.matched, result.changed, list(result.errors)) == (3, 1, ["u2", "u1"])
+    live.until("a", "completed")
 
 
 async def test_the_client(live: Live) -> None:

@@ -63,6 +63,14 @@ async def test_only_failed_and_cancelled_instances_are_reopened(db: Database) ->
     assert set(await db.claim("me")) == {"f", "c"}
 
 
+async def test_which_instances_have_undone_their_steps(db: Database) -> None:
+    for id, op in (("a", "undo book:1:1"), ("b", "book:1"), ("c", "undoing:1")):
+        await db.start(id, "me")
+        await end(db, id, entries=[Entry(1, Kind.ACTIVITY_COMPLETED, op, db.now)])
+    assert await db.storage.catalog.undone(["a", "b", "c", "nosuch"]) == {"a"}
+    assert await db.storage.catalog.undone([]) == set()
+
+
 async def test_an_instance_that_has_undone_its_steps_is_not_reopened(db: Database) -> None:
     await db.start("a", "me")
     await end(db, "a", entries=[Entry(1, Kind.ACTIVITY_COMPLETED, "undo book:1:1", db.now)])

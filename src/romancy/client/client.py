@@ -302,7 +302,7 @@ class Client:
         while True:
             reply = await self._post(f"/api/instances/{verb}", {**content, "limit": left, "cursor": cursor}, "")
             done, cursor = responses.read(self.url, reply.content, responses.to_part)
-            left = None if left is None else left - done.changed - len(done.errors)
+            left = None if left is None else left - done.changed
             yield done
             if cursor is None or left == 0:
                 return

@@ -179,6 +179,9 @@ FROM romancy.instances i WHERE i.id = :id::text
 -- name: sequences
 SELECT h.instance, h.kind, h.op FROM {listed} JOIN romancy.history h ON h.instance = x.value WHERE h.kind <> 8
 ORDER BY h.instance, h.n
+-- name: undone_instances
+SELECT i.id FROM {listed} JOIN romancy.instances i ON i.id = x.value WHERE EXISTS (SELECT 1 FROM romancy.history h
+  WHERE h.instance = i.id AND h.n > i.base AND substr(h.op, 1, 5) = 'undo ')
 -- name: shown_entries
 SELECT n, kind, op, at, CASE WHEN length(input) <= 65536 THEN input ELSE substr(input, 1, 4096) END,
   CASE WHEN length(payload) <= 65536 THEN payload ELSE substr(payload, 1, 4096) END, event,
