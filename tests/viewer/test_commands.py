@@ -66,7 +66,9 @@ def test_the_viewer_alone_only_shows(database: str) -> None:
         page = client.get("/viewer/")
         assert page.status_code == 200
         assert "nap" in page.text
-        assert " disabled" in client.get("/viewer/instances/nap").text
+        shown = client.get("/viewer/instances/nap").text
+        words = "This viewer is read-only: &quot;romancy viewer --allow-actions&quot; lets visitors cancel instances"
+        assert f' disabled title="{words}"' in shown
         assert client.post("/cancel/nap", json={}).status_code == 403
         assert client.get("/api/instances/nap").json()["status"] == "waiting_for_timer"
 

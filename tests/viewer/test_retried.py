@@ -119,8 +119,21 @@ def test_a_retry_by_someone_else_shows_on_open_pages(live: Live, look: Page) -> 
     expect(look.locator("tr", has_text="sale").locator(".badge")).to_have_text("completed")
 
 
-def test_a_refusal_is_shown_where_it_was_asked_for(live: Live, look: Page) -> None:
+def test_what_has_undone_its_steps_has_no_button(live: Live, look: Page) -> None:
     look.goto("/viewer/instances/trip")
+    expect(look.locator(".head .badge")).to_have_text("failed")
+    expect(look.get_by_role("button", name="Retry…")).to_have_count(0)
+    expect(look.locator(".note.undone")).to_contain_text("It has undone its steps, so it can't be retried.")
+    expect(look.locator(".note.undone code")).to_have_text("romancy fork trip")
+    look.goto("/viewer/instances/sale")
+    expect(look.get_by_role("button", name="Retry…")).to_be_visible()
+    expect(look.locator(".note.undone")).to_have_count(0)
+
+
+def test_a_refusal_is_shown_where_it_was_asked_for(live: Live, look: Page) -> None:
+    """The page is older than the retry of someone else."""
+    look.goto("/viewer/instances/sale")
+    look.route("**/api/instances/sale/retry", lambda route: route.continue_(url=f"{live.url}/api/instances/trip/retry"))
     ask(look, "Retry the instance")
     expect(look.locator("#retry .problem")).to_contain_text("it has undone its steps")
     look.complaints.clear()  # type: ignore[attr-defined] - the browser notes the refusal

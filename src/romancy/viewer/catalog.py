@@ -26,6 +26,7 @@ from romancy.records import (
     to_wait,
     write_cursor,
 )
+from romancy.reruns import RETRYABLE
 from romancy.service import Service, runtime_of
 from romancy.storage.catalog import WHOLE, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
 from romancy.storage.rows import triggered_id
@@ -105,6 +106,8 @@ class Detail:
     runner: Runner | None
     children: Sequence[Row]
     has_more_children: bool
+    is_undone: bool
+    """It has ended, and has undone its steps. It can't be retried."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +222,7 @@ class Catalog:
             runner=await self._runner(whole),
             children=[_row(child, ()) for child in children.rows[:CHILDREN]],
             has_more_children=len(children.rows) > CHILDREN,
+            is_undone=whole.row.status in RETRYABLE and bool(await self._stored.undone([id])),
         )
 
     async def _part(self, whole: Whole, after: int | None) -> Part:
