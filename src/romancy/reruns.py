@@ -19,6 +19,8 @@ from romancy.storage.records import InstanceRow
 
 Steps = Literal["failed"] | Sequence[str] | None
 """Which steps run again: what led to the end (None), everything that failed, or the operations with these ids."""
+STEPS = 'steps must be None (null), "failed" or a list of operation ids like "charge:1"'
+"""The message for other values."""
 RETRYABLE: frozenset[Status] = frozenset({"failed", "cancelled"})
 
 
@@ -85,7 +87,9 @@ async def _check_steps(engine: Engine, instance: str, steps: Steps) -> str | lis
     if isinstance(steps, str):
         if steps == "failed":
             return steps
-        raise InvalidInput(f'steps must be None, "failed" or a list of operation ids, got {steps!r}')
+        raise InvalidInput(f"{STEPS}, got {steps!r}")
+    if not steps:
+        raise InvalidInput(f"{STEPS}, got an empty list; None repeats what led to the end")
     await _row(engine, instance)
     known, failed = steps_of(await engine.storage.catalog.history(instance))
     unknown = [step for step in steps if step not in known]

@@ -316,6 +316,15 @@ async def test_only_what_failed_or_was_cancelled_is_retried(env: Environment) ->
             await env.app.retry_workflow("nobody", steps=steps)
 
 
+@pytest.mark.parametrize("steps", [[], (), "b:1"], ids=repr)
+async def test_steps_that_are_none_are_refused(env: Environment, steps: Any) -> None:
+    env.app.register(sequence)
+    await failed(env, sequence, "b")
+    with pytest.raises(ValueError, match=r'steps must be None \(null\), "failed" or a list of operation ids'):
+        await env.app.retry_workflow("i", steps=steps)
+    assert (await env.app.get_instance("i")).status == "failed"
+
+
 # --- at the same time -----------------------------------------------------------------------------------------------
 async def test_of_several_retries_one_wins(env: Environment) -> None:
     env.app.register(sequence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -129,8 +129,9 @@ def test_what_can_not_be_retried(live: Live) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"steps": "all"}, "steps"),
-        ({"steps": [1]}, "steps"),
+        ({"steps": "charge:1"}, 'steps must be None (null), "failed" or a list of operation ids'),
+        ({"steps": [1]}, 'steps must be None (null), "failed" or a list of operation ids'),
+        ({"steps": []}, "got an empty list"),
         ({"step": ["charge:1"]}, "step"),
         ({"steps": ["chrge:1"]}, "has no recorded step 'chrge:1'; these failed: advise:1, charge:1"),
     ],
@@ -200,6 +201,8 @@ async def test_the_client(live: Live) -> None:
         assert (refused.value.status, refused.value.instance_id) == ("completed", "a")
         with pytest.raises(InstanceNotFound):
             await client.retry_workflow("none", steps=["charge:1"])
+        with pytest.raises(InvalidInput, match="a list of operation ids"):
+            await client.retry_workflow("b", steps=cast("Any", "charge:1"))
         with pytest.raises(InvalidInput, match="no recorded step"):
             await client.retry_workflow("b", steps=("pay:1",))
         assert await client.retry_workflows(workflow="shop") == BulkResult(3, 2, {})

@@ -7,7 +7,7 @@ creates them from the app's records.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 from pydantic import (
     AwareDatetime,
@@ -21,10 +21,12 @@ from pydantic import (
     WithJsonSchema,
     with_config,
 )
+from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 from romancy.core.model import Status
 from romancy.http import constraints
+from romancy.reruns import STEPS
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
 
@@ -113,8 +115,15 @@ class CancelBody(_Closed):
     reason: str | None = Field(None, description="The reason; it is recorded and shown.")
 
 
+def _check_steps(steps: Any) -> Any:
+    is_list = isinstance(steps, list) and all(isinstance(step, str) for step in cast("list[object]", steps))
+    if steps is not None and steps != "failed" and not is_list:
+        raise PydanticCustomError("steps", STEPS)
+    return cast("Any", steps)
+
+
 class RetryBody(_Closed):
-    steps: Literal["failed"] | list[str] | None = Field(
+    steps: Annotated[Literal["failed"] | list[str] | None, BeforeValidator(_check_steps)] = Field(
         None,
         description="What runs again: what led to the end (null), everything that failed, or these operations.",
     )
