@@ -153,10 +153,10 @@ class NotRetryable(RomancyError):
 
 _IS_OPEN = "it has not ended; wait for it, or cancel it first"
 _ADVICE = {
-    "completed": "it has completed; fork it to run it again: app.fork_workflow(...)",
-    "blocked": "it is blocked; fix its code, then resume it: app.resume_workflow(...)",
-    "failed": "it has undone its steps; fork it from its beginning: app.fork_workflow(...)",
-    "cancelled": "it has undone its steps; fork it from its beginning: app.fork_workflow(...)",
+    "completed": "it has completed; fork it to run it again",
+    "blocked": "it is blocked; fix its code, then resume it",
+    "failed": "it has undone its steps; fork it from its beginning",
+    "cancelled": "it has undone its steps; fork it from its beginning",
 }
 
 

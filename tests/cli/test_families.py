@@ -161,3 +161,13 @@ def test_top_counts_parents_that_wait_if_there_are_any(database: str) -> None:
     play(database, family)
     assert "1 waiting for child" in romancy(database, "top", "--once").stdout
     assert answered(database, "top")["counts"]["waiting_for_child"] == 1
+
+
+def test_the_result_of_a_child_is_shown(database: str) -> None:
+    async def story(env: Environment) -> None:
+        await env.start(parent.options(instance_id="p"), 7)
+        await env.send_event("go", "test", {})
+
+    play(database, story)
+    [line] = [line for line in romancy(database, "show", "p").stdout.splitlines() if "child_completed" in line]
+    assert line.rstrip().endswith("-> 7")

@@ -144,10 +144,26 @@ def test_all_that_match(romancy, refused, work, at: list[str]) -> None:
 def test_those_that_are_refused_are_named(romancy, work, at: list[str]) -> None:
     result = romancy("retry", "--error-type", "ActivityError", "--yes", *at, code=1)
     assert "3 retried" in result.stdout
-    assert "romancy: trip: instance 'trip' can't be retried: it has undone its steps" in result.stderr
+    refusal = "it has undone its steps; fork it from its beginning: `romancy fork trip`"
+    assert f"romancy: trip: instance 'trip' can't be retried: {refusal}\n" in result.stderr
+    assert "1 more instance can't be changed" in result.stderr
+    assert "trip" not in result.stdout
     assert "1 instance could not be changed" in result.stderr
     result = romancy("retry", "-w", "trip", "--yes", *at, code=1)
     assert "nothing to retry: 1 instance matched, none was changed" in result.stderr
+
+
+def test_those_that_are_refused_do_not_count(romancy, work, at: list[str]) -> None:
+    """The newest one has undone its steps."""
+    words = ("--status", "failed", "--error-type", "ActivityError", "--limit", "1")
+    preview = romancy("retry", *words, *at, code=2)
+    assert "o2" in preview.stdout
+    assert "trip" not in preview.stdout
+    assert "1 of 3 instances to retry" in preview.stderr
+    for left in (["trip", "o1", "o0"], ["trip", "o0"], ["trip"]):
+        assert "1 retried" in romancy("retry", *words, "--yes", *at, code=1).stdout
+        assert ids(romancy, "-s", "failed", "--error-type", "ActivityError") == left
+    assert "none was changed" in romancy("retry", *words, "--yes", *at, code=1).stderr
 
 
 @pytest.mark.parametrize(("text", "code"), [("y", 0), ("n", 1)])

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from romancy.bulk import PAGE, add_up
+from romancy.bulk import ERRORS, PAGE, add_up
 from romancy.cli.errors import Failed, Refused, as_line
 from romancy.cli.instance_filters import filter_options
 from romancy.cli.lists import print_instances
@@ -23,7 +23,7 @@ from romancy.cli.words import clean, plural
 from romancy.core.model import FINAL, Status
 from romancy.core.versions import stored_name
 from romancy.errors import InstanceNotFound
-from romancy.records import BulkResult, Instance, InstanceFilter, Page
+from romancy.records import BulkResult, Instance, InstanceFilter
 from romancy.storage.batch import STATUS_CODES
 
 _PREVIEW = 20
@@ -44,6 +44,8 @@ class Action:
     done: str
     """What has happened to the instances, after their number."""
     reason: str | None = None
+    instead: Callable[[str], str] | None = None
+    """Names the command for an instance that is refused; None if none is ever refused."""
 
 
 @dataclass(frozen=True)
@@ -175,28 +177,41 @@ def _act_on_ids(action: Action, ids: Sequence[str], options: TargetOptions) -> N
 def _act_on_matching(action: Action, chosen: Chosen, options: TargetOptions) -> None:
     which: InstanceFilter = {"status": action.applies_to, **chosen.which}
 
-    async def find(target: Target) -> tuple[int, Page[Instance]]:
-        shown = min(_PREVIEW, chosen.limit or _PREVIEW)
-        return await target.verbs.count_instances(**which), await target.verbs.list_instances(**which, limit=shown)
-
-    found, page = options.do(find)
-    if not found:
+    found, instances = options.do(lambda target: _preview(target, action, which))
+    if not found.matched:
         raise Failed(f"no instance to {action.name} matches; `romancy list` takes the same filters")
-    count = min(found, chosen.limit or found)
-    print_instances(page.items)
-    if len(page.items) < count:
-        note(f"... and {count - len(page.items):,} more")
-    _ask(action, count, found, chosen)
+    if not found.changed:
+        _report(action, found)
+    count = min(found.changed, chosen.limit or found.changed)
+    print_instances(instances[:count])
+    if count > len(instances):
+        note(f"... and {count - len(instances):,} more")
+    if found.matched > found.changed:
+        note(f"{plural(found.matched - found.changed, 'more instance')} can't be changed")
+    _ask(action, count, found.changed, chosen)
 
     async def work(target: Target) -> BulkResult:
         results: list[BulkResult] = []
         with _progress(action, count) as advance:
             async for result in target.in_parts(action.name, which, chosen.limit, action.reason):
                 results.append(result)
-                advance(result.matched)
+                advance(result.changed if chosen.limit else result.matched)
         return add_up(results)
 
     _report(action, options.do(work))
+
+
+async def _preview(target: Target, action: Action, which: InstanceFilter) -> tuple[BulkResult, Sequence[Instance]]:
+    """Return what would be changed, without a limit, and the first instances of it."""
+    if action.instead is None:
+        count = await target.verbs.count_instances(**which)
+        page = await target.verbs.list_instances(**which, limit=_PREVIEW)
+        return BulkResult(count, count, {}), page.items
+    tried = target.in_parts(action.name, which, None, action.reason, dry_run=True)
+    found = add_up([result async for result in tried])
+    # Enough to leave out those that are refused.
+    page = await target.verbs.list_instances(**which, limit=_PREVIEW + len(found.errors))
+    return found, [item for item in page.items if item.instance_id not in found.errors][:_PREVIEW]
 
 
 def _ask(action: Action, count: int, found: int, chosen: Chosen) -> None:
@@ -222,11 +237,13 @@ def _progress(action: Action, count: int) -> Generator[Callable[[int], None]]:
 
 def _report(action: Action, result: BulkResult) -> None:
     for id, error in list(result.errors.items())[:_ERRORS]:
-        note(f"romancy: {clean(id)}: {clean(error)}")
+        instead = f": `{action.instead(clean(id))}`" if action.instead is not None else ""
+        note(f"romancy: {clean(id)}: {clean(error)}{instead}")
     if not result.changed:
         raise Failed(f"nothing to {action.name}: {plural(result.matched, 'instance')} matched, none was changed")
     left = result.matched - result.changed
     others = f"; {left:,} had nothing to {action.name}" if left > len(result.errors) else ""
     click.echo(f"{result.changed:,} {action.done}{others}")
     if result.errors:
-        raise Failed(f"{plural(len(result.errors), 'instance')} could not be changed")
+        at_least = "at least " if len(result.errors) >= ERRORS else ""
+        raise Failed(f"{at_least}{plural(len(result.errors), 'instance')} could not be changed")

@@ -54,11 +54,11 @@ class DatabaseTarget:
         return Sent(to_receipt(accepted), _unjudged(accepted.answer.matched, event.type))
 
     async def in_parts(
-        self, verb: str, which: InstanceFilter, limit: int | None, reason: str | None
+        self, verb: str, which: InstanceFilter, limit: int | None, reason: str | None, *, dry_run: bool = False
     ) -> AsyncGenerator[BulkResult]:
         engine = self._runtime.engine
         verbs = {"cancel": cancelling(engine, reason), "resume": resuming(engine), "retry": retrying(engine)}
-        async for part in parts(engine.storage.catalog, to_search(which), verbs[verb], limit):
+        async for part in parts(engine.storage.catalog, to_search(which), verbs[verb], limit, dry_run=dry_run):
             yield part.result
 
     async def standing(self, id: str) -> Standing:

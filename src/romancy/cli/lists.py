@@ -215,7 +215,7 @@ def _detail(entry: HistoryEntry) -> str:
     if entry.event is not None:
         event = entry.event
         return value(f"{event['type']} from {event['source']}: {value(event['data'])}", _DETAIL)
-    if entry.kind == "activity_completed":
+    if entry.kind in ("activity_completed", "child_completed"):
         return value(f"{value(entry.input)} -> {value(entry.result)}", _DETAIL)
     known = [part for part in (entry.input, entry.result) if part is not None]
     return value(known[0], _DETAIL) if known else ""

@@ -32,7 +32,7 @@ def retry(steps: tuple[str, ...], all_failed: bool, options: TargetOptions, **ch
 
     \b
       romancy retry order-1 order-2
-      romancy retry --status failed --workflow order --error-type ConnectError --since 2h
+      romancy retry --status failed --workflow order --error-type ActivityError --since 2h
       romancy retry order-1 --step charge:1
     """
     if steps and all_failed:
@@ -51,7 +51,8 @@ def retry(steps: tuple[str, ...], all_failed: bool, options: TargetOptions, **ch
         return f"a worker that has workflow {name!r} will go on with instance {id!r}"
 
     done = "retried: workers that have their workflow will go on with them"
-    act(Action("retry", ["failed", "cancelled"], one, done), Chosen(**chosen), options)
+    retrying = Action("retry", ["failed", "cancelled"], one, done, instead=lambda id: f"romancy fork {id}")
+    act(retrying, Chosen(**chosen), options)
 
 
 def _refusal(status: str, id: str) -> str:

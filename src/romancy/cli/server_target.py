@@ -49,9 +49,9 @@ class ServerTarget:
         return Sent(await self._client.send(event))
 
     def in_parts(
-        self, verb: str, which: InstanceFilter, limit: int | None, reason: str | None
+        self, verb: str, which: InstanceFilter, limit: int | None, reason: str | None, *, dry_run: bool = False
     ) -> AsyncIterator[BulkResult]:
-        more = {} if reason is None else {"reason": reason}
+        more = {"dry_run": dry_run} | ({} if reason is None else {"reason": reason})
         return self._client.act_in_parts(verb, limit, {**to_json(which), **more})
 
     async def standing(self, id: str) -> Standing:

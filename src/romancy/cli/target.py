@@ -72,9 +72,12 @@ class Target(Protocol):
 
     async def send(self, event: Event) -> Sent: ...
     def in_parts(
-        self, verb: str, which: InstanceFilter, limit: int | None, reason: str | None
+        self, verb: str, which: InstanceFilter, limit: int | None, reason: str | None, *, dry_run: bool = False
     ) -> AsyncIterator[BulkResult]:
-        """Act on all instances that match, part by part. `verb` is "cancel", "resume" or "retry"."""
+        """Act on all instances that match, part by part. `verb` is "cancel", "resume" or "retry".
+
+        With `dry_run`, change nothing, and count what would be changed.
+        """
         ...
 
     async def standing(self, id: str) -> Standing: ...
