@@ -112,7 +112,8 @@ class InstanceFilter(TypedDict, total=False):
 class BulkResult:
     """What became of many instances: how many matched the filter, how many were changed, and what failed, by id.
 
-    An instance that matched is not changed if there was nothing to do, for example because it had already ended.
+    An instance that matched is not changed if there was nothing to do, for example because it had already ended. There
+    are at most 100 errors. With a limit, `matched` counts the instances up to the last one that was changed.
     """
 
     matched: int

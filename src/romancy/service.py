@@ -325,7 +325,7 @@ class Service:
     async def retry_workflows(self, *, limit: int | None = None, **which: Unpack[InstanceFilter]) -> BulkResult:
         """Retry all failed and cancelled instances that match a filter; at most `limit`, newest first.
 
-        >>> await app.retry_workflows(workflow="order", error_type="ConnectError", started_after=yesterday)
+        >>> await app.retry_workflows(workflow="order", error_type="ActivityError", started_after=yesterday)
         BulkResult(matched=120, changed=119, errors={"order-7": "instance 'order-7' can't be retried: ..."})
 
         Each goes on from what led to its end, as with `retry_workflow`. Raise `ValueError` if no filter is given.

@@ -71,7 +71,12 @@ _OPTIONS = (
         """'"7"' and everything else is a string.""",
     ),
     click.option("--text", "-t", help="Only instances with this text in their id, input or error."),
-    click.option("--error-type", metavar="TYPE", help="Only instances with an error of this type, like ValueError."),
+    click.option(
+        "--error-type",
+        metavar="TYPE",
+        help="Only instances with an error of this type: ActivityError if an activity failed, WorkflowFailed if a "
+        "child failed, otherwise what the workflow itself raised.",
+    ),
     click.option("--parent", metavar="ID", help="Only instances that this instance has started."),
     click.option(
         "--since",
