@@ -294,7 +294,7 @@ class Service:
         keys, and events are sent again, under other ids. The original is left as it is, whatever its status.
 
         Events that it would wait for may have been removed since. Time limits of waits that were open at the entry are
-        not extended. If the fork fails, it undoes the copied calls, too.
+        not extended. If the fork fails, it undoes only what it did itself, and nothing that was copied.
         """
         id, workflow = await fork(self._runtime.engine, instance_id, at, new_id)
         definition = self._runtime.registry.get(workflow)

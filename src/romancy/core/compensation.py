@@ -91,6 +91,8 @@ class Compensation:
         return partial(self._owe, self.scope)
 
     def _owe(self, scope: Scope, call: UndoableCall, result: bytes) -> None:
+        if self._instance.run.fed <= self._instance.run.copied:
+            return  # the result was copied: the original of this fork owes the undo
         rule = call.activity.undo
         assert rule is not None
         arguments = partial(call.undo_arguments, result)
@@ -106,7 +108,9 @@ class Compensation:
     def owe_by_hand(
         self, activity: ActivityDefinition, retry: RetryPolicy | None, timeout: int | None, arguments: bytes
     ) -> None:
-        """Owe an undo that the code asked for."""
+        """Owe an undo that the code asked for, unless it did so in the copied part of a fork."""
+        if self._instance.run.fed < self._instance.run.copied:
+            return
         given = partial(bytes, arguments)
         self._owed.append(Undo(activity.name, activity, retry, timeout, given, self.scope, is_by_hand=True))
 

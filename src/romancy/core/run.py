@@ -29,13 +29,15 @@ class Run:
     """
 
     __slots__ = (
-        "_counts", "_suffix", "base", "began_at", "fed", "number", "seeds", "size", "timeout_id",
+        "_counts", "_suffix", "base", "began_at", "copied", "fed", "number", "seeds", "size", "timeout_id",
         "too_long",
     )  # fmt: skip
 
     def __init__(self, number: int, base: int, began_at: int, seeds: Sequence[tuple[int, str]] = ()) -> None:
         """`base`: entries up to this number belong to earlier runs. `seeds`: of a fork, see `alias`."""
         self.seeds = seeds
+        self.copied = seeds[-1][0] if seeds else 0
+        """The number of the last fed entry that a fork has from its original. The fork runs its activation itself."""
         self.number, self.base, self.began_at = number, base, began_at
         self._suffix = "" if number == 1 else f"@{number}"
         self._counts: dict[str, int] = {}

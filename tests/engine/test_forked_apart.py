@@ -1,0 +1,124 @@
+"""A fork and its original are apart: what was copied belongs to the original, everything else to the fork."""
+
+from typing import Any
+
+import pytest
+
+from romancy import (
+    ActivityContext,
+    WorkflowCancelled,
+    WorkflowContext,
+    activity,
+    compensate,
+    saga,
+    wait_event,
+    workflow,
+)
+from romancy.testing import Environment, replay
+
+log: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> None:
+    log.clear()
+
+
+@activity
+async def charge(ctx: ActivityContext, what: str) -> str:
+    log.append(f"charge {what}")
+    return what
+
+
+@charge.compensate
+async def refund(ctx: ActivityContext, what: str) -> None:
+    log.append(f"refund {what}")
+
+
+@activity
+async def void(ctx: ActivityContext, what: str) -> None:
+    log.append(f"void {what}")
+
+
+async def forked(env: Environment, at: int, new_id: str = "f", origin: str = "i") -> Any:
+    fork = await env.app.fork_workflow(origin, at=at, new_id=new_id)
+    await env.settle()
+    return fork
+
+
+# --- undos ----------------------------------------------------------------------------------------------------------
+@workflow
+async def purchase(ctx: WorkflowContext) -> str:
+    await charge(ctx, "a")
+    compensate(ctx, void, "a")
+    await charge(ctx, "b")
+    compensate(ctx, void, "b")
+    await charge(ctx, "c")
+    await wait_event(ctx, "go")
+    return "bought"
+
+
+@pytest.mark.parametrize(
+    ("at", "undone"),
+    [
+        (0, ["refund c", "void b", "refund b", "void a", "refund a"]),
+        (1, ["refund c", "void b", "refund b", "void a"]),
+        (2, ["refund c", "void b"]),
+        (3, []),
+    ],
+)
+@pytest.mark.parametrize("is_evicted", [False, True])
+async def test_only_what_a_fork_did_itself_is_undone(
+    env: Environment, at: int, undone: list[str], is_evicted: bool
+) -> None:
+    env.app.register(purchase)
+    original = await env.start(purchase, instance_id="i")
+    await forked(env, at)
+    log.clear()
+    if is_evicted:
+        await env.restart()
+    await env.app.cancel_workflow("f")
+    with pytest.raises(WorkflowCancelled):
+        await env.app.handle("f").result()
+    assert log == undone
+    assert replay(purchase, await env.app.get_history("f")) == "cancelled"
+    await env.send_event("go", "test")
+    assert await env.app.handle(original.instance_id).result() == "bought"
+
+
+async def test_a_fork_of_a_fork_undoes_nothing_of_either(env: Environment) -> None:
+    env.app.register(purchase)
+    await env.start(purchase, instance_id="i")
+    await forked(env, 1)
+    last = [e.n for e in await env.app.get_history("f") if e.kind == "activity_completed"][-2]
+    await forked(env, last, "g", origin="f")
+    log.clear()
+    await env.app.cancel_workflow("g")
+    with pytest.raises(WorkflowCancelled):
+        await env.app.handle("g").result()
+    assert log == ["refund c", "void b"]
+
+
+@workflow
+async def in_block(ctx: WorkflowContext) -> str:
+    try:
+        async with saga(ctx):
+            await charge(ctx, "a")
+            await charge(ctx, "b")
+            raise ValueError((await wait_event(ctx, "go")).data)
+    except ValueError:
+        return "handled"
+
+
+async def test_a_block_that_began_in_the_copied_part(env: Environment) -> None:
+    env.app.register(in_block)
+    await env.start(in_block, instance_id="i")
+    fork = await forked(env, 1)
+    log.clear()
+    await env.app.cancel_workflow("i")
+    await env.settle()
+    assert log == ["refund b", "refund a"]
+    log.clear()
+    await env.send_event("go", "test", 1)
+    assert await fork.result() == "handled"
+    assert log == ["refund b"]
