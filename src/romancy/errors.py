@@ -143,7 +143,10 @@ class InstanceExists(RomancyError):
 
 
 class NotRetryable(RomancyError):
-    """Only instances that failed or were cancelled can be retried, unless they have undone their steps."""
+    """Only instances that failed or were cancelled can be retried, unless they have undone their steps.
+
+    One that has undone its steps can only be forked from its beginning.
+    """
 
     def __init__(self, message: str | None = None, *, instance_id: str = "", status: str = "") -> None:
         super().__init__(message or f"instance {instance_id!r} can't be retried: {_ADVICE.get(status, _IS_OPEN)}")

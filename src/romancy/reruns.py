@@ -11,6 +11,7 @@ from romancy.core.history import Entry
 from romancy.core.ids import check_id, check_lookup
 from romancy.core.ids import new_id as make_id
 from romancy.core.model import Status
+from romancy.core.operations import undone_by
 from romancy.core.retrial import RetryAsk, copied, steps_of
 from romancy.engine.engine import Engine
 from romancy.errors import InstanceExists, InstanceNotFound, InvalidInput, NotRetryable
@@ -21,6 +22,10 @@ Steps = Literal["failed"] | Sequence[str] | None
 """Which steps run again: what led to the end (None), everything that failed, or the operations with these ids."""
 STEPS = 'steps must be None (null), "failed" or a list of operation ids like "charge:1"'
 """The message for other values."""
+_HAS_UNDONE = (
+    "instance {!r} can't be forked at entry {}: it has undone its steps, so results in its history no longer hold; "
+    "fork it from its beginning: at=0"
+)
 RETRYABLE: frozenset[Status] = frozenset({"failed", "cancelled"})
 
 
@@ -66,10 +71,16 @@ async def fork(engine: Engine, origin: str, at: int, new_id: str | None) -> tupl
         seed, ask = json.dumps([*seeds, (last, origin)]), RetryAsk([], origin=origin).head
     copy = Fork(origin, id, engine.clock.now(), uuid.uuid4().bytes, kept if last else (), seed, ask)
     if not await engine.storage.fork(copy):
-        await _row(engine, origin)
+        row = await _row(engine, origin)
+        if last and await engine.storage.catalog.instance(id) is None and await _has_undone(engine, origin):
+            raise NotRetryable(_HAS_UNDONE.format(origin, at), instance_id=origin, status=row.status)
         raise InstanceExists(f"instance {id!r} already exists", instance_id=id, advice="use another new_id")
     engine.kick()
     return id, row.workflow
+
+
+async def _has_undone(engine: Engine, instance: str) -> bool:
+    return any(undone_by(entry.op) is not None for entry in await engine.storage.catalog.history(instance))
 
 
 def _check_cut(row: InstanceRow, entries: Sequence[Entry], at: int) -> Sequence[Entry]:

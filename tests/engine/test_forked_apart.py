@@ -6,8 +6,10 @@ import pytest
 
 from romancy import (
     ActivityContext,
+    NotRetryable,
     WorkflowCancelled,
     WorkflowContext,
+    WorkflowFailed,
     activity,
     compensate,
     saga,
@@ -122,3 +124,48 @@ async def test_a_block_that_began_in_the_copied_part(env: Environment) -> None:
     await env.send_event("go", "test", 1)
     assert await fork.result() == "handled"
     assert log == ["refund b"]
+
+
+@workflow
+async def failing(ctx: WorkflowContext) -> None:
+    await charge(ctx, "a")
+    await charge(ctx, "b")
+    if log.count("charge a") == 1:
+        raise ValueError("no")
+
+
+async def test_what_has_undone_its_steps_is_forked_from_its_beginning_only(env: Environment) -> None:
+    env.app.register(failing)
+    handle = await env.start(failing, instance_id="i")
+    with pytest.raises(WorkflowFailed):
+        await handle.result()
+    numbers = [e.n for e in (await env.app.get_history("i"))[1:]]
+    assert len(numbers) == 4
+    for at in numbers:
+        with pytest.raises(NotRetryable, match=f"'i' can't be forked at entry {at}: it has undone.* at=0") as caught:
+            await env.app.fork_workflow("i", at=at, new_id="f")
+        assert (caught.value.instance_id, caught.value.status) == ("i", "failed")
+    await (await env.app.fork_workflow("i", new_id="f")).result()
+
+
+# --- events ---------------------------------------------------------------------------------------------------------
+@workflow
+async def laps(ctx: WorkflowContext, taken: list[int]) -> list[int]:
+    taken.append((await wait_event(ctx, "go")).data)
+    if len(taken) < 3:
+        laps.continue_as_new(ctx, taken)
+    taken.append((await wait_event(ctx, "go")).data)
+    taken.append((await wait_event(ctx, "go")).data)
+    return taken
+
+
+async def test_a_fork_does_not_take_what_earlier_runs_took(env: Environment) -> None:
+    env.app.register(laps)
+    handle = await env.start(laps, [], instance_id="i")
+    for n in range(5):
+        await env.send_event("go", "test", n)
+    assert await handle.result() == [0, 1, 2, 3, 4]
+    numbers = [e.n for e in (await env.app.get_history("i"))[1:]]
+    for at in (0, *numbers):
+        fork = await env.app.fork_workflow("i", at=at)
+        assert await fork.result() == [0, 1, 2, 3, 4]

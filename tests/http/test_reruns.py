@@ -260,6 +260,7 @@ def test_what_can_not_be_forked(live: Live) -> None:
 
 async def test_the_clients_fork(live: Live) -> None:
     failed(live, "s")
+    failed(live, "u", name="undone")
     BROKEN.clear()
     async with Client(live.url) as client:
         handle = await client.fork_workflow("s", at=1, new_id="copy")
@@ -272,6 +273,9 @@ async def test_the_clients_fork(live: Live) -> None:
             await client.fork_workflow("none")
         with pytest.raises(InvalidInput, match="no entry 99"):
             await client.fork_workflow("s", at=99)
+        with pytest.raises(NotRetryable, match="fork it from its beginning: at=0") as refused:
+            await client.fork_workflow("u", at=1)
+        assert (refused.value.instance_id, refused.value.status) == ("u", "failed")
 
 
 async def test_a_fork_whose_answer_is_lost_is_one_instance(live: Live) -> None:

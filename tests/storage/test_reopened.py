@@ -209,3 +209,12 @@ async def test_a_copy_has_the_entries_and_the_events_that_were_asked_for(db: Dat
     await db.claim("me")
     answer = await db.step("f", "me", await db.version("f"), opened=[db.wait("v")])
     assert [offer.event.seq for offer in answer.offers] == [seqs[1]], "it gets what came since its original began"
+
+
+async def test_an_instance_that_has_undone_its_steps_is_copied_without_its_history_only(db: Database) -> None:
+    await db.start("a", "me")
+    done = Entry(1, Kind.ACTIVITY_COMPLETED, "book:1", db.now)
+    await end(db, "a", entries=[done, Entry(2, Kind.ACTIVITY_COMPLETED, "undo book:1:1", db.now)])
+    assert not await db.storage.fork(Fork("a", "f", db.now, os.urandom(16), [done], json.dumps([[1, "a"]]), HEAD))
+    assert await db.storage.load("f") is None
+    assert await db.storage.fork(Fork("a", "f", db.now, os.urandom(16)))

@@ -22,7 +22,7 @@ from romancy.core.ids import check_id, check_lookup, check_reason
 from romancy.core.ids import new_id as make_id
 from romancy.core.instance import current
 from romancy.core.model import SECOND, Attribute, Duration, Event, Scalar, Status, duration_us
-from romancy.errors import IOInWorkflow
+from romancy.errors import IOInWorkflow, NotRetryable
 from romancy.http.cloudevents import batched, structured
 from romancy.records import (
     BulkResult,
@@ -262,8 +262,10 @@ class Client:
         id = check_id(new_id) if new_id is not None else make_id(SystemClock().now())
         reply = await self._post(path, {"at": at, "new_id": id}, instance_id, accepts=(409,))
         # A generated id is unique: if it exists already, an earlier attempt of this call has created it.
-        if reply.status == 409 and (new_id is not None or reply.attempts == 1):
-            raise to_error(self.url, 409, reply.content, About(id), with_token=False)
+        is_undone = reply.content.get("error_type") == NotRetryable.__name__
+        if reply.status == 409 and (is_undone or new_id is not None or reply.attempts == 1):
+            about = About(instance_id if is_undone else id)
+            raise to_error(self.url, 409, reply.content, about, with_token=False)
         return RemoteHandle[Any](self, id, created=True)
 
     # --- many instances ---------------------------------------------------------------------------------------------

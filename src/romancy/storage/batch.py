@@ -309,7 +309,7 @@ class Request:
 
 @dataclass(slots=True, frozen=True)
 class Fork:
-    """A copy of an instance, with a part of its history and the events that it took in it. Its parent is not copied.
+    """A copy of an instance, with a part of its history and the events taken until then. Its parent is not copied.
 
     Without entries it begins again from the input of the current run. Otherwise, `ask` is the request that it finds.
     """
@@ -327,8 +327,9 @@ class Fork:
         return [entry.n for entry in self.entries]
 
     @property
-    def events(self) -> list[int]:
-        return [entry.event for entry in self.entries if entry.event is not None]
+    def cut(self) -> int:
+        """The number of the last entry that is copied. Events that the original took later are not taken yet."""
+        return max(self.numbers, default=0)
 
 
 @dataclass(slots=True)

@@ -164,7 +164,10 @@ class Storage(Protocol):
         ...
 
     async def fork(self, fork: Fork) -> bool:
-        """Copy an instance. False: the id of the copy is taken, or the instance does not exist (any more)."""
+        """Copy an instance. False: the id of the copy is taken, or the instance does not exist (any more).
+
+        Also if the instance has undone its steps, and the copy would have entries of its history.
+        """
         ...
 
     async def prune(

@@ -37,7 +37,6 @@ from romancy.storage.postgres.statements import Statements
 from romancy.storage.protocol import Answered, Trigger
 from romancy.storage.reads import Reads
 from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
-from romancy.storage.rows import STARTED_BY
 from romancy.storage.urls import check_schema
 
 __all__ = ["PostgresStorage"]
@@ -215,7 +214,7 @@ class PostgresStorage(Reads):
 
     async def fork(self, fork: Fork) -> bool:
         given = {"id": fork.id, "origin": findable(fork.origin), "at": fork.at, "token": fork.token, "seed": fork.seed}
-        copied = {"numbers": fork.numbers, "events": fork.events, "start": STARTED_BY, "ask": fork.ask}
+        copied = {"numbers": fork.numbers, "cut": fork.cut, "ask": fork.ask}
         if not await self._connections.do("fork", **given, **copied):
             return False
         self._tell({None}, ended=False)

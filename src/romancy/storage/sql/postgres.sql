@@ -648,20 +648,23 @@ body AS (DELETE FROM romancy.attempts a USING resumed r WHERE a.instance = r.id 
 calls AS (UPDATE romancy.attempts a SET crashes = 0, started = false, next_due = NULL, suspected_at = NULL
   FROM resumed r WHERE a.instance = r.id AND a.op <> '' AND (a.crashes > 0 OR a.suspected_at IS NOT NULL))
 SELECT id FROM resumed
--- A copy of an instance. It has run: its history may have to be undone if it is cancelled.
+-- A copy of an instance, which has taken what its original took before the cut, also in earlier runs. One that has undone
+-- its steps can only begin again. It has run: what it does may have to be undone if it is cancelled.
 -- name: fork
 WITH made AS (INSERT INTO romancy.instances (id, workflow, status, version, token, birth, born, trigger_xid, trigger_seq,
     input, input_kind, deadline, created_at, updated_at, generation, base, began_at, seed)
-  SELECT :id::text, o.workflow, 1, 1, :token::bytea, :token, o.born, o.trigger_xid, o.trigger_seq, o.input, o.input_kind,
-    :at::bigint + o.deadline - coalesce(o.began_at, o.created_at), :at, :at,
-    CASE WHEN :seed::text IS NULL THEN 0 ELSE o.generation END, CASE WHEN :seed IS NULL THEN 0 ELSE o.base END,
-    CASE WHEN :seed IS NOT NULL THEN coalesce(o.began_at, o.created_at) END, :seed
-  FROM romancy.instances o WHERE o.id = :origin::text AND {outdated} IS NULL ON CONFLICT (id) DO NOTHING RETURNING id),
+  SELECT :id::text, e.workflow, 1, 1, :token::bytea, :token, e.born, e.trigger_xid, e.trigger_seq, e.input, e.input_kind,
+    :at::bigint + e.deadline - coalesce(e.began_at, e.created_at), :at, :at,
+    CASE WHEN :seed::text IS NULL THEN 0 ELSE e.generation END, CASE WHEN :seed IS NULL THEN 0 ELSE e.base END,
+    CASE WHEN :seed IS NOT NULL THEN coalesce(e.began_at, e.created_at) END, :seed
+  FROM romancy.instances e WHERE e.id = :origin::text AND {outdated} IS NULL AND (:seed IS NULL OR NOT {undone})
+  ON CONFLICT (id) DO NOTHING RETURNING id),
 entries AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, payload, event)
   SELECT m.id, h.n, h.kind, h.op, h.at, h.input, h.payload, h.event FROM made m, romancy.history h
   WHERE h.instance = :origin AND h.n = ANY(:numbers::bigint[])),
 consumed AS (INSERT INTO romancy.consumed (instance, event, op) SELECT m.id, c.event, c.op FROM made m, romancy.consumed c
-  WHERE c.instance = :origin AND (c.event = ANY(:events::bigint[]) OR c.op = :start::text)),
+  WHERE c.instance = :origin AND c.event NOT IN (SELECT h.event FROM romancy.history h, romancy.instances o
+    WHERE o.id = :origin AND h.instance = :origin AND h.n > greatest(o.base, :cut::bigint) AND h.event IS NOT NULL)),
 asked AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
   SELECT id, 7, :ask::bytea, :at, :token, 0 FROM made WHERE :seed IS NOT NULL)
 SELECT id FROM made

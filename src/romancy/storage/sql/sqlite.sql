@@ -306,21 +306,24 @@ SELECT i.error FROM instances i WHERE i.id = :id AND i.status IN (11, 12) AND NO
 -- name: reopen_instance
 UPDATE instances SET status = 1, owner = NULL, version = version + 1, finished_at = NULL, output = NULL, error = NULL,
   updated_at = :at, deadline = :at + deadline - coalesce(began_at, created_at) WHERE id = :id
--- A copy of an instance. It has run: its history may have to be undone if it is cancelled.
+-- A copy of an instance. One that has undone its steps can only begin again. It has run: what it does may have to be undone
+-- if it is cancelled.
 -- name: insert_fork
 INSERT INTO instances (id, workflow, status, version, token, birth, since, input, input_kind, deadline, created_at,
   updated_at, generation, base, began_at, seed)
 SELECT :id, o.workflow, 1, 1, :token, :token, o.since, o.input, o.input_kind,
   :at + o.deadline - coalesce(o.began_at, o.created_at), :at, :at, CASE WHEN :seed IS NULL THEN 0 ELSE o.generation END,
   CASE WHEN :seed IS NULL THEN 0 ELSE o.base END, CASE WHEN :seed IS NOT NULL THEN coalesce(o.began_at, o.created_at) END,
-  :seed FROM instances o WHERE o.id = :origin ON CONFLICT (id) DO NOTHING
+  :seed FROM instances o WHERE o.id = :origin AND (:seed IS NULL OR NOT EXISTS (SELECT 1 FROM history h
+    WHERE h.instance = o.id AND h.n > o.base AND h.op >= 'undo ' AND h.op < 'undo!')) ON CONFLICT (id) DO NOTHING
 -- name: copy_entry
 INSERT INTO history (instance, n, kind, op, at, input, payload, event)
 SELECT :id, n, kind, op, at, input, payload, event FROM history WHERE instance = :origin AND n = :n
+-- It has taken what its original took before the cut, also in earlier runs.
 -- name: copy_consumed
-INSERT INTO consumed (instance, event, op) SELECT :id, event, op FROM consumed WHERE instance = :origin AND event = :event
--- name: copy_trigger
-INSERT INTO consumed (instance, event, op) SELECT :id, event, op FROM consumed WHERE instance = :origin AND op = :start
+INSERT INTO consumed (instance, event, op) SELECT :id, event, op FROM consumed WHERE instance = :origin AND event NOT IN
+  (SELECT h.event FROM history h, instances o
+   WHERE o.id = :origin AND h.instance = :origin AND h.n > max(o.base, :cut) AND h.event IS NOT NULL)
 -- A child that its parent waits for again, unless its end is already under way.
 -- name: child_to_rejoin
 SELECT c.status, c.output, c.error FROM instances c WHERE c.id = :id AND c.parent = :parent AND c.parent_op = :op

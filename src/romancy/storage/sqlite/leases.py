@@ -13,7 +13,6 @@ from romancy.errors import Outdated
 from romancy.storage.batch import RETRY, Fork
 from romancy.storage.protocol import Trigger
 from romancy.storage.records import DEATHS_KEPT, MOST_COUNTED, Claimed, Shares, Unfit
-from romancy.storage.rows import STARTED_BY
 from romancy.storage.sqlite import migrations
 from romancy.storage.sqlite.expiry import Leases
 from romancy.storage.sqlite.locks import WorkerLocks
@@ -192,8 +191,7 @@ def fork(c: sqlite3.Connection, fork: Fork) -> bool:
     if c.execute(SQL["insert_fork"], (id, fork.token, fork.at, fork.seed, origin)).rowcount != 1:
         return False
     c.executemany(SQL["copy_entry"], [(id, origin, n) for n in fork.numbers])
-    c.executemany(SQL["copy_consumed"], [(id, origin, event) for event in fork.events])
-    c.execute(SQL["copy_trigger"], (id, origin, STARTED_BY))
+    c.execute(SQL["copy_consumed"], (id, origin, fork.cut))
     if fork.entries:
         c.execute(SQL["insert_request"], (id, RETRY, fork.ask, fork.at))
     return True
