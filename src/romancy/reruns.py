@@ -65,10 +65,8 @@ async def fork(engine: Engine, origin: str, at: int, new_id: str | None) -> tupl
     entries = _check_cut(row, await engine.storage.catalog.history(origin), at)
     kept, last = copied(entries, at) if at else ([], 0)
     id = make_id(engine.clock.now()) if new_id is None else check_id(new_id)
-    seed, ask = None, b""
-    if last:
-        seeds = [(n, name) for n, name in row.run.seeds if n < last]
-        seed, ask = json.dumps([*seeds, (last, origin)]), RetryAsk([], origin=origin).head
+    seed = json.dumps([*((n, name) for n, name in row.run.seeds if n < last), (last, origin)])
+    ask = RetryAsk([], origin=origin).head if last else b""
     copy = Fork(origin, id, engine.clock.now(), uuid.uuid4().bytes, kept if last else (), seed, ask)
     if not await engine.storage.fork(copy):
         row = await _row(engine, origin)

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from romancy import (
+    NO_RETRY,
     ActivityContext,
+    ActivityError,
     NotRetryable,
     WorkflowCancelled,
     WorkflowContext,
@@ -169,3 +171,61 @@ async def test_a_fork_does_not_take_what_earlier_runs_took(env: Environment) -> 
     for at in (0, *numbers):
         fork = await env.app.fork_workflow("i", at=at)
         assert await fork.result() == [0, 1, 2, 3, 4]
+
+
+# --- what it shows of itself ----------------------------------------------------------------------------------------
+@activity(retry=NO_RETRY)
+async def ask(ctx: ActivityContext) -> None:
+    if "down" in log:
+        raise ConnectionError("down")
+
+
+@workflow(attributes={"customer": "customer"})
+async def shown(ctx: WorkflowContext, customer: str) -> None:
+    publish(ctx, "first")
+    await void(ctx, "a")
+    await void(ctx, "b")
+    try:
+        await ask(ctx)
+    except ActivityError:
+        publish(ctx, "failed")
+        raise
+    await wait_event(ctx, "go")
+
+
+def publish(ctx: WorkflowContext, place: str) -> None:
+    ctx.set_view({"at": place})
+    ctx.describe(place)
+    ctx.set_attributes({"place": place})
+
+
+async def shows(env: Environment, id: str) -> tuple[Any, Any, Any]:
+    found = await env.app.get_instance(id)
+    return dict(found.attributes), await env.app.handle(id).view(), found.description
+
+
+FIRST = ({"customer": "c", "place": "first"}, {"at": "first"}, "first")
+
+
+@pytest.mark.parametrize("at", [0, 1, 3])
+async def test_a_fork_shows_what_its_code_published(env: Environment, at: int) -> None:
+    env.app.register(shown)
+    await env.start(shown, "c", instance_id="i")
+    await env.advance(60)
+    await forked(env, at)
+    assert await shows(env, "f") == FIRST
+    found = await env.app.list_instances(where={"place": "first"})
+    assert [item.instance_id for item in found.items] == ["f", "i"], "newest first"
+
+
+async def test_a_retry_shows_what_its_code_published(env: Environment) -> None:
+    env.app.register(shown)
+    log.append("down")
+    handle = await env.start(shown, "c", instance_id="i")
+    with pytest.raises(WorkflowFailed):
+        await handle.result()
+    assert (await shows(env, "i"))[2] == "failed"
+    log.clear()
+    await env.app.retry_workflow("i")
+    await env.settle()
+    assert await shows(env, "i") == FIRST

@@ -63,10 +63,13 @@ async def run_body(instance: _Instance, context: Any, kind: int, input: bytes) -
 
 
 def _publish_declared(instance: _Instance, kind: int, attributes: Mapping[str, str]) -> None:
-    """Publish what the arguments say. A start by a process with the code has already stored it; see `declared_by`."""
+    """Publish what the arguments say. A start by a process with the code has already stored it; see `declared_by`.
+
+    Of a fork, nothing is stored yet.
+    """
     published = instance.publish()
     published.set_attributes(attributes, instance.id)
-    if kind == BOUND and instance.run.number == 1:
+    if kind == BOUND and instance.run.number == 1 and not instance.run.seeds:
         published.settle()
 
 

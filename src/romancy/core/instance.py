@@ -52,7 +52,7 @@ class Instance:
     __slots__ = (
         "_activation", "_alias", "_budget", "_context", "_cuts", "_description", "_entries", "_fault", "_input",
         "_input_kind", "_log", "_marks", "_random", "_root", "_rung", "_sent", "_stuck", "_taken", "_timed_out", "at",
-        "cancelling", "compensation", "dead", "deadline", "definition", "dropped", "id", "length", "loop",
+        "cancelling", "compensation", "created_at", "dead", "deadline", "definition", "dropped", "id", "length", "loop",
         "offspring", "ops", "outcome", "patches", "published", "refusals", "replaying", "run", "started_at", "state",
     )  # fmt: skip
 
@@ -71,6 +71,7 @@ class Instance:
     ) -> None:
         self.definition = definition
         self.id = instance_id
+        self.created_at = started_at
         self.started_at = run.began_at if run is not None and run.seeds else started_at
         self.at = started_at if run is None else run.began_at
         self.run = run or Run(1, 0, started_at)
@@ -147,15 +148,17 @@ class Instance:
         finally:
             self.replaying, self._taken = False, self._activation
 
-    def reconcile(self, rows: Mapping[str, int | None]) -> list[str]:
+    def reconcile(self, rows: Mapping[str, int | None], *, is_reopened: bool = False) -> list[str]:
         """After loading, compare the open operations with the stored waits (op, due). Return the rows to delete.
 
         A stored deadline is kept even if the code would compute another one today. A wait that the code opens but
-        that is not stored (no first commit, or a compatible change of the code) counts as newly opened.
+        that is not stored (no first commit, or a compatible change of the code) counts as newly opened. What a
+        reopened instance shows of itself is not stored, or was changed by entries that were dropped.
         """
-        self._description = None
-        if self.published is not None:
-            self.published.settle()
+        if not is_reopened:
+            self._description = None
+            if self.published is not None:
+                self.published.settle()
         if self.offspring is not None:
             self.offspring.reload(self.ops.values())
         return self.ops.reconcile(rows)
@@ -307,7 +310,7 @@ class Instance:
         if self.offspring is not None:
             asked.unstarted, asked.asks = self.offspring.unstarted, self.offspring.take_asks()
         if self.published is not None:
-            asked.publication = self.published.take(self.started_at)
+            asked.publication = self.published.take(self.created_at)
         if ops.given_up:
             asked.given_up = ops.take_given_up()
         self._taken = self._activation

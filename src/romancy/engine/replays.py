@@ -120,5 +120,5 @@ class Replays:
             instance.replay([])  # no history yet, but its waits are stored
             resident.begun = True
         if resident.begun:
-            resident.stale_waits = instance.reconcile(snapshot.waits)
+            resident.stale_waits = instance.reconcile(snapshot.waits, is_reopened=resident.retrial is not None)
             resident.is_unsure = instance.ops.children > 0 and resident.retrial is None

@@ -75,7 +75,7 @@ class Revival:
             definition,
             old.id,
             next_run.input,
-            old.started_at,
+            old.created_at,
             input_kind=next_run.input_kind,
             deadline=old.deadline if next_run.deadline is None else next_run.deadline,
             run=Run(old.run.number + 1, continuation.base, at),

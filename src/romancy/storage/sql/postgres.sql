@@ -655,18 +655,18 @@ WITH made AS (INSERT INTO romancy.instances (id, workflow, status, version, toke
     input, input_kind, deadline, created_at, updated_at, generation, base, began_at, seed)
   SELECT :id::text, e.workflow, 1, 1, :token::bytea, :token, e.born, e.trigger_xid, e.trigger_seq, e.input, e.input_kind,
     :at::bigint + e.deadline - coalesce(e.began_at, e.created_at), :at, :at,
-    CASE WHEN :seed::text IS NULL THEN 0 ELSE e.generation END, CASE WHEN :seed IS NULL THEN 0 ELSE e.base END,
-    CASE WHEN :seed IS NOT NULL THEN coalesce(e.began_at, e.created_at) END, :seed
-  FROM romancy.instances e WHERE e.id = :origin::text AND {outdated} IS NULL AND (:seed IS NULL OR NOT {undone})
+    CASE WHEN :cut::bigint = 0 THEN 0 ELSE e.generation END, CASE WHEN :cut = 0 THEN 0 ELSE e.base END,
+    CASE WHEN :cut > 0 THEN coalesce(e.began_at, e.created_at) END, :seed::text
+  FROM romancy.instances e WHERE e.id = :origin::text AND {outdated} IS NULL AND (:cut = 0 OR NOT {undone})
   ON CONFLICT (id) DO NOTHING RETURNING id),
 entries AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, payload, event)
   SELECT m.id, h.n, h.kind, h.op, h.at, h.input, h.payload, h.event FROM made m, romancy.history h
   WHERE h.instance = :origin AND h.n = ANY(:numbers::bigint[])),
 consumed AS (INSERT INTO romancy.consumed (instance, event, op) SELECT m.id, c.event, c.op FROM made m, romancy.consumed c
   WHERE c.instance = :origin AND c.event NOT IN (SELECT h.event FROM romancy.history h, romancy.instances o
-    WHERE o.id = :origin AND h.instance = :origin AND h.n > greatest(o.base, :cut::bigint) AND h.event IS NOT NULL)),
+    WHERE o.id = :origin AND h.instance = :origin AND h.n > greatest(o.base, :cut) AND h.event IS NOT NULL)),
 asked AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
-  SELECT id, 7, :ask::bytea, :at, :token, 0 FROM made WHERE :seed IS NOT NULL)
+  SELECT id, 7, :ask::bytea, :at, :token, 0 FROM made WHERE :cut > 0)
 SELECT id FROM made
 -- part: undone
 EXISTS (SELECT 1 FROM romancy.history h WHERE h.instance = e.id AND h.n > e.base AND h.op COLLATE "C" >= 'undo '

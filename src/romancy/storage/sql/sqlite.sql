@@ -312,9 +312,9 @@ UPDATE instances SET status = 1, owner = NULL, version = version + 1, finished_a
 INSERT INTO instances (id, workflow, status, version, token, birth, since, input, input_kind, deadline, created_at,
   updated_at, generation, base, began_at, seed)
 SELECT :id, o.workflow, 1, 1, :token, :token, o.since, o.input, o.input_kind,
-  :at + o.deadline - coalesce(o.began_at, o.created_at), :at, :at, CASE WHEN :seed IS NULL THEN 0 ELSE o.generation END,
-  CASE WHEN :seed IS NULL THEN 0 ELSE o.base END, CASE WHEN :seed IS NOT NULL THEN coalesce(o.began_at, o.created_at) END,
-  :seed FROM instances o WHERE o.id = :origin AND (:seed IS NULL OR NOT EXISTS (SELECT 1 FROM history h
+  :at + o.deadline - coalesce(o.began_at, o.created_at), :at, :at, CASE WHEN :cut = 0 THEN 0 ELSE o.generation END,
+  CASE WHEN :cut = 0 THEN 0 ELSE o.base END, CASE WHEN :cut > 0 THEN coalesce(o.began_at, o.created_at) END,
+  :seed FROM instances o WHERE o.id = :origin AND (:cut = 0 OR NOT EXISTS (SELECT 1 FROM history h
     WHERE h.instance = o.id AND h.n > o.base AND h.op >= 'undo ' AND h.op < 'undo!')) ON CONFLICT (id) DO NOTHING
 -- name: copy_entry
 INSERT INTO history (instance, n, kind, op, at, input, payload, event)
