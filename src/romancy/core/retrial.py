@@ -21,7 +21,7 @@ from romancy.core.failure import Failure
 from romancy.core.history import SEEN_MARKS, Entry, Kind, Marks, dropped_by, pack_dropped
 from romancy.core.instance import Instance
 from romancy.core.open_operations import OpenOperations
-from romancy.core.operations import Operation
+from romancy.core.operations import EventWait, Operation
 from romancy.core.run import Run
 from romancy.errors import NonDeterminismError
 
@@ -228,11 +228,22 @@ class Retrial:
             operation = instance.ops.get(entry.op) if entry.kind in _TIMED else None
             if operation is not None and operation.due is not None and entry.op != instance.run.timeout_id:
                 operation.due = now + operation.due - operation.opened_at  # its whole length again
+        _reach_back(instance)
 
     @property
     def given_back(self) -> list[Entry]:
         """The events that it had received, and can receive again."""
         return [entry for entry in self.dropped if entry.kind == Kind.EVENT_RECEIVED and entry.event is not None]
+
+
+def _reach_back(instance: Instance) -> None:
+    """Let waits since "now" begin when they were first asked for, not with the retry.
+
+    Otherwise they would miss the events that are given back, and those that came after the instance had ended.
+    """
+    for operation in instance.ops.values():
+        if isinstance(operation, EventWait) and operation.since_event == "now":
+            operation.since_event = operation.opened_at
 
 
 class _Attempt:

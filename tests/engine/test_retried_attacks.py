@@ -1,0 +1,103 @@
+"""Retries in unusual places: waits since now, time limits, shared exceptions, children that clean up."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from romancy import WorkflowContext, events, wait_event, workflow
+from romancy.testing import Environment, replay
+from tests.engine.test_retried import do, failed, retried, world
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> None:
+    world.__init__()
+
+
+# --- waits since now ------------------------------------------------------------------------------------------------
+@workflow
+async def from_now(ctx: WorkflowContext) -> Any:
+    got = await wait_event(ctx, "go", since="now")
+    await do(ctx, "a")
+    return got.data
+
+
+async def test_a_wait_since_now_gets_its_event_back(env: Environment) -> None:
+    env.app.register(from_now)
+    world.broken = {"a"}
+    handle = await env.start(from_now, instance_id="i")
+    await env.settle()
+    await env.send_event("go", "test", 1)
+    await env.settle()
+    assert await handle.status() == "failed"
+    world.broken = set()
+    await env.advance(60)
+    await env.app.retry_workflow("i", steps=["go:1"])
+    await env.settle()
+    assert await handle.status() == "completed"
+    assert await handle.result() == 1
+    assert replay(from_now, await env.app.get_history("i")) == "completed"
+
+
+@workflow
+async def beside_now(ctx: WorkflowContext) -> Any:
+    got, _ = await asyncio.gather(wait_event(ctx, "go", since="now"), do(ctx, "a"))
+    return got.data
+
+
+async def test_a_wait_since_now_gets_what_came_while_the_instance_had_failed(env: Environment) -> None:
+    env.app.register(beside_now)
+    await env.send_event("go", "test", "too early")
+    await env.advance(60)
+    handle = await failed(env, beside_now, "a")
+    await env.advance(60)
+    await env.send_event("go", "test", 1)
+    await env.advance(60)
+    await env.app.retry_workflow("i")
+    await env.settle()
+    assert await handle.status() == "completed"
+    assert await handle.result() == 1
+
+
+@workflow
+async def stream_now(ctx: WorkflowContext) -> list[Any]:
+    found: list[Any] = []
+    async for event in events(ctx, "hit", limit=4, since="now"):
+        found.append(event.data)
+        await do(ctx, f"w{event.data}")
+    return found
+
+
+async def test_a_stream_since_now_gets_its_events_back(env: Environment) -> None:
+    env.app.register(stream_now)
+    await env.send_event("hit", "test", "too early")
+    await env.advance(60)
+    world.broken = {"w1"}
+    handle = await env.start(stream_now, instance_id="i")
+    await env.settle()
+    for n in range(4):
+        await env.send_event("hit", "test", n)
+    await env.settle()
+    world.broken = set()
+    await env.advance(60)
+    ops = sorted({e.operation for e in await env.app.get_history("i") if e.kind == "event_received"})
+    await env.app.retry_workflow("i", steps=ops)
+    await env.settle()
+    assert await handle.status() == "completed"
+    assert await handle.result() == [0, 1, 2, 3]
+
+
+async def test_a_stream_since_now_goes_on(env: Environment) -> None:
+    env.app.register(stream_now)
+    await env.send_event("hit", "test", "too early")
+    await env.advance(60)
+    world.broken = {"w1"}
+    await env.start(stream_now, instance_id="i")
+    for n in range(3):
+        await env.send_event("hit", "test", n)
+    await env.settle()
+    world.broken = set()
+    await env.send_event("hit", "test", 3)
+    assert await retried(env) == [0, 1, 2, 3]
+    assert replay(stream_now, await env.app.get_history("i")) == "completed"
