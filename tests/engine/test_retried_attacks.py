@@ -1,12 +1,13 @@
 """Retries in unusual places: waits since now, time limits, shared exceptions, children that clean up."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from romancy import WorkflowContext, events, wait_event, workflow
-from romancy.testing import Environment, replay
+from romancy.testing import Environment, environment, replay
 from tests.engine.test_retried import do, failed, retried, world
 
 
@@ -101,3 +102,65 @@ async def test_a_stream_since_now_goes_on(env: Environment) -> None:
     await env.send_event("hit", "test", 3)
     assert await retried(env) == [0, 1, 2, 3]
     assert replay(stream_now, await env.app.get_history("i")) == "completed"
+
+
+# --- time limits ----------------------------------------------------------------------------------------------------
+@workflow(timeout=timedelta(hours=1))
+async def limited(ctx: WorkflowContext) -> str:
+    await wait_event(ctx, "go")
+    return "done"
+
+
+async def test_the_time_limit_does_not_grow_with_each_retry(env: Environment) -> None:
+    env.app.register(limited)
+    handle = await env.start(limited, instance_id="i")
+    for _ in range(3):
+        await env.advance(timedelta(hours=2))
+        assert await handle.status() == "failed"
+        await env.app.retry_workflow("i")
+        await env.advance(timedelta(minutes=59))
+        assert await handle.status() == "waiting_for_event"
+        await env.advance(timedelta(minutes=2))
+        assert await handle.status() == "failed"
+
+
+async def test_the_time_limit_of_a_fork_does_not_grow(env: Environment) -> None:
+    env.app.register(limited)
+    await env.start(limited, instance_id="i")
+    await env.advance(timedelta(hours=3))
+    await env.app.retry_workflow("i")
+    await env.settle()
+    fork = await env.app.fork_workflow("i", at=0, new_id="f")
+    await env.advance(timedelta(hours=2))
+    assert await fork.status() == "failed"
+
+
+async def test_the_time_limit_of_a_child_does_not_grow(env: Environment) -> None:
+    @workflow
+    async def parent(ctx: WorkflowContext) -> str:
+        return await limited(ctx)
+
+    env.app.register(limited, parent)
+    handle = await env.start(parent, instance_id="i")
+    for _ in range(3):
+        await env.advance(timedelta(hours=2))
+        assert await handle.status() == "failed"
+        await env.app.retry_workflow("i")
+        await env.advance(timedelta(minutes=59))
+        assert await handle.status() == "waiting_for_child"
+    await env.send_event("go", "test")
+    assert await handle.result() == "done"
+
+
+async def test_the_time_limit_of_one_that_was_started_by_name_elsewhere(db: str) -> None:
+    async with environment(database=db, worker=False) as env:
+        await env.app.start_workflow("limited", instance_id="i")
+    async with environment(database=db, workflows=[limited]) as env:
+        await env.settle()
+        handle = env.app.handle("i")
+        for _ in range(2):
+            await env.advance(timedelta(hours=2))
+            assert await handle.status() == "failed"
+            await env.app.retry_workflow("i")
+            await env.advance(timedelta(minutes=59))
+            assert await handle.status() == "waiting_for_event"

@@ -213,5 +213,6 @@ class Revival:
 def _deadline(definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> int | None:
     """Return the deadline. It is computed here if the instance was started by a process that lacks the workflow."""
     if of.input_kind == UNBOUND and of.deadline is None and definition.timeout is not None:
-        return of.created_at + definition.timeout
+        since = of.limited_from if isinstance(of, InstanceRow) else None
+        return (of.created_at if since is None else since) + definition.timeout
     return of.deadline

@@ -149,6 +149,8 @@ class InstanceRow:
     """The builds whose code did not follow its history, as `to_builds` reads them. The next commit clears it."""
     seed: str | None = None
     """Of a fork: [[number of an entry, id of the instance before that entry], ...]."""
+    limited_from: int | None = None
+    """When its time limit began; None: with the current run."""
 
     @property
     def child_of(self) -> tuple[str, str] | None:

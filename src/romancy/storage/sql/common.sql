@@ -3,7 +3,7 @@
 -- part: instance
 i.id, i.workflow, i.status, i.owner, i.version, i.input, i.input_kind, i.output, i.error, i.deadline, i.description,
   i.created_at, i.updated_at, i.finished_at, i.generation, i.base, i.began_at, i.parent, i.parent_op,
-  i.builds, i.seed
+  i.builds, i.seed, i.limited_from
 -- part: event
 e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at
 -- The workflow is looked up by id for each row: with a join, the planner may read all instances in order first.
@@ -173,7 +173,7 @@ SELECT i.id, i.workflow, i.status, i.owner, i.version,
   CASE WHEN length(i.input) <= 65536 THEN i.input ELSE substr(i.input, 1, 4096) END, i.input_kind,
   CASE WHEN length(i.output) <= 65536 THEN i.output ELSE substr(i.output, 1, 4096) END, i.error, i.deadline,
   i.description, i.created_at, i.updated_at, i.finished_at, i.generation, i.base, i.began_at, i.parent, i.parent_op,
-  i.builds, i.seed, length(i.input), coalesce(length(i.output), 0),
+  i.builds, i.seed, i.limited_from, length(i.input), coalesce(length(i.output), 0),
   (SELECT coalesce(max(n), i.base) FROM romancy.history WHERE instance = i.id)
 FROM romancy.instances i WHERE i.id = :id::text
 -- name: sequences

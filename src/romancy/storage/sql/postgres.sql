@@ -86,7 +86,8 @@ applied AS (UPDATE romancy.instances i SET version = i.version + 1, token = :tok
     finished_at = CASE WHEN x.status >= 10 THEN x.at END, output = x.output, error = x.error, builds = x.builds,
     description = coalesce(x.description, i.description),
     generation = CASE WHEN x.workflow IS NULL THEN i.generation ELSE i.generation + 1 END,
-    began_at = CASE WHEN x.workflow IS NULL THEN i.began_at ELSE x.at END, base = coalesce(x.base, i.base),
+    began_at = CASE WHEN x.workflow IS NULL THEN i.began_at ELSE x.at END,
+    limited_from = CASE WHEN x.workflow IS NULL THEN i.limited_from END, base = coalesce(x.base, i.base),
     workflow = coalesce(x.workflow, i.workflow), input = coalesce(x.input, i.input),
     input_kind = coalesce(x.kind, i.input_kind), deadline = coalesce(x.deadline, i.deadline)
   FROM meant x, fence
@@ -249,7 +250,8 @@ kin AS MATERIALIZED (SELECT c.*, x.parent AS waits, x.op, x.at, x.token, x.reope
   WHERE x.parent IN (SELECT id FROM applied)
     AND NOT EXISTS (SELECT 1 FROM romancy.requests r WHERE r.instance = x.parent AND r.op = x.op)),
 rejoined AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = i.version + 1, finished_at = NULL,
-    output = NULL, error = NULL, updated_at = e.at, deadline = e.at + i.deadline - coalesce(i.began_at, i.created_at)
+    output = NULL, error = NULL, updated_at = e.at, limited_from = e.at,
+    deadline = e.at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at)
   FROM kin e WHERE i.id = e.id AND e.reopens AND e.status IN (11, 12) AND NOT {undone}
   RETURNING i.id, e.error, e.at, e.token),
 rejoined_mail AS (DELETE FROM romancy.requests r USING kin k WHERE r.instance = k.id AND r.kind = 6),
@@ -652,11 +654,11 @@ SELECT id FROM resumed
 -- its steps can only begin again. It has run: what it does may have to be undone if it is cancelled.
 -- name: fork
 WITH made AS (INSERT INTO romancy.instances (id, workflow, status, version, token, birth, born, trigger_xid, trigger_seq,
-    input, input_kind, deadline, created_at, updated_at, generation, base, began_at, seed)
+    input, input_kind, deadline, created_at, updated_at, generation, base, began_at, limited_from, seed)
   SELECT :id::text, e.workflow, 1, 1, :token::bytea, :token, e.born, e.trigger_xid, e.trigger_seq, e.input, e.input_kind,
-    :at::bigint + e.deadline - coalesce(e.began_at, e.created_at), :at, :at,
+    :at::bigint + e.deadline - coalesce(e.limited_from, e.began_at, e.created_at), :at, :at,
     CASE WHEN :cut::bigint = 0 THEN 0 ELSE e.generation END, CASE WHEN :cut = 0 THEN 0 ELSE e.base END,
-    CASE WHEN :cut > 0 THEN coalesce(e.began_at, e.created_at) END, :seed::text
+    CASE WHEN :cut > 0 THEN coalesce(e.began_at, e.created_at) END, :at, :seed::text
   FROM romancy.instances e WHERE e.id = :origin::text AND {outdated} IS NULL AND (:cut = 0 OR NOT {undone})
   ON CONFLICT (id) DO NOTHING RETURNING id),
 entries AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, payload, event)
@@ -677,7 +679,8 @@ EXISTS (SELECT 1 FROM romancy.history h WHERE h.instance = e.id AND h.n > e.base
 WITH ended AS MATERIALIZED (SELECT id, error, base FROM romancy.instances WHERE id = ANY(:ids::text[])
   AND coalesce(status, 0) IN (11, 12) AND {outdated} IS NULL ORDER BY id FOR NO KEY UPDATE),
 reopened AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = i.version + 1, finished_at = NULL,
-    output = NULL, error = NULL, updated_at = :at::bigint, deadline = :at + i.deadline - coalesce(i.began_at, i.created_at)
+    output = NULL, error = NULL, updated_at = :at::bigint, limited_from = :at,
+    deadline = :at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at)
   FROM ended e WHERE i.id = e.id AND NOT {undone}
   RETURNING i.id, e.error),
 earlier AS (DELETE FROM romancy.requests r USING reopened o WHERE r.instance = o.id),

@@ -265,7 +265,8 @@ UNION ALL SELECT 'delivery', instance, NULL, NULL, NULL, NULL, NULL, NULL, event
   FROM romancy.deliveries WHERE instance = ANY(:ids)
 UNION ALL SELECT 'instance', id, NULL, NULL, NULL, NULL, input, output, NULL, deadline, error,
   ARRAY[workflow, owner, description, parent, parent_op, builds, seed],
-  ARRAY[status, version, input_kind, created_at, updated_at, finished_at, generation, base, began_at]
+  ARRAY[status, version, input_kind, created_at, updated_at, finished_at, generation, base, began_at,
+    limited_from]
   FROM romancy.instances WHERE id = ANY(:ids)
 ORDER BY instance, n, op, event
 -- Differs: LATERAL limits the rows of each.

@@ -80,7 +80,7 @@ WHERE id = :id AND owner = :worker AND version = :version AND status < 9
 -- name: continue_instance
 UPDATE instances SET version = version + 1, token = :token, status = 1, owner = CASE WHEN :free THEN NULL ELSE owner END,
   updated_at = :at, description = coalesce(:description, description), generation = generation + 1, base = :base,
-  began_at = :at, builds = NULL, workflow = :workflow, input = :input, input_kind = :kind,
+  began_at = :at, limited_from = NULL, builds = NULL, workflow = :workflow, input = :input, input_kind = :kind,
   deadline = coalesce(:deadline, deadline)
 WHERE id = :id AND owner = :worker AND version = :version AND status < 9
 -- name: set_builds
@@ -305,16 +305,16 @@ SELECT i.error FROM instances i WHERE i.id = :id AND i.status IN (11, 12) AND NO
   WHERE h.instance = i.id AND h.n > i.base AND h.op >= 'undo ' AND h.op < 'undo!')
 -- name: reopen_instance
 UPDATE instances SET status = 1, owner = NULL, version = version + 1, finished_at = NULL, output = NULL, error = NULL,
-  updated_at = :at, deadline = :at + deadline - coalesce(began_at, created_at) WHERE id = :id
+  updated_at = :at, deadline = :at + deadline - coalesce(limited_from, began_at, created_at), limited_from = :at WHERE id = :id
 -- A copy of an instance. One that has undone its steps can only begin again. It has run: what it does may have to be undone
 -- if it is cancelled.
 -- name: insert_fork
 INSERT INTO instances (id, workflow, status, version, token, birth, since, input, input_kind, deadline, created_at,
-  updated_at, generation, base, began_at, seed)
+  updated_at, generation, base, began_at, limited_from, seed)
 SELECT :id, o.workflow, 1, 1, :token, :token, o.since, o.input, o.input_kind,
-  :at + o.deadline - coalesce(o.began_at, o.created_at), :at, :at, CASE WHEN :cut = 0 THEN 0 ELSE o.generation END,
+  :at + o.deadline - coalesce(o.limited_from, o.began_at, o.created_at), :at, :at, CASE WHEN :cut = 0 THEN 0 ELSE o.generation END,
   CASE WHEN :cut = 0 THEN 0 ELSE o.base END, CASE WHEN :cut > 0 THEN coalesce(o.began_at, o.created_at) END,
-  :seed FROM instances o WHERE o.id = :origin AND (:cut = 0 OR NOT EXISTS (SELECT 1 FROM history h
+  :at, :seed FROM instances o WHERE o.id = :origin AND (:cut = 0 OR NOT EXISTS (SELECT 1 FROM history h
     WHERE h.instance = o.id AND h.n > o.base AND h.op >= 'undo ' AND h.op < 'undo!')) ON CONFLICT (id) DO NOTHING
 -- name: copy_entry
 INSERT INTO history (instance, n, kind, op, at, input, payload, event)

@@ -8,6 +8,7 @@ ALTER TABLE instances
   ADD COLUMN is_free boolean,                 -- true: its parent does not cancel it. Null: it does, or there is none
   ADD COLUMN base bigint NOT NULL DEFAULT 0,  -- entries up to this one are of earlier runs
   ADD COLUMN began_at bigint,                 -- when the current run began, null: with the instance
+  ADD COLUMN limited_from bigint,             -- when its time limit began, null: with the current run
   ADD COLUMN seed text,                       -- of a fork: [[number of an entry, id before it], ...]
   ADD COLUMN builds text;                     -- of a blocked instance: the builds whose code did not follow its history
 -- Of a request to a parent: the operation whose child ended.

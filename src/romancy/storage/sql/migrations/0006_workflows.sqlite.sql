@@ -10,6 +10,8 @@ ALTER TABLE instances ADD COLUMN is_free INTEGER;
 ALTER TABLE instances ADD COLUMN base INTEGER NOT NULL DEFAULT 0;
 -- When the current run began. Null: with the instance.
 ALTER TABLE instances ADD COLUMN began_at INTEGER;
+-- When its time limit began. Null: with the current run.
+ALTER TABLE instances ADD COLUMN limited_from INTEGER;
 -- Of a fork: [[number of an entry, id of the instance before it], ...]
 ALTER TABLE instances ADD COLUMN seed TEXT;
 -- Of a blocked instance: the builds whose code did not follow its history.

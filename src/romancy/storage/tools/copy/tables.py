@@ -21,7 +21,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "instances": tuple(
         "id workflow generation status owner version token birth born trigger_xid trigger_seq parent input input_kind "
         "output error deadline description created_at updated_at finished_at parent_op base began_at builds "
-        "is_free seed".split()
+        "is_free seed limited_from".split()
     ),
     "history": ("instance", "n", "kind", "op", "at", "input", "payload", "event"),
     "waits": ("instance", "op", "due_at", "born", "since", "model", "spec", "location", "created_at"),
