@@ -293,6 +293,9 @@ class Service:
         With 0 it starts again from the input. What comes after the entry happens anew: calls have other idempotency
         keys, and events are sent again, under other ids. The original is left as it is, whatever its status.
 
+        If the entry is one of an event that was sent, that event is sent again, too: the code runs from the last entry
+        before it that it was fed.
+
         Events that it would wait for may have been removed since. Time limits of waits that were open at the entry are
         not extended. If the fork fails, it undoes only what it did itself, and nothing that was copied.
         """

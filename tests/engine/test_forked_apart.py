@@ -9,6 +9,7 @@ from romancy import (
     ActivityContext,
     ActivityError,
     NotRetryable,
+    WaitTimeout,
     WorkflowCancelled,
     WorkflowContext,
     WorkflowFailed,
@@ -229,3 +230,27 @@ async def test_a_retry_shows_what_its_code_published(env: Environment) -> None:
     await env.app.retry_workflow("i")
     await env.settle()
     assert await shows(env, "i") == FIRST
+
+
+# --- times ----------------------------------------------------------------------------------------------------------
+@workflow
+async def patient(ctx: WorkflowContext) -> str:
+    await void(ctx, "a")
+    try:
+        return (await wait_event(ctx, "go", timeout=5)).data
+    except WaitTimeout:
+        return "late"
+
+
+async def test_waits_that_a_fork_opens_have_their_whole_length(env: Environment) -> None:
+    env.app.register(patient)
+    await env.start(patient, instance_id="i")
+    await env.advance(60)
+    assert await env.app.handle("i").result() == "late"
+    fork = await forked(env, 1)
+    await env.advance(4)
+    assert await fork.status() == "waiting_for_event"
+    await env.restart()
+    await env.advance(2)
+    assert await env.app.handle("f").result() == "late"
+    assert replay(patient, await env.app.get_history("f")) == "completed"

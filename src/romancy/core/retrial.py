@@ -220,14 +220,17 @@ class Retrial:
         assert instance.dropped is not None
         instance.dropped.at = now
         if self._again is not None:
+            before = set(instance.ops)
             if self._again.entry is None:
                 instance.begin()
             else:
                 instance.feed(self._again.entry)
+            if self.ask.origin is not None:
+                _renew((op for id, op in instance.ops.items() if id not in before), instance, now)
         for entry in self.dropped:
             operation = instance.ops.get(entry.op) if entry.kind in _TIMED else None
-            if operation is not None and operation.due is not None and entry.op != instance.run.timeout_id:
-                operation.due = now + operation.due - operation.opened_at  # its whole length again
+            if operation is not None:
+                _renew([operation], instance, now)
         _reach_back(instance)
 
     @property
@@ -244,6 +247,13 @@ def _reach_back(instance: Instance) -> None:
     for operation in instance.ops.values():
         if isinstance(operation, EventWait) and operation.since_event == "now":
             operation.since_event = operation.opened_at
+
+
+def _renew(operations: Iterable[Operation], instance: Instance, now: int) -> None:
+    """Give operations their whole length again."""
+    for operation in operations:
+        if operation.due is not None and operation.id != instance.run.timeout_id:
+            operation.due = now + operation.due - operation.opened_at
 
 
 class _Attempt:
