@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from romancy import WorkflowContext, events, wait_event, workflow
+from romancy import WorkflowContext, WorkflowFailed, events, wait_event, workflow
 from romancy.testing import Environment, environment, replay
 from tests.engine.test_retried import do, failed, retried, world
 
@@ -164,3 +164,32 @@ async def test_the_time_limit_of_one_that_was_started_by_name_elsewhere(db: str)
             await env.app.retry_workflow("i")
             await env.advance(timedelta(minutes=59))
             assert await handle.status() == "waiting_for_event"
+
+
+# --- culprits -------------------------------------------------------------------------------------------------------
+CONSTANT = ValueError("always the same object")
+
+
+@workflow
+async def tainted(ctx: WorkflowContext, *names: str) -> str:
+    for name in names:
+        try:
+            await do(ctx, name)
+        except Exception:
+            raise CONSTANT  # noqa: B904 - its context is what this is about
+    raise CONSTANT
+
+
+@pytest.mark.parametrize("names", [["good"], ["good", "bad"]])
+async def test_an_exception_object_that_is_used_twice_blames_no_stranger(env: Environment, names: list[str]) -> None:
+    env.app.register(tainted)
+    world.broken = {"bad"}
+    for id, given in (("x", ["bad"]), ("i", names)):
+        handle = await env.start(tainted, *given, instance_id=id)
+        with pytest.raises(WorkflowFailed):
+            await handle.result()
+    world.broken = set()
+    with pytest.raises(WorkflowFailed):
+        await retried(env)
+    assert world.runs["good"] == 1, "a call that completed ran twice"
+    assert world.runs["bad"] == 1 + 2 * (len(names) - 1)

@@ -1,7 +1,8 @@
 """Culprits: the entries of a history that led to the end of an instance. A retry drops them.
 
 Every exception that an entry becomes carries the number of that entry. From the error that left the workflow, the
-nearest exceptions with a number are found: the members of a group, else the cause, else the context.
+nearest exceptions with a number are found: the members of a group, else the cause, else the context. Code can raise one
+exception object in many instances, and its context may be from another one, so a number comes with its instance and run.
 """
 
 from __future__ import annotations
@@ -10,35 +11,37 @@ import asyncio
 from collections.abc import Iterator
 from typing import TypeVar, cast
 
-_NUMBER = "__romancy_entry__"
+_TAG = "__romancy_entry__"
+Tag = tuple[str, int, int]
+"""The id of an instance, the number of its run, and the number of an entry."""
 E = TypeVar("E", bound=BaseException)
 
 
-def blame(error: E, entry: int) -> E:
+def blame(error: E, tag: Tag) -> E:
     """Note which entry became this exception."""
-    error.__dict__[_NUMBER] = entry
+    error.__dict__[_TAG] = tag
     return error
 
 
-def culprits_of(error: BaseException, rung: int | None) -> list[int]:
-    """Return the entries that led to an error. `rung`: the last timer of asyncio that rang."""
-    return sorted(set(_walk(error, rung, set())))
+def culprits_of(error: BaseException, instance: str, run: int, rung: int | None) -> list[int]:
+    """Return the entries that led to an error in a run. `rung`: the last timer of asyncio that rang."""
+    return sorted(set(_walk(error, (instance, run), rung, set())))
 
 
-def _walk(error: BaseException | None, rung: int | None, seen: set[int]) -> Iterator[int]:
+def _walk(error: BaseException | None, of: tuple[str, int], rung: int | None, seen: set[int]) -> Iterator[int]:
     if error is None or id(error) in seen:
         return
     seen.add(id(error))
-    number = error.__dict__.get(_NUMBER)
-    if number is not None:
-        yield number
+    tag: Tag | None = error.__dict__.get(_TAG)
+    if tag is not None and tag[:2] == of:
+        yield tag[2]
     elif rung is not None and _is_time_limit(error):
         yield rung
     elif isinstance(error, BaseExceptionGroup):
         for member in cast("BaseExceptionGroup[BaseException]", error).exceptions:
-            yield from _walk(member, rung, seen)
+            yield from _walk(member, of, rung, seen)
     else:
-        yield from _walk(error.__cause__ or error.__context__, rung, seen)
+        yield from _walk(error.__cause__ or error.__context__, of, rung, seen)
 
 
 def _is_time_limit(error: BaseException) -> bool:

@@ -282,10 +282,13 @@ class Instance:
         if self._input_kind != UNBOUND and isinstance(error, NotStorable | InvalidInput) and is_from_input(error):
             raise error  # the stored input no longer fits the code: that must not end the instance
         output = root.result() if error is None else None
-        culprits = [*self._cuts] if self._cuts or error is None else culprits_of(error, self._rung)
+        culprits = [*self._cuts] if self._cuts or error is None else self._culprits_of(error)
         if self._timed_out:
             return Outcome("failed", output, Failure("WorkflowTimeout", f"instance {self.id!r} ran out of time"))
         return ending(output, error and explain(error), self.cancelling, culprits)
+
+    def _culprits_of(self, error: BaseException) -> list[int]:
+        return culprits_of(error, self.id, self.run.number, self._rung)
 
     def run_out_of_time(self) -> None:
         """End the workflow at its time limit: its code sees a cancellation, and the instance fails."""

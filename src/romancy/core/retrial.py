@@ -29,6 +29,8 @@ FAILED = frozenset({Kind.ACTIVITY_FAILED, Kind.CHILD_FAILED, Kind.CHILD_CANCELLE
 """The entries of steps that failed."""
 _TIMED = frozenset({Kind.TIMER_FIRED, Kind.WAIT_TIMED_OUT})
 _ENDS = FAILED | {Kind.WAIT_TIMED_OUT}
+_GUILTY = _ENDS | {Kind.TIMER_FIRED, Kind.CANCEL_REQUESTED}
+"""Entries that can lead to the end of an instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ def first_dropped(facts: Sequence[Fact], ask: RetryAsk, run: Run) -> set[int]:
 def _culprits(fed: Sequence[Entry], ask: RetryAsk) -> Collection[int]:
     stored = Failure.decode(ask.error or b"{}").culprits
     if stored is not None:
-        return stored
+        return [entry.n for entry in fed if entry.n in stored and entry.kind in _GUILTY]
     # It ended before culprits were stored.
     return [fed[-1].n] if fed and fed[-1].kind in _ENDS else []
 

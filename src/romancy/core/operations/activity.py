@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from romancy.core import failure as failures
-from romancy.core.culprits import blame
 from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, Meaning, Payload
 from romancy.core.model import ReceivedEvent, Status, WaitKind, from_us
@@ -64,7 +63,7 @@ class ActivityCall(Operation):
         failure = Failure.decode(entry.payload or b"{}")
         assert self.future is not None
         error = failures.rebuild(failure, self.activity.name, self.activity.raises)
-        self.future.set_exception(blame(error, entry.n))
+        self.future.fail(error, entry.n)
 
     def settled_infos(self, answer: Answer, about: About) -> Sequence[object]:
         entry, attempt = answer.entry, answer.attempt

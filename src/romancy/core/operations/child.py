@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from romancy.core.culprits import blame
 from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, Meaning, Payload
 from romancy.core.model import ReceivedEvent, Status, WaitKind
@@ -97,7 +96,7 @@ class ChildCall(Operation):
             self.resolve(read, entry.payload or b"null")
         else:
             error = self._error(entry.kind, Failure.decode(entry.payload or b"{}"))
-            self.future.set_exception(blame(error, entry.n))
+            self.future.fail(error, entry.n)
             if self.is_free:
                 self.future.exception()  # marks it as retrieved: perhaps nobody will ask for it
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from romancy.core.codec import Codec
-from romancy.core.culprits import blame
 from romancy.core.filters import NO_FILTER, Filter
 from romancy.core.history import Entry, Kind, Meaning, Payload, place_of, plain_data, received, unpack_event
 from romancy.core.model import Event, ReceivedEvent, Status, WaitKind, from_us
@@ -91,7 +90,7 @@ class EventWait(Operation):
         assert self.future is not None
         names = " or ".join(repr(t) for t in self.types)
         error = WaitTimeout(f"no event {names} came in time for wait {self.id!r}", types=self.types, wait_id=self.id)
-        self.future.set_exception(blame(error, entry.n))
+        self.future.fail(error, entry.n)
 
     def fit(self, event: Event) -> ReceivedEvent[Any]:
         """Return the event with its data read by the model; raise `NotStorable` if the data does not fit."""

@@ -15,10 +15,12 @@ from datetime import datetime
 from types import CodeType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypedDict
 
+from romancy.core.culprits import blame
 from romancy.core.history import Entry, Kind, Meaning
 from romancy.core.loop import WorkflowLoop
 from romancy.core.model import BUSIEST_FIRST, ReceivedEvent, Status, WaitKind
 from romancy.core.operations.row import WaitRow
+from romancy.core.run import Run
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _OURS = (
@@ -32,6 +34,8 @@ _LOOP_RUN = WorkflowLoop.run.__code__
 class _Instance(Protocol):
     """The instance an operation belongs to."""
 
+    id: str
+    run: Run
     loop: WorkflowLoop
 
     def withdraw(self, op: str) -> None: ...
@@ -49,6 +53,10 @@ class OperationFuture(asyncio.Future[Any]):
             return False
         self._instance.withdraw(self._operation)
         return True
+
+    def fail(self, error: Exception, entry: int) -> None:
+        """Raise an error in the code that waits. The entry that became this error is noted in it."""
+        self.set_exception(blame(error, (self._instance.id, self._instance.run.number, entry)))
 
 
 class About(TypedDict):
