@@ -65,11 +65,15 @@ async def fork(engine: Engine, origin: str, at: int, new_id: str | None) -> tupl
     entries = _check_cut(row, await engine.storage.catalog.history(origin), at)
     kept, last = copied(entries, at) if at else ([], 0)
     id = make_id(engine.clock.now()) if new_id is None else check_id(new_id)
-    seed = json.dumps([*((n, name) for n, name in row.run.seeds if n < last), (last, origin)])
+    started_at = row.created_at if row.run.started_at is None else row.run.started_at
+    known = [seed for seed in row.run.seeds if seed[0] < last]
+    seed = json.dumps([*known, (last, origin, started_at if last else engine.clock.now())])
     ask = RetryAsk([], origin=origin).head if last else b""
-    copy = Fork(origin, id, engine.clock.now(), uuid.uuid4().bytes, kept if last else (), seed, ask)
+    copy = Fork(origin, id, engine.clock.now(), uuid.uuid4().bytes, kept if last else (), seed, ask, row.generation)
     if not await engine.storage.fork(copy):
-        row = await _row(engine, origin)
+        before, row = row, await _row(engine, origin)
+        if row.generation != before.generation:
+            return await fork(engine, origin, at, new_id)  # it continued as new meanwhile
         if last and await engine.storage.catalog.instance(id) is None and await _has_undone(engine, origin):
             raise NotRetryable(_HAS_UNDONE.format(origin, at), instance_id=origin, status=row.status)
         raise InstanceExists(f"instance {id!r} already exists", instance_id=id, advice="use another new_id")

@@ -196,14 +196,16 @@ async def test_a_copy_has_the_entries_and_the_events_that_were_asked_for(db: Dat
     await db.take("a", "me", 2, seqs[1], db.wait("v"))
     [first, _] = (await loaded(db, "a")).history
     db.clock.turn_to(db.now + SECOND)
-    fork = Fork("a", "f", db.now, os.urandom(16), [first], json.dumps([[1, "a"]]), HEAD)
+    fork = Fork("a", "f", db.now, os.urandom(16), [first], json.dumps([[1, "a", 7]]), HEAD)
     assert await db.storage.fork(fork)
     assert not await db.storage.fork(Fork("a", "f", db.now, os.urandom(16))), "the id is taken"
     assert not await db.storage.fork(Fork("nosuch", "g", db.now, os.urandom(16)))
+    late = Fork("a", "g", db.now, os.urandom(16), generation=1)
+    assert not await db.storage.fork(late), "another run is meant"
     copy, origin = await loaded(db, "f"), await loaded(db, "a")
     assert copy.history == [first]
     assert (copy.row.created_at, copy.row.run.began_at) == (db.now, origin.row.created_at)
-    assert copy.row.run.seeds == [[1, "a"]]
+    assert copy.row.run.seeds == [[1, "a", 7]]
     assert requests_of(copy) == [(RETRY, HEAD, None)]
     assert await db.rows("SELECT event, op FROM consumed WHERE instance = 'f'") == [(seqs[0], "w")]
     await db.claim("me")
@@ -215,6 +217,6 @@ async def test_an_instance_that_has_undone_its_steps_is_copied_without_its_histo
     await db.start("a", "me")
     done = Entry(1, Kind.ACTIVITY_COMPLETED, "book:1", db.now)
     await end(db, "a", entries=[done, Entry(2, Kind.ACTIVITY_COMPLETED, "undo book:1:1", db.now)])
-    assert not await db.storage.fork(Fork("a", "f", db.now, os.urandom(16), [done], json.dumps([[1, "a"]]), HEAD))
+    assert not await db.storage.fork(Fork("a", "f", db.now, os.urandom(16), [done], json.dumps([[1, "a", 7]]), HEAD))
     assert await db.storage.load("f") is None
     assert await db.storage.fork(Fork("a", "f", db.now, os.urandom(16)))

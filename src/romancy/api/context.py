@@ -70,7 +70,7 @@ class WorkflowContext(Context):
 
     @property
     def instance_id(self) -> str:
-        return self._instance.id
+        return self._instance.alias
 
     @property
     def workflow_name(self) -> str:

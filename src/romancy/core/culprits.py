@@ -2,7 +2,8 @@
 
 Every exception that an entry becomes carries the number of that entry. From the error that left the workflow, the
 nearest exceptions with a number are found: the members of a group, else the cause, else the context. Code can raise one
-exception object in many instances, and its context may be from another one, so a number comes with its instance and run.
+exception object in many instances, and its context may be from another one. So a number comes with its instance and
+run.
 """
 
 from __future__ import annotations

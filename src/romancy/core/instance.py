@@ -72,7 +72,7 @@ class Instance:
         self.definition = definition
         self.id = instance_id
         self.created_at = started_at
-        self.started_at = run.began_at if run is not None and run.seeds else started_at
+        self.started_at = started_at if run is None or run.started_at is None else run.started_at
         self.at = started_at if run is None else run.began_at
         self.run = run or Run(1, 0, started_at)
         self.state = state

@@ -21,6 +21,10 @@ TOO_LONG = (
 _COUNTED = re.compile(r".[:@]\d+$", re.DOTALL)
 
 
+Seed = tuple[int, str, int]
+"""Of a fork: the number of the entry it was copied up to, the id before that, and when that instance was started."""
+
+
 class Run:
     """A run. From the second one on, all ids of operations end in `@number`.
 
@@ -29,13 +33,15 @@ class Run:
     """
 
     __slots__ = (
-        "_counts", "_suffix", "base", "began_at", "copied", "fed", "number", "seeds", "size", "timeout_id",
-        "too_long",
+        "_counts", "_suffix", "base", "began_at", "copied", "fed", "number", "seeds", "size", "started_at",
+        "timeout_id", "too_long",
     )  # fmt: skip
 
-    def __init__(self, number: int, base: int, began_at: int, seeds: Sequence[tuple[int, str]] = ()) -> None:
+    def __init__(self, number: int, base: int, began_at: int, seeds: Sequence[Seed] = ()) -> None:
         """`base`: entries up to this number belong to earlier runs. `seeds`: of a fork, see `alias`."""
         self.seeds = seeds
+        self.started_at = seeds[0][2] if seeds else None
+        """Of a fork: when the instance it was copied from was started, as its code knows it."""
         self.copied = seeds[-1][0] if seeds else 0
         """The number of the last fed entry that a fork has from its original. The fork runs its activation itself."""
         self.number, self.base, self.began_at = number, base, began_at
@@ -64,7 +70,7 @@ class Run:
 
         The copied part of a fork was recorded under the id of the instance that it was copied from.
         """
-        return next((id for n, id in self.seeds if self.fed < n), instance)
+        return next((id for n, id, _ in self.seeds if self.fed < n), instance)
 
     def random(self, instance: str) -> random.Random:
         """Return the random numbers of this run of an instance: the same on every replay."""

@@ -78,7 +78,7 @@ class Revival:
             old.created_at,
             input_kind=next_run.input_kind,
             deadline=old.deadline if next_run.deadline is None else next_run.deadline,
-            run=Run(old.run.number + 1, continuation.base, at),
+            run=Run(old.run.number + 1, continuation.base, at, old.run.seeds),
             state=self._state,
             log=partial(_logger.warning, IN_INSTANCE, old.id),
         )

@@ -321,6 +321,8 @@ class Fork:
     entries: Sequence[Entry] = ()
     seed: str | None = None
     ask: bytes = b""
+    generation: int = 0
+    """The run of the original that is copied. It is refused if that has continued as new since."""
 
     @property
     def numbers(self) -> list[int]:

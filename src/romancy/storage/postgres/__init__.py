@@ -214,7 +214,7 @@ class PostgresStorage(Reads):
 
     async def fork(self, fork: Fork) -> bool:
         given = {"id": fork.id, "origin": findable(fork.origin), "at": fork.at, "token": fork.token, "seed": fork.seed}
-        copied = {"numbers": fork.numbers, "cut": fork.cut, "ask": fork.ask}
+        copied = {"numbers": fork.numbers, "cut": fork.cut, "ask": fork.ask, "generation": fork.generation}
         if not await self._connections.do("fork", **given, **copied):
             return False
         self._tell({None}, ended=False)

@@ -659,7 +659,8 @@ WITH made AS (INSERT INTO romancy.instances (id, workflow, status, version, toke
     :at::bigint + e.deadline - coalesce(e.limited_from, e.began_at, e.created_at), :at, :at,
     CASE WHEN :cut::bigint = 0 THEN 0 ELSE e.generation END, CASE WHEN :cut = 0 THEN 0 ELSE e.base END,
     CASE WHEN :cut > 0 THEN coalesce(e.began_at, e.created_at) END, :at, :seed::text
-  FROM romancy.instances e WHERE e.id = :origin::text AND {outdated} IS NULL AND (:cut = 0 OR NOT {undone})
+  FROM romancy.instances e WHERE e.id = :origin::text AND {outdated} IS NULL AND e.generation = :generation::bigint
+    AND (:cut = 0 OR NOT {undone})
   ON CONFLICT (id) DO NOTHING RETURNING id),
 entries AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, payload, event)
   SELECT m.id, h.n, h.kind, h.op, h.at, h.input, h.payload, h.event FROM made m, romancy.history h

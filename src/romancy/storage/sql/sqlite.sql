@@ -314,7 +314,8 @@ INSERT INTO instances (id, workflow, status, version, token, birth, since, input
 SELECT :id, o.workflow, 1, 1, :token, :token, o.since, o.input, o.input_kind,
   :at + o.deadline - coalesce(o.limited_from, o.began_at, o.created_at), :at, :at, CASE WHEN :cut = 0 THEN 0 ELSE o.generation END,
   CASE WHEN :cut = 0 THEN 0 ELSE o.base END, CASE WHEN :cut > 0 THEN coalesce(o.began_at, o.created_at) END,
-  :at, :seed FROM instances o WHERE o.id = :origin AND (:cut = 0 OR NOT EXISTS (SELECT 1 FROM history h
+  :at, :seed FROM instances o WHERE o.id = :origin AND o.generation = :generation
+  AND (:cut = 0 OR NOT EXISTS (SELECT 1 FROM history h
     WHERE h.instance = o.id AND h.n > o.base AND h.op >= 'undo ' AND h.op < 'undo!')) ON CONFLICT (id) DO NOTHING
 -- name: copy_entry
 INSERT INTO history (instance, n, kind, op, at, input, payload, event)

@@ -188,7 +188,8 @@ def fork(c: sqlite3.Connection, fork: Fork) -> bool:
     """Copy an instance, with a part of its history."""
     check_version(c)
     id, origin = fork.id, fork.origin
-    if c.execute(SQL["insert_fork"], (id, fork.token, fork.at, fork.cut, fork.seed, origin)).rowcount != 1:
+    values = id, fork.token, fork.at, fork.cut, fork.seed, origin, fork.generation
+    if c.execute(SQL["insert_fork"], values).rowcount != 1:
         return False
     c.executemany(SQL["copy_entry"], [(id, origin, n) for n in fork.numbers])
     c.execute(SQL["copy_consumed"], (id, origin, fork.cut))
