@@ -8,6 +8,7 @@ import pytest
 
 from romancy import WorkflowContext, WorkflowFailed, events, wait_event, workflow
 from romancy.testing import Environment, environment, replay
+from tests.engine.helpers import down
 from tests.engine.test_retried import do, failed, retried, world
 
 
@@ -193,3 +194,54 @@ async def test_an_exception_object_that_is_used_twice_blames_no_stranger(env: En
         await retried(env)
     assert world.runs["good"] == 1, "a call that completed ran twice"
     assert world.runs["bad"] == 1 + 2 * (len(names) - 1)
+
+
+@workflow
+async def cleans_up(ctx: WorkflowContext) -> str:
+    try:
+        async with asyncio.timeout(60):
+            return str((await wait_event(ctx, "go")).data)
+    except TimeoutError:
+        await asyncio.sleep(5)
+        raise
+
+
+async def test_a_time_limit_is_blamed_and_not_a_later_sleep(env: Environment) -> None:
+    env.app.register(cleans_up)
+    handle = await env.start(cleans_up, instance_id="i")
+    await env.advance(timedelta(hours=1))
+    assert await handle.status() == "failed"
+    await env.app.retry_workflow("i")
+    await env.advance(59)
+    await env.send_event("go", "test", 7)
+    await env.settle()
+    assert await handle.status() == "completed"
+
+
+@workflow
+async def enclosed(ctx: WorkflowContext) -> str:
+    async with asyncio.timeout(3600):
+        await do(ctx, "a")
+        await do(ctx, "b")
+        return str((await wait_event(ctx, "go")).data)
+
+
+async def test_an_enclosing_time_limit_begins_again(env: Environment) -> None:
+    env.app.register(enclosed)
+    handle = await failed(env, enclosed, "b")
+    await env.advance(timedelta(days=1))
+    await env.app.retry_workflow("i")
+    await env.settle()
+    assert await handle.status() == "waiting_for_event"
+    await env.advance(timedelta(minutes=59))
+    assert await handle.status() == "waiting_for_event"
+    async with down(env):
+        pass
+    await env.advance(timedelta(minutes=2))
+    assert await handle.status() == "failed"
+    await env.app.retry_workflow("i")
+    await env.settle()
+    await env.send_event("go", "test", 7)
+    assert await handle.result() == "7"
+    assert world.runs == {"a": 1, "b": 2}
+    assert replay(enclosed, await env.app.get_history("i")) == "completed"

@@ -470,7 +470,7 @@ class Instance:
 
     def _ring(self, timer: TimerHandle) -> None:
         self._rung = self.run.fed
-        timer.ring()
+        timer.ring((self.id, self.run.number, self.run.fed))
 
     def disarm(self, timer: TimerHandle) -> None:
         if timer.operation is not None:

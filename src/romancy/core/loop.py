@@ -17,6 +17,7 @@ from contextvars import Context
 from typing import Any, Protocol, TypeVar
 
 from romancy.core import budget
+from romancy.core.culprits import Tag, blame_limit
 from romancy.errors import IOInWorkflow, WorkflowStuck
 
 T = TypeVar("T")
@@ -42,8 +43,9 @@ class TimerHandle(asyncio.TimerHandle):
 
     operation: str | None = None
 
-    def ring(self) -> None:
+    def ring(self, tag: Tag) -> None:
         if not self.cancelled():
+            blame_limit(self._callback, tag)  # type: ignore[attr-defined]
             self._run()  # type: ignore[attr-defined]
 
 

@@ -20,8 +20,9 @@ from romancy.core.dropped import Dropped, standing
 from romancy.core.failure import Failure
 from romancy.core.history import SEEN_MARKS, Entry, Kind, Marks, dropped_by, pack_dropped
 from romancy.core.instance import Instance
+from romancy.core.model import FOREVER_US
 from romancy.core.open_operations import OpenOperations
-from romancy.core.operations import EventWait, Operation
+from romancy.core.operations import EventWait, Operation, Timer
 from romancy.core.run import Run
 from romancy.errors import NonDeterminismError
 
@@ -229,11 +230,19 @@ class Retrial:
                 instance.feed(self._again.entry)
             if self.ask.origin is not None:
                 _renew((op for id, op in instance.ops.items() if id not in before), instance, now)
-        for entry in self.dropped:
-            operation = instance.ops.get(entry.op) if entry.kind in _TIMED else None
-            if operation is not None:
-                _renew([operation], instance, now)
+        self._renew_time_limits(instance, now)
         _reach_back(instance)
+
+    def _renew_time_limits(self, instance: Instance, now: int) -> None:
+        """Give timeouts that are dropped, and timers of asyncio that are open, their whole length again.
+
+        The storage has done so for the time limit of the workflow. Those of a fork are copied as they are.
+        """
+        ended = {entry.op for entry in self.dropped if entry.kind in _TIMED}
+        for operation in instance.ops.values():
+            is_limit = isinstance(operation, Timer) and operation.ring is not None and self.ask.origin is None
+            if is_limit or operation.id in ended:
+                _renew([operation], instance, now)
 
     @property
     def given_back(self) -> list[Entry]:
@@ -255,7 +264,7 @@ def _renew(operations: Iterable[Operation], instance: Instance, now: int) -> Non
     """Give operations their whole length again."""
     for operation in operations:
         if operation.due is not None and operation.id != instance.run.timeout_id:
-            operation.due = now + operation.due - operation.opened_at
+            operation.due = min(now + operation.due - operation.opened_at, FOREVER_US)
 
 
 class _Attempt:
