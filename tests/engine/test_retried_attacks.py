@@ -245,3 +245,35 @@ async def test_an_enclosing_time_limit_begins_again(env: Environment) -> None:
     assert await handle.result() == "7"
     assert world.runs == {"a": 1, "b": 2}
     assert replay(enclosed, await env.app.get_history("i")) == "completed"
+
+
+# --- what an instance shows -----------------------------------------------------------------------------------------
+@workflow
+async def showing(ctx: WorkflowContext, is_shown: bool) -> str:
+    if is_shown:
+        ctx.set_view("begun")
+        ctx.set_attributes({"stage": "begun"})
+    try:
+        await do(ctx, "a")
+    except Exception:
+        ctx.set_view("broken")
+        ctx.set_attributes({"stage": "broken", "bad": True})
+        raise
+    await wait_event(ctx, "go")
+    return "done"
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+async def test_a_retried_instance_shows_what_it_showed_before(env: Environment, is_shown: bool) -> None:
+    env.app.register(showing)
+    world.broken = {"a"}
+    await env.start(showing, is_shown, instance_id="i")
+    await env.settle()
+    found = await env.app.get_instance("i")
+    assert (found.view, found.attributes) == ("broken", {"stage": "broken", "bad": True})
+    world.broken = set()
+    await env.app.retry_workflow("i")
+    await env.settle()
+    found = await env.app.get_instance("i")
+    assert found.status == "waiting_for_event"
+    assert (found.view, found.attributes) == (("begun", {"stage": "begun"}) if is_shown else (None, {}))

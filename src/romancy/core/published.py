@@ -27,12 +27,14 @@ class Publication:
     """When the instance was created: the order of lists."""
     view: bytes | None
     attributes: Mapping[str, str | None]
+    is_whole: bool = False
+    """Nothing else is shown any more: the instance was retried."""
 
 
 class Published:
     """The view and attributes of an instance: those that its code has set, and those that are stored."""
 
-    __slots__ = ("_attributes", "_stored", "_stored_view", "_view")
+    __slots__ = ("_attributes", "_is_whole", "_stored", "_stored_view", "_view")
 
     def __init__(self, stored_view: bytes | None = None, stored: Mapping[str, str | None] | None = None) -> None:
         self._view: bytes | None = None
@@ -40,6 +42,7 @@ class Published:
         self._attributes: dict[str, str | None] = {}
         """Set in this run. A replay knows no others, so the limit counts these only."""
         self._stored: dict[str, str | None] = dict(stored or {})
+        self._is_whole = False
 
     def set_view(self, view: bytes) -> None:
         self._view = view
@@ -69,10 +72,19 @@ class Published:
             for name, value in self._attributes.items()
             if name not in self._stored or value != self._stored[name]
         }
-        if view is None and not changed:
+        if view is None and not changed and not self._is_whole:
             return None
         self.settle()
-        return Publication(created_at, view, changed)
+        is_whole, self._is_whole = self._is_whole, False
+        return Publication(created_at, view, changed, is_whole)
+
+    def show_anew(self, run: int) -> None:
+        """Store everything that was set, because a retry dropped what is stored.
+
+        What was only set in the dropped part is removed. A later run does not know what the earlier ones have set, so
+        it only overwrites.
+        """
+        self._stored_view, self._stored, self._is_whole = None, {}, run == 1
 
     def for_next_run(self) -> Published:
         """Return it as the next run of the instance begins."""

@@ -23,6 +23,7 @@ from romancy.core.instance import Instance
 from romancy.core.model import FOREVER_US
 from romancy.core.open_operations import OpenOperations
 from romancy.core.operations import EventWait, Operation, Timer
+from romancy.core.published import Published
 from romancy.core.run import Run
 from romancy.errors import NonDeterminismError
 
@@ -230,6 +231,9 @@ class Retrial:
                 instance.feed(self._again.entry)
             if self.ask.origin is not None:
                 _renew((op for id, op in instance.ops.items() if id not in before), instance, now)
+        if self.ask.origin is None:
+            instance.published = instance.published or Published()
+            instance.published.show_anew(instance.run.number)
         self._renew_time_limits(instance, now)
         _reach_back(instance)
 

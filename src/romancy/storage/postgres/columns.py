@@ -57,6 +57,7 @@ _NAMES: dict[str, str] = {
     "views": "view_instances view_values view_ats",
     "attributes": "attribute_instances attribute_names attribute_values attribute_ats",
     "removed": "removed_instances removed_names",
+    "unshown": "unshown_instances unshown_views unshown_others",
     "first_attributes": "first_instances first_names first_values first_ats",
     "events": "event_sources event_ids event_types event_subjects event_times event_targets event_attrs event_datas "
     "event_accepted event_expires event_unfit event_senders",
@@ -177,6 +178,8 @@ class Columns:
         changes = [(c.instance, name, value, p.created_at) for c, p in shown for name, value in p.attributes.items()]
         self._add("attributes", [change for change in changes if change[2] is not None])
         self._add("removed", [change[:2] for change in changes if change[2] is None])
+        whole = [(c.instance, p) for c, p in shown if p.is_whole]
+        self._add("unshown", [(id, p.view is None, json.dumps([*p.attributes])) for id, p in whole])
 
     def _add_rejoins(self, commits: list[Commit]) -> None:
         token: bytes = self.given["token"]

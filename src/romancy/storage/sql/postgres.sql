@@ -287,6 +287,13 @@ attributes AS (INSERT INTO romancy.attributes AS t (instance, name, value, creat
 removed AS (DELETE FROM romancy.attributes t
   USING unnest(:removed_instances::text[], :removed_names::text[]) AS x(instance, name)
   WHERE t.instance = x.instance AND t.name = x.name AND x.instance IN (SELECT id FROM applied))
+-- What retried instances no longer show: views, and other attributes than these (a JSON array).
+-- part: write_unshown
+unshown AS MATERIALIZED (SELECT x.* FROM unnest(:unshown_instances::text[], :unshown_views::boolean[],
+    :unshown_others::text[]) AS x(instance, view, others) WHERE x.instance IN (SELECT id FROM applied)),
+unviewed AS (DELETE FROM romancy.views v USING unshown x WHERE v.instance = x.instance AND x.view),
+undescribed AS (DELETE FROM romancy.attributes t USING unshown x
+  WHERE t.instance = x.instance AND NOT jsonb_exists(x.others::jsonb, t.name))
 -- The attributes that starts have from their arguments.
 -- part: write_first_attributes
 first_attributes AS (INSERT INTO romancy.attributes (instance, name, value, created_at)

@@ -347,6 +347,9 @@ class BatchWriter:
             self._run(SQL["set_attribute"], (start.id, name, value, start.created_at))
 
     def _publish(self, commit: Commit, publication: Publication) -> None:
+        if publication.is_whole:
+            self._run(SQL["delete_view"], (commit.instance,))
+            self._run(SQL["delete_attributes"], (commit.instance,))
         if publication.view is not None:
             self._run(SQL["set_view"], (commit.instance, publication.view, commit.at))
         for name, value in publication.attributes.items():
