@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Sequence
-from typing import Literal
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal, cast
 
-from romancy.core.history import Entry
+from romancy.core.dropped import standing
+from romancy.core.history import Entry, Kind
 from romancy.core.ids import check_id, check_lookup
 from romancy.core.ids import new_id as make_id
 from romancy.core.model import Status
@@ -101,17 +102,32 @@ async def _check_steps(engine: Engine, instance: str, steps: Steps) -> str | lis
         if steps == "failed":
             return steps
         raise InvalidInput(f"{STEPS}, got {steps!r}")
-    if not steps:
+    named = _listed(steps)
+    if not named:
         raise InvalidInput(f"{STEPS}, got an empty list; None repeats what led to the end")
     await _row(engine, instance)
-    known, failed = steps_of(await engine.storage.catalog.history(instance))
-    unknown = [step for step in steps if step not in known]
+    entries = await engine.storage.catalog.history(instance)
+    known, failed = steps_of(entries)
+    unknown = [step for step in named if step not in known]
     if unknown:
         raise InvalidInput(
             f"instance {instance!r} has no recorded step {', '.join(map(repr, unknown))}; "
             f"{'these failed: ' + ', '.join(failed) if failed else 'no step failed'}"
         )
-    return list(steps)
+    for entry in standing(entries)[0]:
+        if entry.op in named and entry.kind == Kind.CHILD_COMPLETED:
+            raise InvalidInput(
+                f"step {entry.op!r} of instance {instance!r} is a child that has completed, and a retry can't run it "
+                "again; fork the instance at an earlier entry: app.fork_workflow(...)"
+            )
+    return named
+
+
+def _listed(steps: object) -> list[str]:
+    named = list(cast("Iterable[object]", steps)) if isinstance(steps, Iterable) else [None]
+    if isinstance(steps, bytes | Mapping) or not all(isinstance(step, str) for step in named):
+        raise InvalidInput(f'steps must be None, "failed" or a list of operation ids, got {steps!r}')
+    return [*dict.fromkeys(map(str, named))]
 
 
 async def _row(engine: Engine, instance: str) -> InstanceRow:

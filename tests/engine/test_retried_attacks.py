@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from romancy import WorkflowContext, WorkflowFailed, events, wait_event, workflow
+from romancy import InvalidInput, WorkflowContext, WorkflowFailed, events, wait_event, workflow
 from romancy.testing import Environment, environment, replay
 from tests.engine.helpers import down
 from tests.engine.test_retried import do, failed, retried, world
@@ -277,3 +277,43 @@ async def test_a_retried_instance_shows_what_it_showed_before(env: Environment, 
     found = await env.app.get_instance("i")
     assert found.status == "waiting_for_event"
     assert (found.view, found.attributes) == (("begun", {"stage": "begun"}) if is_shown else (None, {}))
+
+
+# --- steps that are named -------------------------------------------------------------------------------------------
+@workflow
+async def two(ctx: WorkflowContext) -> str:
+    return await do(ctx, "a") + await do(ctx, "b")
+
+
+@pytest.mark.parametrize("steps", [5, {"do:2": 1}, [5], [None], b"failed", [""], "do:2"])
+async def test_steps_that_are_no_ids_are_refused(env: Environment, steps: Any) -> None:
+    env.app.register(two)
+    await failed(env, two, "b")
+    with pytest.raises(InvalidInput, match="step"):
+        await retried(env, steps=steps)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_steps_can_come_from_a_generator(env: Environment, times: int) -> None:
+    env.app.register(two)
+    await failed(env, two, "b")
+    assert await retried(env, steps=("do:2" for _ in range(times))) == "AB"
+    assert world.runs == {"a": 1, "b": 2}
+
+
+@workflow
+async def kid(ctx: WorkflowContext, name: str) -> str:
+    return await do(ctx, name)
+
+
+@workflow
+async def with_kid(ctx: WorkflowContext) -> str:
+    return await kid(ctx, "x") + await do(ctx, "b")
+
+
+async def test_a_child_that_completed_can_not_be_named(env: Environment) -> None:
+    env.app.register(with_kid, kid)
+    await failed(env, with_kid, "b")
+    with pytest.raises(ValueError, match="'kid:1' of instance 'i' is a child that has completed"):
+        await retried(env, steps=["kid:1", "do:1"])
+    assert await retried(env, steps=["do:1"]) == "XB"
