@@ -13,10 +13,11 @@ from romancy.core.ids import check_id, check_lookup
 from romancy.core.ids import new_id as make_id
 from romancy.core.model import Status
 from romancy.core.operations import undone_by
-from romancy.core.retrial import RetryAsk, copied, steps_of
+from romancy.core.retrial import RetryAsk, copied, repeated_steps, steps_of
 from romancy.engine.engine import Engine
 from romancy.errors import InstanceExists, InstanceNotFound, InvalidInput, NotRetryable
 from romancy.storage.batch import Fork
+from romancy.storage.catalog import Search
 from romancy.storage.records import InstanceRow
 
 Steps = Literal["failed"] | Sequence[str] | None
@@ -27,6 +28,8 @@ _HAS_UNDONE = (
     "instance {!r} can't be forked at entry {}: it has undone its steps, so results in its history no longer hold; "
     "fork it from its beginning: at=0"
 )
+_CHILDREN = 1000
+"""How many children of an instance are looked at before it is retried, newest first."""
 RETRYABLE: frozenset[Status] = frozenset({"failed", "cancelled"})
 
 
@@ -34,6 +37,7 @@ async def retry_one(engine: Engine, instance: str, steps: Steps = None) -> None:
     """Let an instance go on that failed or was cancelled. Raise `NotRetryable` if that is not possible."""
     check_lookup(instance)
     ask = RetryAsk(await _check_steps(engine, instance, steps))
+    await _check_children(engine, instance, ask.steps)
     if not await engine.storage.reopen([instance], engine.clock.now(), ask.head):
         row = await _row(engine, instance)
         raise NotRetryable(instance_id=instance, status=row.status)
@@ -128,6 +132,40 @@ def _listed(steps: object) -> list[str]:
     if isinstance(steps, bytes | Mapping) or not all(isinstance(step, str) for step in named):
         raise InvalidInput(f'steps must be None, "failed" or a list of operation ids, got {steps!r}')
     return [*dict.fromkeys(map(str, named))]
+
+
+async def _check_children(engine: Engine, instance: str, steps: str | Sequence[str] | None) -> None:
+    """Refuse a retry whose children can't go on: they have undone their steps, or are being cancelled.
+
+    The end of such a child would let its parent fail again at once.
+    """
+    catalog = engine.storage.catalog
+    children = await catalog.instances(Search(parent=instance), limit=_CHILDREN)
+    open_or_ended = [child for child in children if child.status != "completed"]
+    if not open_or_ended:
+        return
+    row, entries = await _row(engine, instance), await catalog.history(instance)
+    standing_entries = standing(entries)[0]
+    repeated = repeated_steps(standing_entries, RetryAsk(steps, row.error or b""), row.run)
+    settled = {entry.op for entry in standing_entries} - repeated
+    for child in open_or_ended:
+        op = child.parent_op or ""
+        is_awaited = op in repeated or child.status != "failed"  # others are free: their failure was never seen
+        if row.run.owns(op) and op not in settled and is_awaited:
+            reason = _why_not(child, await catalog.history(child.id))
+            if reason is not None and row.status in RETRYABLE:
+                message = f"instance {instance!r} can't be retried: its child {child.id!r} {reason}"
+                raise NotRetryable(message, instance_id=instance, status=row.status)
+
+
+def _why_not(child: InstanceRow, entries: Sequence[Entry]) -> str | None:
+    if child.status in RETRYABLE:
+        is_undone = any(undone_by(entry.op) is not None for entry in entries)
+        return (
+            "has undone its steps; fork the instance at an earlier entry: app.fork_workflow(...)" if is_undone else None
+        )
+    is_cancelled = any(entry.kind == Kind.CANCEL_REQUESTED for entry in standing(entries)[0])
+    return "is still being cancelled; retry once it has ended" if is_cancelled else None
 
 
 async def _row(engine: Engine, instance: str) -> InstanceRow:

@@ -98,6 +98,12 @@ def steps_of(entries: Sequence[Entry]) -> tuple[list[str], list[str]]:
     return [entry.op for entry in fed], [entry.op for entry in fed if entry.kind in _ENDS]
 
 
+def repeated_steps(counted: Sequence[Entry], ask: RetryAsk, run: Run) -> set[str]:
+    """Return the ids of the operations that a retry repeats first of all, given the entries that count."""
+    first = first_dropped(facts_of(counted), ask, run)
+    return {entry.op for entry in counted if entry.n in first}
+
+
 def copied(entries: Sequence[Entry], at: int) -> tuple[list[Entry], int]:
     """Return the entries that a fork at an entry begins with, and the number of the last one that is fed.
 

@@ -18,6 +18,7 @@ TOO_LONG = (
     f"its history has {VERY_LONG:,} entries, and all of them are replayed whenever it is loaded; "
     "let it continue as new, for example when ctx.is_history_long"
 )
+_OF_LATER_RUN = re.compile(r"@\d+$")
 _COUNTED = re.compile(r".[:@]\d+$", re.DOTALL)
 
 
@@ -64,6 +65,10 @@ class Run:
                 f"an id must not be empty or end in ':<number>' or '@<number>' (counted ids do), got {given!r}"
             )
         return f"{given}{self._suffix}" if count == 1 else f"{given}:{count}{self._suffix}"
+
+    def owns(self, op: str) -> bool:
+        """Return whether an operation with this id is of this run."""
+        return op.rpartition("@")[2] == str(self.number) if self._suffix else _OF_LATER_RUN.search(op) is None
 
     def alias(self, instance: str) -> str:
         """Return the id that random numbers and the ids of sent events come from.
