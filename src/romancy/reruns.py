@@ -130,7 +130,7 @@ async def _check_steps(engine: Engine, instance: str, steps: Steps) -> str | lis
 def _listed(steps: object) -> list[str]:
     named = list(cast("Iterable[object]", steps)) if isinstance(steps, Iterable) else [None]
     if isinstance(steps, bytes | Mapping) or not all(isinstance(step, str) for step in named):
-        raise InvalidInput(f'steps must be None, "failed" or a list of operation ids, got {steps!r}')
+        raise InvalidInput(f"{STEPS}, got {steps!r}")
     return [*dict.fromkeys(map(str, named))]
 
 
