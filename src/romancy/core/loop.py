@@ -43,9 +43,10 @@ class TimerHandle(asyncio.TimerHandle):
 
     operation: str | None = None
 
-    def ring(self, tag: Tag) -> None:
+    def ring(self, tag: Tag | None = None) -> None:
         if not self.cancelled():
-            blame_limit(self._callback, tag)  # type: ignore[attr-defined]
+            if tag is not None:
+                blame_limit(self._callback, tag)  # type: ignore[attr-defined]
             self._run()  # type: ignore[attr-defined]
 
 
