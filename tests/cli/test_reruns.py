@@ -221,11 +221,11 @@ def test_after_the_retry_the_old_failure_is_not_named(romancy, work, folder: Pat
 
 # --- forks -----------------------------------------------------------------------------------------------------------
 def test_a_fork_keeps_a_part_of_the_history(romancy, answered, work, at: list[str]) -> None:
-    assert romancy("fork", "trip", "--at", "1", "--id", "copy", *at).stdout == "copy\n"
+    assert romancy("fork", "o2", "--at", "1", "--id", "copy", *at).stdout == "copy\n"
     anew = answered("fork", "o1", *at)["instance_id"]
     work()
     assert answered("show", "copy", *at)["output"] == "bank"
-    assert answered("show", "trip", *at)["status"] == "failed"
+    assert answered("show", "o2", *at)["status"] == "failed"
     assert answered("show", anew, *at)["output"] == "bank"
 
 
@@ -233,6 +233,7 @@ def test_what_can_not_be_forked(refused, work, at: list[str]) -> None:
     assert "no instance with id 'nobody'" in refused("fork", "nobody", *at, code=1)
     assert "already exists; use another --id" in refused("fork", "o1", "--id", "o2", *at, code=1)
     assert "no entry 99" in refused("fork", "o1", "--at", "99", *at, code=2)
+    assert "has undone its steps" in refused("fork", "trip", "--at", "1", *at, code=1)
 
 
 # --- on another database ---------------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ def test_retries_and_forks_move_to_postgres(romancy, answered, work, schema: str
     romancy("retry", "o0")
     work()
     romancy("retry", "o1")
-    romancy("fork", "trip", "--at", "1", "--id", "copy")
+    romancy("fork", "o2", "--at", "1", "--id", "copy")
     romancy("copy", "romancy.db", pg_server.url(), "--schema", schema)
     there = ("-d", pg_server.url(), "--schema", schema)
     romancy("retry", "o2", *there)
@@ -261,7 +262,7 @@ def test_retries_and_forks_move_to_postgres(romancy, answered, work, schema: str
 
 def test_what_was_retried_replays(romancy, work) -> None:
     romancy("retry", "o1")
-    romancy("fork", "trip", "--at", "1", "--id", "copy")
+    romancy("fork", "o2", "--at", "1", "--id", "copy")
     work()
     for id in ("o1", "copy"):
         romancy("replay", id, "-m", "orders")
