@@ -70,11 +70,11 @@ async def fork(engine: Engine, origin: str, at: int, new_id: str | None) -> tupl
     entries = _check_cut(row, await engine.storage.catalog.history(origin), at)
     kept, last = copied(entries, at) if at else ([], 0)
     id = make_id(engine.clock.now()) if new_id is None else check_id(new_id)
-    started_at = row.created_at if row.run.started_at is None else row.run.started_at
+    now, started_at = engine.clock.now(), row.created_at if row.run.started_at is None else row.run.started_at
     known = [seed for seed in row.run.seeds if seed[0] < last]
-    seed = json.dumps([*known, (last, origin, started_at if last else engine.clock.now())])
+    seed = json.dumps([*known, (last, origin, started_at if last else now)])
     ask = RetryAsk([], origin=origin).head if last else b""
-    copy = Fork(origin, id, engine.clock.now(), uuid.uuid4().bytes, kept if last else (), seed, ask, row.generation)
+    copy = Fork(origin, id, now, uuid.uuid4().bytes, kept if last else (), seed, ask, row.generation)
     if not await engine.storage.fork(copy):
         before, row = row, await _row(engine, origin)
         if row.generation != before.generation:

@@ -235,7 +235,7 @@ class ActivityContext(Context):
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this call. Pass it to services that recognize repeated requests.
+        """A key that is the same on each attempt of this call. Pass it to services that recognize repeated requests.
 
         It is also the same if the call failed and the instance is retried.
         """

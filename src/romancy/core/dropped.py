@@ -14,7 +14,7 @@ COMPLETED = frozenset({Kind.ACTIVITY_COMPLETED, Kind.CHILD_COMPLETED})
 
 def standing(entries: Sequence[Entry]) -> tuple[Sequence[Entry], Dropped | None]:
     """Return the entries that count, and what the retries of the instance dropped; None if it was never retried."""
-    if _RETRIED not in [entry.kind for entry in entries]:  # asked for every replay
+    if _RETRIED not in [entry.kind for entry in entries]:  # runs on every replay, so it must be cheap
         return entries, None
     dropped = Dropped()
     by_number = {entry.n: entry for entry in entries}

@@ -42,7 +42,7 @@ class Draft:
         "tell",
         "told",
         "undoing",
-    )  # fmt: skip - one for every step of every instance
+    )  # fmt: skip - created on every step, so it has slots
 
     asked: Asked
 

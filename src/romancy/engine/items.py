@@ -187,7 +187,7 @@ class _Starting(Item):
 
     def answer(self, result: Any) -> None:
         """Tell the caller."""
-        raise TypeError(f"nobody waits for {self}")
+        raise TypeError(f"{self} has no caller to answer")
 
 
 class StartItem(_AskedItem, _Starting):

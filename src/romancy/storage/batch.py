@@ -170,8 +170,8 @@ class Ask:
 class Rejoin:
     """A child that its parent waits for again, after the parent was retried.
 
-    A child that ended meanwhile, when nobody waited for it, leaves its end for its parent now. With `reopens`, one that
-    failed or was cancelled is retried instead, unless it has undone its steps.
+    If the child has ended in the meantime, its parent is told now. With `reopens`, a child that failed or was cancelled
+    is retried instead, unless it has undone its steps.
     """
 
     child: str

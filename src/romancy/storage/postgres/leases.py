@@ -162,7 +162,7 @@ class Owning:
         return [Unfit(*row) for row in await self._connections.ask("unfit", **given)]
 
     async def claim_unfit(self, worker: str, wanted: Sequence[Unfit]) -> set[str]:
-        """Claim those of the wanted instances that nobody has taken, resumed or cancelled meanwhile."""
+        """Claim the wanted instances, except any that were taken, resumed or cancelled since they were listed."""
         given = {"ids": [one.id for one in wanted], "builds": [one.builds for one in wanted]}
         return {id for (id,) in await self._connections.do("claim_unfit", worker=worker, **given)}
 

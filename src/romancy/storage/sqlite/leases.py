@@ -133,7 +133,7 @@ def unfit(c: sqlite3.Connection, workflows: Collection[str], after: tuple[str, s
 
 
 def claim_unfit(c: sqlite3.Connection, worker: str, wanted: Sequence[Unfit]) -> set[str]:
-    """Claim those of the wanted instances that nobody has taken, resumed or cancelled meanwhile."""
+    """Claim the wanted instances, except any that were taken, resumed or cancelled since they were listed."""
     if c.execute(SQL["fence"], (worker,)).fetchone() is None:
         return set()
     return {one.id for one in wanted if c.execute(SQL["claim_unfit"], (worker, one.id, one.builds)).rowcount == 1}
