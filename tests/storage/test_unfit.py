@@ -72,18 +72,19 @@ async def test_one_worker_takes_it_and_only_as_it_was_read(db: Database) -> None
     assert await db.storage.claim_unfit("me", [found]) == set()  # it has been tried since
 
 
-async def test_the_next_commit_clears_the_builds(db: Database) -> None:
+async def test_a_commit_can_clear_the_builds(db: Database) -> None:
     for id in ("step", "run", "worse"):
         await unfit(db, id, "x")
     await db.storage.claim_unfit("me", await db.storage.unfit(["wf"], START, 10))
     version = await db.version("step")
     await db.commit("me", commits=[Commit("step", version, "running", db.now, same_status=True)])
-    assert await builds_of(db, "step") == '["x"]'  # a touch leaves all columns alone
+    await db.commit("me", commits=[Commit("step", version + 1, "running", db.now)])
+    assert await builds_of(db, "step") == '["x"]'  # unless it says so, it leaves them alone
     goes_on = Continuation(NextRun("wf", b"{}", 0), 0, 0)
     answer = await db.commit(
         "me",
         commits=[
-            Commit("step", version + 1, "waiting_for_event", db.now),
+            Commit("step", version + 2, "waiting_for_event", db.now, builds=""),
             Commit("run", version, "running", db.now, continuation=goes_on),
             Commit("worse", version, "blocked", db.now, release=True, builds='["x", "y"]'),
         ],

@@ -119,7 +119,7 @@ class Instance:
         operation = self.ops.get(op)
         asked = operation.input if operation else None
         self.length += 1
-        entry = Entry(self.length, kind, op, max(at, self.at), asked, payload, event)
+        entry = Entry(self.length, kind, op, at if at > self.at else self.at, asked, payload, event)
         self._entries.append(entry)
         return entry
 
@@ -176,15 +176,18 @@ class Instance:
         """Feed a recorded entry to the code, and run until nothing is ready."""
         if self.outcome is not None:
             raise ended_before(self.id, entry)
-        self.at, self.length = max(self.at, entry.at), max(self.length, entry.n)
-        run = self.run
-        run.fed = entry.n
-        if entry.payload is not None:
-            run.size += len(entry.payload)
-        if entry.n == run.too_long and not self.replaying:
+        run, n, payload = self.run, entry.n, entry.payload
+        if entry.at > self.at:
+            self.at = entry.at
+        if n > self.length:
+            self.length = n
+        run.fed = n
+        if payload is not None:
+            run.size += len(payload)
+        if n == run.too_long and not self.replaying:
             self._log(TOO_LONG)
         if entry.kind == Kind.CANCEL_REQUESTED:
-            self._cancel((entry.payload or b"").decode() or "cancelled")
+            self._cancel((payload or b"").decode() or "cancelled")
             return
         if entry.kind not in _KINDS:
             raise unknown_kind(self.id, entry)
@@ -282,13 +285,12 @@ class Instance:
         if self._input_kind != UNBOUND and isinstance(error, NotStorable | InvalidInput) and is_from_input(error):
             raise error  # the stored input no longer fits the code: that must not end the instance
         output = root.result() if error is None else None
-        culprits = [*self._cuts] if self._cuts or error is None else self._culprits_of(error)
+        culprits = [*self._cuts]
+        if error is not None and not culprits:
+            culprits = culprits_of(error, self.id, self.run.number, self._rung)
         if self._timed_out:
             return Outcome("failed", output, Failure("WorkflowTimeout", f"instance {self.id!r} ran out of time"))
         return ending(output, error and explain(error), self.cancelling, culprits)
-
-    def _culprits_of(self, error: BaseException) -> list[int]:
-        return culprits_of(error, self.id, self.run.number, self._rung)
 
     def run_out_of_time(self) -> None:
         """End the workflow at its time limit: its code sees a cancellation, and the instance fails."""

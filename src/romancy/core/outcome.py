@@ -17,7 +17,7 @@ from romancy.core.published import Publication
 from romancy.errors import WorkflowBlocked, WorkflowCancelled, WorkflowFailed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """How a run ended: with it the instance ended or is blocked, or it goes on with the next run."""
 

@@ -48,9 +48,11 @@ class Draft:
 
     def __init__(self, resident: Resident, now: int, stamp: Stamp, tell: bool) -> None:
         instance = resident.instance
-        self.resident, self.instance, self.now = resident, instance, max(now, instance.at)
+        if now < instance.at:
+            now = instance.at
+        self.resident, self.instance, self.now = resident, instance, now
         self.stamp, self.tell = stamp, tell
-        self.commit = Commit(instance.id, resident.version, "running", self.now)
+        self.commit = Commit(instance.id, resident.version, "running", now)
         self.told: Sequence[object] = ()
         """The infos for hooks, in order."""
         self.retries: Sequence[Attempt] = ()

@@ -10,13 +10,13 @@ from romancy.core.model import STOPPED
 from romancy.core.outcome import Outcome
 from romancy.errors import InstanceNotFound
 from romancy.storage.protocol import Storage
-from romancy.storage.records import InstanceRow
+from romancy.storage.records import Finished
 
 LOOKUPS = 500
 """How many instances are checked at a time for having ended."""
 
 
-def outcome_of(row: InstanceRow) -> Outcome | None:
+def outcome_of(row: Finished) -> Outcome | None:
     """Return how an instance ended, or that it is blocked; None if neither."""
     if row.status not in STOPPED:
         return None

@@ -89,7 +89,7 @@ class Followup:
 
     def follow(self, step: Step) -> None:
         """After the commit: start activities, call hooks, return the result."""
-        resident, instance, asked = step.resident, step.instance, step.asked
+        resident, instance, asked, commit = step.resident, step.instance, step.asked, step.commit
         for op in asked.closed:
             if isinstance(op, ActivityCall):
                 self._activities.withdraw(instance.id, op.id)
@@ -104,10 +104,10 @@ class Followup:
             self._metrics.workflows_retried[instance.definition.name] += 1
         for news in step.undoing:
             self._metrics.compensations[instance.definition.name, news.outcome] += 1
-        if step.commit.children or step.commit.rejoins:
+        if commit.children or commit.rejoins:
             self._residents.on_work()  # they have no owner yet
-        if step.commit.continuation is not None:
-            self._continue(step, step.commit.continuation)
+        if commit.continuation is not None:
+            self._continue(step, commit.continuation)
             return
         if asked.outcome is not None:
             self._exits.finish(resident)

@@ -209,7 +209,9 @@ class Step(Draft):
             self._gather_children(asked)
         if self.instance.compensation is not None:
             self._compensate(self.instance.compensation)
-        commit.same_status = commit.status == resident.status and resident.builds is None
+        commit.same_status = commit.status == resident.status
+        if resident.builds is not None:
+            commit.builds, commit.same_status = "", False
         if commit.looks:
             commit.looks = [op for op in commit.looks if op in self.instance.ops]
         if asked.outcome is not None:

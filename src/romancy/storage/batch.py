@@ -25,6 +25,8 @@ STATUS_CODES: Mapping[Status, int] = {
 }
 """Below 2 an instance has work to do, below 9 it waits: two ranges, so that an index finds either in order."""
 STATUS_NAMES: Mapping[int, Status] = {code: name for name, code in STATUS_CODES.items()}
+UNKNOWN: Status = "blocked"
+"""A status that this version does not know was written by a newer one: the instance can't run here."""
 FIRST_FINAL = 10
 BODY = ""
 """Used in place of a call id in attempts: the code of the workflow itself."""
@@ -210,7 +212,7 @@ class Commit:
     release: bool = False
     """Give up the instance; it has no owner afterwards."""
     builds: str | None = None
-    """Of an instance that is blocked because code did not follow its history: all builds of which that is known."""
+    """All builds whose code did not follow the history, of an instance that is blocked for it. Empty: none any more."""
     continuation: Continuation | None = None
     """The instance goes on with a new run. If this worker lacks its workflow, the instance has no owner afterwards."""
     ending: Ending | None = None

@@ -15,7 +15,7 @@ from romancy.core.failure import Failure
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
 from romancy.core.versions import SIGN, bare_name, split_name, stored_name
-from romancy.storage.batch import STATUS_CODES, STATUS_NAMES
+from romancy.storage.batch import STATUS_CODES, STATUS_NAMES, UNKNOWN
 from romancy.storage.records import InstanceRow, StoredWait, WorkerRow
 from romancy.storage.rows import to_event, to_instance
 from romancy.storage.sql import Run
@@ -447,4 +447,4 @@ class Catalog:
 
 
 def _summary(id: str, workflow: str, status: int, *rest: Any) -> Summary:
-    return Summary(id, workflow, STATUS_NAMES.get(status, "blocked"), *rest)
+    return Summary(id, workflow, STATUS_NAMES.get(status, UNKNOWN), *rest)

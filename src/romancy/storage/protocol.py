@@ -17,8 +17,8 @@ from romancy.storage.records import (
     FIRST_MAIL,
     Claimed,
     Due,
+    Finished,
     Idle,
-    InstanceRow,
     Mail,
     MailPlace,
     Mortality,
@@ -215,6 +215,6 @@ class Storage(Protocol):
         """Return those of the given ids that are children of an instance."""
         ...
 
-    async def finished(self, instances: Collection[str]) -> list[InstanceRow]:
+    async def finished(self, instances: Collection[str]) -> list[Finished]:
         """Return those of the given instances that have ended or are blocked."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from romancy.core.clock import Clock
-from romancy.storage.batch import STATUS_NAMES
+from romancy.storage.batch import STATUS_NAMES, UNKNOWN
 from romancy.storage.catalog import Catalog
 from romancy.storage.records import (
     FIRST_MAIL,
@@ -14,15 +14,14 @@ from romancy.storage.records import (
     POOLED,
     Death,
     Due,
+    Finished,
     Idle,
-    InstanceRow,
     Mail,
     MailPlace,
     Mortality,
     StoredRequest,
     Tally,
 )
-from romancy.storage.rows import to_instance
 from romancy.storage.sessions import Sessions
 from romancy.storage.sql import Run
 
@@ -58,8 +57,9 @@ class Reads:
     async def children(self, parent: str, instances: Collection[str]) -> set[str]:
         return {id for (id,) in await self._ask("known_children", listed=list(instances), parent=parent)}
 
-    async def finished(self, instances: Collection[str]) -> list[InstanceRow]:
-        return [to_instance(row) for row in await self._ask("finished_instances", listed=list(instances))]
+    async def finished(self, instances: Collection[str]) -> list[Finished]:
+        rows = await self._ask("finished_instances", listed=list(instances))
+        return [Finished(id, STATUS_NAMES.get(status, UNKNOWN), output, error) for id, status, output, error in rows]
 
     async def idle(self, worker: str, due_after: int, limit: int) -> list[Idle]:
         rows = await self._ask("idle_of_worker", worker=worker, due=due_after, limit=limit)

@@ -72,6 +72,16 @@ class Shares:
 
 
 @dataclass(slots=True)
+class Finished:
+    """How an instance ended, or that it is blocked."""
+
+    id: str
+    status: Status
+    output: bytes | None
+    error: bytes | None
+
+
+@dataclass(slots=True)
 class Idle:
     """An instance of this worker that only waits."""
 
@@ -146,7 +156,7 @@ class InstanceRow:
     parent: str | None = None
     parent_op: str | None = None
     builds: str | None = None
-    """The builds whose code did not follow its history, as `to_builds` reads them. The next commit clears it."""
+    """The builds whose code did not follow its history, as `to_builds` reads them. The next step clears it."""
     seed: str | None = None
     """Of a fork: [[number of an entry, id of the instance before that entry], ...]."""
     limited_from: int | None = None

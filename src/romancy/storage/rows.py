@@ -14,7 +14,7 @@ from romancy.core.same_event import is_same_event
 from romancy.core.strict_json import parse_json
 from romancy.core.versions import bare_name
 from romancy.errors import InvalidEvent
-from romancy.storage.batch import STATUS_NAMES, Attempt, Suspicion, WaitRow
+from romancy.storage.batch import STATUS_NAMES, UNKNOWN, Attempt, Suspicion, WaitRow
 from romancy.storage.records import InstanceRow
 
 _logger = logging.getLogger("romancy")
@@ -96,8 +96,7 @@ def content_type_of(attrs: bytes | None) -> str | None:
 
 
 def to_instance(row: tuple[Any, ...]) -> InstanceRow:
-    # A status that this version does not know was written by a newer one; the instance can't run here.
-    return InstanceRow(row[0], row[1], STATUS_NAMES.get(row[2], "blocked"), *row[3:])
+    return InstanceRow(row[0], row[1], STATUS_NAMES.get(row[2], UNKNOWN), *row[3:])
 
 
 def entry_values(entry: Entry) -> tuple[Any, ...]:

@@ -63,7 +63,7 @@ SELECT i.id FROM {listed} JOIN romancy.instances i ON i.id = x.value
 -- name: known_children
 SELECT i.id FROM {listed} JOIN romancy.instances i ON i.id = x.value WHERE i.parent = :parent::text
 -- name: finished_instances
-SELECT {instance} FROM {listed} JOIN romancy.instances i ON i.id = x.value WHERE i.status >= 9
+SELECT i.id, i.status, i.output, i.error FROM {listed} JOIN romancy.instances i ON i.id = x.value WHERE i.status >= 9
 -- name: history
 SELECT n, kind, op, at, input, payload, event FROM romancy.history
 WHERE instance = :instance::text AND n > (SELECT base FROM romancy.instances WHERE id = :instance) ORDER BY n

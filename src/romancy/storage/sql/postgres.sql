@@ -65,7 +65,7 @@ meant AS MATERIALIZED (SELECT x.*
   WHERE i.version = x.version AND i.owner = fence.id AND i.status < 9),
 applied AS (UPDATE romancy.instances i SET version = i.version + 1, token = :token::bytea, status = x.status,
     owner = CASE WHEN x.free THEN NULL ELSE i.owner END, updated_at = x.at,
-    finished_at = CASE WHEN x.status >= 10 THEN x.at END, output = x.output, error = x.error, builds = NULL,
+    finished_at = CASE WHEN x.status >= 10 THEN x.at END, output = x.output, error = x.error,
     description = coalesce(x.description, i.description)
   FROM meant x, fence
   WHERE i.id = x.id AND i.version = x.version AND i.owner IS NOT DISTINCT FROM fence.id AND i.status < 9
@@ -83,7 +83,8 @@ meant AS MATERIALIZED (SELECT x.*
   WHERE i.version = x.version AND i.owner = fence.id AND i.status < 9),
 applied AS (UPDATE romancy.instances i SET version = i.version + 1, token = :token::bytea, status = x.status,
     owner = CASE WHEN x.free THEN NULL ELSE i.owner END, updated_at = x.at,
-    finished_at = CASE WHEN x.status >= 10 THEN x.at END, output = x.output, error = x.error, builds = x.builds,
+    finished_at = CASE WHEN x.status >= 10 THEN x.at END, output = x.output, error = x.error,
+    builds = CASE WHEN x.workflow IS NULL AND x.builds IS NULL THEN i.builds ELSE nullif(x.builds, '') END,
     description = coalesce(x.description, i.description),
     generation = CASE WHEN x.workflow IS NULL THEN i.generation ELSE i.generation + 1 END,
     began_at = CASE WHEN x.workflow IS NULL THEN i.began_at ELSE x.at END,

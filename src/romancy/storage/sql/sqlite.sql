@@ -74,7 +74,7 @@ WHERE id = :id AND owner = :worker AND version = :version AND status < 9
 -- name: advance_instance
 UPDATE instances SET version = version + 1, token = :token, status = :status,
   owner = CASE WHEN :free THEN NULL ELSE owner END, updated_at = :at, finished_at = :finished_at, output = :output,
-  error = :error, builds = NULL, description = coalesce(:description, description)
+  error = :error, description = coalesce(:description, description)
 WHERE id = :id AND owner = :worker AND version = :version AND status < 9
 -- The instance goes on with a new run. The events it took, and what is addressed to it, stay as they are.
 -- name: continue_instance

@@ -243,7 +243,7 @@ class BatchWriter:
         )
         applied = self._run(SQL["advance_instance"], values).rowcount == 1
         if applied and commit.builds is not None:
-            self._run(SQL["set_builds"], (commit.builds, commit.instance))
+            self._run(SQL["set_builds"], (commit.builds or None, commit.instance))
         return applied
 
     def _continue(self, commit: Commit, continuation: Continuation, batch: Batch) -> bool:

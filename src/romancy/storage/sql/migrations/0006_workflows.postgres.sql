@@ -14,7 +14,7 @@ ALTER TABLE instances
 -- Of a request to a parent: the operation whose child ended.
 ALTER TABLE requests ADD COLUMN op text COLLATE "C";
 CREATE INDEX instances_parent ON instances (parent, created_at, id) WHERE parent IS NOT NULL;
-CREATE INDEX instances_unfit ON instances (workflow, id) WHERE status = 9 AND builds IS NOT NULL;
+CREATE INDEX instances_unfit ON instances (workflow, id) WHERE builds IS NOT NULL;
 
 -- What instances show of themselves. A view may change with every step, hence the free space in its pages. An attribute
 -- is JSON; lists by attribute follow the index, newest first.

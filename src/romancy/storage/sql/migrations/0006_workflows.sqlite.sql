@@ -19,7 +19,7 @@ ALTER TABLE instances ADD COLUMN builds TEXT;
 -- Of a request to a parent: the operation whose child ended.
 ALTER TABLE requests ADD COLUMN op TEXT;
 CREATE INDEX instances_parent ON instances (parent, created_at, id) WHERE parent IS NOT NULL;
-CREATE INDEX instances_unfit ON instances (workflow, id) WHERE status = 9 AND builds IS NOT NULL;
+CREATE INDEX instances_unfit ON instances (workflow, id) WHERE builds IS NOT NULL;
 
 -- What instances show of themselves. An attribute is JSON; lists by attribute follow the index, newest first.
 CREATE TABLE views (instance TEXT PRIMARY KEY, value BLOB NOT NULL, at INTEGER NOT NULL) WITHOUT ROWID;
