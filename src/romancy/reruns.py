@@ -11,7 +11,7 @@ from romancy.core.dropped import standing
 from romancy.core.history import Entry, Kind
 from romancy.core.ids import check_id, check_lookup
 from romancy.core.ids import new_id as make_id
-from romancy.core.model import Status
+from romancy.core.model import FINAL, Status
 from romancy.core.operations import undone_by
 from romancy.core.retrial import RetryAsk, copied, repeated_steps, steps_of
 from romancy.engine.engine import Engine
@@ -135,37 +135,26 @@ def _listed(steps: object) -> list[str]:
 
 
 async def _check_children(engine: Engine, instance: str, steps: str | Sequence[str] | None) -> None:
-    """Refuse a retry whose children can't go on: they have undone their steps, or are being cancelled.
-
-    The end of such a child would let its parent fail again at once.
-    """
+    """Refuse a retry whose children are still being cancelled: their end would let the instance fail again at once."""
     catalog = engine.storage.catalog
     children = await catalog.instances(Search(parent=instance), limit=_CHILDREN)
-    open_or_ended = [child for child in children if child.status != "completed"]
-    if not open_or_ended:
+    still_open = [child for child in children if child.status not in FINAL]
+    if not still_open:
         return
     row, entries = await _row(engine, instance), await catalog.history(instance)
     standing_entries = standing(entries)[0]
     repeated = repeated_steps(standing_entries, RetryAsk(steps, row.error or b""), row.run)
     settled = {entry.op for entry in standing_entries} - repeated
-    for child in open_or_ended:
+    for child in still_open:
         op = child.parent_op or ""
-        is_awaited = op in repeated or child.status != "failed"  # others are free: their failure was never seen
-        if row.run.owns(op) and op not in settled and is_awaited:
-            reason = _why_not(child, await catalog.history(child.id))
-            if reason is not None and row.status in RETRYABLE:
-                message = f"instance {instance!r} can't be retried: its child {child.id!r} {reason}"
-                raise NotRetryable(message, instance_id=instance, status=row.status)
+        if row.run.owns(op) and op not in settled and row.status in RETRYABLE and await _is_leaving(engine, child.id):
+            message = f"instance {instance!r} can't be retried: its child {child.id!r} is still being cancelled; "
+            raise NotRetryable(message + "retry once it has ended", instance_id=instance, status=row.status)
 
 
-def _why_not(child: InstanceRow, entries: Sequence[Entry]) -> str | None:
-    if child.status in RETRYABLE:
-        is_undone = any(undone_by(entry.op) is not None for entry in entries)
-        return (
-            "has undone its steps; fork the instance at an earlier entry: app.fork_workflow(...)" if is_undone else None
-        )
-    is_cancelled = any(entry.kind == Kind.CANCEL_REQUESTED for entry in standing(entries)[0])
-    return "is still being cancelled; retry once it has ended" if is_cancelled else None
+async def _is_leaving(engine: Engine, child: str) -> bool:
+    entries = standing(await engine.storage.catalog.history(child))[0]
+    return any(entry.kind == Kind.CANCEL_REQUESTED for entry in entries)
 
 
 async def _row(engine: Engine, instance: str) -> InstanceRow:

@@ -7,20 +7,16 @@ from typing import Any
 import pytest
 
 from romancy import (
-    ActivityContext,
     InvalidInput,
-    NotRetryable,
     WorkflowContext,
     WorkflowFailed,
-    activity,
     events,
-    sleep,
     wait_event,
     workflow,
 )
 from romancy.testing import Environment, environment, replay
 from tests.engine.helpers import down
-from tests.engine.test_retried import ONCE, do, failed, retried, world
+from tests.engine.test_retried import do, failed, retried, world
 
 
 @pytest.fixture(autouse=True)
@@ -328,77 +324,3 @@ async def test_a_child_that_completed_can_not_be_named(env: Environment) -> None
     with pytest.raises(ValueError, match="'kid:1' of instance 'i' is a child that has completed"):
         await retried(env, steps=["kid:1", "do:1"])
     assert await retried(env, steps=["do:1"]) == "XB"
-
-
-# --- children that can't go on --------------------------------------------------------------------------------------
-@activity(retry=ONCE)
-async def forth(ctx: ActivityContext, name: str) -> str:
-    return name
-
-
-@forth.compensate
-async def back(ctx: ActivityContext, result: str) -> None:
-    world.runs["back"] += 1
-
-
-@workflow
-async def undoing(ctx: WorkflowContext) -> str:
-    await forth(ctx, "f")
-    return await do(ctx, "b")
-
-
-@workflow
-async def above(ctx: WorkflowContext, is_handled: bool = False) -> str:
-    try:
-        return await undoing(ctx)
-    except Exception:
-        if not is_handled:
-            raise
-        return await do(ctx, "c")
-
-
-async def test_a_parent_of_a_child_that_undid_itself_is_refused(env: Environment) -> None:
-    env.app.register(above, undoing)
-    handle = await failed(env, above, "b")
-    assert world.runs["back"] == 1
-    with pytest.raises(NotRetryable, match=r"'i/undoing:1' has undone its steps; fork"):
-        await retried(env)
-    assert await handle.status() == "failed"
-
-
-async def test_a_child_whose_failure_was_handled_is_no_obstacle(env: Environment) -> None:
-    env.app.register(above, undoing)
-    world.broken = {"b", "c"}
-    handle = await env.start(above, True, instance_id="i")
-    with pytest.raises(WorkflowFailed):
-        await handle.result()
-    world.broken = set()
-    assert await retried(env) == "C"
-
-
-@workflow
-async def tidy_child(ctx: WorkflowContext) -> str:
-    try:
-        return str((await wait_event(ctx, "go")).data)
-    except asyncio.CancelledError:
-        await sleep(ctx, 600)
-        raise
-
-
-@workflow
-async def has_tidy_child(ctx: WorkflowContext) -> str:
-    return "".join(await asyncio.gather(tidy_child(ctx), do(ctx, "a")))
-
-
-async def test_a_parent_is_retried_once_its_child_has_cleaned_up(env: Environment) -> None:
-    env.app.register(has_tidy_child, tidy_child)
-    handle = await failed(env, has_tidy_child, "a")
-    await env.settle()
-    with pytest.raises(NotRetryable, match=r"'i/tidy_child:1' is still being cancelled"):
-        await retried(env)
-    await env.advance(timedelta(hours=1))
-    await env.app.retry_workflow("i")
-    await env.settle()
-    assert await handle.status() == "waiting_for_child"
-    await env.send_event("go", "test", 7)
-    assert await handle.result() == "7A"

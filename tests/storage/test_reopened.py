@@ -6,6 +6,8 @@ import json
 import os
 from typing import Any
 
+import pytest
+
 from romancy.core.history import Entry, Kind
 from romancy.core.model import SECOND
 from romancy.core.operations import WaitRow
@@ -15,9 +17,12 @@ from romancy.storage.batch import (
     CHILD_CANCELLED,
     CHILD_COMPLETED,
     CHILD_FAILED,
+    CHILD_SPENT,
+    GIVEN_UP,
     RETRY,
     Accept,
     Commit,
+    Ending,
     Fork,
     Rejoin,
     Request,
@@ -162,7 +167,7 @@ async def test_children_are_reopened_with_their_parent(db: Database) -> None:
     await family(db, a="failed", b="cancelled", c="completed", d="undone", e="open")
     assert await rejoin(db, "a", "b", "c", "d", "e", "nosuch") == [
         (CHILD_COMPLETED, b"7", "op c"),
-        (CHILD_FAILED, ERROR, "op d"),
+        (CHILD_SPENT, ERROR, "op d"),
     ]
     for child, status in (("a", "running"), ("b", "running"), ("c", "completed"), ("d", "failed"), ("e", "running")):
         assert (await loaded(db, child)).row.status == status
@@ -177,6 +182,34 @@ async def test_children_that_do_not_depend_on_their_parent_only_tell_how_they_en
         (CHILD_COMPLETED, b"7", "op c"),
     ]
     assert (await loaded(db, "a")).row.status == "failed"
+
+
+@pytest.mark.parametrize("kind", [CHILD_FAILED, CHILD_COMPLETED])
+async def test_children_that_ended_since_their_parent_was_reopened(db: Database, kind: int) -> None:
+    """Those that failed are retried with it: their end must not let it fail again."""
+    await family(db, a="open")
+    status = "failed" if kind == CHILD_FAILED else "completed"
+    await end(db, "a", status, output=b"7", ending=Ending("p", "op a", kind, b"7"))
+    assert (kind, b"7", "op a") in requests_of(await loaded(db, "p"))
+    requests = [request.id for request in (await loaded(db, "p")).requests if request.kind == RETRY]
+    rejoins = [Rejoin("a", "op a", reopens=True)]
+    await db.step("p", "me", await db.version("p"), rejoins=rejoins, requests_done=requests)
+    left = [] if kind == CHILD_FAILED else [(kind, b"7", "op a")]
+    assert requests_of(await loaded(db, "p")) == left
+    assert (await loaded(db, "a")).row.status == ("running" if kind == CHILD_FAILED else "completed")
+
+
+async def test_children_that_are_found_instead_of_started(db: Database) -> None:
+    await family(db, a="failed", b="cancelled", c="completed", d="undone", e="open", f="open")
+    await db.commit(requests=[Request("e", GIVEN_UP, b"enough", db.now)])
+    await end(db, "f", ending=Ending("p", "op f", CHILD_FAILED, ERROR))
+    rejoins = [Rejoin(c, f"op {c}", reopens=False, is_found=True) for c in "abcdef"]
+    requests = [request.id for request in (await loaded(db, "p")).requests if request.kind == RETRY]
+    await db.step("p", "me", await db.version("p"), rejoins=rejoins, requests_done=requests)
+    told = sorted((op or "", kind) for kind, _, op in requests_of(await loaded(db, "p")))
+    assert told == [*((f"op {c}", CHILD_SPENT) for c in "abcd"), ("op f", CHILD_FAILED)]
+    assert (await loaded(db, "a")).row.status == "failed"
+    assert [kind for kind, *_ in requests_of(await loaded(db, "e"))] == [GIVEN_UP]
 
 
 async def test_the_child_of_another_parent_is_left_alone(db: Database) -> None:

@@ -94,10 +94,10 @@ def child_call(
     kind, input = write_input(definition, name, args, kwargs)
     op = instance.run.next_id(name)
     chosen = instance_id if instance_id is not None else given
-    known_as = op if instance.dropped is None else instance.dropped.name(op)
-    child = child_id(instance.id, known_as) if chosen is None else check_id(chosen)
-    about = name, definition, input, kind, child, timeout
-    return ChildCall(op, instance.at, *about, is_free=is_free, has_own_id=chosen is not None)
+    own = None if chosen is None else check_id(chosen)
+    suffix = "" if instance.dropped is None else instance.dropped.suffix(op)
+    about = name, definition, input, kind, child_id(instance.id, op, own, suffix), timeout
+    return ChildCall(op, instance.at, *about, is_free=is_free, own_id=own)
 
 
 def definition_of(wf: Workflow[..., Any]) -> WorkflowDefinition:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from romancy.core.history import Entry, Kind, dropped_by
+from romancy.core.history import Entry, Kind, dropped_by, replaced_by
 
 _RETRIED = int(Kind.RETRIED)  # looking up an enum member is slow on Python 3.11
 COMPLETED = frozenset({Kind.ACTIVITY_COMPLETED, Kind.CHILD_COMPLETED})
@@ -20,7 +20,11 @@ def standing(entries: Sequence[Entry]) -> tuple[Sequence[Entry], Dropped | None]
     by_number = {entry.n: entry for entry in entries}
     for entry in entries:
         if entry.kind == Kind.RETRIED:
-            dropped.add((by_number[n] for n in dropped_by(entry) if n in by_number), entry.at)
+            replaced = replaced_by(entry)
+            if replaced is None:
+                dropped.add((by_number[n] for n in dropped_by(entry) if n in by_number), entry.at)
+            else:
+                dropped.replace(replaced)
             del by_number[entry.n]
     return [entry for entry in entries if entry.n in by_number and entry.n not in dropped.numbers], dropped
 
@@ -52,14 +56,22 @@ class Dropped:
             elif entry.kind == Kind.EVENT_SENT:
                 self._sent.setdefault(entry.op, []).append((self.retries, entry.input))
 
+    def replace(self, op: str) -> None:
+        """A child could not go on after the last retry. Another one takes its place."""
+        self._calls[op] = self.retries
+
     def name(self, op: str) -> str:
         """Return the name under which the outside world knows a call.
 
         One that failed is repeated under its own name, because it may have succeeded all the same. One that completed
         before, and is made again, is another call.
         """
+        return op + self.suffix(op)
+
+    def suffix(self, op: str) -> str:
+        """Return what distinguishes a call from an earlier one under the same id."""
         retry = self._calls.get(op)
-        return op if retry is None else f"{op}~{retry}"
+        return "" if retry is None else f"~{retry}"
 
     def event_id(self, op: str, default: str, identity: dict[str, Any]) -> str:
         """Return the default id of an event: another one if something else was sent under it before."""

@@ -140,6 +140,16 @@ def pack_dropped(numbers: Iterable[int], origin: str | None = None) -> bytes:
     return json.dumps({"dropped": sorted(numbers), **known}).encode()
 
 
+def pack_replaced(op: str) -> bytes:
+    """Pack the mark that another child was started in place of one that could not go on after a retry."""
+    return json.dumps({"dropped": [], "replaced": op}).encode()
+
+
+def replaced_by(retried: Entry) -> str | None:
+    """Return the operation in a mark of `pack_replaced`. Such a mark is no retry of its own."""
+    return json.loads(retried.input or b"{}").get("replaced")
+
+
 def dropped_by(retried: Entry) -> Sequence[int]:
     """Return the numbers in the mark of a retry."""
     return json.loads(retried.input or b"{}").get("dropped", ())

@@ -17,6 +17,7 @@ from functools import partial
 from romancy.core.clock import Clock
 from romancy.core.failure import Failure
 from romancy.core.history import Kind
+from romancy.core.model import WAITING
 from romancy.core.operations import ChildCall
 from romancy.core.registry import Registry
 from romancy.engine.committer import Committer
@@ -24,7 +25,7 @@ from romancy.engine.exits import Exits
 from romancy.engine.inbox import Inboxes
 from romancy.engine.mail import child_start
 from romancy.engine.outage import Outage
-from romancy.engine.resident import IDLE, MANY_CHILDREN, STARTING, Answered, Resident
+from romancy.engine.resident import IDLE, MANY_CHILDREN, STARTING, Answered, ChildFound, Resident
 from romancy.engine.revival import Revival
 from romancy.storage.batch import Start, StartAnswer
 from romancy.storage.errors import TransientError
@@ -108,9 +109,11 @@ class Children:
         else:
             self._all_started(parent)
 
-    def start(self, parent: Resident, calls: Sequence[ChildCall]) -> None:
-        """Start the children that a stored commit asked for."""
+    def start(self, parent: Resident, calls: Sequence[ChildCall], *, rejoined: bool = False) -> None:
+        """Start the children that a stored commit asked for. `rejoined`: it took care of those that are there."""
         parent.state, parent.starting = STARTING, len(calls)
+        # Of one that waits, all were started, so to find them means nothing.
+        may_be_old = parent.instance.dropped is not None and not rejoined and parent.status not in WAITING
         for n, call in enumerate(calls):
             start = child_start(parent.instance.id, call, self._clock.now())
             definition = self._registry.latest(call.workflow) if call.definition is None else call.definition
@@ -118,9 +121,12 @@ class Children:
                 start.workflow = definition.name
             may_keep = not self._storage.is_remote or n < KEPT
             start.mine = may_keep and self._registry.get(start.workflow) is not None and self._residents.reserve()
-            self._committer.start_child(start, self._revival.begin, partial(self._started, parent, call, start))
+            done = partial(self._started, parent, call, start, may_be_old)
+            self._committer.start_child(start, self._revival.begin, done)
 
-    def _started(self, parent: Resident, call: ChildCall, start: Start, answer: StartAnswer | Exception) -> None:
+    def _started(
+        self, parent: Resident, call: ChildCall, start: Start, may_be_old: bool, answer: StartAnswer | Exception
+    ) -> None:
         if start.mine:
             self._residents.unreserve()
         if parent.is_gone:
@@ -139,6 +145,8 @@ class Children:
             )
         elif answer.created and not answer.owned:
             self._residents.on_work()
+        elif may_be_old and not answer.created:
+            parent.inbox.append(ChildFound(call.id))
         if parent.starting == 0:
             self._all_started(parent)
 

@@ -121,7 +121,7 @@ class Followup:
             if started and step.finds_children:
                 self._children.find(resident, started)
             elif started:
-                self._children.start(resident, started)
+                self._children.start(resident, started, rejoined=step.retrial is not None)
         for op in asked.opened:
             if isinstance(op, ActivityCall):
                 self._start_activity(resident, op)

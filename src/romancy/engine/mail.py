@@ -9,8 +9,18 @@ from romancy.core.inputs import declared_by
 from romancy.core.model import FOREVER_US
 from romancy.core.operations import ChildCall
 from romancy.core.outcome import Outcome
-from romancy.engine.resident import CancelAsked, ChildEnded, Input
-from romancy.storage.batch import CANCEL, CHILD_CANCELLED, CHILD_COMPLETED, CHILD_FAILED, ENDED, GIVEN_UP, Ending, Start
+from romancy.engine.resident import CancelAsked, ChildEnded, ChildSpent, Input
+from romancy.storage.batch import (
+    CANCEL,
+    CHILD_CANCELLED,
+    CHILD_COMPLETED,
+    CHILD_FAILED,
+    CHILD_SPENT,
+    ENDED,
+    GIVEN_UP,
+    Ending,
+    Start,
+)
 
 ENDINGS: Mapping[int, Kind] = {
     CHILD_COMPLETED: Kind.CHILD_COMPLETED,
@@ -26,6 +36,8 @@ def to_input(request: int, kind: int, payload: bytes, op: str | None) -> Input |
         return CancelAsked(request, payload.decode("utf-8", "replace"), by_parent=kind == GIVEN_UP)
     if kind in ENDINGS:
         return ChildEnded(request, op or "", ENDINGS[kind], payload)
+    if kind == CHILD_SPENT:
+        return ChildSpent(request, op or "")
     return None
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from romancy import hooks as h
-from romancy.core.history import Entry, pack_event, unpack_event
+from romancy.core.history import Entry, Kind, pack_event, pack_replaced, unpack_event
 from romancy.core.operations import ChildCall
 from romancy.core.retrial import Retrial
-from romancy.engine.draft import Draft
+from romancy.engine.draft import Draft, added
+from romancy.engine.resident import ChildEnded, ChildFound, ChildSpent
 from romancy.storage.batch import Accept, Rejoin
 
 
@@ -43,3 +44,37 @@ def _rejoin_children(draft: Draft, retrial: Retrial) -> None:
     children = [op for op in draft.instance.ops.values() if isinstance(op, ChildCall)]
     # A free child did not end because its parent did, so it is not retried with it.
     draft.commit.rejoins = [Rejoin(op.child, op.id, not op.is_free or op.id in dropped) for op in children]
+    _forget_ends(draft, {rejoin.op for rejoin in draft.commit.rejoins if rejoin.reopens})
+
+
+def _forget_ends(draft: Draft, reopened: set[str]) -> None:
+    """Children that failed or were cancelled since the instance was reopened are retried, too."""
+    inbox, draft.resident.inbox = draft.resident.inbox, []
+    for input in inbox:
+        if isinstance(input, ChildEnded) and input.op in reopened and input.kind != Kind.CHILD_COMPLETED:
+            draft.is_new(input.request)
+        else:
+            draft.resident.inbox.append(input)
+
+
+def child_found(draft: Draft, input: ChildFound) -> None:
+    """Let the storage find out whether the end of the child is still to come. If not, it is spent."""
+    op = draft.instance.ops.get(input.op)
+    if isinstance(op, ChildCall) and not (op.given_up or op.is_cancelled) and draft.instance.outcome is None:
+        draft.commit.rejoins = added(draft.commit.rejoins, Rejoin(op.child, op.id, reopens=False, is_found=True))
+
+
+def child_spent(draft: Draft, input: ChildSpent) -> None:
+    """Start another child in the place of one that can't go on. A mark says so, for replays."""
+    instance = draft.instance
+    op = instance.ops.get(input.op)
+    if not draft.is_new(input.request) or not isinstance(op, ChildCall) or instance.outcome is not None:
+        return
+    if op.given_up or instance.dropped is None:
+        kind, payload = op.answer_unbegun()
+        draft.answer(op, kind, draft.now, payload)
+        return
+    instance.mark(Kind.RETRIED, "", draft.now, pack_replaced(op.id))
+    instance.dropped.replace(op.id)
+    op.rename(instance.id, instance.dropped.suffix(op.id))
+    instance.ops.opened[op.id] = op  # it is started after the commit

@@ -88,6 +88,21 @@ class ChildEnded:
 
 
 @dataclass(slots=True)
+class ChildSpent:
+    """A child can't go on after a retry of its parent. Another one is started in its place."""
+
+    request: int
+    op: str
+
+
+@dataclass(slots=True)
+class ChildFound:
+    """A retried instance wanted to start a child that was there already, perhaps from before the retry."""
+
+    op: str
+
+
+@dataclass(slots=True)
 class Looked:
     """A look was made for these stored deliveries."""
 
@@ -126,6 +141,8 @@ Input = (
     | EventOffered
     | CancelAsked
     | ChildEnded
+    | ChildSpent
+    | ChildFound
     | Looked
     | SuspectBegins
     | SuspectRuns

@@ -18,12 +18,14 @@ from romancy.engine.attempts import attempt_changed, suspect_begins, suspect_run
 from romancy.engine.draft import Draft, added
 from romancy.engine.mail import child_start, ending_of
 from romancy.engine.offers import take_offer
-from romancy.engine.reopened import go_on
+from romancy.engine.reopened import child_found, child_spent, go_on
 from romancy.engine.resident import (
     Answered,
     AttemptChanged,
     CancelAsked,
     ChildEnded,
+    ChildFound,
+    ChildSpent,
     Due,
     EventOffered,
     Input,
@@ -115,6 +117,10 @@ class Step(Draft):
             self._cancel(input)
         elif isinstance(input, ChildEnded):
             self._child_ended(input)
+        elif isinstance(input, ChildSpent):
+            child_spent(self, input)
+        elif isinstance(input, ChildFound):
+            child_found(self, input)
         elif isinstance(input, SuspectBegins):
             suspect_begins(self, input)
         elif isinstance(input, (SuspectRuns, SuspectAccompanied)):

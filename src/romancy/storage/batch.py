@@ -39,6 +39,8 @@ GIVEN_UP = 6
 """The kind of a request to a child: its parent no longer waits for it, and it is to be cancelled."""
 RETRY = 7
 """The kind of the request that an instance finds when it was reopened: see `core/retrial.py`."""
+CHILD_SPENT = 8
+"""The kind of a request to a retried parent: its child can't go on, and another one is to be started in its place."""
 
 
 @dataclass(slots=True)
@@ -173,12 +175,15 @@ class Rejoin:
     """A child that its parent waits for again, after the parent was retried.
 
     If the child has ended in the meantime, its parent is told now. With `reopens`, a child that failed or was cancelled
-    is retried instead, unless it has undone its steps.
+    is retried instead. If that is not possible, because it has undone its steps, its parent is told that it is spent.
+    The write decides, because the child may end at any time.
     """
 
     child: str
     op: str
     reopens: bool
+    is_found: bool = False
+    """The parent wanted to start it, and it was there. If it ended before that, it is spent."""
 
 
 @dataclass(slots=True)

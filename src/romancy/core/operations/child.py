@@ -44,8 +44,8 @@ class ChildCall(Operation):
     """The id of its instance."""
     timeout: int | None
     is_free: bool = False
-    has_own_id: bool = False
-    """Whether the code chose the id of the child. Then replay compares it."""
+    own_id: str | None = None
+    """The id that the code chose for the child. Replay compares it."""
     is_over: bool = field(default=False, init=False)
     """Whether its end is recorded."""
     is_asked: bool = field(default=False, init=False)
@@ -56,10 +56,10 @@ class ChildCall(Operation):
     @property
     def input(self) -> bytes | None:
         """Its arguments and, if the code chose it, its id: no workflow has a parameter with the name of that option."""
-        if not self.has_own_id:
+        if self.own_id is None:
             return self.arguments
         comma = "" if self.arguments == b"{}" else ","
-        return self.arguments[:-1] + f'{comma}"instance_id":{json.dumps(self.child)}}}'.encode()
+        return self.arguments[:-1] + f'{comma}"instance_id":{json.dumps(self.own_id)}}}'.encode()
 
     def is_recorded_as(self, input: bytes) -> bool:
         """Return whether it is the same call, apart from defaults that were added since."""
@@ -67,7 +67,7 @@ class ChildCall(Operation):
             return True
         arguments: dict[str, Any] = json.loads(input)
         own_id = arguments.pop("instance_id", None)
-        if own_id != (self.child if self.has_own_id else None):
+        if own_id != self.own_id:
             return False
         return self._has_arguments(input if own_id is None else json.dumps(arguments).encode())
 
@@ -79,6 +79,10 @@ class ChildCall(Operation):
         return signature.same_call(input, self.arguments) or (
             again is not None and signature.same_call(again, self.arguments)
         )
+
+    def rename(self, parent: str, suffix: str) -> None:
+        """After a retry, it may be another child: its id ends in this suffix."""
+        self.child = child_id(parent, self.id, self.own_id, suffix)
 
     @property
     def is_endless(self) -> bool:
@@ -119,9 +123,9 @@ class ChildCall(Operation):
         return f"child {self.id} {self.workflow}({shortened(self.input or b'')})"
 
 
-def child_id(parent: str, operation: str) -> str:
-    """Return `<parent>/<operation>`. If that is too long, a hash replaces its middle."""
-    id = f"{parent}/{operation}"
+def child_id(parent: str, operation: str, own: str | None = None, suffix: str = "") -> str:
+    """Return `<parent>/<operation>`, or the id that the code chose. If that is too long, a hash replaces its middle."""
+    id = f"{parent}/{operation}{suffix}" if own is None else f"{own}{suffix}"
     if len(id) <= MAX_ID:
         return id
     digest = hashlib.blake2b(id.encode(), digest_size=12).hexdigest()

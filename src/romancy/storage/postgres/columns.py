@@ -51,7 +51,7 @@ _NAMES: dict[str, str] = {
     "attempts_done": "tried_instances tried_ops",
     "requests_done": "asked_instances asked_ids",
     "letters": "letter_senders letter_instances letter_kinds letter_payloads letter_ats letter_tokens letter_ops",
-    "rejoins": "kin_parents kin_children kin_ops kin_ats kin_tokens kin_reopens",
+    "rejoins": "kin_parents kin_children kin_ops kin_ats kin_tokens kin_reopens kin_found",
     "last_children": "last_ids last_workflows last_inputs last_kinds last_deadlines last_ats last_parents last_ops "
     "last_free",
     "views": "view_instances view_values view_ats",
@@ -184,7 +184,7 @@ class Columns:
     def _add_rejoins(self, commits: list[Commit]) -> None:
         token: bytes = self.given["token"]
         rows = [
-            (c.instance, r.child, r.op, c.at, _letter_token(token, c.instance, r.child), r.reopens)
+            (c.instance, r.child, r.op, c.at, _letter_token(token, c.instance, r.child), r.reopens, r.is_found)
             for c in commits
             for r in c.rejoins
         ]

@@ -241,25 +241,30 @@ told AS (SELECT l.*, CASE WHEN o.id IS NULL THEN i.owner END AS owner FROM lette
   LEFT JOIN romancy.orphans o ON o.id = i.owner)
 -- Children that retried parents wait for again, unless their end is already under way. They are locked, to wait for a
 -- final commit that did not see yet that the parent is open. If it did see that, the parent gets the end twice, which
--- makes no difference, or the end of a child that is reopened: then the parent fails, and can be retried again.
+-- makes no difference, or the end of a child that is reopened: then the parent fails, and can be retried again. A child
+-- that can't be reopened, or was found though it was to be started, is spent: its parent starts another one.
 -- part: write_rejoins
-kin AS MATERIALIZED (SELECT c.*, x.parent AS waits, x.op, x.at, x.token, x.reopens
+kin AS MATERIALIZED (SELECT c.*, x.parent AS waits, x.op, x.at, x.token, x.reopens, x.is_found
   FROM unnest(:kin_parents::text[], :kin_children::text[], :kin_ops::text[], :kin_ats::bigint[], :kin_tokens::bytea[],
-      :kin_reopens::boolean[]) AS x(parent, child, op, at, token, reopens),
+      :kin_reopens::boolean[], :kin_found::boolean[]) AS x(parent, child, op, at, token, reopens, is_found),
     LATERAL (SELECT id, status, output, error, base FROM romancy.instances i
       WHERE i.id = x.child AND i.parent = x.parent AND i.parent_op = x.op ORDER BY i.id FOR NO KEY UPDATE) c
   WHERE x.parent IN (SELECT id FROM applied)
-    AND NOT EXISTS (SELECT 1 FROM romancy.requests r WHERE r.instance = x.parent AND r.op = x.op)),
+    AND NOT EXISTS (SELECT 1 FROM romancy.requests r WHERE r.instance = x.parent AND r.op = x.op
+      AND NOT (x.reopens AND r.kind IN (4, 5)))),
 rejoined AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = i.version + 1, finished_at = NULL,
     output = NULL, error = NULL, updated_at = e.at, limited_from = e.at,
     deadline = e.at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at)
   FROM kin e WHERE i.id = e.id AND e.reopens AND e.status IN (11, 12) AND NOT {undone}
   RETURNING i.id, e.error, e.at, e.token),
-rejoined_mail AS (DELETE FROM romancy.requests r USING kin k WHERE r.instance = k.id AND r.kind = 6),
+rejoined_mail AS (DELETE FROM romancy.requests r USING kin k WHERE r.instance = k.id AND r.kind = 6 AND NOT k.is_found),
+late_ends AS (DELETE FROM romancy.requests r USING kin k
+  WHERE r.instance = k.waits AND r.op = k.op AND k.reopens AND r.kind IN (4, 5)),
 rejoined_asks AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
   SELECT id, 7, :retry_head::bytea || coalesce(error, ''), at, token, 0 FROM rejoined ON CONFLICT (token, n) DO NOTHING),
 rejoined_ends AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n, op)
-  SELECT k.waits, CASE k.status WHEN 10 THEN 3 WHEN 11 THEN 4 ELSE 5 END,
+  SELECT k.waits, CASE WHEN k.is_found OR k.reopens AND k.status <> 10 THEN 8 WHEN k.status = 10 THEN 3
+      WHEN k.status = 11 THEN 4 ELSE 5 END,
     CASE k.status WHEN 10 THEN coalesce(k.output, 'null') ELSE coalesce(k.error, '{}') END, k.at, k.token, 1, k.op
   FROM kin k WHERE k.status >= 10 AND k.id NOT IN (SELECT id FROM rejoined) ON CONFLICT (token, n) DO NOTHING)
 -- Children that an instance started just before its run ended.

@@ -329,6 +329,8 @@ INSERT INTO consumed (instance, event, op) SELECT :id, event, op FROM consumed W
 -- name: child_to_rejoin
 SELECT c.status, c.output, c.error FROM instances c WHERE c.id = :id AND c.parent = :parent AND c.parent_op = :op
   AND NOT EXISTS (SELECT 1 FROM requests r WHERE r.instance = :parent AND r.op = :op)
+-- name: delete_late_ends
+DELETE FROM requests WHERE instance = :parent AND op = :op AND kind IN (4, 5)
 -- name: delete_requests_of_kind
 DELETE FROM requests WHERE instance = :instance AND kind = :kind
 -- name: give_back

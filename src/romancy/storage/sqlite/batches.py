@@ -20,6 +20,7 @@ from romancy.storage.batch import (
     CANCEL,
     CHILD_CANCELLED,
     CHILD_COMPLETED,
+    CHILD_SPENT,
     ENDED,
     FIRST_FINAL,
     GIVEN_UP,
@@ -379,17 +380,22 @@ class BatchWriter:
         return [Letter(cursor.lastrowid, instance, owner, kind, payload, op)]
 
     def _rejoin(self, commit: Commit, rejoin: Rejoin) -> list[Letter]:
+        if rejoin.reopens:
+            self._run(SQL["delete_late_ends"], (commit.instance, rejoin.op))
         row = self._run(SQL["child_to_rejoin"], (rejoin.child, commit.instance, rejoin.op)).fetchone()
         if row is None:
             return []  # it is to be started, or its end is under way
         status, output, error = row
         if status < FIRST_FINAL:
-            self._run(SQL["delete_requests_of_kind"], (rejoin.child, GIVEN_UP))
+            if not rejoin.is_found:
+                self._run(SQL["delete_requests_of_kind"], (rejoin.child, GIVEN_UP))
             return []
         if rejoin.reopens and reopen_one(self._connection, rejoin.child, commit.at, RetryAsk().head):
             return []
         kind = ENDED[STATUS_NAMES[status]]
         payload = (output or b"null") if kind == CHILD_COMPLETED else (error or b"{}")
+        if rejoin.is_found or (rejoin.reopens and kind != CHILD_COMPLETED):
+            kind = CHILD_SPENT
         return self._letter(commit.instance, kind, payload, commit.at, rejoin.op)
 
     # --- events -----------------------------------------------------------------------------------------------------

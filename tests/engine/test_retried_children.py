@@ -1,0 +1,272 @@
+"""Retrying parents of children that can't go on, or that are there when they are to be started."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from romancy import (
+    ActivityContext,
+    NotRetryable,
+    WorkflowContext,
+    WorkflowFailed,
+    activity,
+    sleep,
+    start_workflow,
+    wait_event,
+    workflow,
+)
+from romancy.testing import Environment, replay
+from tests.engine.helpers import down, intercept
+from tests.engine.test_retried import ONCE, do, failed, retried, world
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> None:
+    world.__init__()
+
+
+@activity(retry=ONCE)
+async def forth(ctx: ActivityContext, name: str) -> str:
+    return name
+
+
+@forth.compensate
+async def back(ctx: ActivityContext, result: str) -> None:
+    world.runs["back"] += 1
+
+
+@workflow
+async def undoing(ctx: WorkflowContext) -> str:
+    await forth(ctx, "f")
+    return await do(ctx, "b")
+
+
+@workflow
+async def above(ctx: WorkflowContext, is_handled: bool = False) -> str:
+    try:
+        return await undoing(ctx)
+    except Exception:
+        if not is_handled:
+            raise
+        return await do(ctx, "c")
+
+
+async def test_a_child_whose_failure_was_handled_is_no_obstacle(env: Environment) -> None:
+    env.app.register(above, undoing)
+    world.broken = {"b", "c"}
+    handle = await env.start(above, True, instance_id="i")
+    with pytest.raises(WorkflowFailed):
+        await handle.result()
+    world.broken = set()
+    assert await retried(env) == "C"
+
+
+@workflow
+async def tidy_child(ctx: WorkflowContext) -> str:
+    try:
+        return str((await wait_event(ctx, "go")).data)
+    except asyncio.CancelledError:
+        await sleep(ctx, 600)
+        raise
+
+
+@workflow
+async def has_tidy_child(ctx: WorkflowContext) -> str:
+    return "".join(await asyncio.gather(tidy_child(ctx), do(ctx, "a")))
+
+
+async def test_a_parent_is_retried_once_its_child_has_cleaned_up(env: Environment) -> None:
+    env.app.register(has_tidy_child, tidy_child)
+    handle = await failed(env, has_tidy_child, "a")
+    await env.settle()
+    with pytest.raises(NotRetryable, match=r"'i/tidy_child:1' is still being cancelled"):
+        await retried(env)
+    await env.advance(timedelta(hours=1))
+    await env.app.retry_workflow("i")
+    await env.settle()
+    assert await handle.status() == "waiting_for_child"
+    await env.send_event("go", "test", 7)
+    assert await handle.result() == "7A"
+
+
+# --- another child takes its place ----------------------------------------------------------------------------------
+async def statuses(env: Environment) -> dict[str, str]:
+    return {row.instance_id: row.status for row in (await env.app.list_instances()).items}
+
+
+async def test_another_child_takes_the_place_of_one_that_undid_itself(env: Environment) -> None:
+    env.app.register(above, undoing)
+    await failed(env, above, "b")
+    assert world.runs["back"] == 1
+    world.broken = {"b"}
+    with pytest.raises(WorkflowFailed):
+        await retried(env)
+    world.broken = set()
+    assert await retried(env) == "B"
+    assert await statuses(env) == {
+        "i": "completed",
+        "i/undoing:1": "failed",
+        "i/undoing:1~1": "failed",
+        "i/undoing:1~2": "completed",
+    }
+    assert world.runs == {"b": 3, "back": 2}
+    history = await env.app.get_history("i")
+    assert [e.input for e in history if e.kind == "retried" and not e.input["dropped"]] == [
+        {"dropped": [], "replaced": "undoing:1"}
+    ] * 2
+    assert replay(above, history) == "completed"
+
+
+@workflow
+async def own_ids(ctx: WorkflowContext) -> list[str]:
+    free = await start_workflow(ctx, undoing, instance_id="x" * 254)
+    first = await undoing.options(instance_id="mine")(ctx)
+    return [first, await free.result()]
+
+
+async def test_another_child_takes_the_place_of_one_with_an_id_of_its_own(env: Environment) -> None:
+    env.app.register(own_ids, undoing)
+    await failed(env, own_ids, "b")
+    with pytest.raises(WorkflowFailed):
+        await retried(env)  # the free child failed, too, which is new to its parent
+    assert await retried(env) == ["B", "B"]
+    found = await statuses(env)
+    assert [found[id] for id in ("mine", "mine~1", "x" * 254)] == ["failed", "completed", "failed"]
+    assert [len(id) for id in found if id.startswith("x") and id != "x" * 254] == [254]
+    assert replay(own_ids, await env.app.get_history("i")) == "completed"
+
+
+async def test_many_parents_of_children_that_undid_themselves_are_retried(env: Environment) -> None:
+    env.app.register(above, undoing)
+    for n in range(3):
+        await failed(env, above, "b", id=f"i{n}")
+    result = await env.app.retry_workflows(workflow="above")
+    assert (result.matched, result.changed, result.errors) == (3, 3, {})
+    for n in range(3):
+        assert await env.app.handle(f"i{n}").result() == "B"
+
+
+@workflow
+async def undoing_later(ctx: WorkflowContext) -> str:
+    await forth(ctx, "f")
+    await wait_event(ctx, "go")
+    return await do(ctx, "b")
+
+
+@workflow
+async def above_later(ctx: WorkflowContext) -> str:
+    try:
+        return await undoing_later(ctx)
+    except asyncio.CancelledError:
+        await sleep(ctx, 600)
+        raise
+
+
+async def failed_later(env: Environment) -> Any:
+    env.app.register(above_later, undoing_later)
+    world.broken = {"b"}
+    handle = await env.start(above_later, instance_id="i")
+    await env.send_event("go", "test")
+    with pytest.raises(WorkflowFailed):
+        await handle.result()
+    world.broken = set()
+    return handle
+
+
+async def test_its_worker_stops_while_the_other_child_waits(env: Environment) -> None:
+    handle = await failed_later(env)
+    await env.app.retry_workflow("i")
+    await env.settle()
+    assert (await statuses(env))["i/undoing_later:1~1"] == "waiting_for_event"
+    async with down(env):
+        pass
+    await env.settle()
+    await env.send_event("go", "test")
+    assert await handle.result() == "B"
+    assert replay(above_later, await env.app.get_history("i")) == "completed"
+
+
+@pytest.mark.parametrize("lost", range(4))
+async def test_its_worker_dies_before_the_other_child_is_started(env: Environment, lost: int) -> None:
+    handle = await failed_later(env)
+    stored = [0]
+
+    def decide(batch: Any, submit: Any) -> None:
+        if stored[0] < lost:
+            stored[0] += 1
+            submit()
+
+    undo_it = intercept(env, decide)
+    await env.app.retry_workflow("i")
+    for _ in range(50):
+        await asyncio.sleep(0)
+    async with down(env):
+        undo_it()
+    await env.settle()
+    assert await handle.status() == "waiting_for_child"
+    await env.send_event("go", "test")
+    await env.settle()
+    assert await handle.result() == "B"
+    assert replay(above_later, await env.app.get_history("i")) == "completed"
+    assert list(await statuses(env)).count("i/undoing_later:1~1") == 1
+
+
+async def test_it_is_cancelled_at_once(env: Environment) -> None:
+    handle = await failed_later(env)
+    await env.app.retry_workflow("i")
+    await env.app.cancel_workflow("i")
+    await env.settle()
+    assert await handle.status() == "waiting_for_timer"
+    async with down(env):
+        pass
+    await env.advance(600)
+    assert await handle.status() == "cancelled"
+    assert await statuses(env) == {"i": "cancelled", "i/undoing_later:1": "failed"}, "no other child was started"
+    assert replay(above_later, await env.app.get_history("i")) == "cancelled"
+
+
+# --- children that are there, though they are to be started ---------------------------------------------------------
+@workflow
+async def kid(ctx: WorkflowContext, name: str) -> str:
+    return await do(ctx, name)
+
+
+@workflow
+async def then_kid(ctx: WorkflowContext) -> str:
+    return await do(ctx, "a") + await kid(ctx, "x")
+
+
+async def test_a_child_that_failed_after_a_step_that_is_repeated(env: Environment) -> None:
+    env.app.register(then_kid, kid)
+    handle = await failed(env, then_kid, "x")
+    await env.app.retry_workflow("i", steps=["do:1"])
+    await env.settle()
+    assert await handle.status() == "completed"
+    assert await handle.result() == "AX"
+    assert await statuses(env) == {"i": "completed", "i/kid:1": "failed", "i/kid:1~1": "completed"}
+    assert replay(then_kid, await env.app.get_history("i")) == "completed"
+
+
+@workflow
+async def then_kids(ctx: WorkflowContext) -> str:
+    a = await do(ctx, "a")
+    return a + "".join(await asyncio.gather(tidy_child(ctx), do(ctx, "x")))
+
+
+async def test_a_child_that_was_given_up_after_a_step_that_is_repeated(env: Environment) -> None:
+    env.app.register(then_kids, tidy_child)
+    handle = await failed(env, then_kids, "x")
+    await env.advance(timedelta(hours=1))
+    await env.app.retry_workflow("i", steps=["do:1"])
+    await env.settle()
+    assert await handle.status() == "waiting_for_child"
+    async with down(env):
+        pass
+    await env.send_event("go", "test", 7)
+    await env.settle()
+    assert await handle.status() == "completed"
+    assert await handle.result() == "A7X"
+    assert (await statuses(env))["i/tidy_child:1"] == "cancelled"
+    assert replay(then_kids, await env.app.get_history("i")) == "completed"
