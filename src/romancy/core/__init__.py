@@ -19,6 +19,7 @@ if it does not, `divergence` reports it.
     outcome.py     what the code asked for, and how it ended
     culprits.py    the entries that led to the end of an instance
     dropped.py     which entries still count after a retry, and what became of the others
+    given_back.py  events that a retried instance can take once more
     retrial.py     how an instance goes on that failed or was cancelled, and is retried
     budget.py      how much the code may ask for in one activation
     divergence.py  errors for code that no longer follows its history

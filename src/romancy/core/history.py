@@ -95,10 +95,10 @@ class Entry:
     event: int | None = None
 
 
-def pack_event(event: Event, place: str | None = None) -> bytes:
+def pack_event(event: Event, place: str | None = None, *, was_copy: bool = False) -> bytes:
     """Pack an event into one payload: a line of attributes, then its data unchanged.
 
-    `place`: where the storage found it, if another wait is to go on from there.
+    `place`: where the storage found it, if another wait is to go on from there. `was_copy`: it had been given back.
     """
     head = {
         "id": event.id,
@@ -110,6 +110,7 @@ def pack_event(event: Event, place: str | None = None) -> bytes:
         "dataschema": event.dataschema,
         "extensions": dict(event.extensions or {}),
         "place": place,
+        "was_copy": was_copy or None,
     }
     line = json.dumps({k: v for k, v in head.items() if v is not None and v != {}}).encode()
     return line if event.data is None else line + b"\n" + event.data
@@ -120,7 +121,13 @@ def unpack_event(payload: bytes) -> Event:
     line, newline, data = payload.partition(b"\n")
     head: dict[str, Any] = json.loads(line)
     head.pop("place", None)
+    head.pop("was_copy", None)
     return Event(data=data if newline else None, **head)
+
+
+def was_copy(payload: bytes) -> bool:
+    """Return whether the event in a payload of `pack_event` had been given back before it was taken."""
+    return json.loads(payload.partition(b"\n")[0]).get("was_copy", False)
 
 
 def place_of(payload: bytes) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from romancy.core.given_back import original_of
 from romancy.core.history import Kind, pack_event
 from romancy.core.model import Event
 from romancy.core.operations import EventWait
@@ -29,7 +30,11 @@ def take_offer(draft: Draft, input: EventOffered) -> None:
     if not isinstance(op, EventWait):
         _pass_on(draft, event)  # the wait is gone
         return
-    if op.due is not None and op.due < event.accepted_at and op.due <= draft.now:
+    # Copies are addressed to the instance.
+    original = None if event.target is None else original_of(event)
+    if original is not None:
+        event = original
+    elif op.due is not None and op.due < event.accepted_at and op.due <= draft.now:
         # The event came after the timeout, however late we notice that (the worker may have been down). An event
         # that is here before the timeout is not late, whatever its sender's clock says: it would hide later ones.
         _pass_on(draft, event, op)
@@ -53,7 +58,7 @@ def take_offer(draft: Draft, input: EventOffered) -> None:
         return
     draft.consume(event.seq)
     commit.consumed = added(commit.consumed, Consumption(event.seq, event.type, op.row))
-    payload = pack_event(event, input.place if op.keeps_place else None)
+    payload = pack_event(event, input.place if op.keeps_place else None, was_copy=original is not None)
     draft.answer(op, Kind.EVENT_RECEIVED, draft.now, payload, event=event, value=value)
     _look_for_next(draft, op)
 

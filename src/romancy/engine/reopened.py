@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from romancy import hooks as h
-from romancy.core.history import Entry, Kind, pack_event, pack_replaced, unpack_event
+from romancy.core.given_back import copy_for, expires
+from romancy.core.history import Entry, Kind, pack_event, pack_replaced, unpack_event, was_copy
 from romancy.core.operations import ChildCall
 from romancy.core.retrial import Retrial
 from romancy.engine.draft import Draft, added
@@ -32,11 +31,16 @@ def go_on(draft: Draft, retrial: Retrial) -> None:
 
 
 def _give_back(draft: Draft, entries: list[Entry]) -> None:
-    """Let the instance take events again. One that was removed since is in the history, and is stored again for it."""
-    draft.commit.given_back = [entry.event for entry in entries if entry.event is not None]
-    events = [unpack_event(entry.payload or b"{}") for entry in entries]
-    events = [replace(event, target=draft.instance.id, accepted_at=draft.now) for event in events]
-    draft.commit.sent = [Accept(event, pack_event(event), is_restored=True) for event in events]
+    """Let the instance take events again. They are in the history, and are stored again for it if necessary."""
+    given_back: list[int] = []
+    for entry in entries:
+        payload = entry.payload or b"{}"
+        event = unpack_event(payload)
+        if entry.event is not None and (was_copy(payload) or not expires(event)):
+            given_back.append(entry.event)  # otherwise it gets a copy, and stays without the original
+        copy = copy_for(draft.instance.id, event, draft.now)
+        draft.commit.sent = added(draft.commit.sent, Accept(copy, pack_event(copy), is_restored=True))
+    draft.commit.given_back = given_back
 
 
 def _rejoin_children(draft: Draft, retrial: Retrial) -> None:

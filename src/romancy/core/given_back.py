@@ -1,0 +1,38 @@
+"""Events that are given back: a retried instance can take them once more.
+
+They were taken in time, so neither their own expiry nor the timeout of a wait counts any more. One that expires is
+stored again as a copy for this instance, which does not. So is one that was removed since. The instance sees the event
+that it took before, with its own id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+from romancy.core.model import Event
+
+COPY_OF = "romancyeventid"
+"""The extension attribute that names the event of which an event is a copy."""
+
+
+def expires(event: Event) -> bool:
+    """Return whether an event from a history expires. Its time may have come since, or come soon."""
+    return "expirytime" in (event.extensions or {})
+
+
+def copy_for(instance: str, event: Event, at: int) -> Event:
+    """Return the event to store for an instance that took this one: the same id if it does not expire."""
+    id = event.id
+    if expires(event):
+        known_as = "\0".join((event.source, event.id, instance))
+        id = f"given-back-{hashlib.blake2b(known_as.encode(), digest_size=16).hexdigest()}"
+    extensions = {**(event.extensions or {}), COPY_OF: event.id}
+    return replace(event, id=id, target=instance, accepted_at=at, expires_at=None, extensions=extensions)
+
+
+def original_of(event: Event) -> Event | None:
+    """Return the event of which this is a copy; None if it is not one."""
+    extensions = dict(event.extensions or {})
+    id = extensions.pop(COPY_OF, None)
+    return None if id is None else replace(event, id=str(id), extensions=extensions)
