@@ -118,12 +118,6 @@ async def _check_steps(engine: Engine, instance: str, steps: Steps) -> str | lis
             f"instance {instance!r} has no recorded step {', '.join(map(repr, unknown))}; "
             f"{'these failed: ' + ', '.join(failed) if failed else 'no step failed'}"
         )
-    for entry in standing(entries)[0]:
-        if entry.op in named and entry.kind == Kind.CHILD_COMPLETED:
-            raise InvalidInput(
-                f"step {entry.op!r} of instance {instance!r} is a child that has completed, and a retry can't run it "
-                "again; fork the instance at an earlier entry: app.fork_workflow(...)"
-            )
     return named
 
 

@@ -306,21 +306,3 @@ async def test_steps_can_come_from_a_generator(env: Environment, times: int) -> 
     await failed(env, two, "b")
     assert await retried(env, steps=("do:2" for _ in range(times))) == "AB"
     assert world.runs == {"a": 1, "b": 2}
-
-
-@workflow
-async def kid(ctx: WorkflowContext, name: str) -> str:
-    return await do(ctx, name)
-
-
-@workflow
-async def with_kid(ctx: WorkflowContext) -> str:
-    return await kid(ctx, "x") + await do(ctx, "b")
-
-
-async def test_a_child_that_completed_can_not_be_named(env: Environment) -> None:
-    env.app.register(with_kid, kid)
-    await failed(env, with_kid, "b")
-    with pytest.raises(ValueError, match="'kid:1' of instance 'i' is a child that has completed"):
-        await retried(env, steps=["kid:1", "do:1"])
-    assert await retried(env, steps=["do:1"]) == "XB"

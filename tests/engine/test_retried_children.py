@@ -270,3 +270,49 @@ async def test_a_child_that_was_given_up_after_a_step_that_is_repeated(env: Envi
     assert await handle.result() == "A7X"
     assert (await statuses(env))["i/tidy_child:1"] == "cancelled"
     assert replay(then_kids, await env.app.get_history("i")) == "completed"
+
+
+# --- children that completed ----------------------------------------------------------------------------------------
+@workflow
+async def with_kid(ctx: WorkflowContext) -> str:
+    return await kid.options(instance_id="own")(ctx, "x") + await kid(ctx, "y") + await do(ctx, "b")
+
+
+async def test_children_that_completed_run_again_if_they_are_named(env: Environment) -> None:
+    env.app.register(with_kid, kid)
+    await failed(env, with_kid, "b")
+    world.broken = {"b"}
+    with pytest.raises(WorkflowFailed):
+        await retried(env, steps=["kid:2"])
+    assert world.runs == {"x": 1, "y": 2, "b": 2}
+    world.broken = set()
+    assert await retried(env, steps=["kid:1", "do:1"]) == "XYB"
+    assert world.runs == {"x": 2, "y": 3, "b": 3}
+    children = [id for id, status in (await statuses(env)).items() if status == "completed"]
+    assert sorted(children) == ["i", "i/kid:2", "i/kid:2~1", "i/kid:2~2", "own", "own~2"]
+    assert replay(with_kid, await env.app.get_history("i")) == "completed"
+
+
+async def test_its_worker_dies_while_a_child_that_completed_runs_again(env: Environment) -> None:
+    @workflow
+    async def with_listener(ctx: WorkflowContext) -> str:
+        return await listener(ctx) + await do(ctx, "b")
+
+    @workflow
+    async def listener(ctx: WorkflowContext) -> str:
+        return str((await wait_event(ctx, "go")).data)
+
+    env.app.register(with_listener, listener)
+    world.broken = {"b"}
+    handle = await env.start(with_listener, instance_id="i")
+    await env.send_event("go", "test", 1)
+    assert await handle.status() == "failed"
+    world.broken = set()
+    await env.app.retry_workflow("i", steps=["listener:1"])
+    await env.settle()
+    async with down(env):
+        pass
+    assert await handle.status() == "waiting_for_child"
+    await env.send_event("go", "test", 2)
+    assert await handle.result() == "2B"
+    assert replay(with_listener, await env.app.get_history("i")) == "completed"

@@ -22,7 +22,7 @@ from romancy.core.history import SEEN_MARKS, Entry, Kind, Marks, dropped_by, pac
 from romancy.core.instance import Instance
 from romancy.core.model import FOREVER_US
 from romancy.core.open_operations import OpenOperations
-from romancy.core.operations import EventWait, Operation, Timer
+from romancy.core.operations import ChildCall, EventWait, Operation, Timer
 from romancy.core.published import Published
 from romancy.core.run import Run
 from romancy.errors import NonDeterminismError
@@ -176,6 +176,9 @@ class Retrial:
                 instance.evict()
                 instance = yield from self._repeat(kept, before)
         self._drop(facts, kept, before)
+        for operation in instance.ops.values():
+            if isinstance(operation, ChildCall):  # one that completed is another child from now on
+                operation.rename(instance.id, before.suffix(operation.id))
         instance.length = max(instance.length, entries[-1].n if entries else 0)
         instance.dropped = before
         return instance
