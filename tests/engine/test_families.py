@@ -13,6 +13,7 @@ import pytest
 from romancy import (
     ActivityContext,
     InstanceExists,
+    RetryPolicy,
     WorkerOptions,
     WorkflowCancelled,
     WorkflowContext,
@@ -383,8 +384,6 @@ async def until_async(condition: Callable[[], Awaitable[bool]]) -> None:
 
 # A second request of the parent ends a child whose undos failed.
 async def test_second_ask_gives_up_failed_undos(env: Environment) -> None:
-    from romancy import RetryPolicy
-
     @activity
     async def charge(ctx: ActivityContext) -> int:
         return 1
@@ -563,6 +562,49 @@ async def test_undoable_first_call_cancelled_while_down(env: Environment, first:
     await env.settle()
     assert (await env.app.get_instance("p")).status == "cancelled"
     assert ran[-1] == "refund"
+
+
+# The second attempt of a call with an undo ran in a worker that was paused; the next worker takes it for resting.
+@pytest.mark.parametrize("resting", [False, True])
+async def test_undoable_second_attempt_cancelled_while_down(env: Environment, resting: bool) -> None:
+    from romancy.storage.batch import CANCEL, Batch, Request
+
+    ran: list[str] = []
+    gate = asyncio.Event()
+
+    @activity(retry=RetryPolicy(initial=2, jitter=0.0))
+    async def charge(ctx: ActivityContext) -> int:
+        ran.append("charge")
+        if len(ran) == 1:
+            raise ConnectionError("once more")
+        if len(ran) == 2:
+            await gate.wait()
+        return 1
+
+    @charge.compensate
+    async def refund(ctx: ActivityContext) -> None:
+        ran.append("refund")
+
+    @workflow
+    async def paying(ctx: WorkflowContext) -> None:
+        await charge(ctx)
+
+    env.app.register(paying)
+    await env.app.start_workflow(paying, instance_id="p")
+    await env.advance(1 if resting else 2)
+    assert ran == ["charge"] if resting else ["charge", "charge"]
+    engine = env.app._runtime.engine
+    storage = engine.storage
+    await storage.leave(engine.worker_id)  # what another worker finds if this one is paused: not a death
+    async with down(env):
+        done = asyncio.get_running_loop().create_future()
+        batch = Batch(None, (), b"t" * 16, env.clock.now(), requests=[Request("p", CANCEL, b"enough", env.clock.now())])
+        storage.commit(batch, lambda answer, error: done.set_result((answer, error)))
+        await done
+    await env.settle()
+    await env.settle()
+    assert (await env.app.get_instance("p")).status == "cancelled"
+    assert ran == (["charge"] if resting else ["charge", "charge", "charge", "refund"])
 
 
 # Resubmission: everything once.

@@ -176,7 +176,8 @@ class Followup:
             return
         attempt = resident.attempts.get(op.id)
         due = None if attempt is None else attempt.next_due
-        if due is not None and (op.given_up or due > self._clock.now()):
+        # If the time of its next attempt has come, the former owner may have begun it, even if the call was given up.
+        if due is not None and due > self._clock.now():
             self._rest(resident, op, due)
         else:
             self._activities.start(resident, op)
