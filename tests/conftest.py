@@ -4,11 +4,16 @@ import signal
 from collections import Counter
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in the background with SIGINT ignored, and every process the tests start would inherit
     # that: commands that are to end with Ctrl-C would not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A busy machine draws slowly. That says nothing about the code.
+settings.register_profile("romancy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("romancy")
 
 LONGEST_FIRST = """
 postgres/test_takeovers crash/test_every_commit_point http/test_openapi crash/test_kills crash/test_sigkill
