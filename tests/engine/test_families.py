@@ -43,6 +43,24 @@ async def statuses(env: Environment) -> dict[str, str]:
     return {i.instance_id: i.status for i in (await env.app.list_instances(limit=500)).items}
 
 
+async def has_status(env: Environment, id: str, status: str) -> bool:
+    return (await env.app.get_instance(id)).status == status
+
+
+async def are_all_waiting(env: Environment) -> bool:
+    return "running" not in (await statuses(env)).values()
+
+
+async def has_ended(env: Environment, id: str) -> bool:
+    return (await env.app.get_instance(id)).finished_at is not None
+
+
+async def until_async(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(60):
+        while not await condition():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+
 # A parent that was read again and is cancelled at once does not tell its child.
 async def test_cancel_after_crash(env: Environment) -> None:
     env.app.register(patient, waiter)
@@ -58,8 +76,7 @@ async def test_cancel_after_eviction() -> None:
         env.app.register(patient, waiter)
         for n in range(3):
             await env.app.start_workflow(patient, instance_id=f"p{n}")
-        while "running" in (await statuses(env)).values():  # noqa: ASYNC110 - they are claimed one by one
-            await asyncio.sleep(0.01)
+        await until_async(lambda: are_all_waiting(env))  # they are claimed one by one
         for n in range(3):
             await env.app.cancel_workflow(f"p{n}")
         await env.settle()
@@ -92,7 +109,7 @@ async def test_cancel_while_down_of_a_parent_that_is_running(env: Environment) -
         done = asyncio.get_running_loop().create_future()
         batch = Batch(None, (), b"t" * 16, env.clock.now(), requests=[Request("p", CANCEL, b"enough", env.clock.now())])
         storage.commit(batch, lambda answer, error: done.set_result((answer, error)))
-        print(await done)
+        await done
     found = await statuses(env)
     assert found == {"p": "cancelled", "p/waiter:1": "cancelled"}
 
@@ -188,8 +205,7 @@ async def test_id_reused(db: str) -> None:
         await prune(env)
         assert set(await statuses(env)) == {"p/failing:1"}
         h = await env.app.start_workflow(caller, instance_id="p")
-        await asyncio.sleep(1.2)
-        print(await statuses(env))
+        await until_async(lambda: has_ended(env, "p"))
         assert (await env.app.get_instance("p")).status == "completed"
 
 
@@ -239,18 +255,21 @@ async def test_deadline_unbound(db: str, restart: bool) -> None:
         limited.continue_as_new(ctx, run + 1)
 
     async with environment(database=db) as env:
+
+        async def is_in_second_run() -> bool:
+            return (await env.app.get_instance("c")).run_number == 2
+
         await env.app.start_workflow("limited", instance_id="c")
         await env.settle()
         env.app.register(limited)
-        await env.settle()
-        await asyncio.sleep(1.2)
+        await until_async(lambda: has_status(env, "c", "waiting_for_event"))
         await env.send_event("go", "test")
-        await asyncio.sleep(1.2)
-        assert (await env.app.get_instance("c")).run_number == 2
+        await until_async(is_in_second_run)
         if restart:
             await env.restart()
+        await until_async(lambda: has_status(env, "c", "waiting_for_event"))
         await env.advance(700)
-        await asyncio.sleep(1.2)
+        await until_async(lambda: has_ended(env, "c"))
         assert (await env.app.get_instance("c")).status == "failed"
 
 
@@ -268,8 +287,7 @@ async def test_hook_twice() -> None:
         env.app.register(patient, waiter)
         for n in range(3):
             await env.app.start_workflow(patient, instance_id=f"p{n}")
-        while "running" in (await statuses(env)).values():  # noqa: ASYNC110 - they are claimed one by one
-            await asyncio.sleep(0.01)
+        await until_async(lambda: are_all_waiting(env))  # they are claimed one by one
         await env.send_event("go", "test", 1)
         await env.settle()
         await env.settle()
@@ -370,16 +388,6 @@ async def test_compatible_change_with_many_children(env: Environment, taken: boo
     await until_async(lambda: has_ended(env, "p"))
     assert await handle.result() == ("exists" if taken else "1")
     assert len((await env.app.list_instances(workflow="waiter", limit=500)).items) == 101 + taken
-
-
-async def has_ended(env: Environment, id: str) -> bool:
-    return (await env.app.get_instance(id)).finished_at is not None
-
-
-async def until_async(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await condition():  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.01)
 
 
 # A second request of the parent ends a child whose undos failed.
@@ -512,12 +520,9 @@ async def test_many_children_fill_memory() -> None:
     async with environment(worker=WorkerOptions(max_resident=3, grace=0.1)) as env:
         env.app.register(fan, tiny)
         await asyncio.gather(*(env.app.start_workflow(fan, instance_id=f"p{n}") for n in range(3)))
-        for _ in range(100):
-            await asyncio.sleep(0.1)
-            found = [(await env.app.get_instance(f"p{n}")).status for n in range(3)]
-            if set(found) == {"completed"}:
-                break
-        print(found)
+        for n in range(3):
+            await until_async(lambda n=n: has_ended(env, f"p{n}"))
+        found = [(await env.app.get_instance(f"p{n}")).status for n in range(3)]
         assert set(found) == {"completed"}
 
 
