@@ -430,6 +430,38 @@ async def test_second_ask_gives_up_failed_undos(env: Environment) -> None:
     assert await statuses(env) == {"p": "compensating", "p/paying:1": "blocked"}
 
 
+# Undos that failed are not tried again when resumed, because a free child is open: it is looked for first.
+async def test_resumed_with_a_free_child(env: Environment) -> None:
+    is_open = [False]
+
+    @activity
+    async def charge(ctx: ActivityContext) -> int:
+        return 1
+
+    @charge.compensate
+    @activity(retry=RetryPolicy(max_attempts=1))
+    async def refund(ctx: ActivityContext) -> None:
+        if not is_open[0]:
+            raise ValueError("the bank is closed")
+
+    @workflow
+    async def mother(ctx: WorkflowContext) -> None:
+        await charge(ctx)
+        await start_workflow(ctx, waiter)
+        await wait_event(ctx, "stop")
+
+    env.app.register(mother, waiter)
+    handle = await env.app.start_workflow(mother, instance_id="p")
+    await env.settle()
+    await handle.cancel("enough")
+    assert await statuses(env) == {"p": "blocked", "p/waiter:1": "waiting_for_event"}
+    await env.app.resume_workflow("p")
+    assert await statuses(env) == {"p": "blocked", "p/waiter:1": "waiting_for_event"}
+    is_open[0] = True
+    await env.app.resume_workflow("p")
+    assert await statuses(env) == {"p": "cancelled", "p/waiter:1": "waiting_for_event"}
+
+
 # A start from outside and a child of the same id in one batch.
 async def test_start_and_child_of_one_id_in_one_batch(env: Environment) -> None:
     from romancy.storage.batch import Batch, Start

@@ -264,9 +264,13 @@ class Step(Draft):
                 self.say([h.WorkflowContinuedInfo(**self.about, run_number=number)])
 
     def _compensate(self, compensation: Compensation) -> None:
-        """Block the instance if undos failed for good, once nothing else is running. Tell hooks about undos."""
+        """Block the instance if undos failed for good, once nothing else is running. Tell hooks about undos.
+
+        What is left in the inbox comes first: it may say that they are to be tried again.
+        """
         commit, instance = self.commit, self.instance
-        if instance.outcome is None and compensation.holds and not instance.ops.activities:
+        is_idle = not (instance.ops.activities or self.resident.inbox)
+        if is_idle and instance.outcome is None and compensation.holds:
             self.blocked = compensation.failure
             commit.status, commit.error, commit.release = "blocked", self.blocked.encode(), True
         self.undoing = compensation.take_news()
