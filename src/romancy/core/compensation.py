@@ -60,6 +60,9 @@ class Compensation:
         self._outermost = Scope()
         self._root: asyncio.Task[Any] | None = None
         self._owed: list[Undo] = []
+        self._not_mine: list[Undo] = []
+        """Undos of what a fork has from its original, which owes them. They only count while the copied part is fed:
+        there, the code took the same turns."""
         self._blocks: set[asyncio.Task[None]] = set()
         self._pause: asyncio.Future[None] | None = None
         self.is_unwinding = False
@@ -91,17 +94,16 @@ class Compensation:
         return partial(self._owe, self.scope)
 
     def _owe(self, scope: Scope, call: UndoableCall, result: bytes) -> None:
-        if self._instance.run.fed <= self._instance.run.copied:
-            return  # the result was copied: the original of this fork owes the undo
+        is_copied = self._instance.run.fed <= self._instance.run.copied
         rule = call.activity.undo
         assert rule is not None
         arguments = partial(call.undo_arguments, result)
         undo = Undo(call.id, rule.activity, rule.retry, rule.timeout, arguments, scope, is_late=call.given_up)
-        self._owed.append(undo)
+        (self._not_mine if is_copied else self._owed).append(undo)
 
     def missed(self, call: UndoableCall) -> None:
         """The code that awaited a call was cancelled. If the result had just come, it is as if it had come later."""
-        for undo in self._owed:
+        for undo in (*self._owed, *self._not_mine):
             if undo.of == call.id and not undo.is_by_hand:
                 undo.is_late = True
 
@@ -109,10 +111,9 @@ class Compensation:
         self, activity: ActivityDefinition, retry: RetryPolicy | None, timeout: int | None, arguments: bytes
     ) -> None:
         """Owe an undo that the code asked for, unless it did so in the copied part of a fork."""
-        if self._instance.run.fed < self._instance.run.copied:
-            return
+        owed = self._not_mine if self._is_in_copied_part else self._owed
         given = partial(bytes, arguments)
-        self._owed.append(Undo(activity.name, activity, retry, timeout, given, self.scope, is_by_hand=True))
+        owed.append(Undo(activity.name, activity, retry, timeout, given, self.scope, is_by_hand=True))
 
     # --- state ------------------------------------------------------------------------------------------------------
     @property
@@ -123,12 +124,21 @@ class Compensation:
     @property
     def is_due(self) -> bool:
         """Whether something must be undone, or may have to be, if the workflow fails."""
-        return bool(self._owed or self._open_calls)
+        return bool(self._counted or self._open_calls)
 
     @property
     def _is_due_late(self) -> bool:
         """Whether the code gave up a call that completed, or still may."""
-        return any(undo.is_late for undo in self._owed) or any(call.given_up for call in self._open_calls)
+        return any(undo.is_late for undo in self._counted) or any(call.given_up for call in self._open_calls)
+
+    @property
+    def _is_in_copied_part(self) -> bool:
+        return self._instance.run.fed < self._instance.run.copied
+
+    @property
+    def _counted(self) -> Sequence[Undo]:
+        """The undos that decide how the code ends."""
+        return [*self._not_mine, *self._owed] if self._is_in_copied_part else self._owed
 
     @property
     def _open_calls(self) -> list[UndoableCall | UndoCall]:
