@@ -14,6 +14,7 @@ from romancy.core.ids import new_id as make_id
 from romancy.core.model import FINAL, Status
 from romancy.core.operations import undone_by
 from romancy.core.retrial import RetryAsk, copied, repeated_steps, steps_of
+from romancy.core.run import Seed
 from romancy.engine.engine import Engine
 from romancy.errors import InstanceExists, InstanceNotFound, InvalidInput, NotRetryable
 from romancy.storage.batch import Fork
@@ -71,8 +72,7 @@ async def fork(engine: Engine, origin: str, at: int, new_id: str | None) -> tupl
     kept, last = copied(entries, at) if at else ([], 0)
     id = make_id(engine.clock.now()) if new_id is None else check_id(new_id)
     now, started_at = engine.clock.now(), row.created_at if row.run.started_at is None else row.run.started_at
-    known = [seed for seed in row.run.seeds if seed[0] < last]
-    seed = json.dumps([*known, (last, origin, started_at if last else now)])
+    seed = json.dumps([*_seeds_before(row.run.seeds, last), (last, origin, started_at if last else now)])
     ask = RetryAsk([], origin=origin).head if last else b""
     copy = Fork(origin, id, now, uuid.uuid4().bytes, kept if last else (), seed, ask, row.generation)
     if not await engine.storage.fork(copy):
@@ -84,6 +84,16 @@ async def fork(engine: Engine, origin: str, at: int, new_id: str | None) -> tupl
         raise InstanceExists(f"instance {id!r} already exists", instance_id=id, advice="use another new_id")
     engine.kick()
     return id, row.workflow
+
+
+def _seeds_before(seeds: Sequence[Seed], last: int) -> list[Seed]:
+    """Return which instances the part up to an entry was recorded under, if their histories are copied once more."""
+    found: list[Seed] = []
+    for n, id, started_at in seeds if last else ():
+        found.append((min(n, last), id, started_at))
+        if n >= last:
+            break  # what comes later is not copied
+    return found
 
 
 async def _has_undone(engine: Engine, instance: str) -> bool:
