@@ -24,7 +24,7 @@ ifneq ($(CURDIR),$(shell cat $(STAMP) 2>/dev/null))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup demo test plays kills soak test-python test-uvicorn check format bench bench-quick lock clean
+.PHONY: help setup demo test plays kills storm soak test-python test-uvicorn check format bench bench-quick lock clean
 
 help: ## List the targets
 	@echo 'Usage: make <target> [ARGS="..."]'
@@ -72,10 +72,13 @@ FIND_BROWSER := command -v chromium || command -v chromium-browser || command -v
 	echo 'No chromium: the browser tests are skipped (apt-get install chromium).'
 
 plays: $(STAMP) ## Play every order of statements, with a death at every point (ROMANCY_TEST_THOROUGH=1: every state)
-	@$(BIN)/python -m pytest -n 3 -m play tests/postgres
+	@$(BIN)/python -m pytest -n 3 -m play tests/postgres tests/crash
 
 kills: $(STAMP) ## Kill workers at random, check that exactly the culprits get blocked (ARGS="--kills 1000 --pills 12 --seed 7")
 	@$(BIN)/python -m tests.crash.kills $(ARGS)
+
+storm: $(STAMP) ## Kill and pause workers of sagas and families, judge what they did (ARGS="--database sqlite --minutes 5 --seed 7")
+	@$(BIN)/python -m tests.crash.family_storm $(ARGS)
 
 check: $(STAMP) ## Check format, lint, types and layers
 	@$(BIN)/ruff format --check . || { echo 'Run `make format`.' >&2; exit 1; }
