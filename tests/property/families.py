@@ -156,18 +156,28 @@ codes = _code(
 Family = Mapping[str, tuple[Instance, Sequence[HistoryEntry]]]
 
 
-def judge(family: Family) -> None:
-    """Check what must be true of all instances at rest, if a worker was there to bring them to it."""
-    for instance, history in family.values():
-        _check_undos(instance, history)
+def judge(family: Family, cuts: Mapping[str, int]) -> None:
+    """Check what must be true of all instances at rest, if a worker was there to bring them to it.
+
+    `cuts`: of each fork, the number of the last entry that it has from its original.
+    """
+    for id, (instance, history) in family.items():
+        _check_undos(instance, [e for e in history if not e.dropped and e.n > cuts.get(id, 0)])
         _check_runs(instance)
         if instance.parent is not None:
             _check_child(instance, family)
+        if id in cuts:
+            continue  # children that it started before the cut are its original's
         for child in instance.output or () if instance.status == "completed" else ():
-            assert child in family, f"{instance.instance_id} started {child}, and it was never there"
+            assert child in family, f"{id} started {child}, and it was never there"
+
+
+def has_undone(history: Sequence[HistoryEntry]) -> bool:
+    return any(entry.operation.startswith("undo ") for entry in history)
 
 
 def _check_undos(instance: Instance, history: Sequence[HistoryEntry]) -> None:
+    """Check the entries that count and are the instance's own."""
     done = [e.operation for e in history if e.kind == "activity_completed"]
     undos = [op for op in done if op.startswith("undo ")]
     undone = [op.removeprefix("undo ").rpartition(":")[0] for op in undos]
@@ -189,9 +199,12 @@ def _check_child(child: Instance, family: Family) -> None:
     assert child.parent is not None
     parent, history = family[child.parent]
     name = f"{child.instance_id} ({child.status}), child of {parent.instance_id} ({parent.status}),"
-    op = child.instance_id.removeprefix(f"{parent.instance_id}/")
+    first, replacement = place_of(child.instance_id)
+    if any(place[0] == first and place[1] > replacement for place in map(place_of, family)):
+        return  # another one was started in its place when its parent was retried
+    op = first.removeprefix(f"{parent.instance_id}/")
     is_of_this_run = _run_of(op) == parent.run_number
-    told = [e for e in history if e.operation == op]
+    told = [e for e in history if e.operation == op and not e.dropped]
     assert len(told) <= 1, f"{name} is told of several times: {told}"
     if told:
         assert told[0].kind == _TOLD[child.status], f"{name} is told of as {told[0]}"
@@ -201,8 +214,14 @@ def _check_child(child: Instance, family: Family) -> None:
         assert not is_of_this_run, f"{name} has ended, and its parent does not know"
     if parent.status in FINAL or not is_of_this_run:
         is_free = child.input["code"].get("free", False)
-        is_asked = any(e.kind == "cancel_requested" for e in family[child.instance_id][1])
+        is_asked = any(e.kind == "cancel_requested" and not e.dropped for e in family[child.instance_id][1])
         assert is_free or is_asked or child.status in FINAL, f"{name} goes on, though nobody waits for it"
+
+
+def place_of(id: str) -> tuple[str, int]:
+    """Return the id of the first child in a place, and the number of a later one, which a retried parent started."""
+    first, found, number = id.rpartition("~")
+    return (first, int(number)) if found and number.isdecimal() else (id, 0)
 
 
 def _run_of(op: str) -> int:

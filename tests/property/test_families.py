@@ -12,10 +12,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from romancy import App, Database, HistoryEntry, Instance, WorkerOptions
+from romancy import App, Database, HistoryEntry, Instance, NotRetryable, WorkerOptions
 from romancy.core.model import FOREVER_US, from_us
+from romancy.core.retrial import copied
 from romancy.testing import replay
-from tests.property.families import FINAL, codes, family, judge
+from tests.property.families import FINAL, codes, family, has_undone, judge
 from tests.property.places import PostgresPlace
 from tests.property.test_machine import Machine, events, nobody_kills, picks, play, postgres, quiet, workers
 from tests.property.test_machine import _give_up as give_up
@@ -23,7 +24,8 @@ from tests.property.test_machine import _perhaps as perhaps
 
 __all__ = ["nobody_kills", "postgres", "quiet"]
 MOST = 3
-"""Instances in one example, besides children."""
+"""Instances in one example, besides children and forks."""
+MOST_FORKS = 2
 
 
 class FamilyMachine(Machine):
@@ -44,6 +46,8 @@ class FamilyMachine(Machine):
     def open(self, code: Any) -> None:
         self.known: dict[str, tuple[Instance, list[HistoryEntry]]] = {}
         self.roots: dict[str, bool] = {}
+        self.retried: set[str] = set()
+        self.cuts: dict[str, int] = {}
         super().open(code)
 
     @rule(code=codes, via=workers)
@@ -116,7 +120,44 @@ class FamilyMachine(Machine):
 
         self.do(torn())
 
+    @rule(pick=picks, steps=st.sampled_from([None, "failed"]), via=workers)
+    def retry(self, pick: int, steps: Any, via: int) -> None:
+        if self.retryable:
+            self.do(self._retry(self.retryable[pick % len(self.retryable)], steps, self.app(via)))
+
+    @rule(pick=picks, steps=st.sampled_from([None, "failed"]), ticks=st.integers(0, 40), which=workers)
+    def torn_retry(self, pick: int, steps: Any, ticks: int, which: int) -> None:
+        """Crash while an instance, perhaps with its children, goes on."""
+        if not self.retryable:
+            return
+
+        async def torn() -> None:
+            id = self.retryable[pick % len(self.retryable)]
+            work = asyncio.ensure_future(perhaps(self._retry(id, steps, self.app(which))))
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            await self._crash(which)
+            await give_up([work])
+            await self._start_worker(which)
+
+        self.do(torn())
+
+    @rule(pick=picks, cut=st.integers(0, 8), via=workers)
+    def fork(self, pick: int, cut: int, via: int) -> None:
+        if self.known and len(self.cuts) < MOST_FORKS:
+            self.do(self._fork(self.pick(pick), cut, self.app(via)))
+
     # --- what rules do -----------------------------------------------------------------------------------------------
+    @property
+    def retryable(self) -> list[str]:
+        """Those that failed or were cancelled first. A parent would not hear that its child went on: roots only."""
+        roots = [instance for instance, _ in self.known.values() if instance.parent is None]
+        return [i.instance_id for i in roots if i.status in ("failed", "cancelled")] or [i.instance_id for i in roots]
+
+    def was_retried(self, id: str) -> bool:
+        """Whether it, or an ancestor, was retried."""
+        return any(id == other or id.startswith(f"{other}/") for other in self.retried)
+
     @property
     def awaited(self) -> list[str]:
         return [wait.types[0] for instance, _ in self.known.values() for wait in instance.waits if wait.kind == "event"]
@@ -133,6 +174,35 @@ class FamilyMachine(Machine):
     async def _cancel(self, id: str, app: App) -> None:
         await app.cancel_workflow(id)
 
+    async def _retry(self, id: str, steps: Any, app: App) -> None:
+        instance, history = self.known[id]
+        is_possible = instance.status in ("failed", "cancelled") and not has_undone(history)
+        has_children = any(other.parent == id for other, _ in self.known.values())
+        was_retried = self.was_retried(id)
+        self.retried.add(id)  # also if the answer is lost
+        refusal: str | None = None
+        try:
+            await app.retry_workflow(id, steps=steps)
+        except NotRetryable as error:
+            refusal = str(error)
+        if refusal is None:
+            assert is_possible, f"{id} is {instance.status}, and was retried after {history}"
+            return
+        assert has_children or not is_possible, f"{id}, which is {instance.status}, was refused: {refusal}"
+        if not was_retried:
+            self.retried.discard(id)
+
+    async def _fork(self, id: str, cut: int, app: App) -> None:
+        history = self.known[id][1]
+        numbers = [0, *(entry.n for entry in history)]
+        at, new = numbers[cut % len(numbers)], f"f{len(self.cuts)}"
+        if at and has_undone(history):
+            with pytest.raises(NotRetryable):
+                await app.fork_workflow(id, at=at, new_id=new)
+        else:
+            await app.fork_workflow(id, at=at, new_id=new)
+            self.cuts[new] = copied([e._raw for e in history], at)[1] if at else 0
+
     # --- comparing ---------------------------------------------------------------------------------------------------
     async def _compare(self) -> None:
         assert not self.log.errors, self.log.errors
@@ -140,10 +210,12 @@ class FamilyMachine(Machine):
         instances = (await self.client.list_instances(limit=1000)).items
         listed = {instance.instance_id for instance in instances}
         assert {id for id, is_there in self.roots.items() if is_there} <= listed, "started, then lost"
+        assert set(self.cuts) <= listed, f"forked, then lost: {set(self.cuts) - listed}"
         assert set(self.known) <= listed, f"there, then lost: {set(self.known) - listed}"
         self.known = {id: await self._look(id) for id in sorted(listed)}
-        if self.is_worked:
-            judge(self.known)
+        self.was_worked = self.is_worked
+        if self.was_worked:
+            judge(self.known, self.cuts)
             self._check_waits()
         self.world.settled = max((e.seq for e in self.world.events), default=0)
 
@@ -153,7 +225,8 @@ class FamilyMachine(Machine):
         if before is not None and before[0].run_number == instance.run_number:
             old = [e._raw for e in before[1]]
             assert [e._raw for e in history[: len(old)]] == old, f"{id}: its history was rewritten"
-            assert before[0].status not in FINAL or before[0].status == instance.status, f"{id} went on after its end"
+            is_over = before[0].status in FINAL and not (self.was_retried(id) and before[0].status != "completed")
+            assert not is_over or before[0].status == instance.status, f"{id} went on after its end"
         return instance, history
 
     def _check_waits(self) -> None:
@@ -195,6 +268,8 @@ class FamilyMachine(Machine):
         for id, (instance, history) in self.known.items():
             if not history and instance.status in ("cancelled", "running"):
                 continue  # it was never begun
+            if not self.was_worked and (id in self.cuts or self.was_retried(id)):
+                continue  # it goes on when there is a worker
             entries = self.runner.run(self.client.get_history(id))
             assert replay(family, entries) == instance.status, f"{id} does not replay to {instance.status}"
 
