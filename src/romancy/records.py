@@ -84,6 +84,8 @@ class Instance:
     """What its code last gave to `ctx.set_view`, as JSON."""
     builds: Sequence[str] = ()
     """Of a blocked instance: the builds of your code that could not follow its history. Others will try."""
+    forked_from: str | None = None
+    """Of a fork: the id of the instance that it was copied from. That one may have been removed since."""
 
 
 class InstanceFilter(TypedDict, total=False):
@@ -164,6 +166,7 @@ class Page(Generic[T]):
 
 def to_instance(row: InstanceRow, waits: Sequence[Wait] = (), shown: Shown | None = None) -> Instance:
     workflow, version = split_name(row.workflow)
+    run = row.run
     return Instance(
         instance_id=row.id,
         workflow=workflow,
@@ -176,12 +179,13 @@ def to_instance(row: InstanceRow, waits: Sequence[Wait] = (), shown: Shown | Non
         waits=waits,
         description=row.description,
         parent=row.parent,
-        run_number=row.run.number,
-        run_started_at=from_us(row.run.began_at),
+        run_number=run.number,
+        run_started_at=from_us(run.began_at),
         version=version,
         attributes={} if shown is None else to_attributes(shown.attributes),
         view=None if shown is None else showable(shown.view),
         builds=tuple(to_builds(row.builds)) if row.status == "blocked" else (),
+        forked_from=run.origin,
     )
 
 

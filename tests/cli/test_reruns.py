@@ -225,6 +225,12 @@ def test_a_fork_keeps_a_part_of_the_history(romancy, answered, work, at: list[st
     anew = answered("fork", "o1", *at)["instance_id"]
     work()
     assert answered("show", "copy", *at)["output"] == "bank"
+    assert answered("show", "copy", *at)["forked_from"] == "o2"
+    said = romancy("show", "copy", *at).stdout
+    assert re.search(r"^forked from +o2$", said, re.MULTILINE)
+    assert "forked from o2: everything before is copied" in said
+    listed = {item["instance_id"]: item["forked_from"] for item in answered("list", "-w", "order", *at)["items"]}
+    assert listed == {"copy": "o2", anew: "o1", "o0": None, "o1": None, "o2": None}
     assert answered("show", "o2", *at)["status"] == "failed"
     assert answered("show", anew, *at)["output"] == "bank"
 

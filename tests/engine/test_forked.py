@@ -33,6 +33,7 @@ async def test_a_fork_begins_with_the_entries_that_are_copied(env: Environment) 
         "activity_completed",
     ]
     assert history[3].input == {"dropped": [], "origin": "i"}
+    assert ((await env.app.get_instance("f")).forked_from, (await env.app.get_instance("i")).forked_from) == ("i", None)
     assert replay(sequence, history) == "completed"
 
 
@@ -43,7 +44,10 @@ async def test_a_fork_at_the_beginning_starts_again(env: Environment) -> None:
     assert await fork.result() == "ABC"
     assert world.runs == {"a": 2, "b": 2, "c": 1}
     assert (await env.app.get_instance("i")).status == "failed"
-    assert (await env.app.get_instance(fork.instance_id)).workflow == "sequence"
+    found = await env.app.get_instance(fork.instance_id)
+    assert (found.workflow, found.forked_from) == ("sequence", "i")
+    again = await env.app.fork_workflow(fork.instance_id)
+    assert (await env.app.get_instance(again.instance_id)).forked_from == fork.instance_id
 
 
 @activity
@@ -144,6 +148,8 @@ async def test_a_fork_of_a_later_run(env: Environment) -> None:
     again = await env.app.fork_workflow("i")
     assert await again.result() == "A2B"
     assert (await env.app.get_instance(again.instance_id)).run_number == 1
+    once_more = await env.app.fork_workflow(fork.instance_id, at=first)
+    assert (await env.app.get_instance(once_more.instance_id)).forked_from == fork.instance_id, "the last of two"
     with pytest.raises(ValueError, match="has entries 2 to 3, and no entry 1"):
         await env.app.fork_workflow("i", at=1)
 

@@ -68,9 +68,9 @@ async def test_the_client_reads_the_same_as_the_app() -> None:
 async def test_an_older_server_sends_less() -> None:
     async with serving() as (_, client):
         item = (await client.get("/api/instances/p")).json()
-    for name in ("parent", "run_number", "run_started_at"):
+    for name in ("parent", "run_number", "run_started_at", "forked_from"):
         del item[name]
     del item["waits"][0]["child"]
     found = to_instance(item)
-    assert (found.parent, found.run_number, found.run_started_at) == (None, 1, None)
+    assert (found.parent, found.run_number, found.run_started_at, found.forked_from) == (None, 1, None, None)
     assert to_wait(item["waits"][0]).child is None

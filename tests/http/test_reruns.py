@@ -239,6 +239,9 @@ def test_a_fork_begins_with_a_part_of_the_history(live: Live) -> None:
     assert (answer.status_code, answer.json()) == (201, {"instance_id": "copy/1"})
     assert live.result("copy%2F1")["output"] == "charge"
     assert RAN == ["advise", "charge"], "look_up is copied"
+    assert live.client.get("/api/instances/copy%2F1").json()["forked_from"] == "s"
+    listed = live.client.get("/api/instances?workflow=shop").json()["items"]
+    assert {item["instance_id"]: item["forked_from"] for item in listed} == {"copy/1": "s", "s": None}
     assert live.client.get("/api/instances/s").json()["status"] == "failed"
     anew = live.client.post("/api/instances/s/fork").json()["instance_id"]
     assert live.result(anew)["output"] == "charge"
@@ -266,6 +269,7 @@ async def test_the_clients_fork(live: Live) -> None:
         handle = await client.fork_workflow("s", at=1, new_id="copy")
         assert (handle.instance_id, handle.created) == ("copy", True)
         assert await handle.result(timeout=20) == "charge"
+        assert (await client.get_instance("copy")).forked_from == "s"
         with pytest.raises(InstanceExists) as exists:
             await client.fork_workflow("s", new_id="copy")
         assert exists.value.instance_id == "copy"

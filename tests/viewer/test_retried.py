@@ -151,6 +151,22 @@ def test_a_token_that_only_reads_can_not_retry(serve: Callable[..., Live], brows
         expect(look.get_by_role("button", name="Retry…")).to_be_disabled()
 
 
+# --- forks -----------------------------------------------------------------------------------------------------------
+def test_a_fork_links_to_its_original(live: Live, look: Page) -> None:
+    live.client.post("/api/instances/sale/fork", json={"at": 1, "new_id": "copy"})
+    live.until("copy", "failed")
+    look.goto("/viewer/instances/copy")
+    expect(look.locator(".crumbs .origin")).to_have_text("forked from sale")
+    mark = look.locator("summary.entry.retried")
+    expect(mark).to_contain_text("forked")
+    mark.click()
+    expect(look.locator("li", has=mark)).to_contain_text("Everything before is copied from sale.")
+    expect(look.locator(".timeline .label", has_text="fork")).to_be_visible()
+    look.locator(".crumbs .origin a").click()
+    expect(look.locator("h1")).to_have_text("sale")
+    expect(look.locator(".crumbs .origin")).to_have_count(0)
+
+
 # --- bars ------------------------------------------------------------------------------------------------------------
 def shown(n: int, kind: Kind, op: str, second: int, input: bytes | None = None) -> ShownEntry:
     return ShownEntry(Entry(n, kind, op, second * SECOND, input), 0, 0)

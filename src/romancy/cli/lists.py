@@ -154,6 +154,7 @@ def header(instance: Instance, now: datetime) -> dict[str, str]:
         "workflow": clean(stored_name(instance.workflow, instance.version)),
         "status": instance.status,
         "parent": clean(instance.parent or ""),
+        "forked from": clean(instance.forked_from or ""),
         "run": _run(instance, now),
         "last description" if instance.finished_at else "about": clean(instance.description or ""),
         "attributes": " ".join(
@@ -208,6 +209,8 @@ def _entry_row(entry: HistoryEntry, now: datetime, retried: datetime | None) -> 
 
 
 def _detail(entry: HistoryEntry) -> str:
+    if entry.kind == "retried" and entry.input and "origin" in entry.input:
+        return clean(f"forked from {entry.input['origin']}: everything before is copied")
     if entry.kind == "retried":
         return f"after {error_line(entry.error)}" if entry.error is not None else ""
     if entry.error is not None:

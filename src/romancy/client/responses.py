@@ -153,6 +153,7 @@ def to_instance(item: Mapping[str, Any]) -> Instance:
         attributes=item.get("attributes", {}),
         view=item.get("view"),
         builds=tuple(item.get("builds", ())),
+        forked_from=item.get("forked_from"),
     )
 
 

@@ -66,6 +66,11 @@ class Run:
             )
         return f"{given}{self._suffix}" if count == 1 else f"{given}:{count}{self._suffix}"
 
+    @property
+    def origin(self) -> str | None:
+        """Of a fork: the id of the instance it was copied from."""
+        return self.seeds[-1][1] if self.seeds else None
+
     def owns(self, op: str) -> bool:
         """Return whether an operation with this id is of this run."""
         return op.rpartition("@")[2] == str(self.number) if self._suffix else _OF_LATER_RUN.search(op) is None

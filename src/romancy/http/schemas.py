@@ -235,6 +235,7 @@ class InstanceItem(TypedDict):
     attributes: dict[str, str | int | bool]
     view: Any
     parent: str | None
+    forked_from: str | None
     run_number: int
     run_started_at: Time | None
     started_at: Time

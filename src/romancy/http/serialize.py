@@ -53,6 +53,7 @@ def instance_item(instance: Instance) -> schemas.InstanceItem:
         "attributes": dict(instance.attributes),
         "view": instance.view,
         "parent": instance.parent,
+        "forked_from": instance.forked_from,
         "run_number": instance.run_number,
         "run_started_at": _time(instance.run_started_at),
         "started_at": time_text(instance.started_at),

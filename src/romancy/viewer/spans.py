@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from romancy.core.history import OTHER_MEANINGS, Kind
+from romancy.core.history import OTHER_MEANINGS, Entry, Kind
 from romancy.core.model import from_us
 from romancy.core.operations import SETTLED_BY, meaning_of, undone_by
 from romancy.core.replay import Opened
@@ -18,8 +18,6 @@ from romancy.viewer.retries import Retry
 MOST = 300
 """Maximum of bars."""
 _TICKS = 6
-_LABELS: Mapping[int, str] = {Kind.RETRIED: "retry"}
-"""Of marks that belong to no operation."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def bars_of(
             seen.add(entry.op)
             before = at
         elif entry.kind in OTHER_MEANINGS and entry.kind != Kind.ATTEMPT_FAILED:  # those are parts of another bar
-            found.append(Bar(entry.op or _LABELS.get(entry.kind, "cancel"), "mark", outcome, at, at, entry.n))
+            found.append(Bar(entry.op or _label(entry), "mark", outcome, at, at, entry.n))
         for op in again.get(entry.n, ()):
             seen.discard(op)
             if op in known:
@@ -121,6 +119,13 @@ def bars_of(
     gone = retried or {}
     found = [replace(bar, undoes=undone_by(bar.label), retried=gone.get(bar.n or 0)) for bar in found]
     return sorted(_with_attempts(found, failed_attempts(entries)), key=lambda bar: (bar.begin, bar.n or 2**62))
+
+
+def _label(mark: Entry) -> str:
+    """Name a mark that belongs to no operation."""
+    if mark.kind != Kind.RETRIED:
+        return "cancel"
+    return "fork" if b'"origin"' in (mark.input or b"") else "retry"
 
 
 def _operations_by_retry(entries: Sequence[ShownEntry], retried: Mapping[int, Retry]) -> Mapping[int, Sequence[str]]:
