@@ -96,7 +96,7 @@ def child_call(
     chosen = instance_id if instance_id is not None else given
     own = None if chosen is None else check_id(chosen)
     suffix = "" if instance.dropped is None else instance.dropped.suffix(op)
-    about = name, definition, input, kind, child_id(instance.id, op, own, suffix), timeout
+    about = name, definition, input, kind, child_id(instance.alias, op, own, suffix), timeout
     return ChildCall(op, instance.at, *about, is_free=is_free, own_id=own)
 
 

@@ -182,6 +182,8 @@ class Instance:
         if n > self.length:
             self.length = n
         run.fed = n
+        if run.seeds and self.offspring is not None:
+            self.offspring.pass_on(self.ops.values(), entry, run, self.id, self.dropped)
         if payload is not None:
             run.size += len(payload)
         if n == run.too_long and not self.replaying:

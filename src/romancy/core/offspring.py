@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from romancy.core.operations import ChildCall, Operation
+from romancy.core.dropped import Dropped
+from romancy.core.history import Entry
+from romancy.core.operations import ChildCall, Operation, child_id
+from romancy.core.run import Run
 
 
 class Offspring:
@@ -17,6 +20,18 @@ class Offspring:
         """(child, reason) of children that are asked to cancel, with the commit of the step."""
         self.unstarted: list[ChildCall] = []
         """Free children that the run started just before it ended."""
+
+    def pass_on(self, ops: Iterable[Operation], entry: Entry, run: Run, instance: str, dropped: Dropped | None) -> None:
+        """Give a fork children of its own from the cut on, instead of those that the original still waited for.
+
+        Before the cut, the code sees the ids that it saw then. The child whose end is the last copied entry stays that
+        of the original.
+        """
+        if any(n == entry.n for n, _, _ in run.seeds):
+            for op in ops:
+                if isinstance(op, ChildCall) and op.id != entry.op:
+                    suffix = "" if dropped is None else dropped.suffix(op.id)
+                    op.child = child_id(run.alias(instance), op.id, suffix=suffix)
 
     def end(self, opened: Iterable[Operation], endless: int | None) -> None:
         """The run ends. `opened`: operations that nobody knows of yet. `endless`: an activation that does not count."""

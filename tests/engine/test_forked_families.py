@@ -1,0 +1,137 @@
+"""Forks and children: a fork has children of its own, even if the code gave those of the original an id."""
+
+from typing import Any
+
+import pytest
+
+from romancy import (
+    ActivityContext,
+    InstanceExists,
+    WorkflowCancelled,
+    WorkflowContext,
+    activity,
+    start_workflow,
+    wait_event,
+    workflow,
+)
+from romancy.testing import Environment, replay
+from tests.engine.helpers import down
+
+noted: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> None:
+    noted.clear()
+
+
+@activity
+async def note(ctx: ActivityContext, what: str) -> str:
+    noted.append(what)
+    return what
+
+
+@workflow
+async def waiter(ctx: WorkflowContext) -> Any:
+    return (await wait_event(ctx, "go")).data
+
+
+@workflow
+async def naming(ctx: WorkflowContext, own_id: str | None) -> list[Any]:
+    """Starts a child, and notes its id before, at and after the place of a fork."""
+    child = await start_workflow(ctx, waiter, instance_id=own_id)
+    ids = [await note(ctx, child.instance_id) for _ in range(3)]
+    return [*ids, await child.result(), await note(ctx, child.instance_id)]
+
+
+async def statuses(env: Environment) -> dict[str, str]:
+    await env.settle()
+    return {i.instance_id: i.status for i in (await env.app.list_instances(limit=500)).items}
+
+
+async def fork(env: Environment, origin: str, at: int, new_id: str) -> None:
+    await env.app.fork_workflow(origin, at=at, new_id=new_id)
+    await env.settle()
+
+
+@pytest.mark.parametrize("own_id", ["mine", None])
+@pytest.mark.parametrize("is_restarted", [True, False])
+async def test_a_child_that_is_open_at_the_cut(env: Environment, own_id: str | None, is_restarted: bool) -> None:
+    env.app.register(naming, waiter)
+    await env.start(naming, own_id, instance_id="i")
+    first = own_id or "i/waiter:1"
+    assert noted == [first] * 3
+    await fork(env, "i", 1, "f")
+    await fork(env, "f", (await env.app.get_history("f"))[-2].n, "g")
+    assert noted == [first] * 3 + ["f/waiter:1"] * 2 + ["g/waiter:1"] * 1
+    assert await statuses(env) == {
+        **dict.fromkeys(("i", "f", "g"), "waiting_for_child"),
+        **dict.fromkeys((first, "f/waiter:1", "g/waiter:1"), "waiting_for_event"),
+    }
+    assert [(await env.app.get_instance(id)).parent for id in (first, "f/waiter:1", "g/waiter:1")] == ["i", "f", "g"]
+    if is_restarted:
+        async with down(env):
+            pass
+    for id, result in ((first, 1), ("f/waiter:1", 2), ("g/waiter:1", 3)):
+        await env.send_event("go", "test", result, to=id)
+    results = {id: await env.app.handle(id).result() for id in ("i", "f", "g")}
+    assert results["i"] == [first, first, first, 1, first]
+    assert results["f"] == [first, "f/waiter:1", "f/waiter:1", 2, "f/waiter:1"]
+    assert results["g"] == [first, "f/waiter:1", "g/waiter:1", 3, "g/waiter:1"]
+    for id in results:
+        assert replay(naming, await env.app.get_history(id)) == "completed"
+
+
+@pytest.mark.parametrize("own_id", ["mine", None])
+async def test_a_child_that_has_ended_before_the_cut(env: Environment, own_id: str | None) -> None:
+    env.app.register(naming, waiter)
+    await env.start(naming, own_id, instance_id="i")
+    await env.send_event("go", "test", 1)
+    first = own_id or "i/waiter:1"
+    assert await env.app.handle("i").result() == [first, first, first, 1, first]
+    await fork(env, "i", 4, "f")
+    assert await env.app.handle("f").result() == [first, first, first, 1, first]
+    assert noted == [first] * 5
+    assert set(await statuses(env)) == {"i", "f", first}, "it is the child of the original"
+
+
+@workflow
+async def chosen(ctx: WorkflowContext) -> str:
+    await note(ctx, "a")
+    try:
+        return f"got {await waiter.options(instance_id='mine')(ctx)}"
+    except InstanceExists as error:
+        return str(error)
+
+
+async def test_an_id_that_the_code_of_the_fork_chooses_is_taken_as_it_is(env: Environment) -> None:
+    """As if it were started with the same input."""
+    env.app.register(chosen, waiter)
+    await env.start(chosen, instance_id="i")
+    for at in (0, 1):
+        await fork(env, "i", at, f"f{at}")
+        assert "'mine' exists already, and is not a child of 'f" in await env.app.handle(f"f{at}").result()
+    await env.send_event("go", "test", 1)
+    assert await env.app.handle("i").result() == "got 1"
+
+
+@workflow
+async def leaving(ctx: WorkflowContext) -> str:
+    child = await start_workflow(ctx, waiter, instance_id="mine")
+    await note(ctx, "a")
+    await wait_event(ctx, "leave")
+    await child.cancel("enough")
+    try:
+        return f"got {await child.result()}"
+    except WorkflowCancelled as error:
+        return error.instance_id
+
+
+async def test_a_fork_cancels_its_own_child(env: Environment) -> None:
+    env.app.register(leaving, waiter)
+    await env.start(leaving, instance_id="i")
+    await fork(env, "i", 1, "f")
+    await env.send_event("leave", "test", to="f")
+    assert await env.app.handle("f").result() == "f/waiter:1"
+    found = await statuses(env)
+    assert (found["mine"], found["f/waiter:1"]) == ("waiting_for_event", "cancelled")
