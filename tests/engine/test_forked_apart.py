@@ -1,5 +1,6 @@
 """A fork and its original are apart: what was copied belongs to the original, everything else to the fork."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -102,6 +103,80 @@ async def test_a_fork_of_a_fork_undoes_nothing_of_either(env: Environment) -> No
     with pytest.raises(WorkflowCancelled):
         await env.app.handle("g").result()
     assert log == ["refund c", "void b"]
+
+
+@activity
+async def pay(ctx: ActivityContext, payment: str) -> str:
+    log.append(f"pay {payment}")
+    return payment
+
+
+@activity
+async def look(ctx: ActivityContext) -> None:
+    log.append("look")
+
+
+@workflow
+async def paying(ctx: WorkflowContext) -> str:
+    """Asks for the undo before the call, as the guide says, and knows the payment by a random id."""
+    await look(ctx)
+    for _ in range(2):
+        payment = str(ctx.uuid4())
+        compensate(ctx, void, payment)
+        await pay(ctx, payment)
+    await wait_event(ctx, "go")
+    return "paid"
+
+
+@pytest.mark.parametrize(("at", "own"), [(0, 2), (1, 2), (2, 1), (3, 0)])
+@pytest.mark.parametrize("is_evicted", [False, True])
+async def test_an_undo_that_is_asked_for_at_the_cut_is_for_the_call_after_it(
+    env: Environment, at: int, own: int, is_evicted: bool
+) -> None:
+    """The code after entry `at` runs in the fork. So what it asks for there is the fork's, as is the random id."""
+    env.app.register(paying)
+    await env.start(paying, instance_id="i")
+    of_original = [line for line in log if line.startswith("pay")]
+    log.clear()
+    await forked(env, at)
+    of_fork = [line.removeprefix("pay ") for line in log if line.startswith("pay")]
+    assert len(of_fork) == own
+    assert not {f"pay {payment}" for payment in of_fork} & {*of_original}
+    log.clear()
+    if is_evicted:
+        await env.restart()
+    await env.app.cancel_workflow("f")
+    with pytest.raises(WorkflowCancelled):
+        await env.app.handle("f").result()
+    assert log == [f"void {payment}" for payment in reversed(of_fork)]
+    assert replay(paying, await env.app.get_history("f")) == "cancelled"
+    log.clear()
+    await env.app.cancel_workflow("i")
+    await env.settle()
+    assert log == [f"void {line.removeprefix('pay ')}" for line in reversed(of_original)], "the original undoes its own"
+
+
+@workflow
+async def side_by_side(ctx: WorkflowContext) -> None:
+    async def one() -> None:
+        compensate(ctx, void, "x")
+        await wait_event(ctx, "late")
+        await charge(ctx, "x")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(one())
+        await charge(ctx, "y")
+
+
+async def test_an_undo_that_was_asked_for_before_the_cut_is_the_original_s(env: Environment) -> None:
+    """Even if the call that it is for comes after the cut."""
+    env.app.register(side_by_side)
+    await env.start(side_by_side, instance_id="i")
+    fork = await forked(env, 1)
+    await env.app.cancel_workflow("f")
+    with pytest.raises(WorkflowCancelled):
+        await fork.result()
+    assert log == ["charge y"]
 
 
 @workflow
