@@ -73,6 +73,16 @@ def test_the_viewer_alone_only_shows(database: str) -> None:
         assert client.get("/api/instances/nap").json()["status"] == "waiting_for_timer"
 
 
+def test_a_token_is_not_blamed_for_the_missing_flag(database: str) -> None:
+    with viewing("-d", database, ROMANCY_TOKENS="all-of-it") as client:
+        client.headers["authorization"] = "Bearer all-of-it"
+        shown = client.get("/viewer/instances/nap").text
+        words = "This viewer is read-only: &quot;romancy viewer --allow-actions&quot; lets visitors"
+        assert f' disabled title="{words} cancel instances"' in shown
+        assert f' disabled title="{words} fork instances"' in shown
+        assert f' disabled title="{words} send events"' in client.get("/viewer/send").text
+
+
 def test_the_viewer_alone_acts_if_told_so(database: str) -> None:
     with viewing("-d", database, "--allow-actions", "-m", "tests.viewer.conftest") as client:
         assert client.post("/cancel/nap", json={}).status_code == 200

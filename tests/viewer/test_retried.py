@@ -149,9 +149,59 @@ def test_a_token_that_only_reads_can_not_retry(serve: Callable[..., Live], brows
         look.get_by_label("token").fill("looker")
         look.get_by_role("button", name="Log in").click()
         expect(look.get_by_role("button", name="Retry…")).to_be_disabled()
+        expect(look.get_by_role("button", name="Fork…")).to_be_disabled()
+        look.locator("summary.entry", has_text="price:1").click()
+        expect(look.get_by_role("button", name="Fork here…")).to_have_count(0)
 
 
 # --- forks -----------------------------------------------------------------------------------------------------------
+def test_fork_at_an_entry_of_the_history(live: Live, look: Page) -> None:
+    BROKEN.clear()
+    look.goto("/viewer/instances/sale")
+    look.locator(".chart a[role=listitem]", has=look.locator("title", has_text="price:1")).first.click()
+    look.get_by_role("button", name="Fork here…").click()
+    expect(look.get_by_label("last entry to keep")).to_have_value("1")
+    shot(look, "fork-dialog")
+    look.get_by_label("id of the new instance").fill("copy")
+    look.get_by_role("button", name="Fork the instance").click()
+    expect(look.locator("h1")).to_have_text("copy")
+    expect(look.locator(".head .badge")).to_have_text("completed")
+    expect(look.locator(".crumbs .origin")).to_have_text("forked from sale")
+    entries = live.client.get("/api/instances/copy/history").json()["entries"]
+    assert [e["kind"] for e in entries] == ["started", "activity_completed", "retried", "activity_completed"]
+    assert live.client.get("/api/instances/sale").json()["status"] == "failed"
+    shot(look, "fork")
+
+
+def test_fork_from_the_beginning_or_not(live: Live, look: Page) -> None:
+    look.goto("/viewer/instances/trip")
+    look.get_by_role("button", name="Fork…").click()
+    expect(look.locator("#fork")).to_contain_text(
+        "It has undone its steps, so the new one starts again from its input."
+    )
+    expect(look.get_by_label("last entry to keep")).to_have_count(0)
+    look.get_by_role("button", name="Don't fork").click()
+    expect(look.get_by_role("button", name="Fork here…")).to_have_count(0)
+    BROKEN.clear()
+    look.get_by_role("button", name="Fork…").click()
+    look.get_by_role("button", name="Fork the instance").click()
+    expect(look.locator(".crumbs .origin")).to_have_text("forked from trip")
+    expect(look.locator(".head .badge")).to_have_text("completed")
+    assert live.client.get("/api/instance-count?workflow=trip").json() == {"count": 2}
+
+
+def test_a_fork_that_is_refused_says_why(live: Live, look: Page) -> None:
+    look.goto("/viewer/instances/sale")
+    look.get_by_role("button", name="Fork…").click()
+    for at, new_id, words in (("99", "", "no entry 99"), ("0", "sale", "already exists")):
+        look.get_by_label("last entry to keep").fill(at)
+        look.get_by_label("id of the new instance").fill(new_id)
+        look.get_by_role("button", name="Fork the instance").click()
+        expect(look.locator("#fork .problem")).to_contain_text(words)
+    look.complaints.clear()  # type: ignore[attr-defined] - the browser notes the refusals
+    assert live.client.get("/api/instance-count?workflow=sale").json() == {"count": 1}
+
+
 def test_a_fork_links_to_its_original(live: Live, look: Page) -> None:
     live.client.post("/api/instances/sale/fork", json={"at": 1, "new_id": "copy"})
     live.until("copy", "failed")

@@ -50,7 +50,7 @@ _LEAST = 16
 @click.command()
 @host_option
 @port_option(default=8002)
-@click.option("--allow-actions", is_flag=True, help="Allow start, send, cancel and resume.")
+@click.option("--allow-actions", is_flag=True, help="Allow start, send, cancel, resume, retry and fork.")
 @click.option("--insecure", is_flag=True, help="Accept other machines although there are no tokens.")
 @module_option
 @database_options

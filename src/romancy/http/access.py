@@ -100,6 +100,11 @@ class Access:
         found = session if bearer is None else self._matching(bearer)
         return frozenset(name for token in found for name in token.scopes) & self._allows
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether no token at all lets visitors act."""
+        return "control" not in self._allows
+
     def token(self, secret: bytes) -> Token | None:
         """The token with this secret."""
         return next(iter(self._matching(secret)), None)

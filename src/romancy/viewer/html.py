@@ -78,6 +78,7 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> R
     """Render a page. Templates get the visitor's scopes, never the token."""
     about: dict[str, Any] = {"root": root_of(request), "scopes": request.scopes, "ignored": _ignored(request)}
     about["has_tokens"] = bool(request.runtime.tokens)
+    about["blames_token"] = about["has_tokens"] and not request.access.is_read_only
     text = environment().get_template(template).render(**about, **values)
     return Response(status, text.encode("utf-8", "replace"), _PAGE)
 

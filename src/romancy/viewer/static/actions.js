@@ -31,8 +31,10 @@ function setUpInstance() {
     if (act === "cancel") dialog.showModal();
     if (act === "resume") resume(id, event.target);
     if (act === "retry") document.getElementById("retry").showModal();
+    if (act === "fork") askAboutFork(event.target.closest("[data-act]").dataset.at);
   });
   setUpRetry(id);
+  setUpFork(id);
   dialog.querySelector("form").addEventListener("submit", (event) => {
     if (event.submitter?.value !== "cancel") return;
     event.preventDefault();
@@ -56,6 +58,27 @@ function setUpRetry(id) {
       dialog.close();
       const after = await afterResume(id);
       toast(after.status === "failed" ? `Retried, but it failed again: ${after.error?.message ?? "no reason is recorded"}` : "Retried");
+    });
+  });
+}
+
+// `at`: the number of the entry that the visitor chose in the history.
+function askAboutFork(at) {
+  const dialog = document.getElementById("fork");
+  show(dialog.querySelector(".problem"), "");
+  dialog.querySelector("[name=at]").value = at;
+  dialog.showModal();
+}
+
+function setUpFork(id) {
+  const dialog = document.getElementById("fork");
+  dialog.querySelector("form").addEventListener("submit", (event) => {
+    if (event.submitter?.value !== "fork") return;
+    event.preventDefault();
+    attempt(event.submitter, dialog.querySelector(".problem"), async () => {
+      const [at, newId] = ["at", "new_id"].map((name) => dialog.querySelector(`[name=${name}]`).value.trim());
+      const started = await post(`/api/instances/${part(id)}/fork`, { at: Number(at), new_id: newId || null });
+      location.assign(`${root}/viewer/instances/${part(started.instance_id)}`);
     });
   });
 }
