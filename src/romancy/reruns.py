@@ -60,8 +60,15 @@ async def retry_all(engine: Engine, instances: Collection[str]) -> tuple[int, di
 
 async def refused_retries(engine: Engine, instances: Collection[str]) -> dict[str, str]:
     """Return why some of these instances, which failed or were cancelled, can't be retried."""
-    undone = await engine.storage.catalog.undone(instances)
-    return {id: str(NotRetryable(instance_id=id, status="failed")) for id in instances if id in undone}
+    catalog = engine.storage.catalog
+    undone = await catalog.undone(instances)
+    refused = {id: str(NotRetryable(instance_id=id, status="failed")) for id in instances if id in undone}
+    for id in await catalog.parents_of_unsuccessful([id for id in instances if id not in undone]):
+        try:
+            await _check_children(engine, id, None)
+        except NotRetryable as error:
+            refused[id] = str(error)
+    return refused
 
 
 async def fork(engine: Engine, origin: str, at: int, new_id: str | None) -> tuple[str, str]:

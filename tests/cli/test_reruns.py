@@ -60,6 +60,28 @@ async def trip(ctx: WorkflowContext) -> str:
 """
 
 
+FAMILIES = """
+import asyncio
+from romancy import NO_RETRY, ActivityContext, WorkflowContext, activity, sleep, wait_event, workflow
+
+@activity(retry=NO_RETRY)
+def fail(ctx: ActivityContext) -> str:
+    raise ConnectionError("down")
+
+@workflow
+async def kid(ctx: WorkflowContext) -> None:
+    try:
+        await wait_event(ctx, "go")
+    except asyncio.CancelledError:
+        await sleep(ctx, 600)
+        raise
+
+@workflow
+async def mother(ctx: WorkflowContext) -> None:
+    await asyncio.gather(kid(ctx), fail(ctx))
+"""
+
+
 @pytest.fixture
 def work(database: Path, folder: Path) -> Any:
     """Lets a worker work until nothing is left to do. Three orders and a trip have failed."""
@@ -144,8 +166,8 @@ def test_all_that_match(romancy, refused, work, at: list[str]) -> None:
 def test_those_that_are_refused_are_named(romancy, work, at: list[str]) -> None:
     result = romancy("retry", "--error-type", "ActivityError", "--yes", *at, code=1)
     assert "3 retried" in result.stdout
-    refusal = "it has undone its steps; fork it from its beginning: `romancy fork trip`"
-    assert f"romancy: trip: instance 'trip' can't be retried: {refusal}\n" in result.stderr
+    refusal = "it has undone its steps; fork it from its beginning"
+    assert f"romancy: trip: instance 'trip' can't be retried: {refusal} (`romancy fork trip` starts" in result.stderr
     assert "1 more instance can't be changed" in result.stderr
     assert "trip" not in result.stdout
     assert "1 instance could not be changed" in result.stderr
@@ -217,6 +239,24 @@ def test_after_the_retry_the_old_failure_is_not_named(romancy, work, folder: Pat
     romancy("retry", "o1")
     work()
     assert "retry" not in romancy("why", "o1").stdout
+
+
+def test_a_parent_whose_child_is_still_being_cancelled(romancy, refused, work, folder: Path, database: Path) -> None:
+    """The preview, the retry of many and the retry of one say the same."""
+    (folder / "families.py").write_text(FAMILIES)
+    families = importlib.import_module("families")
+
+    async def fail() -> None:
+        async with testing.environment(workflows=[families], database=str(database)) as env:
+            await env.start(families.mother.options(instance_id="m"))
+            await env.settle()
+
+    asyncio.run(fail())
+    words = "instance 'm' can't be retried: its child 'm/kid:1' is still being cancelled; retry once it has ended"
+    assert words in refused("retry", "m", code=1)
+    preview = romancy("retry", "-w", "mother", code=1)
+    assert f"{words} (`romancy fork m` starts it again" in preview.stderr
+    assert "nothing to retry: 1 instance matched, none was changed" in preview.stderr
 
 
 # --- forks -----------------------------------------------------------------------------------------------------------

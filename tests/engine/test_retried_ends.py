@@ -28,6 +28,7 @@ from romancy.service import runtime_of
 from romancy.testing import Environment, environment, replay
 from tests.engine.helpers import down, intercept, kinds
 from tests.engine.test_retried import do, failed, retried, sequence, world
+from tests.engine.test_retried_attacks import has_tidy_child, tidy_child
 
 HOUR = timedelta(hours=1)
 
@@ -383,6 +384,27 @@ async def test_those_that_are_refused_do_not_count(env: Environment, monkeypatch
     assert await env.app.handle("i0").result() == "ABC"
     result = await env.app.retry_workflows(status="failed", limit=1)
     assert (result.matched, result.changed) == (4, 0)
+
+
+async def test_parents_whose_children_can_not_go_on_yet_are_refused(env: Environment) -> None:
+    """The preview says the same as the retry of many, which says the same as the retry of one."""
+    env.app.register(has_tidy_child, tidy_child)
+    await failed(env, has_tidy_child, "a", id="i0")
+    await env.settle()
+    engine = runtime_of(env.app).engine
+    found = bulk.parts(engine.storage.catalog, to_search({"status": "failed"}), bulk.retrying(engine), dry_run=True)
+    preview = bulk.add_up([part.result async for part in found])
+    with pytest.raises(NotRetryable) as caught:
+        await env.app.retry_workflow("i0")
+    assert preview == BulkResult(1, 0, {"i0": str(caught.value)})
+    assert "'i0/tidy_child:1' is still being cancelled; retry once it has ended" in str(caught.value)
+    assert await env.app.retry_workflows(status="failed") == preview
+    await env.advance(600)
+    await env.settle()
+    result = await env.app.retry_workflows(status="failed")
+    assert (result.changed, result.errors) == (1, {})
+    await env.send_event("go", "test", 7)
+    assert await env.app.handle("i0").result() == "7A"
 
 
 async def test_those_that_are_refused_in_the_meantime_do_not_count(

@@ -45,7 +45,7 @@ class Action:
     """What has happened to the instances, after their number."""
     reason: str | None = None
     instead: Callable[[str], str] | None = None
-    """Names the command for an instance that is refused; None if none is ever refused."""
+    """Says what to do with an instance that is refused; None if none is ever refused."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def _progress(action: Action, count: int) -> Generator[Callable[[int], None]]:
 
 def _report(action: Action, result: BulkResult) -> None:
     for id, error in list(result.errors.items())[:_ERRORS]:
-        instead = f": `{action.instead(clean(id))}`" if action.instead is not None else ""
+        instead = f" ({action.instead(clean(id))})" if action.instead is not None else ""
         note(f"romancy: {clean(id)}: {clean(error)}{instead}")
     if not result.changed:
         raise Failed(f"nothing to {action.name}: {plural(result.matched, 'instance')} matched, none was changed")

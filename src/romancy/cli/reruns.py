@@ -45,25 +45,32 @@ def retry(steps: tuple[str, ...], all_failed: bool, options: TargetOptions, **ch
         try:
             await target.verbs.retry_workflow(id, steps=again)
         except NotRetryable as error:
-            raise Failed(f"instance {clean(id)!r} {_refusal(error.status, clean(id))}") from None
+            raise Failed(_refusal(error, clean(id))) from None
         after = await target.verbs.get_instance(id)
         name = stored_name(after.workflow, after.version)
         return f"a worker that has workflow {name!r} will go on with instance {id!r}"
 
     done = "retried: workers that have their workflow will go on with them"
-    retrying = Action("retry", ["failed", "cancelled"], one, done, instead=lambda id: f"romancy fork {id}")
+    retrying = Action("retry", ["failed", "cancelled"], one, done, instead=_instead)
     act(retrying, Chosen(**chosen), options)
 
 
-def _refusal(status: str, id: str) -> str:
+def _instead(id: str) -> str:
+    return f"`romancy fork {id}` starts it again from its input, under a new id"
+
+
+def _refusal(error: NotRetryable, id: str) -> str:
     """Say why an instance can't be retried, and what to do instead."""
+    status = error.status
+    if str(error) != str(NotRetryable(instance_id=error.instance_id, status=status)):
+        return clean(str(error))  # not because of its status, but of its children
     if status in ("failed", "cancelled"):
-        return f"has undone its steps; `romancy fork {id}` starts it again from its input"
+        return f"instance {id!r} has undone its steps; `romancy fork {id}` starts it again from its input"
     if status == "completed":
-        return f"is completed; nothing to retry (`romancy fork {id}` runs it again, under a new id)"
+        return f"instance {id!r} is completed; nothing to retry (`romancy fork {id}` runs it again, under a new id)"
     if status == "blocked":
-        return f"is blocked, not failed; fix its code, then `romancy resume {id}`"
-    return f"is {status}; nothing to retry (`romancy why {id}` shows what it waits for)"
+        return f"instance {id!r} is blocked, not failed; fix its code, then `romancy resume {id}`"
+    return f"instance {id!r} is {status}; nothing to retry (`romancy why {id}` shows what it waits for)"
 
 
 @click.command()

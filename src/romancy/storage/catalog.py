@@ -337,6 +337,10 @@ class Catalog:
         """Return those of these instances that have undone steps in their current run. They can't be retried."""
         return {id for (id,) in await self._ask("undone_instances", listed=list(ids))}
 
+    async def parents_of_unsuccessful(self, ids: Collection[str]) -> list[str]:
+        """Return those of these instances that have children that have not completed."""
+        return [id for (id,) in await self._ask("parents_of_unsuccessful", listed=list(ids))]
+
     async def entries(self, instance: str, after: int, limit: int) -> list[ShownEntry]:
         """Return entries with numbers above `after`, in order; long values are cut to their beginning."""
         rows = await self._ask("shown_entries", instance=instance, after=after, limit=limit)

@@ -182,6 +182,9 @@ ORDER BY h.instance, h.n
 -- name: undone_instances
 SELECT i.id FROM {listed} JOIN romancy.instances i ON i.id = x.value WHERE EXISTS (SELECT 1 FROM romancy.history h
   WHERE h.instance = i.id AND h.n > i.base AND substr(h.op, 1, 5) = 'undo ')
+-- name: parents_of_unsuccessful
+SELECT x.value FROM {listed} WHERE EXISTS (SELECT 1 FROM romancy.instances i {by_parent}
+  WHERE i.parent = x.value AND i.status <> 10)
 -- name: shown_entries
 SELECT n, kind, op, at, CASE WHEN length(input) <= 65536 THEN input ELSE substr(input, 1, 4096) END,
   CASE WHEN length(payload) <= 65536 THEN payload ELSE substr(payload, 1, 4096) END, event,
