@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,11 @@ def test_why_it_is_not_over_yet(database: str) -> None:
     text = romancy(database, "why", "t").stdout
     assert "compensating" in text
     assert "it ended, and is undoing reserve:2\n" in text
-    assert "1 undone: reserve:3\n" in text
+    assert "1 undone so far: reserve:3\n" in text
     assert "activity undo reserve:2:1: failed once (closed)" in text
-    assert "undo reserve:3:1" in romancy(database, "show", "t").stdout
+    shown = romancy(database, "show", "t").stdout
+    assert "undo reserve:3:1" in shown
+    assert re.search(r"^steps +1 undone so far: reserve:3$", shown, re.MULTILINE)
     assert "compensating" in romancy(database, "list", "--status", "compensating").stdout
     asked = romancy(database, "cancel", "t")
     assert asked.exit_code == 0, asked.output
@@ -67,7 +70,8 @@ def test_undos_that_failed(database: str) -> None:
     text = romancy(database, "why", "t").stdout
     assert "it is blocked: some of what it did could not be undone\n" in text
     assert "could not be undone: release (undo of reserve:2): ConnectionError: closed\n" in text
-    assert "2 undone: reserve:3, reserve:1\n" in text
+    assert "2 of 3 undone: reserve:3, reserve:1\n" in text
+    assert "2 of 3 undone: reserve:3, reserve:1\n" in romancy(database, "show", "t").stdout
     assert "`romancy resume t` tries these undos again" in text
 
 

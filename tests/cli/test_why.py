@@ -19,6 +19,8 @@ from romancy.cli.why import _attempt
 from romancy.core.failure import Failure
 from romancy.core.model import from_us
 from romancy.storage.batch import Attempt, Suspicion
+from romancy.storage.sqlite.connection import lock_folder
+from romancy.storage.sqlite.locks import WorkerLocks
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -161,6 +163,8 @@ def test_who_runs_it(romancy, answered) -> None:
             await app._runtime.engine.storage.claim(worker, ["hello"], 10, 0)
 
     asyncio.run(claim(60_000_000))
+    locks = WorkerLocks(lock_folder("romancy.db"))
+    locks.hold(worker)
     said = answered("why", "new")
     assert said["worker"] == worker
     assert datetime.fromisoformat(said["lease_until"]) > datetime.now(UTC)
@@ -168,6 +172,11 @@ def test_who_runs_it(romancy, answered) -> None:
     assert f"worker {worker} on {socket.gethostname()} runs it and is alive: its lease lasts until 20" in text
     assert "nothing is recorded yet" in text
     assert "it runs its code, or activities in their first attempt" in text
+    locks.drop()  # as if it were killed
+    text = romancy("why", "new").stdout
+    gone = f"worker {worker} on {socket.gethostname()} ran it, but its process seems to be gone; the instance soon goes"
+    assert f"{gone} to another one with workflow 'hello': romancy worker" in text
+    assert "it runs its code" not in text
     change(f"UPDATE workers SET until = 5 WHERE id = '{worker}'")
     assert "runs it, but its lease expired 5" in romancy("why", "new").stdout
     change(f"DELETE FROM workers WHERE id = '{worker}'")

@@ -8,6 +8,8 @@ import pytest
 
 from romancy.core.model import SECOND
 from romancy.storage.batch import CANCEL, Commit, Request
+from romancy.storage.postgres import PostgresStorage
+from romancy.storage.postgres.listener import lock_key
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock
 from tests.storage.conftest import LEASE, Database
@@ -24,6 +26,22 @@ async def test_a_lease_is_renewed_until_somebody_takes_over(db: Database) -> Non
     assert await db.storage.take_over("heir") == []
     assert not await db.storage.renew("me", LEASE)
     assert await db.storage.renew("heir", LEASE)
+
+
+async def test_a_process_that_died_is_seen_before_its_lease_ends(db: Database) -> None:
+    await db.register("heir")
+    assert not await db.storage.is_gone("heir")
+    assert not await db.storage.is_gone("nobody"), "nothing is known of it"
+    if isinstance(db.storage, PostgresStorage):
+        query = (
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory' AND objid::bigint = $1"
+        )
+        db.storage._listener._workers.clear()  # its process is gone: nobody takes the lock again
+        await db.rows(query, lock_key("heir") & 0xFFFFFFFF)
+    else:
+        db.storage._locks.drop()  # type: ignore[attr-defined]
+    is_known = not getattr(db.storage, "_in_memory", False)
+    assert await db.storage.is_gone("heir") is is_known
 
 
 async def test_nobody_takes_over_from_itself(db: Database) -> None:

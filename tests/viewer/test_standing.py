@@ -57,6 +57,15 @@ async def test_a_worker_that_runs_it_is_named(app: App) -> None:
     assert "its code is running, or an activity is in its first attempt" in text
 
 
+async def test_a_worker_that_was_killed_is_not_called_alive(app: App) -> None:
+    await held(app, "w1", 60 * SECOND)
+    app._runtime.engine.storage._locks.drop()  # type: ignore[attr-defined]
+    text = await page(app, "/viewer/instances/e")
+    assert "ran it, but its process seems to be gone; the instance soon goes to another one" in text
+    assert "is alive" not in text
+    assert "its code is running" not in text
+
+
 async def test_a_worker_whose_lease_is_over_is_gone_or_hangs(app: App) -> None:
     await held(app, "w1", -5 * SECOND)
     text = await page(app, "/viewer/instances/e")

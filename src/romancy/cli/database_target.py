@@ -16,6 +16,7 @@ from romancy.core.model import Event
 from romancy.core.operations import MODELS
 from romancy.errors import InstanceNotFound
 from romancy.explain.near_misses import Case, filter_of, reasons
+from romancy.explain.ownership import owner_of
 from romancy.handle import WorkflowHandle
 from romancy.records import BulkResult, InstanceFilter, to_histories, to_instance, to_wait
 from romancy.searches import to_search
@@ -84,7 +85,7 @@ class DatabaseTarget:
 
     async def _inside(self, snapshot: Snapshot) -> Inside:
         owner = snapshot.row.owner
-        worker = await self._runtime.engine.storage.catalog.worker(owner) if owner else None
+        worker = await owner_of(self._runtime.engine.storage, owner)
         is_cancelling = any(request.kind == CANCEL for request in snapshot.requests)
         return Inside(owner, worker, snapshot.attempts, is_cancelling, len(snapshot.deliveries))
 

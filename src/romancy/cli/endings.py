@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from romancy.cli.words import clean, plural, relative
 from romancy.core.operations import undone_by
@@ -29,6 +30,17 @@ def leading_to_end(history: Iterable[HistoryEntry], culprits: Collection[int] | 
 def has_undone(history: Iterable[HistoryEntry]) -> bool:
     """Whether an instance has begun to undo its steps. It can't be retried then."""
     return any(undone_by(entry.operation) is not None for entry in history)
+
+
+def undone_words(instance: Instance, undone: Sequence[str]) -> str:
+    """Say how many steps were undone, and which. How many there are in all is only known if some could not be."""
+    if not undone:
+        return ""
+    error: Mapping[str, Any] = instance.error or {}
+    n, failed = len(undone), len(error.get("not_undone") or ())
+    counted = f"{n} of {n + failed} undone" if failed else f"{n} undone"
+    so_far = " so far" if instance.status == "compensating" else ""
+    return f"{counted}{so_far}: {', '.join(map(clean, undone[-_MOST:]))}{', ...' if n > _MOST else ''}"
 
 
 def way_on(instance: Instance, led: Sequence[HistoryEntry], *, is_undone: bool, now: datetime) -> list[str]:

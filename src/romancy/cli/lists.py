@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import click
 
 from romancy.cli.children import Children, children_of
-from romancy.cli.endings import retried_at
+from romancy.cli.endings import retried_at, undone_words
 from romancy.cli.errors import Refused
 from romancy.cli.instance_filters import filter_options
 from romancy.cli.screen import Screen, json_option, note, print_json
-from romancy.cli.target import Target
+from romancy.cli.target import Target, undone
 from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import (
     clean,
@@ -116,7 +116,8 @@ def show(id: str, options: TargetOptions, as_json: bool) -> None:
         print_json({**_instance(instance), "waits": instance.waits, "children": kids, "history": entries})
         return
     screen, now = Screen(), present()
-    screen.facts(header(instance, now))
+    counted = undone_words(instance, undone(history))
+    screen.facts({**header(instance, now), **({"steps": counted} if counted else {})})
     if instance.waits:
         screen.heading("waits")
         screen.table(

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from romancy.cli.children import awaited
-from romancy.cli.endings import way_on
+from romancy.cli.endings import undone_words, way_on
 from romancy.cli.lists import present
 from romancy.cli.screen import Screen, json_option, print_json
 from romancy.cli.target import Inside, Standing, Target
@@ -161,9 +161,10 @@ def _state(standing: Standing, now: datetime) -> list[str]:
     if inside is None:
         return ["a server does not show which worker runs it; use -d with its database to see more", *undoing, last]
     lines = [_runner(instance, inside, now), *undoing, last]
-    if inside.worker is not None and from_us(inside.worker.until) > now and not inside.attempts:
+    is_there = inside.worker is not None and not inside.worker.is_gone
+    if inside.worker is not None and is_there and from_us(inside.worker.until) > now and not inside.attempts:
         lines.append("it runs its code, or activities in their first attempt, which are recorded when they end")
-    return [*lines, *(_attempt(attempt, inside.worker is not None, now) for attempt in inside.attempts)]
+    return [*lines, *(_attempt(attempt, is_there, now) for attempt in inside.attempts)]
 
 
 def _unfit(instance: Instance) -> list[str]:
@@ -184,8 +185,8 @@ def _undoing(standing: Standing) -> list[str]:
 
 
 def _undone(standing: Standing) -> list[str]:
-    n = len(standing.undone)
-    return [f"{n} undone: {', '.join(map(clean, standing.undone[-5:]))}{', ...' if n > 5 else ''}"] if n else []
+    counted = undone_words(standing.instance, standing.undone)
+    return [counted] if counted else []
 
 
 _ENDED = {"completed": "completed", "failed": "failed", "cancelled": "was cancelled"}

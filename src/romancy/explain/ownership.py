@@ -1,11 +1,12 @@
-"""Which worker runs an instance, as text for `romancy why` and the viewer. Pure."""
+"""Which worker runs an instance, as text for `romancy why` and the viewer."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from romancy.core.model import WORKING, Status, from_us
+from romancy.storage.protocol import Storage
 from romancy.storage.records import WorkerRow
 
 
@@ -17,6 +18,12 @@ class Runner:
     is_alive: bool
     until: datetime | None = None
     advice: str = ""
+
+
+async def owner_of(storage: Storage, owner: str | None) -> WorkerRow | None:
+    """Read the worker that owns an instance, and whether its process is there."""
+    worker = await storage.catalog.worker(owner) if owner else None
+    return worker if worker is None else replace(worker, is_gone=await storage.is_gone(worker.id))
 
 
 def runner_of(
@@ -33,6 +40,9 @@ def runner_of(
     if worker is None:
         return Runner(f"worker {owner}, which {ran} it, is gone; start one {hint}", is_alive=False)
     who, until = f"worker {owner} on {worker.host} {runs} it", from_us(worker.until)
+    if worker.until > now and worker.is_gone:
+        advice = f"the instance soon goes to another one {hint}"
+        return Runner(f"worker {owner} on {worker.host} {ran} it, but its process seems to be gone; {advice}", False)
     if worker.until > now:
         return Runner(f"{who} and is alive", True, until)
     advice = f"it is dead or hangs; the instance goes to another one {hint}"

@@ -117,6 +117,13 @@ class Storage(Protocol):
         """
         ...
 
+    async def is_gone(self, worker: str) -> bool:
+        """Return whether the process of a worker seems to have died, though its lease has not ended.
+
+        On PostgreSQL, it may also be reconnecting. False if there is no sign of it.
+        """
+        ...
+
     # --- instances of a worker --------------------------------------------------------------------------------------
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
         """Own free instances that have something to do: they run, have mail, or have a timer that is due soon."""

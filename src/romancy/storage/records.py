@@ -207,6 +207,8 @@ class WorkerRow:
     host: str
     until: int
     started_at: int
+    is_gone: bool = False
+    """Its process seems to have died, as `Storage.is_gone` says. The lease has not ended yet."""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from romancy.core.registry import WorkflowDefinition
 from romancy.core.replay import Replay, replay
 from romancy.errors import InstanceNotFound
 from romancy.explain.near_misses import Case, Nearest, NearWait, Reason, filter_of, reasons
-from romancy.explain.ownership import Runner, runner_of
+from romancy.explain.ownership import Runner, owner_of, runner_of
 from romancy.records import (
     EventRecord,
     HistoryEntry,
@@ -256,7 +256,7 @@ class Catalog:
         row = whole.row
         if row.finished_at is not None or row.status == "blocked":
             return None
-        worker = await self._stored.worker(row.owner) if row.owner else None
+        worker = await owner_of(self._storage, row.owner)
         return runner_of(row.workflow, row.status, row.owner, worker, self._runtime.clock.now(), is_wanted=False)
 
     async def _reasons(self, whole: Whole) -> list[Reason]:

@@ -181,6 +181,9 @@ class PostgresStorage(Reads):
                 self._tell(outcome.owners - {worker}, ended=False)
         return await self._owning.take_over(worker, known_dead)
 
+    async def is_gone(self, worker: str) -> bool:
+        return await self._owning.is_gone(worker)
+
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
         return await self._owning.claim(worker, workflows, limit, due_before)
 

@@ -144,6 +144,14 @@ class Owning:
             return False
         return stopwatch() - self._missing.setdefault(id, self._locks_read) >= _MISSING
 
+    async def is_gone(self, worker: str) -> bool:
+        """Return whether a worker had a session, and no longer has one."""
+        rows = await self._connections.ask("has_session", worker=worker)
+        if not rows or not rows[0][0]:
+            return False
+        locks = await self._connections.ask("session_locks")
+        return lock_key(worker) not in {high << 32 | low for high, low in locks}
+
     # --- claims -----------------------------------------------------------------------------------------------------
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
         """Claim what needs to run: running instances, waiting ones with mail or a request, and those due soon."""

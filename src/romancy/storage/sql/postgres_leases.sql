@@ -28,6 +28,8 @@ WHERE id = :worker::text RETURNING now, {readers}
 SELECT id, until < now AS ended, has_session, until - :lease::bigint <= greatest(now - :trouble::bigint,
   (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint) AS cut_off
 FROM romancy.workers, {now} WHERE id <> :worker::text
+-- name: has_session
+SELECT has_session FROM romancy.workers WHERE id = :worker::text
 -- name: session_locks
 SELECT classid::bigint AS high, objid::bigint AS low FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND granted

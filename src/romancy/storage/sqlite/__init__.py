@@ -227,6 +227,9 @@ class SQLiteStorage(Reads):
                 self._locks.forget(id)  # a paused worker still holds its lock
         return gone
 
+    async def is_gone(self, worker: str) -> bool:
+        return self._locks.is_dead(worker)
+
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
         wanted = await self._read(lambda c: leases.claimable(c, workflows, limit, due_before))
         return await self._write(lambda c: leases.claim(c, worker, wanted)) if wanted else []
