@@ -28,7 +28,7 @@ from romancy.service import runtime_of
 from romancy.testing import Environment, environment, replay
 from tests.engine.helpers import down, intercept, kinds
 from tests.engine.test_retried import do, failed, retried, sequence, world
-from tests.engine.test_retried_attacks import has_tidy_child, tidy_child
+from tests.engine.test_retried_children import has_tidy_child, tidy_child
 
 HOUR = timedelta(hours=1)
 
