@@ -1,5 +1,6 @@
 """Events that are given back to a retried instance: it took them in time, so it gets them whenever that is."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -7,8 +8,8 @@ import pytest
 
 from romancy import ReceivedEvent, WorkflowContext, sleep, wait_event, workflow
 from romancy.core.model import from_us
-from romancy.testing import Environment, replay
-from tests.engine.helpers import down
+from romancy.testing import Environment, environment, replay
+from tests.engine.helpers import down, outsider, until
 from tests.engine.test_retried import do, world
 
 HOUR = timedelta(hours=1)
@@ -140,3 +141,42 @@ async def test_two_instances_get_the_same_event_back(env: Environment) -> None:
     await env.settle()
     await send(env, 2, None)
     assert [await handle.result() for handle in handles] == [[1, 2], [1, 2]]
+
+
+# --- waits since now ------------------------------------------------------------------------------------------------
+@workflow
+async def taking_since_now(ctx: WorkflowContext) -> Any:
+    first = await wait_event(ctx, "go", since="now")
+    await do(ctx, "b")
+    return first.data
+
+
+async def test_it_was_under_way_when_the_wait_began(db: str) -> None:
+    """It was accepted before the wait, by the clock, and stored after it. So the wait goes on by place, not by time."""
+    world.broken = {"b"}
+    async with environment(database=db, workflows=[taking_since_now]) as env, outsider(env) as sender:
+        await send(env, "too early", None)
+        held: list[Any] = []
+        storage: Any = sender._runtime.engine.storage
+        commit, storage.append = storage.commit, lambda *_: False
+        storage.commit = lambda *given: held.append(given)
+        sending = asyncio.create_task(sender.send_event("go", "test", 1))
+        await until(lambda: held)
+        await env.advance(1)
+        handle = await env.start(taking_since_now, instance_id="i")
+        await env.settle()
+        assert await handle.status() == "waiting_for_event"
+        storage.commit = commit
+        commit(*held[0])
+        await sending
+        async with down(env):  # its next owner looks for events
+            pass
+        assert await handle.status() == "failed"
+        for is_broken in (True, False):
+            await env.advance(60)
+            world.broken = {"b"} if is_broken else set()
+            await env.app.retry_workflow("i", steps=["go:1"])
+            await env.settle()
+            assert await handle.status() == ("failed" if is_broken else "completed")
+        assert await handle.result() == 1
+        assert replay(taking_since_now, await env.app.get_history("i")) == "completed"

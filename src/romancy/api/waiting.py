@@ -110,6 +110,7 @@ async def wait_event(
         due=None if timeout is None else instance.at + duration_us(timeout, "timeout"),
         since_event=check_since(since),
         models=codecs_of(model, all_types),
+        keeps_place=since == "now",  # for retries
     )
     return await instance.perform(op)
 

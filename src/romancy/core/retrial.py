@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 from romancy.core.dropped import Dropped, standing
 from romancy.core.failure import Failure
-from romancy.core.history import SEEN_MARKS, Entry, Kind, Marks, dropped_by, pack_dropped
+from romancy.core.history import SEEN_MARKS, Entry, Kind, Marks, dropped_by, pack_dropped, place_of
 from romancy.core.instance import Instance
 from romancy.core.model import FOREVER_US
 from romancy.core.open_operations import OpenOperations
-from romancy.core.operations import ChildCall, EventWait, Operation, Timer
+from romancy.core.operations import After, ChildCall, EventWait, Operation, Timer
 from romancy.core.published import Published
 from romancy.core.run import Run
 from romancy.errors import NonDeterminismError
@@ -244,7 +244,7 @@ class Retrial:
             instance.published = instance.published or Published()
             instance.published.show_anew(instance.run.number)
         self._renew_time_limits(instance, now)
-        _reach_back(instance)
+        _reach_back(instance, self.given_back)
 
     def _renew_time_limits(self, instance: Instance, now: int) -> None:
         """Give timeouts that are dropped, and timers of asyncio that are open, their whole length again.
@@ -263,14 +263,18 @@ class Retrial:
         return [entry for entry in self.dropped if entry.kind == Kind.EVENT_RECEIVED and entry.event is not None]
 
 
-def _reach_back(instance: Instance) -> None:
+def _reach_back(instance: Instance, given_back: Iterable[Entry]) -> None:
     """Let waits since "now" begin when they were first asked for, not with the retry.
 
-    Otherwise they would miss the events that are given back, and those that came after the instance had ended.
+    Otherwise they would miss the events that are given back, and those that came after the instance had ended. The
+    place of an event is known from its entry: an event can be accepted a little before a wait begins, and stored after.
+    A wait that took no event goes on by the time of acceptance, which is that of one clock.
     """
+    places = {entry.op: place_of(entry.payload or b"{}") for entry in given_back}
     for operation in instance.ops.values():
         if isinstance(operation, EventWait) and operation.since_event == "now":
-            operation.since_event = operation.opened_at
+            place = places.get(operation.id)
+            operation.since_event = operation.opened_at if place is None else After(place, again=True)
 
 
 def _renew(operations: Iterable[Operation], instance: Instance, now: int) -> None:

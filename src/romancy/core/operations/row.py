@@ -13,6 +13,8 @@ class After:
     """The beginning of a wait that goes on where an earlier wait took an event. Only the storage reads `place`."""
 
     place: str
+    again: bool = False
+    """Including that event: it was given back."""
 
 
 Since = int | Literal["now"] | After | None

@@ -20,6 +20,7 @@ def beginning(since: Since) -> tuple[str | None, int | None]:
         return None, since
     if not isinstance(since, After):
         return since, None
+    # A place lets in the event it comes from, so `again` makes no difference here.
     snapshot, at, time = since.place.partition("@")
     # A number in front means that the database was SQLite when the place was recorded: only the time counts here.
     return snapshot if ":" in snapshot else None, int(time) if at else None

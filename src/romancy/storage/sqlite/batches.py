@@ -319,7 +319,7 @@ class BatchWriter:
         if since == "now":
             since = self._horizon()
         elif isinstance(since, After):
-            since = number_of(since.place)
+            since = number_of(since.place) - since.again
         elif since is not None:
             since = self._run(SQL["last_before"], (since,)).fetchone()[0]
         values = (instance, wait.op, wait.due, since, wait.model, wait.spec, wait.location, wait.created_at)
