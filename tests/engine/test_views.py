@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from romancy import (
     workflow,
 )
 from romancy.storage.batch import Batch
+from romancy.storage.errors import TransientError
 from romancy.testing import Environment, environment
 from tests.engine.helpers import down, intercept, watch
 
@@ -167,6 +169,61 @@ async def test_a_view_is_not_written_again_after_a_replay(env: Environment) -> N
     assert await handle.view() == "steady"
 
 
+async def test_a_view_that_changed_code_sets_where_it_has_passed(env: Environment) -> None:
+    """It is stored with the next commit, and does not lead to one of its own."""
+    words = ["old"]
+
+    @workflow
+    async def changing(ctx: WorkflowContext) -> None:
+        if words[0]:
+            ctx.set_view(words[0])
+            ctx.set_attributes({"word": words[0], "old": words[0] == "old" or None})
+        await wait_event(ctx, "go")
+        await work(ctx, 1)
+        await wait_event(ctx, "go")
+
+    async def shown(id: str) -> tuple[Any, Any]:
+        found = await env.app.get_instance(id)
+        return found.view, dict(found.attributes)
+
+    await env.start(changing.options(instance_id="before"))
+    words[0] = ""
+    await env.start(changing.options(instance_id="without"))
+    words[0] = "new"
+    await env.restart()
+    assert await shown("before") == ("old", {"word": "old", "old": True})
+    assert await shown("without") == (None, {})
+    seen = watch(env)
+    await env.send_event("go", "test")
+    for id in ("before", "without"):
+        assert await shown(id) == ("new", {"word": "new"})
+    assert len(published(seen)) == 2
+    await env.restart()
+    seen = watch(env)
+    await env.send_event("go", "test")
+    assert published(seen) == []
+    for id in ("before", "without"):
+        assert await env.app.handle(id).status() == "completed"
+        assert await shown(id) == ("new", {"word": "new"})
+
+
+async def test_what_code_no_longer_sets_stays_shown(env: Environment) -> None:
+    words = ["old"]
+
+    @workflow
+    async def changing(ctx: WorkflowContext) -> None:
+        if words[0]:
+            ctx.set_view(words[0])
+        await wait_event(ctx, "go")
+
+    handle = await env.start(changing)
+    words[0] = ""
+    await env.restart()
+    await env.send_event("go", "test")
+    assert await handle.status() == "completed"
+    assert await env.app.handle(handle.instance_id).view() == "old"
+
+
 async def test_a_step_that_only_sets_a_view_is_stored(env: Environment, batches: list[Batch]) -> None:
     """Without the view, the first step of this workflow stores nothing: its activity is still running."""
 
@@ -267,3 +324,54 @@ async def test_another_process_without_the_code_reads_the_view(db: str) -> None:
         assert await handle.view(Progress) == Progress(0, 2)
     async with environment(database=db, worker=False) as env:
         assert await env.app.handle("w").view() == {"done": 0, "total": 2, "at": None}
+
+
+async def test_what_is_shown_is_read_again_after_an_outage(
+    env: Environment, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    handle = await env.start(working, 3)
+    catalog = env.app._runtime.engine.storage.catalog
+    shown, tries = type(catalog).shown, list[int]()
+
+    async def flaky(self: Any, ids: Any) -> Any:
+        tries.append(len(ids))
+        if len(tries) == 1:
+            raise TransientError("away")
+        if len(tries) == 3:
+            raise ValueError("damaged")
+        return await shown(self, ids)
+
+    monkeypatch.setattr(type(catalog), "shown", flaky)
+    async with down(env):
+        pass
+    await env.send_event("go", "test")
+    assert tries == [1, 1]
+    await env.restart()
+    await env.send_event("go", "test")
+    assert tries == [1, 1, 1]
+    assert "what 1 instances show can't be read (damaged); they go on without" in caplog.text
+    monkeypatch.undo()
+    await env.send_event("go", "test")
+    assert await handle.status() == "completed"
+    assert await handle.view(Progress) == Progress(3, 3)
+
+
+async def test_an_app_stops_while_what_is_shown_is_read(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = await env.start(working, 1)
+    catalog = env.app._runtime.engine.storage.catalog
+    asked = asyncio.Event()
+
+    async def never(self: Any, ids: Any) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    await env.app.stop()
+    monkeypatch.setattr(type(catalog), "shown", never)
+    await env.app.start()
+    await env.app.send_event("go", "test")
+    async with asyncio.timeout(10):
+        await asked.wait()
+    await env.app.stop()
+    monkeypatch.undo()
+    await env.app.start()
+    assert await handle.result() == 1

@@ -70,7 +70,7 @@ def _publish_declared(instance: _Instance, kind: int, attributes: Mapping[str, s
     published = instance.publish()
     published.set_attributes(attributes, instance.id)
     if kind == BOUND and instance.run.number == 1 and not instance.run.seeds:
-        published.settle()
+        published.settle_declared()
 
 
 def _too_long(workflow: str, output: bytes) -> NotStorable:

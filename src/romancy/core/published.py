@@ -1,6 +1,7 @@
 """What an instance shows of itself: its view and its attributes. Both are stored with the commit of the step.
 
-Replay leads to the same values, so it only refills the memory. A value that is already stored is not written again.
+Replay leads to the same values, unless the code was changed. So they are compared with what is stored, and only what
+differs is written, with the next commit. A value that is already stored is not written again.
 """
 
 from __future__ import annotations
@@ -34,13 +35,15 @@ class Publication:
 class Published:
     """The view and attributes of an instance: those that its code has set, and those that are stored."""
 
-    __slots__ = ("_attributes", "_is_whole", "_stored", "_stored_view", "_view")
+    __slots__ = ("_attributes", "_declared", "_is_whole", "_stored", "_stored_view", "_view")
 
     def __init__(self, stored_view: bytes | None = None, stored: Mapping[str, str | None] | None = None) -> None:
         self._view: bytes | None = None
         self._stored_view = stored_view
         self._attributes: dict[str, str | None] = {}
         """Set in this run. A replay knows no others, so the limit counts these only."""
+        self._declared: Mapping[str, str | None] = {}
+        """Stored with the start of the instance, if they were declared then."""
         self._stored: dict[str, str | None] = dict(stored or {})
         self._is_whole = False
 
@@ -63,6 +66,22 @@ class Published:
         if self._view is not None:
             self._stored_view = self._view
         self._stored |= self._attributes
+
+    def settle_declared(self) -> None:
+        """Regard what was taken from the arguments as stored."""
+        self._declared = dict(self._attributes)
+        self.settle()
+
+    def compare(self, view: bytes | None, attributes: Mapping[str, str]) -> None:
+        """After a replay: note what is stored, so that what the code set differently is stored with the next commit.
+
+        An instance that was started before an attribute was declared for its arguments does not have it.
+        """
+        if self._view is not None:
+            self._stored_view = view
+        for name, value in self._attributes.items():
+            if name in attributes or value != self._declared.get(name):
+                self._stored[name] = attributes.get(name)
 
     def take(self, created_at: int) -> Publication | None:
         """Return what must be stored, if anything."""

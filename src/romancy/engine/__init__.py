@@ -35,6 +35,7 @@ connects them: read its constructor from top to bottom.
     exits.py        instances leave memory: ended, blocked, read again, evicted
     revival.py      instances enter memory: new ones, and those that were read
     replays.py      replay in slices, so that a long history does not block the event loop
+    recollection.py after a replay, reads what an instance shows of itself
     reopened.py     the first step of an instance that is retried
     children.py     starts children, after the commit that asked for them
     mail.py         what instances tell each other: starts, requests to cancel, ends

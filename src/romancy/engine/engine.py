@@ -31,6 +31,7 @@ from romancy.engine.leases import Lease
 from romancy.engine.loader import Loader
 from romancy.engine.metrics import Metrics
 from romancy.engine.outage import Outage
+from romancy.engine.recollection import Recollection
 from romancy.engine.replays import Replays
 from romancy.engine.resident import CancelAsked
 from romancy.engine.residents import Residents
@@ -99,8 +100,9 @@ class Engine:
             clock, residents, loader, committer, inquest, activities, timers, endings, told, metrics, build
         )
         replays = Replays(clock, told, watchdog)
+        recollection = Recollection(storage, outage)
         revival = self.revival = Revival(
-            registry, state, inboxes, loader, committer, custody, inquest, timers, exits, replays, metrics
+            registry, state, inboxes, loader, committer, custody, inquest, timers, exits, replays, recollection, metrics
         )
         children = self._children = Children(clock, registry, inboxes, committer, exits, revival, storage, outage)
         followup = Followup(

@@ -23,6 +23,7 @@ from romancy.engine.inquest import Inquest
 from romancy.engine.loader import Arrival, Loader
 from romancy.engine.mail import to_input
 from romancy.engine.metrics import Metrics
+from romancy.engine.recollection import Recollection
 from romancy.engine.replays import Replays
 from romancy.engine.resident import Answered, CancelAsked, ChildEnded, EventOffered, Input, Looked, Resident, Stored
 from romancy.engine.timers import Timers
@@ -48,12 +49,14 @@ class Revival:
         timers: Timers,
         exits: Exits,
         replays: Replays,
+        recollection: Recollection,
         metrics: Metrics,
     ) -> None:
         self._registry, self._state, self._metrics = registry, state, metrics
         self._inboxes, self._residents, self._loader = inboxes, inboxes.residents, loader
         self._committer, self._custody, self._inquest = committer, custody, inquest
         self._timers, self._exits, self._replays = timers, exits, replays
+        self._recollection = recollection
 
     def begin(self, start: Start | Started) -> None:
         """Run an instance that was just created and is owned by this worker."""
@@ -145,7 +148,12 @@ class Revival:
     def _go_on(self, resident: Resident, snapshot: Snapshot, inputs: list[Input]) -> None:
         """Replay it. New inputs are added to `inputs` until that is done."""
         self._residents.loading[snapshot.row.id] = inputs
-        self._replays.begin(resident, snapshot, partial(self._replayed, resident, snapshot, inputs))
+        done = partial(self._replayed, resident, snapshot, inputs)
+
+        def recall(error: Exception | None) -> None:
+            done(error) if error is not None else self._recollection.begin(resident, partial(done, None))
+
+        self._replays.begin(resident, snapshot, recall)
 
     def _replayed(self, resident: Resident, snapshot: Snapshot, inputs: list[Input], error: Exception | None) -> None:
         id = snapshot.row.id
@@ -208,6 +216,7 @@ class Revival:
         self._loader.stop()
         self._custody.clear()
         self._replays.drop_all()
+        self._recollection.drop_all()
 
 
 def _deadline(definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> int | None:
