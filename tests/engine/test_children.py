@@ -1,6 +1,8 @@
 """Children: how they start, end, fail and are cancelled, and that a parent always hears of it."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -515,6 +517,61 @@ async def test_replay_compares_the_id_that_a_child_was_given(env: Environment, b
     which[0] = "mine"
     with pytest.raises(NonDeterminismError, match="instance_id"):
         replay(caller, history)
+
+
+@pytest.mark.parametrize(("first", "then"), [("mine", "another"), ("mine", None), (None, "mine")])
+@pytest.mark.parametrize("is_free", [False, True])
+@pytest.mark.parametrize("works", [False, True])
+async def test_an_open_child_whose_id_was_changed_is_not_started_twice(
+    env: Environment, first: str | None, then: str | None, is_free: bool, works: bool
+) -> None:
+    """The history does not have the id yet. `works`: the parent has something else to do, too."""
+    which, gate = [first], asyncio.Event()
+
+    @activity
+    async def long(ctx: ActivityContext) -> int:
+        await gate.wait()
+        return 1
+
+    async def call(ctx: WorkflowContext) -> Any:
+        if is_free:
+            return await (await start_workflow(ctx, "waiter", instance_id=which[0])).result()
+        return await (waiter if which[0] is None else waiter.options(instance_id=which[0]))(ctx)
+
+    @workflow
+    async def caller(ctx: WorkflowContext) -> Any:
+        return (await asyncio.gather(call(ctx), *([long(ctx)] if works else [])))[0]
+
+    env.app.register(caller, waiter)
+    child = first or "p/waiter:1"
+    await env.app.start_workflow(caller, instance_id="p")
+    await until_stored(env, child)
+    which[0] = then
+    async with down(env) if works else restarted(env):
+        gate.set()
+    await env.advance(60)  # out of quarantine
+    await env.send_event("go", "test", 7)
+    assert {id for id in await statuses(env) if id != "p"} == {child}
+    found = await env.app.get_instance("p")
+    assert found.status == "blocked"
+    assert f"recorded: child waiter:1 was started with the id {child!r}" in found.error["message"]
+    which[0] = first
+    await env.app.resume_workflow("p")
+    assert await env.app.handle("p").result() == 7
+
+
+async def until_stored(env: Environment, id: str) -> None:
+    async with asyncio.timeout(20):
+        while (  # noqa: ASYNC110 - what is waited for is in the database
+            await env.app.list_instances(text=id, status="waiting_for_event")
+        ).items == []:
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def restarted(env: Environment) -> AsyncIterator[None]:
+    yield
+    await env.restart()
 
 
 async def test_a_default_can_be_added_to_a_child_with_an_id_of_its_own(env: Environment) -> None:

@@ -4,19 +4,23 @@ Whoever replays the parent asks for them again, and a start is idempotent. Until
 parent counts as running, so that another worker claims it if this one dies, and it is fed nothing: a start and a
 request to cancel the same child must not share a batch.
 
-After a replay of a parent that only waits, its children exist, except those that its code has only since a change. All
-are started again, which finds them. If there are very many, the database is asked first which of them exist.
+After a parent was read, the database is asked which of its children exist: those that its code has only since a change
+do not. If one exists under another id, because changed code chooses another one, the parent is blocked. Otherwise a
+second child would be started. After a retry, a few children are just started again, which finds them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from romancy.core.clock import Clock
+from romancy.core.divergence import left_history
 from romancy.core.failure import Failure
 from romancy.core.history import Kind
+from romancy.core.instance import Instance
 from romancy.core.model import WAITING
 from romancy.core.operations import ChildCall
 from romancy.core.registry import Registry
@@ -27,10 +31,12 @@ from romancy.engine.mail import child_start
 from romancy.engine.outage import Outage
 from romancy.engine.resident import IDLE, MANY_CHILDREN, STARTING, Answered, ChildFound, Resident
 from romancy.engine.revival import Revival
+from romancy.errors import NonDeterminismError
 from romancy.storage.batch import Start, StartAnswer
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
 
+T = TypeVar("T")
 ASKED = 1000
 """How many children are looked for at a time."""
 KEPT = 100
@@ -71,7 +77,7 @@ class Children:
 
     def find(self, parent: Resident, calls: Sequence[ChildCall]) -> None:
         """Start those children that don't exist yet."""
-        if len(calls) <= MANY_CHILDREN:
+        if len(calls) <= MANY_CHILDREN and parent.instance.dropped is not None:
             self.start(parent, calls)
             return
         parent.state = STARTING
@@ -81,30 +87,37 @@ class Children:
 
     async def _find(self, parent: Resident, calls: Sequence[ChildCall]) -> None:
         missing: list[ChildCall] = []
+        instance, what = parent.instance, f"children of {parent.instance.id}"
         for first in range(0, len(calls), ASKED):
             asked = calls[first : first + ASKED]
-            known = await self._known(parent.instance.id, [call.child for call in asked])
+            known = await self._ask(what, partial(self._storage.children, instance.id, [call.child for call in asked]))
             missing += [call for call in asked if call.child not in known]
+        error = None
+        if missing and instance.dropped is None:
+            stored = await self._ask(what, partial(self._storage.catalog.started_children, instance.id))
+            error = _changed_id(instance, missing, stored)
         # What follows may run user code, which must not happen inside a task.
-        asyncio.get_running_loop().call_soon(self._found, parent, missing)
+        asyncio.get_running_loop().call_soon(self._found, parent, missing, error)
 
-    async def _known(self, parent: str, ids: Collection[str]) -> set[str]:
-        pause, what = 0.1, f"children of {parent}"
+    async def _ask(self, what: str, read: Callable[[], Awaitable[T]]) -> T:
+        pause = 0.1
         while True:
             try:
-                known = await self._storage.children(parent, ids)
+                found = await read()
             except TransientError as error:
                 self._outage.noticed(what, error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 30.0)
             else:
                 self._outage.over(what)
-                return known
+                return found
 
-    def _found(self, parent: Resident, missing: Sequence[ChildCall]) -> None:
+    def _found(self, parent: Resident, missing: Sequence[ChildCall], error: NonDeterminismError | None) -> None:
         if parent.is_gone:
             return
-        if missing:
+        if error is not None:
+            self._exits.block(parent, error)
+        elif missing:
             self.start(parent, missing)
         else:
             self._all_started(parent)
@@ -160,3 +173,16 @@ class Children:
     def _refuse(self, parent: Resident, call: ChildCall, problem: str) -> None:
         failure = Failure("InstanceExists", problem)
         parent.inbox.append(Answered(call.id, Kind.CHILD_REFUSED, failure.encode()))
+
+
+def _changed_id(
+    instance: Instance, missing: Sequence[ChildCall], stored: Mapping[str, str]
+) -> NonDeterminismError | None:
+    """Return the error if an open child was started under another id than the code chooses now."""
+    for call in missing:
+        started = stored.get(call.id)
+        if started is not None and started != call.child:
+            recorded = f"child {call.id} was started with the id {started!r}"
+            asked = f"starts {call} with the id {call.child!r}"
+            return left_history(instance.id, instance.definition.name, recorded, asked)
+    return None

@@ -118,7 +118,9 @@ class Followup:
         if instance.offspring is not None:
             # Before activities begin: the result of one that ends at once must wait until the children are started.
             started = [op for op in asked.opened if isinstance(op, ChildCall)]
-            if started and step.finds_children:
+            may_exist = resident.is_read and step.retrial is None
+            resident.is_read = False
+            if started and (step.finds_children or may_exist):
                 self._children.find(resident, started)
             elif started:
                 self._children.start(resident, started, rejoined=step.retrial is not None)

@@ -201,6 +201,8 @@ class Resident:
     is_unsure: bool = False
     """What its code asked for may have begun before a crash. It is started again, or found, before anything is fed:
     otherwise the code could give it up, and nobody would cancel or undo it."""
+    is_read: bool = False
+    """It was read from the database, and children that its code asks for first may have been started before."""
     starting: int = 0
     """How many of its children are being started."""
     lost: bool = False

@@ -116,6 +116,7 @@ class Revival:
         instance = self._instance(definition, row)
         resident = Resident(instance, row.version, row.status, begun=bool(snapshot.history), crashed=crashed)
         resident.attempts, resident.parent, resident.builds = attempts, row.child_of, row.builds
+        resident.is_read = True
         if unfed is not None:
             resident.inbox.append(Stored(unfed))
         # If its worker died, it had begun, and hooks heard of that there. Only the first run is a start.

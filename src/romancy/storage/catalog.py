@@ -337,6 +337,10 @@ class Catalog:
         """Return those of these instances that have undone steps in their current run. They can't be retried."""
         return {id for (id,) in await self._ask("undone_instances", listed=list(ids))}
 
+    async def started_children(self, parent: str) -> dict[str, str]:
+        """Return the ids of the children of an instance, by the operations that started them."""
+        return dict(await self._ask("started_children_of_parent", parent=parent))
+
     async def parents_of_unsuccessful(self, ids: Collection[str]) -> list[str]:
         """Return those of these instances that have children that have not completed."""
         return [id for (id,) in await self._ask("parents_of_unsuccessful", listed=list(ids))]
