@@ -75,9 +75,8 @@ class Instance:
         self.started_at = started_at if run is None or run.started_at is None else run.started_at
         self.at = started_at if run is None else run.began_at
         self.run = run or Run(1, 0, started_at)
-        self.state = state
-        self.replaying = False
-        self.dead = False
+        self.state, self._log = state, log
+        self.replaying = self.dead = self._timed_out = False
         self.length = self.run.base
         self.ops = OpenOperations()
         self.cancelling: str | None = None
@@ -90,8 +89,6 @@ class Instance:
         self._rung: int | None = None
         self.loop = WorkflowLoop(self)
         self._input, self._input_kind, self.deadline = input, input_kind, deadline
-        self._log = log
-        self._timed_out = False
         self._fault: NonDeterminismError | None = None
         self._stuck: WorkflowStuck | None = None
         self._budget = Budget()
