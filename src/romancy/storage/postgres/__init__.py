@@ -19,6 +19,7 @@ driver.py        asyncpg, untyped
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -210,10 +211,15 @@ class PostgresStorage(Reads):
         return {id for (id,) in rows}
 
     async def reopen(self, instances: Collection[str], at: int, head: bytes) -> set[str]:
-        rows = await self._connections.do("reopen", ids=findable(list(instances)), at=at, head=head)
-        if rows:
+        reopened: set[str] = set()
+        ids = findable(list(instances))
+        while ids:
+            rows = await self._connections.do("reopen", ids=ids, at=at, head=head, token=uuid.uuid4().bytes)
+            reopened.update(id for id, stale in rows if not stale)
+            ids = [id for id, stale in rows if stale]
+        if reopened:
             self._tell({None}, ended=False)
-        return {id for (id,) in rows}
+        return reopened
 
     async def fork(self, fork: Fork) -> bool:
         given = {"id": fork.id, "origin": findable(fork.origin), "at": fork.at, "token": fork.token, "seed": fork.seed}

@@ -242,12 +242,14 @@ told AS (SELECT l.*, CASE WHEN o.id IS NULL THEN i.owner END AS owner FROM lette
 -- Children that retried parents wait for again, unless their end is already under way. They are locked, to wait for a
 -- final commit that did not see yet that the parent is open. If it did see that, the parent gets the end twice, which
 -- makes no difference, or the end of a child that is reopened: then the parent fails, and can be retried again. A child
--- that can't be reopened, or was found though it was to be started, is spent: its parent starts another one.
+-- that can't be reopened, or was found though it was to be started, is spent: its parent starts another one. So is one
+-- that had to be waited for (another version): this statement does not see whether it has undone its steps by now. If
+-- it was found, its end is under way then.
 -- part: write_rejoins
 kin AS MATERIALIZED (SELECT c.*, x.parent AS waits, x.op, x.at, x.token, x.reopens, x.is_found
   FROM unnest(:kin_parents::text[], :kin_children::text[], :kin_ops::text[], :kin_ats::bigint[], :kin_tokens::bytea[],
       :kin_reopens::boolean[], :kin_found::boolean[]) AS x(parent, child, op, at, token, reopens, is_found),
-    LATERAL (SELECT id, status, output, error, base FROM romancy.instances i
+    LATERAL (SELECT id, status, output, error, base, version FROM romancy.instances i
       WHERE i.id = x.child AND i.parent = x.parent AND i.parent_op = x.op ORDER BY i.id FOR NO KEY UPDATE) c
   WHERE x.parent IN (SELECT id FROM applied)
     AND NOT EXISTS (SELECT 1 FROM romancy.requests r WHERE r.instance = x.parent AND r.op = x.op
@@ -255,7 +257,7 @@ kin AS MATERIALIZED (SELECT c.*, x.parent AS waits, x.op, x.at, x.token, x.reope
 rejoined AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = i.version + 1, finished_at = NULL,
     output = NULL, error = NULL, updated_at = e.at, limited_from = e.at,
     deadline = e.at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at)
-  FROM kin e WHERE i.id = e.id AND e.reopens AND e.status IN (11, 12) AND NOT {undone}
+  FROM kin e WHERE i.id = e.id AND i.version = e.version AND e.reopens AND e.status IN (11, 12) AND NOT {undone}
   RETURNING i.id, e.error, e.at, e.token),
 rejoined_mail AS (DELETE FROM romancy.requests r USING kin k WHERE r.instance = k.id AND r.kind = 6 AND NOT k.is_found),
 late_ends AS (DELETE FROM romancy.requests r USING kin k
@@ -266,7 +268,8 @@ rejoined_ends AS (INSERT INTO romancy.requests (instance, kind, payload, at, tok
   SELECT k.waits, CASE WHEN k.is_found OR k.reopens AND k.status <> 10 THEN 8 WHEN k.status = 10 THEN 3
       WHEN k.status = 11 THEN 4 ELSE 5 END,
     CASE k.status WHEN 10 THEN coalesce(k.output, 'null') ELSE coalesce(k.error, '{}') END, k.at, k.token, 1, k.op
-  FROM kin k WHERE k.status >= 10 AND k.id NOT IN (SELECT id FROM rejoined) ON CONFLICT (token, n) DO NOTHING)
+  FROM kin k WHERE k.status >= 10 AND k.id NOT IN (SELECT id FROM rejoined) AND NOT (k.is_found AND NOT EXISTS
+    (SELECT 1 FROM romancy.instances s WHERE s.id = k.id AND s.version = k.version)) ON CONFLICT (token, n) DO NOTHING)
 -- Children that an instance started just before its run ended.
 -- part: write_last_children
 last_born AS (INSERT INTO romancy.instances (id, workflow, status, token, birth, born, input, input_kind, deadline,
@@ -688,16 +691,18 @@ SELECT id FROM made
 EXISTS (SELECT 1 FROM romancy.history h WHERE h.instance = e.id AND h.n > e.base AND h.op COLLATE "C" >= 'undo '
   AND h.op COLLATE "C" < 'undo!')
 -- Reopens instances that failed or were cancelled, unless they have undone their steps. The time limit of a run begins
--- again. Earlier requests are deleted: they were for the end, and may have come just after it.
+-- again. Earlier requests are deleted: they were for the end, and may have come just after it. One that had to be waited
+-- for may have been retried in between and have ended again. Its history is seen as it was before that, so it is `stale`.
 -- name: reopen
-WITH ended AS MATERIALIZED (SELECT id, error, base FROM romancy.instances WHERE id = ANY(:ids::text[])
+WITH ended AS MATERIALIZED (SELECT id, error, base, version FROM romancy.instances WHERE id = ANY(:ids::text[])
   AND coalesce(status, 0) IN (11, 12) AND {outdated} IS NULL ORDER BY id FOR NO KEY UPDATE),
 reopened AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = i.version + 1, finished_at = NULL,
     output = NULL, error = NULL, updated_at = :at::bigint, limited_from = :at,
     deadline = :at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at)
-  FROM ended e WHERE i.id = e.id AND NOT {undone}
+  FROM ended e WHERE i.id = e.id AND i.version = e.version AND NOT {undone}
   RETURNING i.id, e.error),
 earlier AS (DELETE FROM romancy.requests r USING reopened o WHERE r.instance = o.id),
 asked AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
-  SELECT id, 7, :head::bytea || coalesce(error, ''), :at, gen_random_uuid()::text::bytea, 0 FROM reopened)
-SELECT id FROM reopened
+  SELECT id, 7, :head::bytea || coalesce(error, ''), :at, :token::bytea, row_number() OVER (ORDER BY id) FROM reopened)
+SELECT id, false AS stale FROM reopened UNION ALL
+SELECT e.id, true FROM ended e JOIN romancy.instances i ON i.id = e.id WHERE i.version <> e.version
