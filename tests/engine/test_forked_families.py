@@ -9,6 +9,7 @@ from romancy import (
     InstanceExists,
     WorkflowCancelled,
     WorkflowContext,
+    WorkflowFailed,
     activity,
     start_workflow,
     wait_event,
@@ -135,3 +136,51 @@ async def test_a_fork_cancels_its_own_child(env: Environment) -> None:
     assert await env.app.handle("f").result() == "f/waiter:1"
     found = await statuses(env)
     assert (found["mine"], found["f/waiter:1"]) == ("waiting_for_event", "cancelled")
+
+
+BROKEN: set[str] = set()
+
+
+@activity
+async def book(ctx: ActivityContext) -> str:
+    return "booked"
+
+
+@book.compensate
+async def unbook(ctx: ActivityContext, booked: str) -> None:
+    noted.append("unbooked")
+
+
+@workflow
+async def booking(ctx: WorkflowContext) -> str:
+    await book(ctx)
+    event = await wait_event(ctx, "go")
+    if event.data in BROKEN:
+        raise ValueError("broken")
+    return f"booked {event.data}"
+
+
+@workflow
+async def traveller(ctx: WorkflowContext) -> str:
+    child = await start_workflow(ctx, booking, instance_id="mine")
+    await note(ctx, "a")
+    return await child.result() + " by " + child.instance_id
+
+
+async def test_a_fork_is_retried_whose_child_has_undone_its_steps(env: Environment) -> None:
+    env.app.register(traveller, booking)
+    await env.start(traveller, instance_id="i")
+    await fork(env, "i", 1, "f")
+    BROKEN.add("x")
+    await env.send_event("go", "test", "x", to="f/booking:1")
+    with pytest.raises(WorkflowFailed):
+        await env.app.handle("f").result()
+    assert noted == ["a", "unbooked"]
+    await env.app.retry_workflow("f")
+    await env.settle()
+    assert set(await statuses(env)) == {"i", "f", "mine", "f/booking:1", "f/booking:1~2"}
+    await env.restart()
+    await env.send_event("go", "test", "y", to="f/booking:1~2")
+    assert await env.app.handle("f").result() == "booked y by f/booking:1~2"
+    assert set(await statuses(env)) == {"i", "f", "mine", "f/booking:1", "f/booking:1~2"}
+    assert replay(traveller, await env.app.get_history("f")) == "completed"

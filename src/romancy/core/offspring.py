@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from romancy.core.dropped import Dropped
 from romancy.core.history import Entry
-from romancy.core.operations import ChildCall, Operation, child_id
+from romancy.core.operations import ChildCall, Operation
 from romancy.core.run import Run
 
 
@@ -30,8 +30,8 @@ class Offspring:
         if any(n == entry.n for n, _, _ in run.seeds):
             for op in ops:
                 if isinstance(op, ChildCall) and op.id != entry.op:
-                    suffix = "" if dropped is None else dropped.suffix(op.id)
-                    op.child = child_id(run.alias(instance), op.id, suffix=suffix)
+                    op.is_of_fork = True
+                    op.rename(run.alias(instance), "" if dropped is None else dropped.suffix(op.id))
 
     def end(self, opened: Iterable[Operation], endless: int | None) -> None:
         """The run ends. `opened`: operations that nobody knows of yet. `endless`: an activation that does not count."""

@@ -176,9 +176,9 @@ class Retrial:
                 instance.evict()
                 instance = yield from self._repeat(kept, before)
         self._drop(facts, kept, before)
-        for operation in instance.ops.values() if self.ask.origin is None else ():
+        for operation in instance.ops.values():
             if isinstance(operation, ChildCall):  # one that completed is another child from now on
-                operation.rename(instance.id, before.suffix(operation.id))
+                operation.rename(instance.alias, before.suffix(operation.id))
         instance.length = max(instance.length, entries[-1].n if entries else 0)
         instance.dropped = before
         return instance

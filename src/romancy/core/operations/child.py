@@ -46,6 +46,8 @@ class ChildCall(Operation):
     is_free: bool = False
     own_id: str | None = None
     """The id that the code chose for the child. Replay compares it."""
+    is_of_fork: bool = field(default=False, init=False)
+    """Started by a fork in place of an open child of the original. Its id is not the one that the code chose."""
     is_over: bool = field(default=False, init=False)
     """Whether its end is recorded."""
     is_asked: bool = field(default=False, init=False)
@@ -82,7 +84,7 @@ class ChildCall(Operation):
 
     def rename(self, parent: str, suffix: str) -> None:
         """After a retry, it may be another child: its id ends in this suffix."""
-        self.child = child_id(parent, self.id, self.own_id, suffix)
+        self.child = child_id(parent, self.id, None if self.is_of_fork else self.own_id, suffix)
 
     @property
     def is_endless(self) -> bool:
