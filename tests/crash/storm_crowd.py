@@ -20,6 +20,9 @@ LIVE = (
     "blocked",
 )
 
+LONG = 60.0
+"""Seconds of a nap that nobody waits for: whoever takes it is cancelled before."""
+
 
 # --- drawing plans ----------------------------------------------------------------------------------------------------
 class Drawing:
@@ -96,7 +99,11 @@ class Drawing:
     def _family(self, name: str) -> list[Any]:
         seconds = None if self._luck.random() < 0.6 else round(self._luck.uniform(0.2, 3), 2)
         how = "strict" if self._luck.random() < 0.4 else "lenient"
-        steps: list[Any] = [*self._books(0, 2), ["called", self._children(name, 5, 16), seconds, how]]
+        children = self._children(name, 5, 16)
+        for child in children if seconds is not None else ():
+            if self._luck.random() < 0.2:
+                child["steps"].append(["nap", LONG])  # it must be cancelled
+        steps: list[Any] = [*self._books(0, 2), ["called", children, seconds, how]]
         if self._luck.random() < 0.5:
             awaited = self._luck.choice(["awaited", "left alone"])
             steps.insert(self._luck.randrange(len(steps) + 1), ["free", self._children(f"{name}/free", 1, 4), awaited])
@@ -132,7 +139,7 @@ class Crowd:
             group.create_task(self._start_plans(group))
             group.create_task(self._repeatedly(0.3, self._cancel_one))
             group.create_task(self._repeatedly(0.3, self._retry_some))
-            group.create_task(self._repeatedly(0.5, self._fork_one))
+            group.create_task(self._repeatedly(0.3, self._fork_one))
             resuming = group.create_task(self._resume_always())
             await self._wait_for_the_end()
             resuming.cancel()
@@ -211,8 +218,8 @@ class Crowd:
         self._observer.repair(plan["name"].partition("/")[0])
 
     async def _fork_one(self) -> None:
-        found = await self._one()
-        if found is None or ("/" in found.instance_id and self._luck.random() < 0.8):
+        found = await (self._one(status=LIVE) if self._luck.random() < 0.6 else self._one())
+        if found is None or ("/" in found.instance_id and self._luck.random() < 0.5):
             return
         history = await self._app.get_history(found.instance_id)
         at = self._luck.choice([0, *(entry.n for entry in history[1:])])

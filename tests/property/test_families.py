@@ -25,7 +25,7 @@ from tests.property.test_machine import _perhaps as perhaps
 __all__ = ["nobody_kills", "postgres", "quiet"]
 MOST = 3
 """Instances in one example, besides children and forks."""
-MOST_FORKS = 2
+MOST_FORKS = 1
 
 
 class FamilyMachine(Machine):
@@ -144,8 +144,8 @@ class FamilyMachine(Machine):
 
     @rule(pick=picks, cut=st.integers(0, 8), via=workers)
     def fork(self, pick: int, cut: int, via: int) -> None:
-        if self.known and len(self.cuts) < MOST_FORKS:
-            self.do(self._fork(self.pick(pick), cut, self.app(via)))
+        if self.forkable and len(self.cuts) < MOST_FORKS:
+            self.do(self._fork(self.forkable[pick % len(self.forkable)], cut, self.app(via)))
 
     # --- what rules do -----------------------------------------------------------------------------------------------
     @property
@@ -153,6 +153,12 @@ class FamilyMachine(Machine):
         """Those that failed or were cancelled first. A parent would not hear that its child went on: roots only."""
         roots = [instance for instance, _ in self.known.values() if instance.parent is None]
         return [i.instance_id for i in roots if i.status in ("failed", "cancelled")] or [i.instance_id for i in roots]
+
+    @property
+    def forkable(self) -> list[str]:
+        """Those that can be forked anywhere, and go on; or those that can; or all."""
+        anywhere = {id: i for id, (i, history) in self.known.items() if history and not has_undone(history)}
+        return [id for id, i in anywhere.items() if i.status not in FINAL] or list(anywhere) or list(self.known)
 
     def was_retried(self, id: str) -> bool:
         """Whether it, or an ancestor, was retried."""
