@@ -259,6 +259,8 @@ class FamilyMachine(Machine):
                 return
             self._replay_all()
             self.do(self._start_worker(0))
+            if self.forkable and not self.cuts:
+                self.do(self._fork(self.forkable[-1], -1, self.client))  # up to its last entry
             self.do(self._advance(200))
             for id in list(self.known):
                 self.do(self._cancel(id, self.client))
