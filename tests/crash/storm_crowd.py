@@ -20,8 +20,8 @@ LIVE = (
     "blocked",
 )
 
-LONG = 60.0
-"""Seconds of a nap that nobody waits for: whoever takes it is cancelled before."""
+LONG = 20.0
+"""Seconds of a nap that nobody waits for: a child that takes it is cancelled before."""
 
 
 # --- drawing plans ----------------------------------------------------------------------------------------------------
