@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from romancy.app import App
 from romancy.cli.errors import Refused
+from romancy.errors import StorageError
 from romancy.options import WITHOUT_HTTP, Database
 from romancy.service import runtime_of
 from romancy.storage.sqlite.migrations import stored_versions
@@ -138,5 +139,5 @@ def _is_ours(file: Path) -> bool:
             return stored_versions(connection, str(file)) != (0, 0)
         finally:
             connection.close()
-    except sqlite3.Error:
+    except (sqlite3.Error, StorageError):
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 
 from romancy.errors import StorageError
@@ -14,12 +15,9 @@ INFO = "romancy_schema_info"
 """The table that holds the version."""
 _RENAMED = 7
 """From this version on, tables and indexes have a prefix."""
-_FORMER = (
-    "schema_info", "instances", "history", "workers",
-    "attempts", "attributes", "consumed", "deaths", "deliveries", "event_keys", "events", "marks", "misfits", "orphans",
-    "requests", "sessions", "shapes", "trials", "triggers", "views", "wait_keys", "waits",
-)  # fmt: skip
-"""The tables of earlier versions, which had no prefix. A file that has the first four is of such a version."""
+_FORMER = {"schema_info", "instances", "history", "workers"}
+"""A file with these tables, and not ours, is of an earlier version: there they had no prefix."""
+_CREATED = re.compile(r"CREATE (TABLE|INDEX) romancy\.(\w+)")
 _FENCE_ALL = (
     "INSERT INTO romancy_orphans SELECT id, strftime('%s', 'now') * 1000000, 1 FROM romancy_workers WHERE true "
     "ON CONFLICT DO NOTHING",
@@ -77,7 +75,7 @@ def _info_table(connection: sqlite3.Connection) -> str | None:
     tables = _tables(connection)
     if INFO in tables:
         return INFO
-    return "schema_info" if tables.issuperset(_FORMER[:4]) else None
+    return "schema_info" if tables.issuperset(_FORMER) else None
 
 
 def _tables(connection: sqlite3.Connection) -> set[str]:
@@ -98,7 +96,7 @@ def _migrate(connection: sqlite3.Connection, path: str) -> None:
     """Run the missing migrations; another process may have run them while we waited for the file."""
     version, min_reader = _versions(connection, path)
     if _info_table(connection) == "schema_info":
-        _rename(connection)
+        _rename(connection, version)
     connection.execute(f"CREATE TABLE IF NOT EXISTS {INFO} (version INTEGER NOT NULL, min_reader INTEGER NOT NULL)")
     before = (version, min_reader)
     for number, reader, script in sql.migrations("sqlite"):
@@ -113,15 +111,23 @@ def _migrate(connection: sqlite3.Connection, path: str) -> None:
     connection.execute(f"INSERT INTO {INFO} VALUES (?, ?)", (version, min_reader))
 
 
-def _rename(connection: sqlite3.Connection) -> None:
-    """Give the tables and indexes of a former schema their prefix.
+def _rename(connection: sqlite3.Connection, version: int) -> None:
+    """Give the tables and indexes of a former schema their prefix; others in the file are the user's.
 
     `schema_info` stays, for libraries that look there: it tells them that they are too old.
     """
     connection.execute("UPDATE schema_info SET version = ?, min_reader = ?", (_RENAMED, _RENAMED))
-    for table in _tables(connection).intersection(_FORMER) - {"schema_info"}:
-        connection.execute(f"ALTER TABLE {table} RENAME TO romancy_{table}")
-        query = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL"
-        for name, definition in connection.execute(query, (f"romancy_{table}",)).fetchall():
-            connection.execute(f"DROP INDEX {name}")
-            connection.execute(definition.replace(f"INDEX {name} ", f"INDEX romancy_{name} ", 1))
+    created = (_CREATED.findall(script) for number, _, script in sql.migrations("sqlite") if number <= version)
+    for kind, name in dict.fromkeys(found for script in created for found in script):
+        if kind == "TABLE":
+            connection.execute(f"ALTER TABLE {name} RENAME TO romancy_{name}")
+        else:
+            _rename_index(connection, name)
+
+
+def _rename_index(connection: sqlite3.Connection, name: str) -> None:
+    """Create it anew: SQLite can't rename indexes."""
+    query = "SELECT sql FROM sqlite_master WHERE type = 'index' AND name = ?"
+    (definition,) = connection.execute(query, (name,)).fetchone()
+    connection.execute(f"DROP INDEX {name}")
+    connection.execute(definition.replace(f"INDEX {name} ", f"INDEX romancy_{name} ", 1))

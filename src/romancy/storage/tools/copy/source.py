@@ -20,6 +20,8 @@ def open_alone(path: str) -> sqlite3.Connection:
         raise NotThere(f"there is no database at {path!r}; give the SQLite file to copy")
     connection = _alone(path)
     try:
+        if stored_versions(connection, path) == (0, 0):
+            raise NotThere(f"{path!r} has no tables of Romancy; give the SQLite file to copy")
         migrate(connection, path)
         version, _ = stored_versions(connection, path)
         if version > LIBRARY_VERSION:
