@@ -46,10 +46,11 @@ async def migrate(app: App, min_reader: int = NEWER) -> None:
     """As a process with the next version of the library does when it opens the database."""
     old: Any = app._runtime.engine.storage
     kind: Any = migrations if isinstance(old, PostgresStorage) else of_files
+    table = "instances" if kind is migrations else "romancy_instances"
     with pytest.MonkeyPatch.context() as patch:
         steps = [
             *sql.migrations("postgres" if kind is migrations else "sqlite"),
-            (NEWER, min_reader, "ALTER TABLE romancy.instances ADD COLUMN shiny INTEGER"),
+            (NEWER, min_reader, f"ALTER TABLE {table} ADD COLUMN shiny INTEGER"),
         ]
         patch.setattr(migrations, "migrations", lambda dialect: steps)
         patch.setattr(sql, "migrations", lambda dialect: steps)

@@ -30,6 +30,7 @@ from tests import pg_server
 from tests.crash.faults import Fault, MortalStorage
 from tests.crash.scenarios import SCENARIOS, Scenario
 from tests.crash.stage import BEGINNING, RETRY, PatientEnvironment, Stage
+from tests.former.conftest import FORMER
 from tests.helpers import unqualified
 from tests.postgres.conftest import Place
 from tests.storage.conftest import Database
@@ -368,6 +369,37 @@ async def test_a_file_in_use_is_refused(tmp_path: Path, place: Place, worker: bo
             await copy(file, place.url, schema=place.schema)
     assert await tables(place) == []
     assert (await copy(file, place.url, schema=place.schema))["instances"] == 0
+
+
+@pytest.mark.parametrize("script", ["CREATE TABLE workers (name)", FORMER.read_text()], ids=["other", "former"])
+async def test_so_is_one_that_others_use(tmp_path: Path, place: Place, script: str) -> None:
+    """Without our table of workers, there is nobody to name."""
+    file = tmp_path / "romancy.db"
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode = WAL")
+        other.executescript(script)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageError, match=r"romancy\.db' is in use; stop every process"):
+            await copy(str(file), place.url, schema=place.schema)
+        other.execute("ROLLBACK")
+
+
+async def test_tables_of_the_users_own_stay_behind(here: Here, place: Place) -> None:
+    await here.db.waiting("a", "me")
+    await here.db.storage.close()
+    with closing(sqlite3.connect(here.file)) as connection:
+        connection.executescript("CREATE TABLE instances (mine); INSERT INTO instances VALUES (1), (2)")
+    assert (await here.move())["instances"] == 1
+    with closing(sqlite3.connect(here.file)) as connection:
+        assert connection.execute("SELECT * FROM instances").fetchall() == [(1,), (2,)]
+
+
+async def test_a_file_of_a_former_version_is_brought_up_to_date_first(tmp_path: Path, place: Place) -> None:
+    file = tmp_path / "romancy.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(FORMER.read_text())
+        (count,) = connection.execute("SELECT count(*) FROM instances").fetchone()
+    assert (await copy(str(file), place.url, schema=place.schema))["instances"] == count
 
 
 async def tables(place: Place) -> list[str]:

@@ -13,7 +13,7 @@ LIBRARY_VERSION = 7
 """The newest schema this library knows."""
 INFO = "romancy_schema_info"
 """The table that holds the version."""
-_RENAMED = 7
+PREFIXED = 7
 """From this version on, tables and indexes have a prefix."""
 _FORMER = {"schema_info", "instances", "history", "workers"}
 """A file with these tables, and not ours, is of an earlier version: there they had no prefix."""
@@ -116,7 +116,7 @@ def _rename(connection: sqlite3.Connection, version: int) -> None:
 
     `schema_info` stays, for libraries that look there: it tells them that they are too old.
     """
-    connection.execute("UPDATE schema_info SET version = ?, min_reader = ?", (_RENAMED, _RENAMED))
+    connection.execute("UPDATE schema_info SET version = ?, min_reader = ?", (PREFIXED, PREFIXED))
     created = (_CREATED.findall(script) for number, _, script in sql.migrations("sqlite") if number <= version)
     for kind, name in dict.fromkeys(found for script in created for found in script):
         if kind == "TABLE":

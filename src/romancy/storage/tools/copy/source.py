@@ -9,7 +9,7 @@ from romancy.errors import StorageError
 from romancy.storage.errors import NotThere
 from romancy.storage.sqlite.connection import connect
 from romancy.storage.sqlite.errors import explain
-from romancy.storage.sqlite.migrations import LIBRARY_VERSION, migrate, stored_versions
+from romancy.storage.sqlite.migrations import LIBRARY_VERSION, PREFIXED, migrate, stored_versions
 from romancy.storage.tools.copy.tables import COLUMNS
 
 
@@ -55,6 +55,8 @@ def _alone(path: str) -> sqlite3.Connection:
 def _by_whom(path: str) -> str:
     connection = connect(path, durability="full")
     try:
+        if stored_versions(connection, path)[0] < PREFIXED:  # others use the file, or older libraries
+            return ""
         hosts = [host for (host,) in connection.execute("SELECT host FROM romancy_workers ORDER BY started_at DESC")]
     finally:
         connection.close()
