@@ -70,14 +70,16 @@ def fill_sqlite(path: str, count: int) -> None:
     c.execute("CREATE TEMP TABLE new (id, input, key, spec)")
     c.executemany("INSERT INTO new VALUES (?, ?, ?, ?)", keys(count))
     names = "workflow, generation, status, owner, version, token, birth, since, input_kind, created_at, updated_at"
-    c.execute(f"INSERT INTO instances (id, input, {names}) SELECT n.id, n.input, {names} FROM new n, instances")
+    copies = f"SELECT n.id, n.input, {names} FROM new n, romancy_instances"
+    c.execute(f"INSERT INTO romancy_instances (id, input, {names}) {copies}")
     c.execute(
-        "INSERT INTO waits SELECT n.id, w.op, CASE WHEN n.rowid % 10 = 0 THEN w.due_at END, w.since, w.model, n.spec, "
-        "w.location, w.created_at FROM new n, (SELECT * FROM waits) w"
+        "INSERT INTO romancy_waits "
+        "SELECT n.id, w.op, CASE WHEN n.rowid % 10 = 0 THEN w.due_at END, w.since, w.model, n.spec, "
+        "w.location, w.created_at FROM new n, (SELECT * FROM romancy_waits) w"
     )
     c.execute(
-        "INSERT INTO wait_keys (type, shape, key, instance, op) "
-        "SELECT k.type, k.shape, n.key, n.id, k.op FROM new n, (SELECT * FROM wait_keys) k"
+        "INSERT INTO romancy_wait_keys (type, shape, key, instance, op) "
+        "SELECT k.type, k.shape, n.key, n.id, k.op FROM new n, (SELECT * FROM romancy_wait_keys) k"
     )
     c.execute("COMMIT")
     c.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -19,3 +19,11 @@ def eventually(condition: Callable[[], T], within: float, what: str = "the condi
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come true within {within:g} s (last: {value!r})")
         time.sleep(every)
+
+
+def unqualified(query: str) -> str:
+    """SQL that names tables as `romancy.waits`, for a connection to PostgreSQL that finds them by its search path.
+
+    For SQLite, it is `romancy.storage.sql.prefixed`.
+    """
+    return query.replace("romancy.", "")

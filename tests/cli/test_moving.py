@@ -73,7 +73,7 @@ def test_a_newer_one_is_left_alone_or_refused(romancy, refused, database: Path, 
     romancy("migrate", *where)
     fetch(schema, "UPDATE schema_info SET version = 9")
     with closing(sqlite3.connect(database)) as connection:
-        connection.execute("UPDATE schema_info SET version = 9")
+        connection.execute("UPDATE romancy_schema_info SET version = 9")
         connection.commit()
     for place in ((), where):
         assert (
@@ -83,15 +83,21 @@ def test_a_newer_one_is_left_alone_or_refused(romancy, refused, database: Path, 
     assert "needs a newer romancy" in refused("migrate", "--check", *where, code=1)
 
 
+def test_a_file_with_other_tables_gets_ours_beside_them(romancy, folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "other.db")) as other:
+        other.execute("CREATE TABLE addresses (name)")
+        assert romancy("migrate", "-d", "other.db", "--check", code=1).stdout == "no schema yet at 'other.db'\n"
+        assert list(other.iterdump()) == ["BEGIN TRANSACTION;", "CREATE TABLE addresses (name);", "COMMIT;"]
+        assert romancy("migrate", "-d", "other.db").stdout == f"created at version {NEWEST}\n"
+        assert romancy("list", "-d", "other.db").exit_code == 0
+
+
 def test_what_can_not_be_migrated(refused, folder: Path) -> None:
     assert "only lasts as long as this command" in refused("migrate", "-d", ":memory:")
     assert "--schema only applies to PostgreSQL" in refused("migrate", "--schema", "x", "-d", "new.db")
     (folder / "text.db").write_text("not a database, but long enough to be one" * 100)
     for check in ((), ("--check",)):
         assert "not a SQLite database" in refused("migrate", "-d", "text.db", *check, code=1)
-    with closing(sqlite3.connect(folder / "other.db")) as other:
-        other.execute("CREATE TABLE addresses (name)")
-    assert "another program" in refused("migrate", "-d", "other.db", "--check", code=1)
     url = "postgresql://nobody:secret@127.0.0.1:1/none"
     assert "secret" not in refused("migrate", "-d", url, code=1)
 
@@ -106,7 +112,7 @@ def test_a_shop_moves(romancy, database: Path, schema: str) -> None:
     assert "Traceback" not in done.stderr
     listed = fetch(schema, "SELECT id, status FROM instances ORDER BY id")
     with closing(sqlite3.connect(database)) as connection:
-        assert listed == connection.execute("SELECT id, status FROM instances ORDER BY id").fetchall()
+        assert listed == connection.execute("SELECT id, status FROM romancy_instances ORDER BY id").fetchall()
 
 
 def test_its_workflows_go_on_there(romancy, database: Path, schema: str) -> None:

@@ -84,7 +84,7 @@ def test_what_an_ended_instance_said_is_not_said_of_now(romancy) -> None:
     assert "about     waiting for ORD-1\n" in romancy("show", "order-1").stdout
     database = sqlite3.connect("romancy.db")
     with database:
-        database.execute("UPDATE instances SET description = 'waiting for Ada' WHERE id = 'done'")
+        database.execute("UPDATE romancy_instances SET description = 'waiting for Ada' WHERE id = 'done'")
     database.close()
     text = romancy("show", "done").stdout
     assert re.search(r"^last description +waiting for Ada$", text, re.MULTILINE)
@@ -202,7 +202,8 @@ def test_other_files_are_left_alone(refused, folder: Path) -> None:
     assert "is a folder" in refused("list", "-d", ".", code=1)
     other = sqlite3.connect("foreign.db")
     other.execute("CREATE TABLE users (id)")
+    other.execute("CREATE TABLE schema_info (version)")
     assert "is not a Romancy database" in refused("list", "-d", "foreign.db")
-    assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("users",)]
+    assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("users",), ("schema_info",)]
     other.close()
     assert "not supported" in refused("list", "-d", "oracle://host/db", code=1)

@@ -36,7 +36,7 @@ def test_a_result_that_the_code_has_not_heard_of_is_not_replayed(romancy, databa
     """It is stored apart when a suspect ends; what the code does with it is in no history."""
     with closing(sqlite3.connect(database)) as connection, connection:
         columns = "instance, op, n, first_at, crashes, started"
-        connection.execute(f"INSERT INTO attempts ({columns}) VALUES ('order-1', 'charge:1', 0, 0, 1, 1)")
+        connection.execute(f"INSERT INTO romancy_attempts ({columns}) VALUES ('order-1', 'charge:1', 0, 0, 1, 1)")
     text = romancy("replay", "order-1", "-m", "shop").stdout
     assert text.startswith("ok: the code follows the history (0 entries); it then waits for activity charge:1"), text
 
@@ -100,6 +100,6 @@ def test_one_that_has_not_begun_has_no_history_to_leave(romancy, folder: Path, d
     assert text.startswith("ok: the code follows the history (0 entries); it then waits for event answer:1"), text
     with closing(sqlite3.connect(database)) as connection, connection:  # as if it had begun with the wait
         columns = "instance, op, model, spec, location, created_at"
-        connection.execute(f"INSERT INTO waits ({columns}) VALUES ('new', 'answer:1', '', '{{}}', '', 0)")
+        connection.execute(f"INSERT INTO romancy_waits ({columns}) VALUES ('new', 'answer:1', '', '{{}}', '', 0)")
     text = romancy("replay", "new", "-m", "greets", code=1).stdout
     assert "recorded  nothing was sent as" in text

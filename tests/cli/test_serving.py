@@ -186,7 +186,7 @@ def test_stopped_under_load_every_event_that_was_acknowledged_is_stored(folder: 
             thread.join(30)
         assert "Traceback" not in log
     database = sqlite3.connect(folder / "romancy.db")
-    stored = {id for (id,) in database.execute("SELECT id FROM events")}
+    stored = {id for (id,) in database.execute("SELECT id FROM romancy_events")}
     database.close()
     assert set(accepted) <= stored
 
@@ -211,7 +211,7 @@ def test_requests_under_way_are_finished_and_waiting_for_results_ends(folder: Pa
         assert served.process.wait(30) == 0
         assert found["status"] in ("running", "completed")
     database = sqlite3.connect(folder / "own.db")
-    assert database.execute("SELECT status FROM instances").fetchall() == [(10,)], "the activity was waited for"
+    assert database.execute("SELECT status FROM romancy_instances").fetchall() == [(10,)], "the activity was waited for"
     database.close()
 
 

@@ -68,7 +68,7 @@ async def _fill(count: int) -> None:
 
 def workers(folder: Path) -> int:
     with closing(sqlite3.connect(folder / "store.db")) as connection:
-        return connection.execute("SELECT count(*) FROM workers").fetchone()[0]
+        return connection.execute("SELECT count(*) FROM romancy_workers").fetchone()[0]
 
 
 def test_the_same_code_follows(romancy, store: Path) -> None:
@@ -150,7 +150,7 @@ def test_workflows_that_are_gone_and_versions_that_can_go(romancy, store: Path) 
     asyncio.run(_one_more("pay", "last"))
     romancy("cancel", "last", "-d", "store.db")
     with closing(sqlite3.connect(store / "store.db")) as connection, connection:
-        connection.execute("UPDATE instances SET status = 12 WHERE workflow = 'pay'")
+        connection.execute("UPDATE romancy_instances SET status = 12 WHERE workflow = 'pay'")
     text = romancy("replay", "--all", "-m", "store:app").stdout
     assert "no running instance uses 'pay', and there is a newer version; you can delete it" in text
 
@@ -190,8 +190,8 @@ def test_ten_thousand(romancy, folder: Path) -> None:
     write(folder, OLD)
     asyncio.run(_fill(1))
     with closing(sqlite3.connect(folder / "store.db")) as connection, connection:
-        for table in ("instances", "history", "waits"):
-            key = "id" if table == "instances" else "instance"
+        for table in ("romancy_instances", "romancy_history", "romancy_waits"):
+            key = "id" if table == "romancy_instances" else "instance"
             columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
             names = ", ".join(columns)
             values = ", ".join("?" if name == key else name for name in columns)

@@ -177,9 +177,9 @@ def test_who_runs_it(romancy, answered) -> None:
     gone = f"worker {worker} on {socket.gethostname()} ran it, but its process seems to be gone; the instance soon goes"
     assert f"{gone} to another one with workflow 'hello': romancy worker" in text
     assert "it runs its code" not in text
-    change(f"UPDATE workers SET until = 5 WHERE id = '{worker}'")
+    change(f"UPDATE romancy_workers SET until = 5 WHERE id = '{worker}'")
     assert "runs it, but its lease expired 5" in romancy("why", "new").stdout
-    change(f"DELETE FROM workers WHERE id = '{worker}'")
+    change(f"DELETE FROM romancy_workers WHERE id = '{worker}'")
     text = romancy("why", "new").stdout
     assert f"worker {worker}, which ran it, is gone; start one with workflow 'hello': romancy worker" in text
     assert answered("why", "new")["lease_until"] is None
@@ -191,8 +191,8 @@ def test_who_holds_one_that_waits(romancy) -> None:
     worker = "0123456789abcdef"
     for id in ("asleep", "order-1"):
         assert "no worker holds it now; when its wait ends, it is continued by one" in romancy("why", id).stdout
-    change(f"INSERT INTO workers (id, host, until, started_at) VALUES ('{worker}', 'here', {10**17}, 0)")
-    change(f"UPDATE instances SET owner = '{worker}' WHERE id IN ('asleep', 'order-1')")
+    change(f"INSERT INTO romancy_workers (id, host, until, started_at) VALUES ('{worker}', 'here', {10**17}, 0)")
+    change(f"UPDATE romancy_instances SET owner = '{worker}' WHERE id IN ('asleep', 'order-1')")
     for id in ("asleep", "order-1"):
         assert f"worker {worker} on here holds it and is alive: its lease lasts until" in romancy("why", id).stdout
     romancy("send", "payment.completed", '{"order": {"id": "ORD-1"}, "amount": 1}')
@@ -242,7 +242,7 @@ def test_deaths_are_counted_once(romancy, op: str, shown: str) -> None:
     """The wait's text was written when it was left out; workers may have died since."""
     error = Failure("WorkerDied", "2 workers died while it ran; it is left out for a while").encode().hex()
     later = "next_due = 9e15, n = 0, crashes = 3, suspected_at = 1"
-    change(f"UPDATE attempts SET op = '{op}', {later}, error = x'{error}' WHERE instance = 'retrying'")
+    change(f"UPDATE romancy_attempts SET op = '{op}', {later}, error = x'{error}' WHERE instance = 'retrying'")
     text = romancy("why", "retrying").stdout
     assert "3 workers died while it ran" in text
     assert "2 workers" not in text
@@ -256,7 +256,7 @@ def test_blocked_says_why_and_what_to_do(romancy) -> None:
     assert "fix the code, test it with `romancy replay blocked --module MODULE`, then `romancy resume blocked`" in text
     assert "1 event that might match has arrived; a worker checks it after a resume" in text
     assert "romancy worker" not in text, "no worker would run it"
-    change("INSERT INTO requests (instance, kind, payload, at) VALUES ('blocked', 1, '', 0)")
+    change("INSERT INTO romancy_requests (instance, kind, payload, at) VALUES ('blocked', 1, '', 0)")
     text = romancy("why", "blocked").stdout
     assert "it was asked to stop; it stops once it is resumed" in text
     assert "romancy worker" not in text
@@ -264,7 +264,7 @@ def test_blocked_says_why_and_what_to_do(romancy) -> None:
 
 def test_blocked_by_evidence_says_so(romancy) -> None:
     error = Failure("KillsWorkers", "activity 'x:1' was running 5 times").encode().hex()
-    change(f"UPDATE instances SET error = x'{error}' WHERE id = 'blocked'")
+    change(f"UPDATE romancy_instances SET error = x'{error}' WHERE id = 'blocked'")
     text = romancy("why", "blocked").stdout
     assert "it is blocked: it seems to kill the worker that runs it\n  activity 'x:1' was running 5 times" in text
     assert "then `romancy resume blocked`" in text

@@ -11,9 +11,11 @@ import asyncpg
 
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.protocol import Storage
+from romancy.storage.sql import prefixed
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock
 from tests import pg_server
+from tests.helpers import unqualified
 
 TABLES = (
     "workers orphans instances history waits wait_keys unlooked events undispatched event_keys deliveries consumed "
@@ -48,7 +50,9 @@ class Ground(Protocol):
         """For an environment, which opens and closes it."""
         ...
 
-    async def read(self, query: str) -> list[tuple[Any, ...]]: ...
+    async def read(self, query: str) -> list[tuple[Any, ...]]:
+        """The query names tables as `romancy.waits`."""
+        ...
 
 
 class SQLiteGround:
@@ -74,7 +78,7 @@ class SQLiteGround:
         return self._storage
 
     async def read(self, query: str) -> list[tuple[Any, ...]]:
-        return await self._storage._read(lambda c: c.execute(query).fetchall())
+        return await self._storage._read(lambda c: c.execute(prefixed(query)).fetchall())
 
 
 class PostgresGround:
@@ -99,7 +103,7 @@ class PostgresGround:
 
     async def clear(self) -> None:
         await self.dust_settled()
-        for (worker,) in await self.read("SELECT id FROM workers"):
+        for (worker,) in await self.read("SELECT id FROM romancy.workers"):
             self._storage.drop_lock(worker)
         await self._spy.execute("; ".join(f"DELETE FROM {table}" for table in TABLES))
 
@@ -107,7 +111,7 @@ class PostgresGround:
         return PostgresStorage(pg_server.url(), schema=self._schema, **options)
 
     async def read(self, query: str) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in await self._spy.fetch(query)]
+        return [tuple(row) for row in await self._spy.fetch(unqualified(query))]
 
 
 @asynccontextmanager

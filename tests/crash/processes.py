@@ -103,9 +103,9 @@ class Cluster:
         """Wait until so many instances have ended; one that is blocked never will."""
 
         def finished() -> bool:
-            blocked = self.read("SELECT id, error FROM instances WHERE status = 9")
+            blocked = self.read("SELECT id, error FROM romancy_instances WHERE status = 9")
             assert not blocked, f"{len(blocked)} instances are blocked, the first: {blocked[0]}"
-            return self.read("SELECT count(*) FROM instances WHERE status >= 10")[0][0] >= count
+            return self.read("SELECT count(*) FROM romancy_instances WHERE status >= 10")[0][0] >= count
 
         eventually(finished, within, f"the end of {count} instances", every=0.05)
 

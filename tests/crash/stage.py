@@ -133,7 +133,7 @@ class Stage:
     async def restart(self) -> None:
         """A new engine on the same database; every other worker there is known to be dead."""
         app = self.env.app
-        dead = await self.read("SELECT id FROM workers")
+        dead = await self.read("SELECT id FROM romancy.workers")
         await app._runtime.crash()
         await app.start()
         me = app._runtime.engine.worker_id or ""
@@ -145,15 +145,16 @@ class Stage:
     async def outcome(self) -> dict[str, Any]:
         """Everything that must not depend on when somebody died."""
         await ground.tidy()
-        instances = await self.read("SELECT id, status, output, error FROM instances ORDER BY id")
-        history = await self.read("SELECT instance, kind, op, at, payload FROM history ORDER BY instance, n")
+        instances = await self.read("SELECT id, status, output, error FROM romancy.instances ORDER BY id")
+        history = await self.read("SELECT instance, kind, op, at, payload FROM romancy.history ORDER BY instance, n")
         consumed = await self.read(
-            "SELECT c.instance, e.source, e.id, c.op FROM consumed c JOIN events e ON e.seq = c.event ORDER BY 1, 2, 3"
+            "SELECT c.instance, e.source, e.id, c.op FROM romancy.consumed c "
+            "JOIN romancy.events e ON e.seq = c.event ORDER BY 1, 2, 3"
         )
-        events = await self.read("SELECT source, id, type, target, data FROM events ORDER BY source, id")
+        events = await self.read("SELECT source, id, type, target, data FROM romancy.events ORDER BY source, id")
         left = {
             table: await self.read(
-                f"SELECT t.* FROM {table} t JOIN instances i ON i.id = t.instance WHERE i.status >= 10"
+                f"SELECT t.* FROM romancy.{table} t JOIN romancy.instances i ON i.id = t.instance WHERE i.status >= 10"
             )
             for table in LEFTOVERS
         }
@@ -162,8 +163,10 @@ class Stage:
             "history": [(i, kind, op, at, _message(p) if kind in FAILURES else p) for i, kind, op, at, p in history],
             "consumed": consumed,
             "events": events,
-            "views": await self.read("SELECT instance, value FROM views ORDER BY instance"),
-            "attributes": await self.read("SELECT instance, name, value FROM attributes ORDER BY instance, name"),
+            "views": await self.read("SELECT instance, value FROM romancy.views ORDER BY instance"),
+            "attributes": await self.read(
+                "SELECT instance, name, value FROM romancy.attributes ORDER BY instance, name"
+            ),
             "left behind": {table: rows for table, rows in left.items() if rows},
         }
 

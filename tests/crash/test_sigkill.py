@@ -73,20 +73,21 @@ async def test_killed_again_and_again(workers: Cluster, seed: int) -> None:
 def check(workers: Cluster) -> None:
     for n in range(WORKFLOWS):
         id = f"order-{n}"
-        [(status, output)] = workers.read("SELECT status, output FROM instances WHERE id = ?", id)
+        [(status, output)] = workers.read("SELECT status, output FROM romancy_instances WHERE id = ?", id)
         assert (status, json.loads(output)) == (10, [10 * n, n + 1, 10 * (n + 1)])
-        history = workers.read("SELECT kind, op FROM history WHERE instance = ? ORDER BY n", id)
+        history = workers.read("SELECT kind, op FROM romancy_history WHERE instance = ? ORDER BY n", id)
         assert history == EXPECTED, f"the history of {id}"
-    [(collected,)] = workers.read("SELECT output FROM instances WHERE id = 'collector'")
+    [(collected,)] = workers.read("SELECT output FROM romancy_instances WHERE id = 'collector'")
     assert sorted(json.loads(collected)) == list(range(WORKFLOWS))
-    took = workers.read("SELECT e.type, e.id, count(*) FROM events e JOIN consumed c ON c.event = e.seq GROUP BY e.seq")
+    taken = "romancy_events e JOIN romancy_consumed c ON c.event = e.seq"
+    took = workers.read(f"SELECT e.type, e.id, count(*) FROM {taken} GROUP BY e.seq")
     assert {count for _, _, count in took} == {1}
     assert Counter(type for type, _, _ in took) == {"paid": WORKFLOWS, "done": WORKFLOWS}
-    assert workers.read("SELECT count(*) FROM events") == [(2 * WORKFLOWS,)]
+    assert workers.read("SELECT count(*) FROM romancy_events") == [(2 * WORKFLOWS,)]
     ran = Counter((line["instance"], line["op"]) for line in workers.lines("step"))
     assert len(ran) == 3 * WORKFLOWS, "an activity never ran"
     for table in ("waits", "wait_keys", "deliveries", "requests", "attempts"):
-        assert workers.read(f"SELECT count(*) FROM {table}") == [(0,)], f"something is left in {table}"
+        assert workers.read(f"SELECT count(*) FROM romancy_{table}") == [(0,)], f"something is left in {table}"
 
 
 async def test_only_the_activity_that_kills_its_worker_is_blocked(workers: Cluster) -> None:
@@ -106,11 +107,11 @@ async def test_only_the_activity_that_kills_its_worker_is_blocked(workers: Clust
             lives += 1
             assert lives < 12, "it kills its worker again and again"
             process = workers.spawn()
-        return workers.read("SELECT count(*) FROM instances WHERE status < 9") == [(0,)]
+        return workers.read("SELECT count(*) FROM romancy_instances WHERE status < 9") == [(0,)]
 
     await asyncio.to_thread(eventually, done, 90, "everybody ended or blocked", every=0.05)
-    assert workers.read("SELECT id FROM instances WHERE status = 9") == [("killer",)]
-    assert workers.read("SELECT count(*) FROM instances WHERE status = 10") == [(innocent,)]
+    assert workers.read("SELECT id FROM romancy_instances WHERE status = 9") == [("killer",)]
+    assert workers.read("SELECT count(*) FROM romancy_instances WHERE status = 10") == [(innocent,)]
     assert lives > 3, "so few deaths prove nothing"
     assert process is not None
     assert workers.stop(process) == 0

@@ -109,7 +109,7 @@ async def test_requests_of_a_batch_that_is_taken_apart_are_all_heard(ground: Gro
         await asyncio.gather(*(env.app.cancel_workflow(id) for id in ids))
         await env.settle()
         assert {(await env.app.get_instance(id)).status for id in ids} == {"cancelled"}
-        assert await ground.read("SELECT * FROM requests") == []
+        assert await ground.read("SELECT * FROM romancy.requests") == []
         assert overloaded.taken_apart
 
 

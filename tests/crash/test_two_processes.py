@@ -80,7 +80,7 @@ async def test_events_of_an_idle_client_arrive_at_once(workers: Cluster) -> None
     await asyncio.to_thread(workers.ready, process)
     async with App(workers.database, worker=False) as client:
         await client.start_workflow("listener", 30, instance_id="listener")
-        await asyncio.to_thread(eventually, lambda: workers.read("SELECT 1 FROM waits"), 5, "the wait")
+        await asyncio.to_thread(eventually, lambda: workers.read("SELECT 1 FROM romancy_waits"), 5, "the wait")
         for k in range(30):
             await client.send_event("ping", "client", {"sent_at": now()}, subject="listener", id=f"ping-{k}")
             await asyncio.to_thread(eventually, lambda k=k: len(workers.lines("heard")) > k, 5, f"ping {k}")
@@ -98,7 +98,7 @@ async def test_a_paused_worker_that_comes_back_is_fenced(workers: Cluster, tmp_p
         for n in range(5):
             await client.start_workflow("gatekeeper", str(gate), instance_id=f"g{n}")
         await asyncio.to_thread(eventually, lambda: len(workers.lines("gated")) == 5, 5, "five at the gate")
-        [(old,)] = workers.read("SELECT id FROM workers")
+        [(old,)] = workers.read("SELECT id FROM romancy_workers")
         workers.pause(stale)
         heir = workers.spawn(lease=1)
         await asyncio.to_thread(eventually, lambda: len(workers.lines("gated")) == 10, 10, "the takeover")
@@ -110,8 +110,10 @@ async def test_a_paused_worker_that_comes_back_is_fenced(workers: Cluster, tmp_p
         await asyncio.to_thread(
             eventually, lambda: workers.pids("through").count(stale.pid) == 5, 10, "the late results"
         )
-        await asyncio.to_thread(eventually, lambda: len(workers.read("SELECT id FROM workers")) == 2, 10, "a new start")
-        assert (old,) not in workers.read("SELECT id FROM workers"), "it goes on under its old name"
+        await asyncio.to_thread(
+            eventually, lambda: len(workers.read("SELECT id FROM romancy_workers")) == 2, 10, "a new start"
+        )
+        assert (old,) not in workers.read("SELECT id FROM romancy_workers"), "it goes on under its old name"
         assert everything(workers) == ended, "the stale worker wrote"
         for n in range(5):
             assert await client.handle(f"g{n}").result(timeout=5) == heir.pid
@@ -124,7 +126,9 @@ async def test_a_paused_worker_that_comes_back_is_fenced(workers: Cluster, tmp_p
 
 def everything(workers: Cluster) -> list[tuple[object, ...]]:
     """All there is of the instances: a single late write would show."""
-    return workers.read("SELECT * FROM instances ORDER BY id") + workers.read("SELECT * FROM history ORDER BY 1, 2")
+    return workers.read("SELECT * FROM romancy_instances ORDER BY id") + workers.read(
+        "SELECT * FROM romancy_history ORDER BY 1, 2"
+    )
 
 
 async def test_a_stopped_worker_hands_over_at_once(workers: Cluster, tmp_path: Path) -> None:
@@ -159,7 +163,7 @@ async def test_a_client_sees_the_end_and_the_errors_of_what_it_started_by_name(w
             await wrong.result(timeout=5)
         waiting = await client.start_workflow("listener", 1, instance_id="waiting")
         await asyncio.to_thread(
-            eventually, lambda: workers.read("SELECT 1 FROM waits WHERE instance = 'waiting'"), 5, "the wait"
+            eventually, lambda: workers.read("SELECT 1 FROM romancy_waits WHERE instance = 'waiting'"), 5, "the wait"
         )
         begun = now()
         await waiting.cancel("never mind")

@@ -151,8 +151,8 @@ async def test_the_callers_answers_are_those_of_the_first_time(ground: Ground) -
         receipt = await env.send_event("placed", "test", 7, id="p")
         assert (receipt.duplicate, receipt.started) == (False, 1)
         assert (await env.send_event("placed", "test", 7, id="p")).started == 0
-        assert await ground.read("SELECT count(*) FROM instances WHERE workflow = 'placed'") == [(1,)]
-        assert await ground.read("SELECT count(*) FROM events") == [(2,)]
+        assert await ground.read("SELECT count(*) FROM romancy.instances WHERE workflow = 'placed'") == [(1,)]
+        assert await ground.read("SELECT count(*) FROM romancy.events") == [(2,)]
 
 
 async def test_twins_in_one_unsure_batch_are_told_apart() -> None:
@@ -172,7 +172,7 @@ async def test_a_cancel_is_recorded_once(ground: Ground) -> None:
         assert (await env.app.get_instance("a")).status == "cancelled"
         kinds = [entry.kind for entry in await env.app.get_history("a")]
         assert kinds == ["started", "cancel_requested"]
-        assert await ground.read("SELECT * FROM requests") == []
+        assert await ground.read("SELECT * FROM romancy.requests") == []
 
 
 # --- what the database refuses ---------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ async def take_one(ctx: WorkflowContext) -> Any:
 def workers(db: str) -> int:
     connection = sqlite3.connect(db)
     try:
-        return connection.execute("SELECT count(*) FROM workers").fetchone()[0]
+        return connection.execute("SELECT count(*) FROM romancy_workers").fetchone()[0]
     finally:
         connection.close()
 
@@ -130,7 +130,7 @@ async def test_stopping_while_another_program_holds_the_file(db: str) -> None:
     await app.stop()
     assert time.monotonic() - began < 10
     other.execute("ROLLBACK")
-    assert other.execute("SELECT count(*) FROM events").fetchone() == (0,)
+    assert other.execute("SELECT count(*) FROM romancy_events").fetchone() == (0,)
     other.close()
     with pytest.raises(RomancyError):
         await asyncio.wait_for(sending, 5)
@@ -281,8 +281,8 @@ async def test_a_file_where_the_locks_should_be(db: str) -> None:
 @pytest.mark.parametrize("row", ["'abc', NULL", "NULL, NULL"])
 async def test_a_schema_that_says_nothing_sensible(db: str, row: str) -> None:
     connection = sqlite3.connect(db)
-    connection.execute("CREATE TABLE schema_info (version, min_reader)")
-    connection.execute(f"INSERT INTO schema_info VALUES ({row})")
+    connection.execute("CREATE TABLE romancy_schema_info (version, min_reader)")
+    connection.execute(f"INSERT INTO romancy_schema_info VALUES ({row})")
     connection.commit()
     connection.close()
     with pytest.raises(StorageError, match=r"romancy\.db.*damaged"):

@@ -63,7 +63,9 @@ async def change(env: Environment, what: str) -> None:
         await connection.execute("UPDATE instances SET " + what.format(error=f"'\\x{ERROR.hex()}'"))
         await connection.close()
     else:
-        await storage._write(lambda c: c.execute("UPDATE instances SET " + what.format(error=f"x'{ERROR.hex()}'")))
+        await storage._write(
+            lambda c: c.execute("UPDATE romancy_instances SET " + what.format(error=f"x'{ERROR.hex()}'"))
+        )
 
 
 # --- filters ---------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ async def migrate(env: Environment, min_reader: int) -> None:
         async with storage._connections.transaction() as connection:
             await connection.execute(change.format(f'"{storage.schema}".'))
     else:
-        await storage._writer.call(lambda c: c.execute(change.format("")), write=True)
+        await storage._writer.call(lambda c: c.execute(change.format("romancy_")), write=True)
 
 
 class Request:

@@ -14,6 +14,7 @@ from romancy.storage.postgres import PostgresStorage, migrations
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.sqlite import migrations as of_files
 from tests.engine.helpers import until
+from tests.helpers import unqualified
 
 NEWER = of_files.LIBRARY_VERSION + 1
 MESSAGE = rf"schema version {NEWER}.*newer romancy.*upgrade"
@@ -45,10 +46,11 @@ async def migrate(app: App, min_reader: int = NEWER) -> None:
     """As a process with the next version of the library does when it opens the database."""
     old: Any = app._runtime.engine.storage
     kind: Any = migrations if isinstance(old, PostgresStorage) else of_files
+    table = "instances" if kind is migrations else "romancy_instances"
     with pytest.MonkeyPatch.context() as patch:
         steps = [
             *sql.migrations("postgres" if kind is migrations else "sqlite"),
-            (NEWER, min_reader, "ALTER TABLE instances ADD COLUMN shiny INTEGER"),
+            (NEWER, min_reader, f"ALTER TABLE {table} ADD COLUMN shiny INTEGER"),
         ]
         patch.setattr(migrations, "migrations", lambda dialect: steps)
         patch.setattr(sql, "migrations", lambda dialect: steps)
@@ -62,16 +64,16 @@ async def rows(app: App, query: str) -> list[tuple[Any, ...]]:
     if isinstance(storage, PostgresStorage):
         async with storage._connections.transaction() as c:
             await c.execute(f'SET search_path TO "{storage.schema}"')
-            found = [tuple(row) for row in await c.fetch(query)]
+            found = [tuple(row) for row in await c.fetch(unqualified(query))]
             await c.execute("RESET search_path")
             return found
-    return await storage._look(lambda c: c.execute(query).fetchall())
+    return await storage._look(lambda c: c.execute(sql.prefixed(query)).fetchall())
 
 
 async def stored(app: App) -> list[Any]:
     """Everything that an older process could have written to."""
     return [
-        await rows(app, f"SELECT {columns} FROM {table} ORDER BY 1, 2")
+        await rows(app, f"SELECT {columns} FROM romancy.{table} ORDER BY 1, 2")
         for table, columns in (
             ("instances", "id, status, version"),
             ("history", "instance, n"),
@@ -97,8 +99,8 @@ async def test_a_step_that_ends_after_the_migration_is_not_stored(db: str) -> No
         with pytest.raises(Outdated, match=MESSAGE):
             await handle.result(5)
         assert await stored(app) == before
-        assert await rows(app, "SELECT * FROM workers") == []
-        assert await rows(app, "SELECT * FROM deaths") == [], "nobody died"
+        assert await rows(app, "SELECT * FROM romancy.workers") == []
+        assert await rows(app, "SELECT * FROM romancy.deaths") == [], "nobody died"
 
 
 async def test_the_next_worker_goes_on_where_the_old_one_was_cut_short(
@@ -115,7 +117,7 @@ async def test_the_next_worker_goes_on_where_the_old_one_was_cut_short(
         monkeypatch.setattr(of_files, "LIBRARY_VERSION", NEWER)
         async with App(db, workflows=[holds], state=gate) as new:
             assert await new.handle(handle.instance_id).result(20) == 1
-            assert await rows(new, "SELECT * FROM attempts") == [], "nothing is a suspect"
+            assert await rows(new, "SELECT * FROM romancy.attempts") == [], "nothing is a suspect"
 
 
 async def test_workers_that_can_live_with_it_keep_their_registration(db: str) -> None:
@@ -132,7 +134,7 @@ async def test_an_event_for_a_worker_that_is_outdated_is_refused(db: str) -> Non
         await migrate(app)
         with pytest.raises(Outdated, match=MESSAGE):
             await app.send_event("go", "test", 7)
-        assert await rows(app, "SELECT * FROM events") == []
+        assert await rows(app, "SELECT * FROM romancy.events") == []
         await until(lambda: app._runtime.engine.outdated)
 
 
@@ -156,7 +158,7 @@ async def test_a_sender_writes_nothing_after_the_migration(db: str, name: str) -
             async with storage._connections.transaction() as c:
                 await c.execute(change.format(f'"{storage.schema}".'))
         else:
-            await storage._write(lambda c: c.execute(change.format("")).rowcount)
+            await storage._write(lambda c: c.execute(change.format("romancy_")).rowcount)
         await migrate(sender)
         before = await stored(sender)
         with pytest.raises(Outdated, match=MESSAGE):
@@ -212,7 +214,7 @@ async def test_an_event_stored_just_before_the_migration_is_left_to_newer_proces
         storage._writer.dispatcher.dispatch = late
         receipt = await sender.send_event("go", "test", 7, id="e")
         assert (receipt.duplicate, receipt.delivered) == (False, 0)
-        assert len(await rows(sender, "SELECT * FROM undispatched")) == 1
+        assert len(await rows(sender, "SELECT * FROM romancy.undispatched")) == 1
         monkeypatch.setattr(migrations, "LIBRARY_VERSION", NEWER)
         async with App(db, workflows=[waits]) as new:
             assert await new.handle(handle.instance_id).result(20) == 7
@@ -239,4 +241,4 @@ async def test_an_event_that_waits_for_the_migration_is_refused(db: str, backend
             await migration.commit()
         with pytest.raises(Outdated, match=MESSAGE):
             await sending
-        assert await rows(sender, "SELECT id FROM events") == [("first",)]
+        assert await rows(sender, "SELECT id FROM romancy.events") == [("first",)]

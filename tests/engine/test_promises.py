@@ -531,9 +531,11 @@ async def test_6_a_worker_that_handed_an_instance_on_cannot_write_to_it(env: Env
     await until(lambda: env.app._runtime.engine.activities.running)
     storage: Any = env.app._runtime.engine.storage
     await storage._write(
-        lambda c: c.execute("INSERT INTO workers (id, host, until, started_at) VALUES ('other', 'there', 9e18, 0)")
+        lambda c: c.execute(
+            "INSERT INTO romancy_workers (id, host, until, started_at) VALUES ('other', 'there', 9e18, 0)"
+        )
     )
-    await storage._write(lambda c: c.execute("UPDATE instances SET owner = 'other', version = version + 1"))
+    await storage._write(lambda c: c.execute("UPDATE romancy_instances SET owner = 'other', version = version + 1"))
     go.set()
     await until(lambda: resident.is_gone)
     await env.settle()

@@ -157,11 +157,11 @@ async def long_story(ctx: WorkflowContext) -> str:
 
 
 DAMAGES = {
-    "a result": "UPDATE history SET payload = substr(payload, 1, 3) WHERE kind = 1",
-    "an event": "UPDATE history SET payload = substr(payload, 1, 10) WHERE kind = 4",
-    "a kind": "UPDATE history SET kind = 99 WHERE n = 1",
-    "an input": "UPDATE instances SET input = x'00'",
-    "a timer": "UPDATE waits SET due_at = 'abc'",
+    "a result": "UPDATE romancy_history SET payload = substr(payload, 1, 3) WHERE kind = 1",
+    "an event": "UPDATE romancy_history SET payload = substr(payload, 1, 10) WHERE kind = 4",
+    "a kind": "UPDATE romancy_history SET kind = 99 WHERE n = 1",
+    "an input": "UPDATE romancy_instances SET input = x'00'",
+    "a timer": "UPDATE romancy_waits SET due_at = 'abc'",
 }
 
 
@@ -189,7 +189,7 @@ async def test_a_damaged_row_blocks_its_instance_and_nothing_hangs(db: str, stat
 @pytest.mark.sqlite
 @pytest.mark.parametrize(
     "statement",
-    ["UPDATE instances SET status = 7", "UPDATE history SET op = cast(x'ff' AS TEXT) WHERE n = 1"],
+    ["UPDATE romancy_instances SET status = 7", "UPDATE romancy_history SET op = cast(x'ff' AS TEXT) WHERE n = 1"],
     ids=["status", "text"],
 )
 async def test_an_instance_that_cannot_even_be_loaded_holds_up_nobody(
@@ -214,7 +214,7 @@ async def test_a_wait_whose_description_is_damaged_is_shown_as_such(db: str) -> 
     async with environment(database=db, workflows=[take_one]) as env:
         for id in ("one", "two"):
             await env.start(take_one.options(instance_id=id))
-    damage(db, "UPDATE waits SET spec = x'00' WHERE instance = 'one'")
+    damage(db, "UPDATE romancy_waits SET spec = x'00' WHERE instance = 'one'")
     async with environment(database=db, workflows=[take_one]) as env:
         errors = {wait.instance_id: wait.error for wait in await env.waits()}
         assert "damaged" in (errors["one"] or "")
@@ -227,7 +227,7 @@ async def test_a_request_that_cannot_be_read_does_not_hide_the_others(db: str) -
     async with environment(database=db, workflows=[take_one]) as env:
         for id in ("one", "two"):
             await env.start(take_one.options(instance_id=id))
-    insert = "INSERT INTO requests (instance, kind, payload, at) VALUES (?, 1, ?, 1)"
+    insert = "INSERT INTO romancy_requests (instance, kind, payload, at) VALUES (?, 1, ?, 1)"
     damage(db, insert, "one", b"\xff")
     damage(db, insert, "two", b"enough")
     async with environment(database=db, workflows=[take_one]) as env:

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-from pathlib import Path
-
 import pytest
 
 from romancy import App, Retention, WorkflowCancelled, WorkflowFailed
-from romancy.storage.sqlite.migrations import LIBRARY_VERSION
 from tests.former.workflows import WORKFLOWS, failing, impatient, order, persistent, sleepy
 
 KEPT = Retention(instances=None, failed=None, events=None)
-FORMER = Path(__file__).with_name("0005.sql")
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> str:
-    file = tmp_path / "shop.db"
-    connection = sqlite3.connect(file)
-    connection.executescript(FORMER.read_text())
-    connection.close()
-    return str(file)
 
 
 async def test_everything_goes_on(database: str) -> None:
@@ -53,17 +39,3 @@ async def test_what_failed_before_is_retried_by_its_last_failure(database: str) 
             await again.result(timeout=10)
         dropped = [entry.operation for entry in await app.get_history("failed") if entry.dropped]
         assert dropped == ["broken:1"], "it ran once more"
-
-
-async def test_its_schema_is_the_one_of_a_new_database(database: str, tmp_path: Path) -> None:
-    new = str(tmp_path / "new.db")
-    for file in (database, new):
-        async with App(file, workflows=WORKFLOWS, retention=KEPT):
-            pass
-    assert _schema(database) == _schema(new)
-    assert sqlite3.connect(database).execute("SELECT version FROM schema_info").fetchone() == (LIBRARY_VERSION,)
-
-
-def _schema(database: str) -> dict[str, str]:
-    with sqlite3.connect(database) as connection:
-        return dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall())

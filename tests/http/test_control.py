@@ -164,7 +164,7 @@ def test_everything_stored_can_be_shown(live: Live) -> None:
     assert get(live, "/api/instances/o")["output"] == {"text": "x", "number": "NaN", "far": "-Infinity"}
     assert get(live, "/api/instances/o/history")["entries"][1]["kind"] == "activity_completed"
     with sqlite3.connect(live.app.database) as other:
-        other.execute("""UPDATE instances SET output = '{"half": "\\ud83d"}', input = x'ff'""")
+        other.execute("""UPDATE romancy_instances SET output = '{"half": "\\ud83d"}', input = x'ff'""")
     other.close()
     found = live.client.get("/api/instances").json()["items"][0]
     assert found["output"] == {"half": "\ud83d"}
@@ -297,7 +297,7 @@ def test_resuming(live: Live) -> None:
     live.until("n", "waiting_for_timer")
     assert assert_error(live.client.post("/api/instances/n/resume"), 409)["status"] == "waiting_for_timer"
     with sqlite3.connect(live.app.database) as other:
-        other.execute("UPDATE instances SET status = 9, owner = NULL WHERE id = 'n'")
+        other.execute("UPDATE romancy_instances SET status = 9, owner = NULL WHERE id = 'n'")
     other.close()
     answer = live.client.post("/api/instances/n/resume")
     assert answer.status_code == 200

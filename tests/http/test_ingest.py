@@ -99,7 +99,7 @@ def test_an_event_is_stored_before_it_is_acknowledged(live: Live) -> None:
     for n in range(20):
         assert live.send(str(n)).status_code == 202
         with sqlite3.connect(live.app.database) as other:
-            assert other.execute("SELECT count(*) FROM events").fetchone() == (n + 1,)
+            assert other.execute("SELECT count(*) FROM romancy_events").fetchone() == (n + 1,)
         other.close()
 
 

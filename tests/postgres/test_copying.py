@@ -21,6 +21,7 @@ from romancy.core.model import FOREVER_US
 from romancy.storage.batch import CANCEL, Attempt, Misfit, Request, Suspicion, Trial
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.rows import MAX_SHAPES
+from romancy.storage.sql import prefixed
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.tools.copy import copy
 from romancy.storage.tools.copy.order import Order
@@ -29,6 +30,8 @@ from tests import pg_server
 from tests.crash.faults import Fault, MortalStorage
 from tests.crash.scenarios import SCENARIOS, Scenario
 from tests.crash.stage import BEGINNING, RETRY, PatientEnvironment, Stage
+from tests.former.conftest import FORMER
+from tests.helpers import unqualified
 from tests.postgres.conftest import Place
 from tests.storage.conftest import Database
 
@@ -49,9 +52,9 @@ class Journey(Stage):
 
     async def read(self, query: str) -> list[tuple[Any, ...]]:
         if self.has_moved:
-            return [tuple(row) for row in await (await self._place.raw()).fetch(query)]
+            return [tuple(row) for row in await (await self._place.raw()).fetch(unqualified(query))]
         with closing(sqlite3.connect(self._file)) as connection:
-            return connection.execute(query).fetchall()
+            return connection.execute(prefixed(query)).fetchall()
 
     async def _play(self, step: Callable[[], Awaitable[T]]) -> T:
         self.steps += 1
@@ -368,6 +371,37 @@ async def test_a_file_in_use_is_refused(tmp_path: Path, place: Place, worker: bo
     assert (await copy(file, place.url, schema=place.schema))["instances"] == 0
 
 
+@pytest.mark.parametrize("script", ["CREATE TABLE workers (name)", FORMER.read_text()], ids=["other", "former"])
+async def test_so_is_one_that_others_use(tmp_path: Path, place: Place, script: str) -> None:
+    """Without our table of workers, there is nobody to name."""
+    file = tmp_path / "romancy.db"
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode = WAL")
+        other.executescript(script)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageError, match=r"romancy\.db' is in use; stop every process"):
+            await copy(str(file), place.url, schema=place.schema)
+        other.execute("ROLLBACK")
+
+
+async def test_tables_of_the_users_own_stay_behind(here: Here, place: Place) -> None:
+    await here.db.waiting("a", "me")
+    await here.db.storage.close()
+    with closing(sqlite3.connect(here.file)) as connection:
+        connection.executescript("CREATE TABLE instances (mine); INSERT INTO instances VALUES (1), (2)")
+    assert (await here.move())["instances"] == 1
+    with closing(sqlite3.connect(here.file)) as connection:
+        assert connection.execute("SELECT * FROM instances").fetchall() == [(1,), (2,)]
+
+
+async def test_a_file_of_a_former_version_is_brought_up_to_date_first(tmp_path: Path, place: Place) -> None:
+    file = tmp_path / "romancy.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(FORMER.read_text())
+        (count,) = connection.execute("SELECT count(*) FROM instances").fetchone()
+    assert (await copy(str(file), place.url, schema=place.schema))["instances"] == count
+
+
 async def tables(place: Place) -> list[str]:
     query = "SELECT tablename FROM pg_tables WHERE schemaname = $1"
     return [name for (name,) in await (await place.raw()).fetch(query, place.schema)]
@@ -380,7 +414,7 @@ async def test_nobody_can_open_the_file_meanwhile(here: Here) -> None:
     def told(table: str, copied: int, total: int) -> None:
         try:
             with closing(sqlite3.connect(here.file, timeout=0)) as connection:
-                connection.execute("SELECT * FROM instances").fetchall()
+                connection.execute("SELECT * FROM romancy_instances").fetchall()
         except sqlite3.OperationalError as error:
             seen.append(str(error))
 
@@ -416,7 +450,7 @@ async def test_all_or_nothing(here: Here, place: Place) -> None:
     await here.db.waiting("a", "me")
     await here.db.storage.close()
     with closing(sqlite3.connect(here.file)) as connection:
-        connection.execute("UPDATE waits SET location = 'x' || char(0)")
+        connection.execute("UPDATE romancy_waits SET location = 'x' || char(0)")
         connection.commit()
     with pytest.raises(StorageError, match=r"NUL.*nothing was copied"):
         await copy(str(here.file), place.url, schema=place.schema)
@@ -444,14 +478,16 @@ async def test_what_is_not_there_or_not_ours(tmp_path: Path, place: Place) -> No
         await copy(str(tmp_path / "text.db"), place.url, schema=place.schema)
     with closing(sqlite3.connect(tmp_path / "other.db")) as other:
         other.execute("CREATE TABLE addresses (name)")
-    with pytest.raises(StorageError, match="another program"):
-        await copy(str(tmp_path / "other.db"), place.url, schema=place.schema)
+        before = list(other.iterdump())
+        with pytest.raises(StorageError, match=r"other\.db' has no tables of Romancy; give the SQLite file to copy"):
+            await copy(str(tmp_path / "other.db"), place.url, schema=place.schema)
+        assert list(other.iterdump()) == before
 
 
 async def test_a_newer_file_is_not_copied_in_part(here: Here, place: Place) -> None:
     await here.db.storage.close()
     with closing(sqlite3.connect(here.file)) as connection:
-        connection.execute("UPDATE schema_info SET version = 99")
+        connection.execute("UPDATE romancy_schema_info SET version = 99")
         connection.commit()
     with pytest.raises(StorageError, match=r"version 99.*upgrade the package"):
         await copy(str(here.file), place.url, schema=place.schema)

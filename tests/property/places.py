@@ -9,13 +9,16 @@ from typing import Any, ClassVar, Protocol
 
 import asyncpg
 
+from romancy.storage.sql import prefixed
 from tests import pg_server
 from tests.crash.ground import TABLES
+from tests.helpers import unqualified
 
 _FINGERPRINT = (
-    "SELECT (SELECT sum(version) FROM instances), (SELECT count(*) FROM history), (SELECT max(seq) FROM events),"
-    " (SELECT count(*) FROM waits), (SELECT max(id) FROM workers), (SELECT count(*) FROM workers),"
-    " (SELECT count(*) FROM requests)"
+    "SELECT (SELECT sum(version) FROM romancy.instances), (SELECT count(*) FROM romancy.history),"
+    " (SELECT max(seq) FROM romancy.events), (SELECT count(*) FROM romancy.waits),"
+    " (SELECT max(id) FROM romancy.workers), (SELECT count(*) FROM romancy.workers),"
+    " (SELECT count(*) FROM romancy.requests)"
 )
 
 
@@ -59,7 +62,7 @@ class SQLitePlace:
 
     def _one(self, query: str, *values: Any) -> Any:
         assert self._reader is not None
-        return self._reader.execute(query, values).fetchone()
+        return self._reader.execute(prefixed(query), values).fetchone()
 
     async def fingerprint(self) -> tuple[Any, ...] | None:
         return self._one(_FINGERPRINT)
@@ -68,11 +71,11 @@ class SQLitePlace:
         return [f"{self._one(_FINGERPRINT)}"]
 
     async def has_waits(self, instance: str) -> bool:
-        return bool(self._one("SELECT count(*) FROM waits WHERE instance = ?", instance)[0])
+        return bool(self._one("SELECT count(*) FROM romancy.waits WHERE instance = ?", instance)[0])
 
     async def transactions(self) -> dict[int, int]:
         assert self._reader is not None
-        return {seq: 0 for (seq,) in self._reader.execute("SELECT seq FROM events")}
+        return {seq: 0 for (seq,) in self._reader.execute("SELECT seq FROM romancy_events")}
 
     async def close(self) -> None:
         if self._reader is not None:
@@ -101,7 +104,7 @@ class PostgresPlace:
             f'%"{self.schema}".%',
         ):
             return None
-        return tuple(await self._reader.fetchrow(_FINGERPRINT))
+        return tuple(await self._reader.fetchrow(unqualified(_FINGERPRINT)))
 
     async def activity(self) -> list[str]:
         rows = await self._reader.fetch(

@@ -159,21 +159,21 @@ class Journal:
         return sum(1 for at in self.seen_at[1:] if at < moment)
 
     def _here(self) -> float:
-        last = self._storage.read("SELECT coalesce(max(seq), 0) FROM events")[0][0]
+        last = self._storage.read("SELECT coalesce(max(seq), 0) FROM romancy_events")[0][0]
         while len(self.seen_at) <= last:
             self.seen_at.append(self._clock.now())
         return last + 0.5
 
     def _rows(self, commits: Any) -> dict[str, tuple[Any, ...]]:
         query = (
-            "SELECT owner, version, status, token, (SELECT count(*) FROM history h WHERE h.instance = i.id),"
-            " (SELECT count(*) FROM workers w WHERE w.id = i.owner) FROM instances i WHERE i.id = ?"
+            "SELECT owner, version, status, token, (SELECT count(*) FROM romancy_history h WHERE h.instance = i.id),"
+            " (SELECT count(*) FROM romancy_workers w WHERE w.id = i.owner) FROM romancy_instances i WHERE i.id = ?"
         )
         missing = (None, -1, 0, None, 0, 0)
         return {c.instance: next(iter(self._storage.read(query, c.instance)), missing) for c in commits}
 
     def _length(self, instance: str) -> int:
-        return self._storage.read("SELECT count(*) FROM history WHERE instance = ?", instance)[0][0]
+        return self._storage.read("SELECT count(*) FROM romancy_history WHERE instance = ?", instance)[0][0]
 
     def _is_in(self, commit: Commit) -> bool:
         return all((commit.instance, entry.n) in self.entries for entry in commit.entries)

@@ -195,7 +195,7 @@ class SimulatedWorld(Callers):
         return self._reader
 
     def length(self, instance: str) -> int:
-        return self.storage.read("SELECT count(*) FROM history WHERE instance = ?", instance)[0][0]
+        return self.storage.read("SELECT count(*) FROM romancy_history WHERE instance = ?", instance)[0][0]
 
     # --- the course of things ----------------------------------------------------------------------------------------
     async def play(self) -> None:
@@ -272,7 +272,7 @@ class SimulatedWorld(Callers):
             before, steps = steps, self._steps()
 
     def _steps(self) -> int:
-        return self.storage.read("SELECT coalesce(sum(version), 0) FROM instances")[0][0]
+        return self.storage.read("SELECT coalesce(sum(version), 0) FROM romancy_instances")[0][0]
 
     async def _judge(self) -> None:
         self.oracle.world.stepped_back = self.stepped_back
@@ -303,7 +303,7 @@ class SimulatedWorld(Callers):
         self.oracle.check_replays()
         for table in LEFTOVERS:
             left = self.storage.read(
-                f"SELECT t.* FROM {table} t JOIN instances i ON i.id = t.instance WHERE i.status >= 10"
+                f"SELECT t.* FROM romancy_{table} t JOIN romancy_instances i ON i.id = t.instance WHERE i.status >= 10"
             )
             if left:
                 raise Violation(f"left behind in {table}: {left}")
@@ -356,7 +356,7 @@ class SimulatedWorld(Callers):
         raise RomancyError("the process died")
 
     def _blocked(self) -> list[str]:
-        return [id for (id,) in self.storage.read("SELECT id FROM instances WHERE status = 9")]
+        return [id for (id,) in self.storage.read("SELECT id FROM romancy_instances WHERE status = 9")]
 
     # --- faults that are no storage's ---------------------------------------------------------------------------------
     def _any_up(self) -> Process | None:

@@ -19,10 +19,11 @@ from romancy.core.model import SECOND, Event
 from romancy.storage.batch import Accept, AcceptAnswer, Batch, BatchResult, Commit, Consumption, Start, WaitRow
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.protocol import Storage
-from romancy.storage.sql import Statement
+from romancy.storage.sql import Statement, prefixed
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock
 from tests import pg_schemas, pg_server
+from tests.helpers import unqualified
 
 BEGINNING = 1_800_000_000 * SECOND
 LEASE = 10 * SECOND
@@ -150,9 +151,10 @@ class Database:
         return {item.id: item for item in claimed}
 
     async def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """What a query finds that names tables as `romancy.waits`."""
         if isinstance(self.storage, PostgresStorage):
-            return await self._postgres_rows(query, *values)
-        return await self.storage._read(lambda c: c.execute(query, values).fetchall())  # type: ignore[attr-defined]
+            return await self._postgres_rows(unqualified(query), *values)
+        return await self.storage._read(lambda c: c.execute(prefixed(query), values).fetchall())  # type: ignore[attr-defined]
 
     async def cost_of_look(self, instance: str, worker: str) -> int:
         """Rows PostgreSQL reads by its indexes to look for the waits of an instance.

@@ -66,7 +66,7 @@ async def test_a_refused_item_writes_none_of_its_rows(db: Database) -> None:
     snapshot = await db.storage.load("a")
     assert snapshot is not None
     assert (list(snapshot.waits), snapshot.attempts, snapshot.deliveries) == (["w"], [], [seq])
-    assert await db.rows("SELECT 1 FROM events WHERE type = 'sent'") == []
+    assert await db.rows("SELECT 1 FROM romancy.events WHERE type = 'sent'") == []
 
 
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled", "blocked"])
@@ -90,7 +90,7 @@ async def test_ending_leaves_nothing_to_do(db: Database) -> None:
     assert (await db.storage.mail("me", 10)).requests == []
     assert await db.storage.due("me", db.now + 10, 10) == []
     for table in ("waits", "wait_keys", "deliveries", "requests"):
-        assert await db.rows(f"SELECT * FROM {table}") == [], table
+        assert await db.rows(f"SELECT * FROM romancy.{table}") == [], table
 
 
 # --- unknown outcome -------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ async def test_a_refused_start_beside_a_commit_of_that_instance_stays_refused(db
 
 async def everything(db: Database) -> dict[str, object]:
     tables = "instances history waits wait_keys events event_keys deliveries consumed marks attempts requests".split()
-    return {table: await db.rows(f"SELECT * FROM {table}") for table in tables}
+    return {table: await db.rows(f"SELECT * FROM romancy.{table}") for table in tables}
 
 
 async def test_another_batch_with_the_same_version_is_refused(db: Database) -> None:
@@ -213,7 +213,7 @@ async def test_a_request_to_the_finished_is_not_kept(db: Database) -> None:
     await db.step("a", "me", 0, status="completed")
     [answer] = (await db.commit(requests=[Request("a", CANCEL, b"", db.now)])).requests
     assert (answer.status, answer.id, answer.took) == ("completed", 0, False)
-    assert await db.rows("SELECT * FROM requests") == []
+    assert await db.rows("SELECT * FROM romancy.requests") == []
 
 
 async def test_a_blocked_instance_is_cancelled_where_it_stands_or_resumed(db: Database) -> None:
@@ -252,8 +252,8 @@ async def test_two_commits_of_one_instance_share_no_batch(db: Database) -> None:
     for _ in range(2):
         with pytest.raises(RefusedValue):
             await db.submit(batch)
-    assert await db.rows("SELECT op FROM waits") == [("w",)]
-    assert await db.rows("SELECT id FROM events") == []
+    assert await db.rows("SELECT op FROM romancy.waits") == [("w",)]
+    assert await db.rows("SELECT id FROM romancy.events") == []
 
 
 async def test_mail_is_read_on_from_where_the_last_page_ended(db: Database) -> None:

@@ -13,7 +13,7 @@ from romancy.core.model import Event
 from romancy.storage.batch import Accept, Commit
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.rows import event_values
-from romancy.storage.sql import migrations
+from romancy.storage.sql import migrations, prefixed
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.testing import ManualClock
 from tests import pg_server
@@ -162,9 +162,9 @@ async def _store(storage: Any, event: Event) -> None:
     columns = "source, id, type, subject, time, target, attrs, data, token, accepted_at, expires_at"
     values = (1, *event_values(event, b"former"))
     marks = ", ".join(f"${n + 1}" if isinstance(storage, PostgresStorage) else "?" for n in range(len(values)))
-    query = f"INSERT INTO events (seq, {columns}) VALUES ({marks})"
+    query = f"INSERT INTO romancy.events (seq, {columns}) VALUES ({marks})"
     if isinstance(storage, SQLiteStorage):
-        await storage._write(lambda c: c.execute(query, values))
+        await storage._write(lambda c: c.execute(prefixed(query), values))
     else:
         await Database(storage, ManualClock(BEGINNING)).rows(query, *values)
 

@@ -252,7 +252,7 @@ async def test_several_types_one_wait_oldest_first(db: Database) -> None:
     assert offers(await db.step("a", "me", 0, opened=[both])) == [("a", "w", no)]
     await db.take("a", "me", 1, no, db.wait("w", "no", "yes"))
     assert (await db.send("yes")).matched == [], "the wait is gone, with all its types"
-    assert await db.rows("SELECT * FROM wait_keys") == []
+    assert await db.rows("SELECT * FROM romancy.wait_keys") == []
     again = db.wait("w2", "yes", "no")
     assert offers(await db.step("a", "me", 2, opened=[again])) == [("a", "w2", yes)]
 
@@ -293,13 +293,13 @@ async def test_a_shape_nobody_used_before_is_filled_from_the_log(db: Database) -
     await db.start("a", "me")
     events = [db.event("go", {"n": n % 10, "k": n}) for n in range(50)]
     seqs = [accept.seq for accept in (await db.commit(accepts=events)).accepts]
-    assert await db.rows("SELECT count(*) FROM event_keys") == [(0,)], "nobody filters: nothing is written"
+    assert await db.rows("SELECT count(*) FROM romancy.event_keys") == [(0,)], "nobody filters: nothing is written"
     assert offers(await db.step("a", "me", 0, opened=[db.wait(filter=where(n=7))])) == [("a", "w", seqs[7])]
-    assert await db.rows("SELECT count(*) FROM event_keys") == [(50,)]
+    assert await db.rows("SELECT count(*) FROM romancy.event_keys") == [(50,)]
     await db.waiting("b", "me", db.wait(filter=where(n=3)))
-    assert await db.rows("SELECT count(*) FROM shapes") == [(1,)]
+    assert await db.rows("SELECT count(*) FROM romancy.shapes") == [(1,)]
     await db.send("other", {"n": 1})
-    assert await db.rows("SELECT count(*) FROM event_keys") == [(50,)], "another type has shapes of its own"
+    assert await db.rows("SELECT count(*) FROM romancy.event_keys") == [(50,)], "another type has shapes of its own"
 
 
 async def test_more_shapes_than_are_indexed_still_match(db: Database, caplog: pytest.LogCaptureFixture) -> None:
@@ -310,7 +310,7 @@ async def test_more_shapes_than_are_indexed_still_match(db: Database, caplog: py
         waits = [db.wait(f"w{n}", filter=where(**{f"f{n}": 1})) for n in range(count)]
         answer = await db.step("a", "me", 0, opened=waits)
     assert len(offers(answer)) == count, "the buffer is searched for all of them"
-    assert await db.rows("SELECT count(*) FROM shapes") == [(16,)]
+    assert await db.rows("SELECT count(*) FROM romancy.shapes") == [(16,)]
     assert "16 sets" in caplog.text
     await db.take("a", "me", 1, old, waits[-1])
     accepted = await db.send("go", {"f18": 1})
@@ -328,7 +328,7 @@ async def crowd(db: Database, *filters: Filter) -> None:
     await db.waiting("crowd", "me", *(db.wait(f"c{n}", filter=where(**{f"c{n}": 1})) for n in range(MAX_SHAPES)))
     for n, narrow in enumerate(filters):
         await db.waiting(f"f{n}", "me", db.wait(filter=narrow))
-    assert await db.rows("SELECT count(*) FROM shapes") == [(MAX_SHAPES,)]
+    assert await db.rows("SELECT count(*) FROM romancy.shapes") == [(MAX_SHAPES,)]
 
 
 WIDE = {"many": list(range(MAX_ANCHORS))}
@@ -365,13 +365,13 @@ async def test_an_event_is_compared_with_few_of_very_many_filters(
     assert compared == 0
     assert [m.instance for m in (await db.send(data={"kind": "a", "f57": 1})).matched] == ["f57"]
     assert compared == 1
-    assert await db.rows("SELECT count(*) FROM deliveries") == [(1,)], "nobody else is bothered"
+    assert await db.rows("SELECT count(*) FROM romancy.deliveries") == [(1,)], "nobody else is bothered"
 
 
 async def test_waits_that_were_stored_before_there_were_anchors_still_match(db: Database) -> None:
     await crowd(db, where(f=1), where(g=1))
     former = "key = ''" if isinstance(db.storage, PostgresStorage) else "shape = 0, key = x''"
-    await db.rows(f"UPDATE wait_keys SET {former} WHERE shape = -1")
+    await db.rows(f"UPDATE romancy.wait_keys SET {former} WHERE shape = -1")
     accepted = await db.send(data={"g": 1})
     assert [m.instance for m in accepted.matched] == ["f1"]
     assert await db.look("f1", "me") == [("w", accepted.seq)]

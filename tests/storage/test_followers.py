@@ -35,7 +35,9 @@ async def test_an_event_finds_one_of_them(db: Database) -> None:
     await db.waiting("c", "me", *alike(db, 5))
     accepted = await db.send()
     assert [instance for instance, _ in matched(accepted)] == ["a", "b", "c"]
-    assert await db.rows("SELECT instance, event FROM deliveries ORDER BY 1") == [(i, accepted.seq) for i in "abc"]
+    assert await db.rows("SELECT instance, event FROM romancy.deliveries ORDER BY 1") == [
+        (i, accepted.seq) for i in "abc"
+    ]
 
 
 async def test_followers_are_found_when_the_first_is_gone(db: Database) -> None:
@@ -48,7 +50,7 @@ async def test_followers_are_found_when_the_first_is_gone(db: Database) -> None:
         assert (op, seq) == (accepted.matched[0].op, accepted.seq)
         await db.take("a", "me", n + 1, seq, wait)
     assert matched(await db.send()) == []
-    assert await db.rows("SELECT * FROM wait_keys") == []
+    assert await db.rows("SELECT * FROM romancy.wait_keys") == []
 
 
 async def test_every_kind_is_found_in_every_instance(db: Database) -> None:

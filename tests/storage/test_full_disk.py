@@ -130,7 +130,7 @@ async def test_one_entry_on_the_spot(db: Database) -> None:
         failures += failed
         assert answer.commits == [True]
     assert failures > 2
-    assert await db.rows("SELECT count(*) FROM history") == [(4,)]
+    assert await db.rows("SELECT count(*) FROM romancy.history") == [(4,)]
 
 
 async def test_workers_come_and_go(db: Database) -> None:
@@ -229,7 +229,10 @@ async def test_work_goes_on_when_there_is_room_again(
     assert caplog.text.count("can't be written") == 1, caplog.text
     with closing(sqlite3.connect(small.database)) as c:
         assert c.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        assert c.execute("SELECT type, count(*) FROM events GROUP BY 1").fetchall() == [("done", 18), ("paid", 18)]
+        assert c.execute("SELECT type, count(*) FROM romancy_events GROUP BY 1").fetchall() == [
+            ("done", 18),
+            ("paid", 18),
+        ]
 
 
 @pytest.mark.parametrize("pages_left", [0, 1, 4])

@@ -149,11 +149,13 @@ async def test_a_file_from_before_goes_on_with_what_it_has(tmp_path: Path, monke
     await old.close()
     connection = sqlite3.connect(path)
     with connection:
-        connection.execute("INSERT INTO workers VALUES ('me', 'here', ?, ?)", (clock.now() + 9**12, clock.now()))
-        connection.execute("INSERT INTO attempts VALUES ('a', 'x:1', 1, 5, 77, x'01', NULL, 2, 1)")
         connection.execute(
-            "INSERT INTO instances (id, workflow, status, owner, token, birth, since, input, input_kind, created_at, "
-            "updated_at) VALUES ('a', 'wf', 1, 'me', x'', x'', 0, x'7b7d', 0, 1, 1)"
+            "INSERT INTO romancy_workers VALUES ('me', 'here', ?, ?)", (clock.now() + 9**12, clock.now())
+        )
+        connection.execute("INSERT INTO romancy_attempts VALUES ('a', 'x:1', 1, 5, 77, x'01', NULL, 2, 1)")
+        connection.execute(
+            "INSERT INTO romancy_instances (id, workflow, status, owner, token, birth, since, input, input_kind, "
+            "created_at, updated_at) VALUES ('a', 'wf', 1, 'me', x'', x'', 0, x'7b7d', 0, 1, 1)"
         )
     connection.close()
     monkeypatch.setattr(sql, "migrations", lambda dialect: steps)

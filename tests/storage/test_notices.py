@@ -48,7 +48,7 @@ async def heard(path: Path) -> AsyncIterator[Heard]:
 def write(path: Path, type: str) -> None:
     """As another process would."""
     with closing(sqlite3.connect(path, timeout=10)) as c, c:
-        c.execute("INSERT INTO triggers VALUES (?, 'wf', NULL)", (type,))
+        c.execute("INSERT INTO romancy_triggers VALUES (?, 'wf', NULL)", (type,))
 
 
 async def test_an_app_that_has_not_written_hears_every_other_writer(path: Path, heard: Heard) -> None:
@@ -61,7 +61,7 @@ async def test_an_app_that_has_not_written_hears_every_other_writer(path: Path, 
 async def test_nothing_is_heard_while_nobody_else_writes(heard: Heard) -> None:
     """After a write the thread looks for others' writes before it answers."""
     for _ in range(3):
-        await heard.storage._write(lambda c: c.execute("DELETE FROM triggers"))
+        await heard.storage._write(lambda c: c.execute("DELETE FROM romancy_triggers"))
     assert heard.count == 0
 
 

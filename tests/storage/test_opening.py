@@ -57,28 +57,30 @@ def path(tmp_path: Path) -> Path:
 # --- versions --------------------------------------------------------------------------------------------------------
 async def test_what_is_there_survives_reopening(path: Path) -> None:
     await use(path)
-    before = ask(path, "SELECT * FROM schema_info")
+    before = ask(path, "SELECT * FROM romancy_schema_info")
     async with App(path, workflows=[one_event]) as app:
         assert [i.status for i in (await app.list_instances()).items] == ["completed"]
-    assert ask(path, "SELECT * FROM schema_info") == before
+    assert ask(path, "SELECT * FROM romancy_schema_info") == before
 
 
 async def test_a_newer_schema_that_we_can_still_read_is_used(path: Path) -> None:
     await use(path)
-    change(path, "UPDATE schema_info SET version = 99", "ALTER TABLE instances ADD COLUMN shiny TEXT")
+    change(path, "UPDATE romancy_schema_info SET version = 99", "ALTER TABLE romancy_instances ADD COLUMN shiny TEXT")
     async with App(path, workflows=[one_event]) as app:
         handle = await app.start_workflow(one_event)
         await app.send_event("go", "test", id="f")
         assert await handle.result(5) == "f"
-    assert ask(path, "SELECT version FROM schema_info") == [(99,)], "an older library must not set the version back"
+    assert ask(path, "SELECT version FROM romancy_schema_info") == [(99,)], (
+        "an older library must not set the version back"
+    )
 
 
 async def test_a_schema_that_is_too_new_is_refused_and_left_alone(path: Path) -> None:
     await use(path)
-    change(path, "UPDATE schema_info SET version = 99, min_reader = 98")
+    change(path, "UPDATE romancy_schema_info SET version = 99, min_reader = 98")
     with pytest.raises(StorageError, match=r"version 99.*newer romancy.*upgrade"):
         await use(path)
-    assert ask(path, "SELECT version, min_reader FROM schema_info") == [(99, 98)]
+    assert ask(path, "SELECT version, min_reader FROM romancy_schema_info") == [(99, 98)]
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,15 +99,15 @@ async def test_a_later_migration_is_applied_once_to_an_old_database(
 ) -> None:
     await use(path)
     newer = LIBRARY_VERSION + 1
-    steps = [*sql.migrations("sqlite"), (newer, newer, "ALTER TABLE instances ADD COLUMN shiny TEXT")]
+    steps = [*sql.migrations("sqlite"), (newer, newer, "ALTER TABLE romancy_instances ADD COLUMN shiny TEXT")]
     monkeypatch.setattr(sql, "migrations", lambda dialect: steps)
     monkeypatch.setattr("romancy.storage.sqlite.migrations.LIBRARY_VERSION", newer)
     storages = [SQLiteStorage(str(path)) for _ in range(3)]
     await asyncio.gather(*(s.open() for s in storages))
     for storage in storages:
         await storage.close()
-    assert ask(path, "SELECT version, min_reader FROM schema_info") == [(newer, newer)]
-    assert ask(path, "SELECT count(*), count(shiny) FROM instances") == [(1, 0)]
+    assert ask(path, "SELECT version, min_reader FROM romancy_schema_info") == [(newer, newer)]
+    assert ask(path, "SELECT count(*), count(shiny) FROM romancy_instances") == [(1, 0)]
 
 
 def test_the_library_knows_its_own_migrations() -> None:
@@ -119,7 +121,7 @@ async def test_many_may_open_a_new_file_at_once(path: Path) -> None:
         await storage.register(f"w{n}", 10**7, [], ["wf"])
     for storage in storages:
         await storage.close()
-    assert ask(path, "SELECT count(*) FROM workers") == [(8,)]
+    assert ask(path, "SELECT count(*) FROM romancy_workers") == [(8,)]
 
 
 async def test_opening_does_not_wait_for_a_writer(path: Path) -> None:
@@ -144,7 +146,7 @@ async def test_opening_writes_nothing(path: Path) -> None:
 async def test_a_migration_waits_for_a_writer_and_looks_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else migrates while we wait for the file: it is done once."""
     await use(path)
-    shiny = "ALTER TABLE instances ADD COLUMN shiny TEXT"
+    shiny = "ALTER TABLE romancy_instances ADD COLUMN shiny TEXT"
     newer = LIBRARY_VERSION + 1
     steps = [*sql.migrations("sqlite"), (newer, 1, shiny)]
     monkeypatch.setattr(sql, "migrations", lambda dialect: steps)
@@ -154,10 +156,10 @@ async def test_a_migration_waits_for_a_writer_and_looks_again(path: Path, monkey
         done, _ = await asyncio.wait([opening], timeout=0.2)
         assert not done
         other.execute(shiny)
-        other.execute(f"UPDATE schema_info SET version = {newer}")
+        other.execute(f"UPDATE romancy_schema_info SET version = {newer}")
         other.execute("COMMIT")
         await opening
-    assert ask(path, "SELECT version FROM schema_info") == [(newer,)]
+    assert ask(path, "SELECT version FROM romancy_schema_info") == [(newer,)]
 
 
 # --- what is no database of ours -------------------------------------------------------------------------------------
@@ -167,13 +169,6 @@ async def test_a_file_that_is_no_database_is_left_alone(path: Path) -> None:
     with pytest.raises(StorageError, match="is not a SQLite database; use another path"):
         await use(path)
     assert path.read_text() == text
-
-
-async def test_somebody_elses_tables_are_left_alone(path: Path) -> None:
-    change(path, "CREATE TABLE instances (name)")
-    with pytest.raises(StorageError, match="another program; give Romancy a file of its own"):
-        await use(path)
-    assert ask(path, "SELECT name FROM sqlite_master") == [("instances",)]
 
 
 async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
@@ -252,7 +247,7 @@ async def test_a_full_disk_refuses_a_batch_whole_and_takes_it_again_later(path: 
     await limit(storage, 3)
     with pytest.raises(TransientError, match=r"disk that holds .* is full; work continues when there is space again"):
         await db.submit(batch)
-    assert await db.rows("SELECT count(*) FROM events") == [(0,)]
+    assert await db.rows("SELECT count(*) FROM romancy.events") == [(0,)]
     await limit(storage, None)
     assert [a.duplicate for a in (await db.submit(batch)).accepts] == [False] * 20
     await storage.close()
@@ -314,7 +309,9 @@ async def test_a_file_that_is_locked_when_a_worker_registers_is_waited_for(
             assert app._runtime.engine.worker_id is not None
 
 
-@pytest.mark.parametrize("spoil", ["PRAGMA query_only = 1", "DROP TABLE workers"], ids=["read-only", "no table"])
+@pytest.mark.parametrize(
+    "spoil", ["PRAGMA query_only = 1", "DROP TABLE romancy_workers"], ids=["read-only", "no table"]
+)
 async def test_a_file_that_will_never_take_a_worker_is_told_at_once(
     path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str
 ) -> None:
@@ -351,8 +348,8 @@ def test_waits_of_a_former_version_are_kept(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sql, "migrations", lambda dialect: steps[:4])
     migrate(c, ":memory:")
     keys = [("go", 0, b"", "a", "w1"), ("go", 0, b"", "a", "w2"), ("go", 3, b"k", "b", "w")]
-    c.executemany("INSERT INTO wait_keys (type, shape, key, instance, op) VALUES (?, ?, ?, ?, ?)", keys)
+    c.executemany("INSERT INTO romancy_wait_keys (type, shape, key, instance, op) VALUES (?, ?, ?, ?, ?)", keys)
     monkeypatch.undo()
     migrate(c, ":memory:")
-    assert c.execute("SELECT * FROM wait_keys").fetchall() == [(*key, 0, b"") for key in keys]
+    assert c.execute("SELECT * FROM romancy_wait_keys").fetchall() == [(*key, 0, b"") for key in keys]
     c.close()

@@ -188,7 +188,7 @@ async def test_a_worker_whose_row_was_deleted_by_hand_is_dead(db: Database) -> N
     await db.register("other")
     for id, worker in [("a", "other"), ("b", "other"), ("c", "me")]:
         await db.start(id, worker)
-    await db.rows("DELETE FROM workers WHERE id = 'other'")
+    await db.rows("DELETE FROM romancy.workers WHERE id = 'other'")
     assert await db.claim("me") == {}
     await db.storage.prune(0, 0, 100)
     assert set(await db.claim("me")) == {"a", "b"}

@@ -52,7 +52,7 @@ def fill(c: sqlite3.Connection) -> None:
         owner = "me" if n % 2 and status < 10 else None
         parent = ids[n % 7] if n % 3 else None
         insert(c, "instances", id=id, workflow="wf", status=status, owner=owner, created_at=n, parent=parent)
-        c.execute("UPDATE instances SET finished_at = ? WHERE id = ? AND status = 10", (n, id))
+        c.execute("UPDATE romancy_instances SET finished_at = ? WHERE id = ? AND status = 10", (n, id))
         insert(c, "waits", instance=id, op="w", due_at=n, spec=b"{}")
         insert(c, "wait_keys", type="go", shape=n % 3, key=b"k%d" % n, instance=id, op="w")
         insert(c, "history", instance=ids[n % 50], n=n, op="x")
@@ -76,17 +76,17 @@ def insert(c: sqlite3.Connection, table: str, **values: Any) -> None:
         if required and default is None and column not in values:
             values[column] = {"INTEGER": 0, "BLOB": b""}.get(kind, "")
     names = ", ".join(values)
-    c.execute(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(values))})", list(values.values()))
+    c.execute(f"INSERT INTO romancy_{table} ({names}) VALUES ({', '.join('?' * len(values))})", list(values.values()))
 
 
 def _columns(c: sqlite3.Connection, table: str) -> list[tuple[Any, ...]]:
-    return c.execute(f"PRAGMA table_info({table})").fetchall()
+    return c.execute(f"PRAGMA table_info(romancy_{table})").fetchall()
 
 
 def plan(c: sqlite3.Connection, name: str) -> list[tuple[str, str]]:
     """(table, how) of everything a statement reads, outermost first."""
     statement, values = SQL[name], ["[]" if name in LISTS else 0 for name in STATEMENTS[name].names]
-    names = {m[2] or m[1]: m[1] for m in _TABLES.finditer(statement)}
+    names = {m[2] or m[1]: m[1].removeprefix("romancy_") for m in _TABLES.finditer(statement)}
     steps = [row[3] for row in c.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
     found = [re.match(r"(SCAN|SEARCH) (\w+)", step) for step in steps]
     made = {step.split()[1] for step in steps if step.startswith(("CO-ROUTINE", "MATERIALIZE"))}
@@ -119,7 +119,7 @@ def test_what_some_builds_could_not_follow_is_read_in_order(both: list[sqlite3.C
     """Nearly always there is none, and a sweep must not read other blocked instances."""
     for c in both:
         steps = [row[3] for row in c.execute(f"EXPLAIN QUERY PLAN {SQL['unfit']}", ["wf", "", 10])]
-        assert steps == ["SEARCH instances USING INDEX instances_unfit (workflow=? AND id>?)"]
+        assert steps == ["SEARCH romancy_instances USING INDEX romancy_instances_unfit (workflow=? AND id>?)"]
 
 
 BY_PARENT = [
@@ -135,7 +135,7 @@ def test_children_are_found_by_their_parent_in_order(both: list[sqlite3.Connecti
     for c in both:
         statement, values = SQL[name], ["[]" if name in LISTS else 0 for name in STATEMENTS[name].names]
         steps = [row[3] for row in c.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
-        used = [step for step in steps if "INDEX instances_parent (parent=?" in step]
+        used = [step for step in steps if "INDEX romancy_instances_parent (parent=?" in step]
         assert used, steps
         assert not any("TEMP B-TREE" in step for step in steps), steps
 
@@ -145,7 +145,7 @@ def test_instances_are_found_by_an_attribute_in_order(both: list[sqlite3.Connect
     for c in both:
         statement, values = SQL[name], ["[]" if name in LISTS else 0 for name in STATEMENTS[name].names]
         steps = [row[3] for row in c.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
-        assert any("INDEX attributes_value (name=? AND value=?" in step for step in steps), steps
+        assert any("INDEX romancy_attributes_value (name=? AND value=?" in step for step in steps), steps
         assert not any("TEMP B-TREE" in step for step in steps), steps
         others = [step for step in steps if re.search(r"SEARCH (a|i) ", step)]
         assert all("(instance=?" in step or "(id=?" in step for step in others), steps

@@ -133,7 +133,7 @@ async def test_an_event_that_was_removed_is_stored_again_and_another_is_left_as_
     answer = await db.step("a", "me", 1, opened=[db.wait("w2")], sent=restored)
     assert [a.duplicate for a in answer.sent] == [True, False]
     assert not any(a.differs for a in answer.sent)
-    assert await db.rows("SELECT id, target, differed_at FROM events ORDER BY id") == [
+    assert await db.rows("SELECT id, target, differed_at FROM romancy.events ORDER BY id") == [
         ("kept", None, None),
         ("removed", "a", None),
     ]
@@ -240,7 +240,7 @@ async def test_a_copy_has_the_entries_and_the_events_that_were_asked_for(db: Dat
     assert (copy.row.created_at, copy.row.run.began_at) == (db.now, origin.row.created_at)
     assert copy.row.run.seeds == [[1, "a", 7]]
     assert requests_of(copy) == [(RETRY, HEAD, None)]
-    assert await db.rows("SELECT event, op FROM consumed WHERE instance = 'f'") == [(seqs[0], "w")]
+    assert await db.rows("SELECT event, op FROM romancy.consumed WHERE instance = 'f'") == [(seqs[0], "w")]
     await db.claim("me")
     answer = await db.step("f", "me", await db.version("f"), opened=[db.wait("v")])
     assert [offer.event.seq for offer in answer.offers] == [seqs[1]], "it gets what came since its original began"

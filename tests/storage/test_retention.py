@@ -33,8 +33,8 @@ async def test_old_events_go_with_all_that_hangs_on_them(db: Database) -> None:
     db.clock.turn_to(db.now + 1)
     assert await prune(db) == 2
     assert await kept(db) == {"new"}
-    assert await db.rows("SELECT count(*) FROM consumed") == [(0,)]
-    assert await db.rows("SELECT count(*) FROM event_keys") == [(1,)]
+    assert await db.rows("SELECT count(*) FROM romancy.consumed") == [(0,)]
+    assert await db.rows("SELECT count(*) FROM romancy.event_keys") == [(1,)]
 
 
 async def test_what_is_still_to_be_delivered_is_never_pruned(db: Database) -> None:
@@ -89,8 +89,8 @@ async def test_finished_instances_go_whole_and_the_others_not_at_all(db: Databas
     assert await prune(db) == 2
     assert {row.id for row in await db.storage.catalog.instances()} == {"running", "waiting", "blocked"}
     for table in ("history", "consumed", "marks", "waits", "wait_keys", "deliveries", "misfits", "attempts"):
-        orphans = await db.rows(f"SELECT instance FROM {table} WHERE instance NOT IN (SELECT id FROM instances)")
-        assert orphans == [], table
+        lost = f"SELECT instance FROM romancy.{table} WHERE instance NOT IN (SELECT id FROM romancy.instances)"
+        assert await db.rows(lost) == [], table
     assert len(await db.storage.catalog.history("running")) == 1
     assert [w.instance for w in await db.storage.catalog.waits()] == ["waiting"]
 

@@ -64,25 +64,27 @@ def fill(c: sqlite3.Connection, count: int) -> None:
     now = SystemClock().now()
     c.execute("BEGIN")
     c.executemany(
-        "INSERT INTO instances (id, workflow, status, token, birth, since, input, input_kind, error, created_at, "
-        "updated_at, finished_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO romancy_instances (id, workflow, status, token, birth, since, input, input_kind, error, "
+        "created_at, updated_at, finished_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         instances(count, now),
     )
     for n, type in enumerate(TYPES, 1):
-        c.execute("INSERT INTO shapes (id, type, fields) VALUES (?, ?, ?)", (n, type, '[["order"]]'))
+        c.execute("INSERT INTO romancy_shapes (id, type, fields) VALUES (?, ?, ?)", (n, type, '[["order"]]'))
     for wait, key in waits(count, now):
         c.execute(
-            "INSERT INTO waits (instance, op, due_at, model, spec, location, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO romancy_waits (instance, op, due_at, model, spec, location, created_at) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
             wait,
         )
         if key is not None:
-            c.execute("INSERT INTO wait_keys (type, shape, key, instance, op) VALUES (?, ?, ?, ?, ?)", key)
+            c.execute("INSERT INTO romancy_wait_keys (type, shape, key, instance, op) VALUES (?, ?, ?, ?, ?)", key)
     c.executemany(
-        "INSERT INTO events (seq, source, id, type, attrs, data, token, accepted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO romancy_events (seq, source, id, type, attrs, data, token, accepted_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         events(count, now),
     )
     taken = ((f"order-{n:07}", n + 1, "w") for n in range(count // 2) if n % 1000)
-    c.executemany("INSERT INTO consumed (instance, event, op) VALUES (?, ?, ?)", taken)
+    c.executemany("INSERT INTO romancy_consumed (instance, event, op) VALUES (?, ?, ?)", taken)
     c.execute("COMMIT")
 
 

@@ -75,7 +75,7 @@ async def test_the_database_knows_neither_the_session_nor_the_token(tmp_path: Pa
         await browser.log_in()
         (value,) = browser.cookies.values()
         connection = sqlite3.connect(tmp_path / "viewer.db")
-        ((key, proof, _),) = connection.execute("SELECT * FROM sessions").fetchall()
+        ((key, proof, _),) = connection.execute("SELECT * FROM romancy_sessions").fetchall()
         connection.close()
     assert value.encode() not in key + proof
     assert hashlib.sha256(TOKEN.encode()).digest() not in (key, proof)

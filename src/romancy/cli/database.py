@@ -14,8 +14,10 @@ from click.core import ParameterSource
 
 from romancy.app import App
 from romancy.cli.errors import Refused
+from romancy.errors import StorageError
 from romancy.options import WITHOUT_HTTP, Database
 from romancy.service import runtime_of
+from romancy.storage.sqlite.migrations import stored_versions
 from romancy.storage.urls import check_schema, is_postgres
 
 T = TypeVar("T")
@@ -134,9 +136,8 @@ def _is_ours(file: Path) -> bool:
     try:
         connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
         try:
-            query = "SELECT 1 FROM sqlite_master WHERE name = 'schema_info'"
-            return connection.execute(query).fetchone() is not None
+            return stored_versions(connection, str(file)) != (0, 0)
         finally:
             connection.close()
-    except sqlite3.Error:
+    except (sqlite3.Error, StorageError):
         return True

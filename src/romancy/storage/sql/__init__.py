@@ -3,7 +3,8 @@
 `common.sql` holds the statements that both databases run; the files of a dialect hold the others. If both dialects have
 a block, `-- Differs:` says why. `-- part: wait` begins a part of other statements, which refer to it as `{wait}`.
 
-All files use one notation: `:name` is a parameter, `::bigint` its type (removed for SQLite), "romancy." the schema.
+All files use one notation: `:name` is a parameter, `::bigint` its type (removed for SQLite), "romancy." the schema, for
+SQLite the prefix "romancy_" of tables and indexes: the file may hold tables of the user's own.
 Each statement is translated once, before it is first used.
 """
 
@@ -18,6 +19,7 @@ from typing import Any, Protocol
 _FILES = {"sqlite": ("common.sql", "sqlite.sql"), "postgres": ("common.sql", "postgres.sql", "postgres_leases.sql")}
 _HEAD = re.compile(r"-- (name|part): (\w+)")
 _PART = re.compile(r"\{\w+\}")
+_SCHEMA = re.compile(r"\bromancy\.")
 _PARAMETER = re.compile(r"(?<!:):(\w+)")
 
 
@@ -62,6 +64,11 @@ def make(text: str, parts: Mapping[str, str], sign: str) -> Statement:
         text = _PART.sub(lambda part: parts[part[0]], text)
     names = list(dict.fromkeys(_PARAMETER.findall(text)))
     return Statement(_PARAMETER.sub(lambda name: f"{sign}{names.index(name[1]) + 1}", text), tuple(names))
+
+
+def prefixed(text: str) -> str:
+    """Return SQL for SQLite: what is in the schema "romancy" elsewhere has a prefix there."""
+    return _SCHEMA.sub("romancy_", text)
 
 
 def migrations(dialect: str) -> list[tuple[int, int, str]]:

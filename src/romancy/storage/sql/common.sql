@@ -29,7 +29,7 @@ SELECT version, min_reader FROM romancy.schema_info
 UPDATE romancy.workers SET leaving = true WHERE id = :worker::text
 -- name: delete_spent_orphans
 DELETE FROM romancy.orphans
-WHERE NOT EXISTS (SELECT 1 FROM romancy.instances i WHERE i.owner = orphans.id AND i.status < 9)
+WHERE NOT EXISTS (SELECT 1 FROM romancy.instances i WHERE i.owner = romancy.orphans.id AND i.status < 9)
 -- Owners without a row, because it was deleted by hand. Goes from one owner to the next by the index.
 -- name: orphan_unknown
 WITH RECURSIVE owners (owner) AS (SELECT min(owner) FROM romancy.instances WHERE status < 9

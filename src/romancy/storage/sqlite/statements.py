@@ -8,11 +8,11 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from romancy.storage.sql import dialect, make
+from romancy.storage.sql import dialect, make, prefixed
 
-_FOREIGN = re.compile(r"::\w+(?:\[\])?|\bromancy\.")
-"""What SQLite does not need: parameter types and the schema."""
-_BLOCKS = {name: _FOREIGN.sub("", text) for name, text in dialect("sqlite").items()}
+_TYPE = re.compile(r"::\w+(?:\[\])?")
+"""The type of a parameter, which SQLite does not need."""
+_BLOCKS = {name: prefixed(_TYPE.sub("", text)) for name, text in dialect("sqlite").items()}
 STATEMENTS = {name: make(text, _BLOCKS, "?") for name, text in _BLOCKS.items() if not name.startswith("{")}
 SQL = {name: statement.sql for name, statement in STATEMENTS.items()}
 """Values are passed in the order in which a statement first names them."""

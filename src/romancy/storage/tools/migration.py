@@ -8,10 +8,10 @@ import sqlite3
 from pathlib import Path
 
 from romancy.core.clock import SystemClock
-from romancy.errors import StorageError
 from romancy.storage import open_storage, sql
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.sqlite.errors import explain
+from romancy.storage.sqlite.migrations import stored_versions
 from romancy.storage.urls import DEFAULT_SCHEMA, is_postgres
 
 
@@ -51,11 +51,7 @@ def _version_of_file(path: str) -> int:
     try:
         connection = sqlite3.connect(f"{Path(path).resolve().as_uri()}?mode=ro", uri=True)
         try:
-            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if tables and "schema_info" not in tables:
-                raise StorageError(f"{path!r} is the database of another program; give Romancy a file of its own")
-            row = connection.execute("SELECT version FROM schema_info").fetchone() if tables else None
-            return row[0] if row is not None else 0
+            return stored_versions(connection, path)[0]
         finally:
             connection.close()
     except sqlite3.Error as error:

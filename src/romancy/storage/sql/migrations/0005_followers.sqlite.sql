@@ -3,9 +3,9 @@
 -- are *followers*, and an index leads from the followers of one kind to those of the next, however many there are.
 -- Existing waits are not followers: each is found by itself, as before.
 
-ALTER TABLE wait_keys RENAME TO former_wait_keys;
-DROP INDEX wait_keys_wait;
-CREATE TABLE wait_keys (
+ALTER TABLE romancy.wait_keys RENAME TO romancy.former_wait_keys;
+DROP INDEX romancy.wait_keys_wait;
+CREATE TABLE romancy.wait_keys (
   type TEXT NOT NULL,
   shape INTEGER NOT NULL,
   key BLOB NOT NULL,
@@ -15,6 +15,6 @@ CREATE TABLE wait_keys (
   alike BLOB NOT NULL DEFAULT x'',     -- of a follower: the hash of what it has in common with those
   PRIMARY KEY (type, shape, key, follows, instance, alike, op)
 ) WITHOUT ROWID;
-INSERT INTO wait_keys (type, shape, key, instance, op) SELECT type, shape, key, instance, op FROM former_wait_keys;
-DROP TABLE former_wait_keys;
-CREATE INDEX wait_keys_wait ON wait_keys (instance, op);
+INSERT INTO romancy.wait_keys (type, shape, key, instance, op) SELECT type, shape, key, instance, op FROM romancy.former_wait_keys;
+DROP TABLE romancy.former_wait_keys;
+CREATE INDEX romancy.wait_keys_wait ON romancy.wait_keys (instance, op);

@@ -9,7 +9,7 @@ from romancy.errors import StorageError
 from romancy.storage.errors import NotThere
 from romancy.storage.sqlite.connection import connect
 from romancy.storage.sqlite.errors import explain
-from romancy.storage.sqlite.migrations import LIBRARY_VERSION, migrate
+from romancy.storage.sqlite.migrations import LIBRARY_VERSION, PREFIXED, migrate, stored_versions
 from romancy.storage.tools.copy.tables import COLUMNS
 
 
@@ -20,8 +20,10 @@ def open_alone(path: str) -> sqlite3.Connection:
         raise NotThere(f"there is no database at {path!r}; give the SQLite file to copy")
     connection = _alone(path)
     try:
+        if stored_versions(connection, path) == (0, 0):
+            raise NotThere(f"{path!r} has no tables of Romancy; give the SQLite file to copy")
         migrate(connection, path)
-        (version,) = connection.execute("SELECT version FROM schema_info").fetchone()
+        version, _ = stored_versions(connection, path)
         if version > LIBRARY_VERSION:
             raise StorageError(
                 f"{path!r} has schema version {version}, but this romancy can only copy version {LIBRARY_VERSION}; "
@@ -53,7 +55,9 @@ def _alone(path: str) -> sqlite3.Connection:
 def _by_whom(path: str) -> str:
     connection = connect(path, durability="full")
     try:
-        hosts = [host for (host,) in connection.execute("SELECT host FROM workers ORDER BY started_at DESC")]
+        if stored_versions(connection, path)[0] < PREFIXED:  # others use the file, or older libraries
+            return ""
+        hosts = [host for (host,) in connection.execute("SELECT host FROM romancy_workers ORDER BY started_at DESC")]
     finally:
         connection.close()
     return f" by {len(hosts)} worker{'s' if len(hosts) > 1 else ''} (on {hosts[0]})" if hosts else ""
@@ -61,18 +65,20 @@ def _by_whom(path: str) -> str:
 
 def cuts(c: sqlite3.Connection) -> list[int]:
     """Return the beginnings of waits that don't reach back to the beginning of their instance."""
-    query = "SELECT DISTINCT w.since FROM waits w JOIN instances i ON i.id = w.instance WHERE w.since >= i.since"
-    return [since for (since,) in c.execute(query)]
+    waits = "romancy_waits w JOIN romancy_instances i ON i.id = w.instance"
+    return [since for (since,) in c.execute(f"SELECT DISTINCT w.since FROM {waits} WHERE w.since >= i.since")]
 
 
 def last_event(c: sqlite3.Connection) -> int:
     """Return the greatest number that any event ever had; numbers are not reused."""
-    row = c.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+    row = c.execute("SELECT seq FROM sqlite_sequence WHERE name = 'romancy_events'").fetchone()
     return row[0] if row is not None else 0
 
 
 def counts(c: sqlite3.Connection) -> dict[str, int]:
     """Return how many rows each table will have."""
-    found: dict[str, int] = {table: c.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in COLUMNS}
-    found["orphans"] += c.execute("SELECT count(*) FROM workers").fetchone()[0]
+    found: dict[str, int] = {
+        table: c.execute(f"SELECT count(*) FROM romancy_{table}").fetchone()[0] for table in COLUMNS
+    }
+    found["orphans"] += c.execute("SELECT count(*) FROM romancy_workers").fetchone()[0]
     return found

@@ -61,22 +61,22 @@ class Reader:
         """Return every row of a table."""
         if table in _DIFFER:
             return _DIFFER[table](self)
-        return iter(self.c.execute(f"SELECT {', '.join(COLUMNS[table])} FROM {table}"))
+        return iter(self.c.execute(f"SELECT {', '.join(COLUMNS[table])} FROM romancy_{table}"))
 
 
 def _events(it: Reader) -> Iterator[Row]:
-    for row in it.c.execute(f"SELECT {', '.join(COLUMNS['events'][1:])} FROM events ORDER BY seq"):
+    for row in it.c.execute(f"SELECT {', '.join(COLUMNS['events'][1:])} FROM romancy_events ORDER BY seq"):
         yield it.order.xid(row[0]), *row
 
 
 def _shapes(it: Reader) -> Iterator[Row]:
     """In SQLite, every event has its keys, so every shape is ready."""
-    for row in it.c.execute("SELECT id, type, fields FROM shapes"):
+    for row in it.c.execute("SELECT id, type, fields FROM romancy_shapes"):
         yield *row, True
 
 
 def _event_keys(it: Reader) -> Iterator[Row]:
-    for shape, key, seq in it.c.execute("SELECT shape, key, seq FROM event_keys"):
+    for shape, key, seq in it.c.execute("SELECT shape, key, seq FROM romancy_event_keys"):
         yield shape, key, it.order.xid(seq), seq
 
 
@@ -85,7 +85,7 @@ def _instances(it: Reader) -> Iterator[Row]:
     place = columns.index("born")
     after = columns[columns.index("parent") :]
     description, is_free = after.index("description"), after.index("is_free")
-    for since, *row in it.c.execute(f"SELECT since, {', '.join((*columns[:place], *after))} FROM instances"):
+    for since, *row in it.c.execute(f"SELECT since, {', '.join((*columns[:place], *after))} FROM romancy_instances"):
         begins, rest = it.order.after(since), row[place:]
         rest[description] = shown(rest[description])
         rest[is_free] = None if rest[is_free] is None else bool(rest[is_free])
@@ -95,7 +95,7 @@ def _instances(it: Reader) -> Iterator[Row]:
 def _waits(it: Reader) -> Iterator[Row]:
     """A wait with its own beginning begins at a cut or, if that is before its instance's beginning, at a time."""
     query = """SELECT w.instance, w.op, w.due_at, w.since, coalesce(i.since, 0), w.model, w.spec, w.location,
-      w.created_at FROM waits w LEFT JOIN instances i ON i.id = w.instance"""
+      w.created_at FROM romancy_waits w LEFT JOIN romancy_instances i ON i.id = w.instance"""
     for instance, op, due, own, since, *rest in it.c.execute(query):
         born = time = None
         if own is not None and own >= since:
@@ -107,45 +107,47 @@ def _waits(it: Reader) -> Iterator[Row]:
 
 def _time_after(c: sqlite3.Connection, seq: int, otherwise: int) -> int:
     """Return when the first event after this one was accepted."""
-    (time,) = c.execute("SELECT min(accepted_at) FROM events WHERE seq > ?", (seq,)).fetchone()
+    (time,) = c.execute("SELECT min(accepted_at) FROM romancy_events WHERE seq > ?", (seq,)).fetchone()
     return otherwise if time is None else time
 
 
 def _wait_keys(it: Reader) -> Iterator[Row]:
     query = """SELECT k.type, k.shape, k.key, k.instance, k.op, k.follows, k.alike, coalesce(w.spec, x'')
-      FROM wait_keys k LEFT JOIN waits w ON w.instance = k.instance AND w.op = k.op"""
+      FROM romancy_wait_keys k LEFT JOIN romancy_waits w ON w.instance = k.instance AND w.op = k.op"""
     for type, shape, key, instance, op, follows, alike, spec in it.c.execute(query):
         known = UNINDEXED if shape == 0 and b'"filter"' in spec else shape
         yield type, known, key, instance, op, bool(follows), alike
 
 
 def _marks(it: Reader) -> Iterator[Row]:
-    for *row, seq in it.c.execute("SELECT instance, type, shape, key, model, seq FROM marks"):
+    for *row, seq in it.c.execute("SELECT instance, type, shape, key, model, seq FROM romancy_marks"):
         yield *row, it.order.xid(seq), seq
 
 
 def _misfits(it: Reader) -> Iterator[Row]:
-    for *row, error in it.c.execute("SELECT instance, model, event, op, error FROM misfits"):
+    for *row, error in it.c.execute("SELECT instance, model, event, op, error FROM romancy_misfits"):
         yield *row, shown(error)
 
 
 def _requests(it: Reader) -> Iterator[Row]:
     """A request is identified by its batch and its place there; for all of these, the batch is the copy."""
-    for n, row in enumerate(it.c.execute("SELECT id, instance, kind, payload, at, op FROM requests ORDER BY id")):
+    for n, row in enumerate(
+        it.c.execute("SELECT id, instance, kind, payload, at, op FROM romancy_requests ORDER BY id")
+    ):
         *request, op = row
         yield *request, it.token, n, op
 
 
 def _attempts(it: Reader) -> Iterator[Row]:
-    for *row, started, is_alone in it.c.execute(f"SELECT {', '.join(COLUMNS['attempts'])} FROM attempts"):
+    for *row, started, is_alone in it.c.execute(f"SELECT {', '.join(COLUMNS['attempts'])} FROM romancy_attempts"):
         yield *row, bool(started), None if is_alone is None else bool(is_alone)
 
 
 def _orphans(it: Reader) -> Iterator[Row]:
     """Workers that are gone, and those that still have a row: no process has the file open, so they died."""
-    for id, at, clean in it.c.execute("SELECT id, at, clean FROM orphans"):
+    for id, at, clean in it.c.execute("SELECT id, at, clean FROM romancy_orphans"):
         yield id, at, bool(clean)
-    for id, leaving in it.c.execute("SELECT id, leaving FROM workers"):
+    for id, leaving in it.c.execute("SELECT id, leaving FROM romancy_workers"):
         yield id, it.now, bool(leaving)
 
 
