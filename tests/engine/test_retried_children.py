@@ -272,6 +272,28 @@ async def test_a_child_that_was_given_up_after_a_step_that_is_repeated(env: Envi
     assert replay(then_kids, await env.app.get_history("i")) == "completed"
 
 
+async def test_an_old_child_is_found_while_an_activity_runs(env: Environment) -> None:
+    opened = asyncio.Event()
+
+    @activity
+    async def long(ctx: ActivityContext) -> str:
+        if world.runs["a"] > 1:
+            await opened.wait()
+        return "L"
+
+    @workflow
+    async def beside(ctx: WorkflowContext) -> str:
+        a = await do(ctx, "a")
+        return a + "".join(await asyncio.gather(kid(ctx, "x"), long(ctx)))
+
+    env.app.register(beside, kid)
+    handle = await failed(env, beside, "x")
+    await env.app.retry_workflow("i", steps=["do:1"])
+    await env.settle()
+    opened.set()
+    assert await handle.result(timeout=10) == "AXL"
+
+
 # --- children that completed ----------------------------------------------------------------------------------------
 @workflow
 async def with_kid(ctx: WorkflowContext) -> str:

@@ -263,6 +263,7 @@ class Commit:
             or self.continuation is not None
             or self.asks
             or self.given_back
+            or self.rejoins
         )
 
     @property
