@@ -17,6 +17,7 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.engine.resident import MANY_CHILDREN
 from romancy.testing import Environment, replay
 from tests.engine.helpers import down, intercept
 from tests.engine.test_retried import ONCE, do, failed, retried, world
@@ -292,6 +293,28 @@ async def test_an_old_child_is_found_while_an_activity_runs(env: Environment) ->
     await env.settle()
     opened.set()
     assert await handle.result(timeout=10) == "AXL"
+
+
+async def test_many_children_after_a_step_that_is_repeated(env: Environment) -> None:
+    count = MANY_CHILDREN + 1
+
+    @workflow
+    async def then_many(ctx: WorkflowContext) -> int:
+        await do(ctx, "a")
+        return sum(await asyncio.gather(*(picky(ctx, n) for n in range(count))))
+
+    @workflow
+    async def picky(ctx: WorkflowContext, n: int) -> int:
+        if n == 0:
+            await do(ctx, "x")
+        return n
+
+    env.app.register(then_many, picky)
+    await failed(env, then_many, "x")
+    await env.app.retry_workflow("i", steps=["do:1"])
+    await env.settle()
+    assert (await env.app.get_instance("i")).status == "completed"
+    assert replay(then_many, await env.app.get_history("i")) == "completed"
 
 
 # --- children that completed ----------------------------------------------------------------------------------------
