@@ -240,6 +240,8 @@ class Retrial:
                 instance.feed(self._again.entry)
             if self.ask.origin is not None:
                 _renew((op for id, op in instance.ops.items() if id not in before), instance, now)
+        if instance.offspring is not None:
+            instance.offspring.pass_cut(instance.ops.values(), instance.run, instance.id, instance.dropped)
         if self.ask.origin is None:
             instance.published = instance.published or Published()
             instance.published.show_anew(instance.run.number)
