@@ -19,6 +19,8 @@ def go_on(draft: Draft, retrial: Retrial) -> None:
     retrial.carry_out(draft.instance, draft.now)
     if retrial.given_back:
         _give_back(draft, retrial.given_back)
+    if draft.instance.ops.children and retrial.ask.origin is not None:
+        _answer_given_up(draft)
     if draft.instance.ops.children:
         _rejoin_children(draft, retrial)
     if retrial.ask.origin is not None:
@@ -43,11 +45,22 @@ def _give_back(draft: Draft, entries: list[Entry]) -> None:
     draft.commit.given_back = given_back
 
 
+def _answer_given_up(draft: Draft) -> None:
+    """A fork does not start children that its code gave up before the cut: nobody waits for them."""
+    for op in [op for op in draft.instance.ops.values() if isinstance(op, ChildCall) and op.given_up]:
+        if op.id in draft.instance.ops and draft.instance.outcome is None:
+            kind, payload = op.answer_unbegun()
+            draft.answer(op, kind, draft.now, payload)
+
+
 def _rejoin_children(draft: Draft, retrial: Retrial) -> None:
     dropped = {entry.op for entry in retrial.dropped}
     children = [op for op in draft.instance.ops.values() if isinstance(op, ChildCall)]
-    # A free child did not end because its parent did, so it is not retried with it.
-    draft.commit.rejoins = [Rejoin(op.child, op.id, not op.is_free or op.id in dropped) for op in children]
+    # A free child did not end because its parent did, so it is not retried with it. Nor is one that the code gave up:
+    # only its end is recorded.
+    draft.commit.rejoins = [
+        Rejoin(op.child, op.id, not op.given_up and (not op.is_free or op.id in dropped)) for op in children
+    ]
     _forget_ends(draft, {rejoin.op for rejoin in draft.commit.rejoins if rejoin.reopens})
 
 

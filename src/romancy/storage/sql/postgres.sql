@@ -259,7 +259,7 @@ rejoined AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = 
     deadline = e.at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at)
   FROM kin e WHERE i.id = e.id AND i.version = e.version AND e.reopens AND e.status IN (11, 12) AND NOT {undone}
   RETURNING i.id, e.error, e.at, e.token),
-rejoined_mail AS (DELETE FROM romancy.requests r USING kin k WHERE r.instance = k.id AND r.kind = 6 AND NOT k.is_found),
+rejoined_mail AS (DELETE FROM romancy.requests r USING kin k WHERE r.instance = k.id AND r.kind = 6 AND k.reopens),
 late_ends AS (DELETE FROM romancy.requests r USING kin k
   WHERE r.instance = k.waits AND r.op = k.op AND k.reopens AND r.kind IN (4, 5)),
 rejoined_asks AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
