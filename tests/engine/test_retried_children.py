@@ -12,6 +12,7 @@ from romancy import (
     WorkflowContext,
     WorkflowFailed,
     activity,
+    send_event,
     sleep,
     start_workflow,
     wait_event,
@@ -336,6 +337,30 @@ async def test_children_that_completed_run_again_if_they_are_named(env: Environm
     children = [id for id, status in (await statuses(env)).items() if status == "completed"]
     assert sorted(children) == ["i", "i/kid:2", "i/kid:2~1", "i/kid:2~2", "own", "own~2"]
     assert replay(with_kid, await env.app.get_history("i")) == "completed"
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+async def test_the_code_has_passed_on_the_id_of_a_child_that_runs_again(env: Environment, is_sent: bool) -> None:
+    @workflow
+    async def naming(ctx: WorkflowContext) -> str:
+        child = await start_workflow(ctx, kid, "x")
+        if is_sent:
+            await send_event(ctx, "started", "naming", child.instance_id)
+        first = await do(ctx, "a")
+        named = await do(ctx, child.instance_id)
+        return first + await child.result() + await do(ctx, "b") + named
+
+    env.app.register(naming, kid)
+    await failed(env, naming, "b")
+    await env.app.retry_workflow("i", steps=["kid:1"])
+    await env.settle()
+    assert (await env.app.get_instance("i")).status == "completed"
+    assert await env.app.handle("i").result() == "AXBI/KID:1~1"
+    assert world.runs["a"] == (2 if is_sent else 1), "it was asked for with the event"
+    await env.restart()
+    assert replay(naming, await env.app.get_history("i")) == "completed"
+    sent = [record.event.data for record in (await env.app.list_events()).items]
+    assert sorted(sent) == ([b'"i/kid:1"', b'"i/kid:1~1"'] if is_sent else [])
 
 
 async def test_its_worker_dies_while_a_child_that_completed_runs_again(env: Environment) -> None:
