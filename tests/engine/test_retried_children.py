@@ -18,7 +18,7 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.engine.resident import MANY_CHILDREN
+from romancy.engine.resident import MANY_CHILDREN, CancelAsked
 from romancy.testing import Environment, replay
 from tests.engine.helpers import down, intercept
 from tests.engine.test_retried import ONCE, do, failed, retried, world
@@ -294,6 +294,39 @@ async def test_an_old_child_is_found_while_an_activity_runs(env: Environment) ->
     await env.settle()
     opened.set()
     assert await handle.result(timeout=10) == "AXL"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_it_is_cancelled_while_a_child_is_found(env: Environment, when: str) -> None:
+    @workflow
+    async def then_forth(ctx: WorkflowContext) -> str:
+        await do(ctx, "a")
+        if world.runs["a"] > 1:
+            await forth(ctx, "f")
+        return await kid(ctx, "x")
+
+    env.app.register(then_forth, kid)
+    await failed(env, then_forth, "x")
+    engine: Any = env.app._runtime.engine
+    asked: list[str] = []
+
+    def decide(batch: Any, submit: Any) -> None:
+        is_first = any(start.parent == "i" for start in batch.starts) and not asked
+        if is_first:
+            asked.append(when)
+        if is_first and when == "before":
+            engine.loader.wake("i", CancelAsked(10**9, "enough"))
+        submit()
+        if is_first and when == "after":
+            engine.loader.wake("i", CancelAsked(10**9, "enough"))
+
+    undo = intercept(env, decide)
+    await env.app.retry_workflow("i", steps=["do:1"])
+    await env.settle()
+    undo()
+    assert asked == [when]
+    assert (await env.app.get_instance("i")).status == "cancelled"
+    assert world.runs["back"] == 1, "it does not wait for the end of a child that has ended before"
 
 
 async def test_many_children_after_a_step_that_is_repeated(env: Environment) -> None:
