@@ -76,7 +76,8 @@ class WorkflowCancelled(RomancyError):
 class WorkflowBlocked(RomancyError):
     """The instance can't continue until you fix its code and resume it.
 
-    `not_undone`: if that is because undos failed for good, the operations that are not undone.
+    `not_undone`: if that is because undos failed for good, the operations that are not undone: those of the undos
+    that failed, and those whose undos have not been tried yet.
     """
 
     def __init__(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from romancy import ActivityContext, RetryPolicy, WorkerOptions, WorkflowContext, activity, workflow
+from romancy import ActivityContext, RetryPolicy, WorkerOptions, WorkflowContext, activity, saga, workflow
 from romancy.cli.group import main
 from romancy.testing import environment
 
@@ -32,6 +33,15 @@ async def trip(ctx: WorkflowContext) -> None:
     raise ValueError("no luck")
 
 
+@workflow
+async def nested(ctx: WorkflowContext) -> None:
+    await reserve(ctx, "a")
+    async with saga(ctx):
+        await reserve(ctx, "b")
+        await reserve(ctx, "c")
+        raise ValueError("no luck")
+
+
 @pytest.fixture
 def database(tmp_path: Path) -> str:
     return str(tmp_path / "romancy.db")
@@ -41,11 +51,11 @@ def romancy(database: str, *words: str, typed: str = "") -> Result:
     return CliRunner().invoke(main, [*words, "-d", database], input=typed)
 
 
-def play(database: str, retry: RetryPolicy) -> None:
+def play(database: str, retry: RetryPolicy, code: Any = trip) -> None:
     async def run() -> None:
         options = WorkerOptions(grace=0.1, compensation_retry=retry)
         async with environment(database=database, worker=options) as env:
-            await env.start(trip.options(instance_id="t"))
+            await env.start(code.options(instance_id="t"))
 
     asyncio.run(run())
 
@@ -72,7 +82,8 @@ def test_undos_that_failed(database: str) -> None:
     assert "could not be undone: release (undo of reserve:2): ConnectionError: closed\n" in text
     assert "2 of 3 undone: reserve:3, reserve:1\n" in text
     assert "2 of 3 undone: reserve:3, reserve:1\n" in romancy(database, "show", "t").stdout
-    assert "`romancy resume t` tries these undos again" in text
+    assert "not undone: reserve:2\n" in text
+    assert "`romancy resume t` tries the failed undos again" in text
 
 
 def test_giving_them_up_needs_a_yes(database: str) -> None:
@@ -85,6 +96,22 @@ def test_giving_them_up_needs_a_yes(database: str) -> None:
     agreed = romancy(database, "cancel", "t", typed="y\n")
     assert agreed.exit_code == 0
     assert "instance 't' is cancelled" in agreed.output
+
+
+def test_undos_outside_of_the_block_are_owed_too(database: str) -> None:
+    play(database, RetryPolicy(max_attempts=1), nested)
+    text = romancy(database, "why", "t").stdout
+    assert "ConnectionError: closed; not tried yet: release (undo of reserve:1)\n" in text
+    assert "1 of 3 undone: reserve:3\n" in text
+    assert "not undone: reserve:2, reserve:1\n" in text
+    assert "`romancy cancel t` gives up all that is not undone" in text
+    assert re.search(r"^not undone +reserve:2, reserve:1$", romancy(database, "show", "t").stdout, re.MULTILINE)
+    agreed = romancy(database, "cancel", "t", typed="y\n")
+    assert "What it did will not be undone: reserve:2, reserve:1. Cancel it?" in agreed.output
+    assert "not undone: reserve:2, reserve:1\n" in romancy(database, "why", "t").stdout
+    shown = romancy(database, "show", "t").stdout
+    assert re.search(r"^not undone +reserve:2, reserve:1$", shown, re.MULTILINE)
+    assert "1 of 3 undone: reserve:3\n" in shown
 
 
 def test_yes_can_be_said_beforehand(database: str) -> None:

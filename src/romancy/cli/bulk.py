@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from romancy.bulk import ERRORS, PAGE, add_up
+from romancy.cli.endings import not_undone
 from romancy.cli.errors import Failed, Refused, as_line
 from romancy.cli.instance_filters import filter_options
 from romancy.cli.lists import print_instances
@@ -121,10 +122,10 @@ def resume(options: TargetOptions, **chosen: Any) -> None:
 
 
 def _ask_about_undos(instance: Instance) -> None:
-    """Ask before giving up undos that failed."""
+    """Ask before giving up undos that failed, and those that were to come after them."""
     error: Mapping[str, Any] = instance.error or {}
-    if instance.status == "blocked" and error.get("not_undone"):
-        names = ", ".join(map(clean, error["not_undone"]))
+    names = not_undone(instance)
+    if instance.status == "blocked" and names:
         note(f"instance {instance.instance_id!r} is blocked: {clean(error['message'])}")
         try:
             is_agreed = click.confirm(f"What it did will not be undone: {names}. Cancel it?", err=True)

@@ -14,6 +14,8 @@ _FAILURES = frozenset({"activity_failed", "child_failed", "child_cancelled", "ch
 _MARKS = frozenset({"sent", "tried", "patched", "retried"})
 _MOST = 5
 """Entries that are named."""
+_MOST_OWED = 50
+"""Operations that are named as not undone."""
 
 
 def leading_to_end(history: Iterable[HistoryEntry], culprits: Collection[int] | None) -> list[HistoryEntry]:
@@ -41,6 +43,14 @@ def undone_words(instance: Instance, undone: Sequence[str]) -> str:
     counted = f"{n} of {n + failed} undone" if failed else f"{n} undone"
     so_far = " so far" if instance.status == "compensating" else ""
     return f"{counted}{so_far}: {', '.join(map(clean, undone[-_MOST:]))}{', ...' if n > _MOST else ''}"
+
+
+def not_undone(instance: Instance) -> str:
+    """Name what an instance has not undone: undos that failed for good, and others that were not tried."""
+    error: Mapping[str, Any] = instance.error or {}
+    names: Sequence[str] = error.get("not_undone") or ()
+    more = f" and {len(names) - _MOST_OWED:,} more" if len(names) > _MOST_OWED else ""
+    return f"{', '.join(map(clean, names[:_MOST_OWED]))}{more}"
 
 
 def way_on(instance: Instance, led: Sequence[HistoryEntry], *, is_undone: bool, now: datetime) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from romancy.cli.children import awaited
-from romancy.cli.endings import undone_words, way_on
+from romancy.cli.endings import not_undone, undone_words, way_on
 from romancy.cli.lists import present
 from romancy.cli.screen import Screen, json_option, print_json
 from romancy.cli.target import Inside, Standing, Target
@@ -143,8 +143,9 @@ def _state(standing: Standing, now: datetime) -> list[str]:
             "it is blocked: some of what it did could not be undone",
             *(f"  {clean(line)}" for line in _message(instance.error).split("\n")),
             *_undone(standing),
-            f"fix the cause, then `romancy resume {id}` tries these undos again "
-            f"(`romancy cancel {id}` leaves it as it is)",
+            f"not undone: {not_undone(instance)}",
+            f"fix the cause, then `romancy resume {id}` tries the failed undos again, and goes on "
+            f"(`romancy cancel {id}` gives up all that is not undone)",
         ]
     if instance.status == "blocked":
         return [
@@ -212,6 +213,8 @@ def _failure(instance: Instance) -> list[str]:
     if instance.error is None:
         return []
     lines = [error_line(instance.error)]
+    if given_up := not_undone(instance):
+        lines.append(f"not undone: {given_up}")
     if is_worth_showing(instance.error["traceback"] or ""):
         lines.append(f"`romancy show {clean(instance.instance_id)}` shows the traceback")
     return lines
