@@ -49,6 +49,9 @@ async def test_undos_are_linked_to_their_calls_and_cancelling_is_explained() -> 
     assert "undo, from the call it undoes" in page
     assert "the undos that failed are tried again" in page
     assert "What it did will not be undone: " in page
+    assert "Fork here" not in page, "its results no longer hold"
+    assert "so the new one starts again from its input" in page
+    assert "so it can't be retried" not in page, "it is blocked"
 
 
 @workflow
