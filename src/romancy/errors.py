@@ -159,6 +159,7 @@ _IS_OPEN = "it has not ended; wait for it, or cancel it first"
 _ADVICE = {
     "completed": "it has completed; fork it to run it again",
     "blocked": "it is blocked; fix its code, then resume it",
+    "compensating": "it is undoing its steps; once it has ended, fork it from its beginning",
     "failed": "it has undone its steps; fork it from its beginning",
     "cancelled": "it has undone its steps; fork it from its beginning",
 }

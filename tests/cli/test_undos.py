@@ -54,7 +54,7 @@ def romancy(database: str, *words: str, typed: str = "") -> Result:
 def play(database: str, retry: RetryPolicy, code: Any = trip) -> None:
     async def run() -> None:
         options = WorkerOptions(grace=0.1, compensation_retry=retry)
-        async with environment(database=database, worker=options) as env:
+        async with environment(database=database, worker=options, workflows=[leg]) as env:
             await env.start(code.options(instance_id="t"))
 
     asyncio.run(run())
@@ -71,8 +71,12 @@ def test_why_it_is_not_over_yet(database: str) -> None:
     assert "undo reserve:3:1" in shown
     assert re.search(r"^steps +1 undone so far: reserve:3$", shown, re.MULTILINE)
     assert "compensating" in romancy(database, "list", "--status", "compensating").stdout
+    retried = romancy(database, "retry", "t")
+    assert retried.exit_code == 1
+    assert "'t' is undoing its steps; once it has ended, `romancy fork t` starts it again" in retried.output
     asked = romancy(database, "cancel", "t")
     assert asked.exit_code == 0, asked.output
+    assert "instance 't': its undos are running; they are not interrupted, and it ends after them" in asked.output
 
 
 def test_undos_that_failed(database: str) -> None:
@@ -84,6 +88,8 @@ def test_undos_that_failed(database: str) -> None:
     assert "2 of 3 undone: reserve:3, reserve:1\n" in romancy(database, "show", "t").stdout
     assert "not undone: reserve:2\n" in text
     assert "`romancy resume t` tries the failed undos again" in text
+    retried = romancy(database, "retry", "t").output
+    assert "instance 't' is blocked: fix what makes its undos fail, then `romancy resume t`" in retried
 
 
 def test_giving_them_up_needs_a_yes(database: str) -> None:
@@ -124,3 +130,23 @@ def test_a_worker_runs_it_and_does_not_only_hold_it(database: str) -> None:
     text = romancy(database, "why", "t").stdout
     assert "runs it" in text or "which ran it" in text
     assert "when its wait ends" not in text
+
+
+@workflow
+async def family(ctx: WorkflowContext) -> None:
+    await leg(ctx)
+
+
+@workflow
+async def leg(ctx: WorkflowContext) -> None:
+    await reserve(ctx, "a")
+    raise ValueError("no luck")
+
+
+def test_a_child_that_has_undone_its_steps_is_replaced_by_a_retry_of_its_parent(database: str) -> None:
+    play(database, RetryPolicy(max_attempts=1), family)
+    text = romancy(database, "why", "t/leg:1").stdout
+    advice = "`romancy retry t` lets its parent go on, and starts another child in its place"
+    assert f"it has undone its steps; {advice}\n" in text
+    assert "fork" not in text
+    assert advice not in romancy(database, "why", "t").stdout

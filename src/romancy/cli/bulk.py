@@ -93,6 +93,8 @@ def cancel(reason: str | None, options: TargetOptions, **chosen: Any) -> None:
             raise Failed(f"instance {id!r} is already {after.status}; nothing to cancel{_hint(after, id)}")
         if after.status == "cancelled":
             return f"instance {id!r} is cancelled"
+        if after.status == "compensating":
+            return f"instance {id!r}: its undos are running; they are not interrupted, and it ends after them"
         return f"asked instance {id!r} to stop; its worker will cancel it"
 
     done = "cancelled, or asked to stop: their workers will cancel them"

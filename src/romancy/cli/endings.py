@@ -53,11 +53,19 @@ def not_undone(instance: Instance) -> str:
     return f"{', '.join(map(clean, names[:_MOST_OWED]))}{more}"
 
 
-def way_on(instance: Instance, led: Sequence[HistoryEntry], *, is_undone: bool, now: datetime) -> list[str]:
-    """Name what led to the end of an instance, and the command that lets it go on."""
+def way_on(
+    instance: Instance, led: Sequence[HistoryEntry], *, is_undone: bool, parent: str | None = None, now: datetime
+) -> list[str]:
+    """Name what led to the end of an instance, and the command that lets it go on.
+
+    `parent`: its parent, if a retry of that one starts another child in its place.
+    """
     id = clean(instance.instance_id)
     if instance.status == "completed":
         return []
+    if is_undone and parent is not None:
+        again = f"`romancy retry {clean(parent)}` lets its parent go on, and starts another child in its place"
+        return [f"it has undone its steps; {again}"]
     if is_undone:
         return [f"it has undone its steps; `romancy fork {id}` starts it again from its input, under a new id"]
     named = [f"{entry.kind} {clean(entry.operation)}, {relative(entry.at, now)}" for entry in led[:_MOST]]
