@@ -191,6 +191,7 @@ def _act_on_matching(action: Action, chosen: Chosen, options: TargetOptions) -> 
         note(f"... and {count - len(instances):,} more")
     if found.matched > found.changed:
         note(f"{plural(found.matched - found.changed, 'more instance')} can't be changed")
+        _name_refused(action, found)
     _ask(action, count, found.changed, chosen)
 
     async def work(target: Target) -> BulkResult:
@@ -238,10 +239,14 @@ def _progress(action: Action, count: int) -> Generator[Callable[[int], None]]:
         yield lambda n: bars.advance(task, n)
 
 
-def _report(action: Action, result: BulkResult) -> None:
+def _name_refused(action: Action, result: BulkResult) -> None:
     for id, error in list(result.errors.items())[:_ERRORS]:
         instead = f" ({action.instead(clean(id))})" if action.instead is not None else ""
         note(f"romancy: {clean(id)}: {clean(error)}{instead}")
+
+
+def _report(action: Action, result: BulkResult) -> None:
+    _name_refused(action, result)
     if not result.changed:
         raise Failed(f"nothing to {action.name}: {plural(result.matched, 'instance')} matched, none was changed")
     left = result.matched - result.changed
