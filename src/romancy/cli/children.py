@@ -60,7 +60,9 @@ async def is_replaced_with_parent(target: Target, child: Standing) -> bool:
         return False
     if parent.has_undone or parent.instance.status not in _UNSUCCESSFUL:
         return False
-    return any(entry.kind in _CHILD_FAILURES for entry in parent.led_to_end)
+    led = {entry.operation for entry in parent.led_to_end if entry.kind in _CHILD_FAILURES}
+    _, slash, op = instance.instance_id.partition(f"{instance.parent}/")
+    return op.split("~")[0] in led if slash else bool(led)  # an id that the code chose does not tell the operation
 
 
 async def _state(verbs: Verbs, id: str) -> str:
