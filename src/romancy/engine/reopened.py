@@ -46,7 +46,7 @@ def _give_back(draft: Draft, entries: list[Entry]) -> None:
 
 
 def _answer_given_up(draft: Draft) -> None:
-    """A fork does not start children that its code gave up before the cut: nobody waits for them."""
+    """Record children that the code of a fork gave up before the cut as cancelled, instead of starting them."""
     for op in [op for op in draft.instance.ops.values() if isinstance(op, ChildCall) and op.given_up]:
         if op.id in draft.instance.ops and draft.instance.outcome is None:
             kind, payload = op.answer_unbegun()
