@@ -76,7 +76,8 @@ class WorkflowCancelled(RomancyError):
 class WorkflowBlocked(RomancyError):
     """The instance can't continue until you fix its code and resume it.
 
-    `not_undone`: if that is because undos failed for good, the operations that are not undone.
+    `not_undone`: if that is because undos failed for good, the operations that are not undone: those of the undos
+    that failed, and those whose undos have not been tried yet.
     """
 
     def __init__(
@@ -158,6 +159,7 @@ _IS_OPEN = "it has not ended; wait for it, or cancel it first"
 _ADVICE = {
     "completed": "it has completed; fork it to run it again",
     "blocked": "it is blocked; fix its code, then resume it",
+    "compensating": "it is undoing its steps; once it has ended, fork it from its beginning",
     "failed": "it has undone its steps; fork it from its beginning",
     "cancelled": "it has undone its steps; fork it from its beginning",
 }

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, cast
 
 from romancy.core.dropped import standing
+from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind
 from romancy.core.ids import check_id, check_lookup
 from romancy.core.ids import new_id as make_id
@@ -41,8 +42,15 @@ async def retry_one(engine: Engine, instance: str, steps: Steps = None) -> None:
     await _check_children(engine, instance, ask.steps)
     if not await engine.storage.reopen([instance], engine.clock.now(), ask.head):
         row = await _row(engine, instance)
-        raise NotRetryable(instance_id=instance, status=row.status)
+        raise NotRetryable(_held(row), instance_id=instance, status=row.status)
     engine.kick()
+
+
+def _held(row: InstanceRow) -> str | None:
+    """Say what to do with an instance that its undos block; None for others."""
+    if row.status != "blocked" or not row.error or not Failure.decode(row.error).not_undone:
+        return None
+    return f"instance {row.id!r} can't be retried: it is blocked; fix what makes its undos fail, then resume it"
 
 
 async def retry_all(engine: Engine, instances: Collection[str]) -> tuple[int, dict[str, str]]:

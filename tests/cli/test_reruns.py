@@ -182,6 +182,8 @@ def test_those_that_are_refused_do_not_count(romancy, work, at: list[str]) -> No
     assert "o2" in preview.stdout
     assert "trip" not in preview.stdout
     assert "1 of 3 instances to retry" in preview.stderr
+    assert "1 more instance can't be changed\nromancy: trip: " in preview.stderr
+    assert "it has undone its steps" in preview.stderr
     for left in (["trip", "o1", "o0"], ["trip", "o0"], ["trip"]):
         assert "1 retried" in romancy("retry", *words, "--yes", *at, code=1).stdout
         assert ids(romancy, "-s", "failed", "--error-type", "ActivityError") == left

@@ -155,6 +155,17 @@ def test_workflows_that_are_gone_and_versions_that_can_go(romancy, store: Path) 
     assert "no running instance uses 'pay', and there is a newer version; you can delete it" in text
 
 
+def test_a_version_that_is_in_use_is_gone(romancy, store: Path) -> None:
+    write(store, OLD.replace("@workflow\nasync def pay", '@workflow(name="pay", version=2)\nasync def pay'))
+    text = romancy("replay", "--all", "-m", "store:app", code=1).stdout
+    assert text.splitlines() == [
+        "the code follows 1 replayed history",
+        "3 running instances of 'pay': this code has other versions of it, but not this one; "
+        "keep it until they have ended",
+    ]
+    assert romancy("replay", "--all", "-m", "store:app", "-w", "nap").stdout.startswith("ok: ")
+
+
 def test_what_does_not_go_together(refused, romancy, store: Path) -> None:
     assert "give the ID of an instance, or --all" in refused("replay", "-m", "store")
     assert "give the ID of an instance, or --all" in refused("replay", "one", "--all", "-m", "store")

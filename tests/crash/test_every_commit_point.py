@@ -17,7 +17,7 @@ from tests.crash.ground import Ground
 from tests.crash.scenarios import SCENARIOS, Scenario
 from tests.crash.stage import stage
 
-pytestmark = pytest.mark.usefixtures("ground")
+pytestmark = [pytest.mark.usefixtures("ground"), pytest.mark.play]
 THOROUGH = bool(os.environ.get("ROMANCY_TEST_THOROUGH"))
 every = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
 

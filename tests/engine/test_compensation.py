@@ -513,6 +513,29 @@ async def test_cancelling_it_gives_up() -> None:
         assert log == ["reserve a", "reserve b", "release B b"]
 
 
+@workflow
+async def outer_and_inner(ctx: WorkflowContext) -> None:
+    await reserve(ctx, "a")
+    async with saga(ctx):
+        await reserve(ctx, "b")
+        await fail(ctx)
+
+
+async def test_cancelling_it_keeps_the_list_of_what_is_not_undone() -> None:
+    broken.add("b")
+    async with strict() as env:
+        handle = await env.start(outer_and_inner)
+        with pytest.raises(WorkflowBlocked) as caught:
+            await handle.result()
+        assert caught.value.not_undone == ("reserve:2", "reserve:1")
+        await env.cancel(handle, "leave it")
+        error = (await env.app.get_instance(handle.instance_id)).error
+        assert error is not None
+        assert (error["message"], error["not_undone"]) == ("leave it", ["reserve:2", "reserve:1"])
+        with pytest.raises(WorkflowCancelled, match="leave it"):
+            await handle.result()
+
+
 async def test_resumed_and_crashed_before_that_is_recorded() -> None:
     broken.add("a")
     async with strict() as env:

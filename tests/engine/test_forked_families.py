@@ -1,16 +1,20 @@
 """Forks and children: a fork has children of its own, even if the code gave those of the original an id."""
 
+import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from romancy import (
+    NO_RETRY,
     ActivityContext,
     InstanceExists,
     WorkflowCancelled,
     WorkflowContext,
     WorkflowFailed,
     activity,
+    sleep,
     start_workflow,
     wait_event,
     workflow,
@@ -24,6 +28,7 @@ noted: list[str] = []
 @pytest.fixture(autouse=True)
 def _anew() -> None:
     noted.clear()
+    BROKEN.clear()
 
 
 @activity
@@ -184,3 +189,72 @@ async def test_a_fork_is_retried_whose_child_has_undone_its_steps(env: Environme
     assert await env.app.handle("f").result() == "booked y by f/booking:1~2"
     assert set(await statuses(env)) == {"i", "f", "mine", "f/booking:1", "f/booking:1~2"}
     assert replay(traveller, await env.app.get_history("f")) == "completed"
+
+
+# --- the entry at the cut is dropped --------------------------------------------------------------------------------
+@activity(retry=NO_RETRY)
+async def step(ctx: ActivityContext, name: str) -> str:
+    if name in BROKEN:
+        raise ValueError(name)
+    return name
+
+
+@workflow
+async def beside(ctx: WorkflowContext, own_id: str | None) -> Any:
+    child = asyncio.ensure_future(waiter.options(instance_id=own_id)(ctx))
+    await step(ctx, "a")
+    await step(ctx, "b")
+    await wait_event(ctx, "next")
+    return await child
+
+
+@pytest.mark.parametrize("own_id", ["mine", None])
+@pytest.mark.parametrize("is_restarted", [True, False])
+async def test_a_fork_is_retried_without_the_entry_at_the_cut(
+    env: Environment, own_id: str | None, is_restarted: bool
+) -> None:
+    env.app.register(beside, waiter)
+    await env.start(beside, own_id, instance_id="i")
+    at = next(e.n for e in await env.app.get_history("i") if e.operation == "step:1")
+    BROKEN.add("b")
+    await fork(env, "i", at, "f")
+    assert await env.app.handle("f").status() == "failed"
+    BROKEN.clear()
+    await env.app.retry_workflow("f", steps=["step:1"])
+    await env.settle()
+    if is_restarted:
+        await env.restart()
+    await env.send_event("next", "test", 1, to="f")
+    assert await env.app.handle("f").status() == "waiting_for_child"
+    await env.send_event("go", "test", 2, to="f/waiter:1")
+    assert await env.app.handle("f").result() == 2
+    first = own_id or "i/waiter:1"
+    assert await statuses(env) == {
+        "i": "waiting_for_event", first: "waiting_for_event", "f": "completed", "f/waiter:1": "completed",
+    }  # fmt: skip
+    assert replay(beside, await env.app.get_history("f")) == "completed"
+
+
+@workflow
+async def hanging(ctx: WorkflowContext) -> Any:
+    child = asyncio.ensure_future(waiter(ctx))
+    await step(ctx, "a")
+    await sleep(ctx, timedelta(hours=1))
+    return await child
+
+
+async def test_a_fork_is_loaded_between_its_retry_and_the_next_entry(env: Environment) -> None:
+    env.app.register(hanging, waiter)
+    handle = await env.start(hanging, instance_id="i")
+    await env.cancel(handle, "enough")
+    await env.settle()
+    at = next(e.n for e in await env.app.get_history("i") if e.kind == "cancel_requested")
+    await fork(env, "i", at, "f")  # a request to cancel is not repeated
+    assert await env.app.handle("f").status() == "waiting_for_timer"
+    await env.restart()
+    await env.advance(timedelta(hours=1))
+    assert await env.app.handle("f").status() == "waiting_for_child"
+    await env.send_event("go", "test", 2)
+    assert await env.app.handle("f").result() == 2
+    assert (await statuses(env))["f/waiter:1"] == "completed"
+    assert replay(hanging, await env.app.get_history("f")) == "completed"

@@ -12,11 +12,13 @@ from romancy import (
     WorkflowContext,
     WorkflowFailed,
     activity,
+    send_event,
     sleep,
     start_workflow,
     wait_event,
     workflow,
 )
+from romancy.engine.resident import MANY_CHILDREN, CancelAsked
 from romancy.testing import Environment, replay
 from tests.engine.helpers import down, intercept
 from tests.engine.test_retried import ONCE, do, failed, retried, world
@@ -272,6 +274,83 @@ async def test_a_child_that_was_given_up_after_a_step_that_is_repeated(env: Envi
     assert replay(then_kids, await env.app.get_history("i")) == "completed"
 
 
+async def test_an_old_child_is_found_while_an_activity_runs(env: Environment) -> None:
+    opened = asyncio.Event()
+
+    @activity
+    async def long(ctx: ActivityContext) -> str:
+        if world.runs["a"] > 1:
+            await opened.wait()
+        return "L"
+
+    @workflow
+    async def beside(ctx: WorkflowContext) -> str:
+        a = await do(ctx, "a")
+        return a + "".join(await asyncio.gather(kid(ctx, "x"), long(ctx)))
+
+    env.app.register(beside, kid)
+    handle = await failed(env, beside, "x")
+    await env.app.retry_workflow("i", steps=["do:1"])
+    await env.settle()
+    opened.set()
+    assert await handle.result(timeout=10) == "AXL"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_it_is_cancelled_while_a_child_is_found(env: Environment, when: str) -> None:
+    @workflow
+    async def then_forth(ctx: WorkflowContext) -> str:
+        await do(ctx, "a")
+        if world.runs["a"] > 1:
+            await forth(ctx, "f")
+        return await kid(ctx, "x")
+
+    env.app.register(then_forth, kid)
+    await failed(env, then_forth, "x")
+    engine: Any = env.app._runtime.engine
+    asked: list[str] = []
+
+    def decide(batch: Any, submit: Any) -> None:
+        is_first = any(start.parent == "i" for start in batch.starts) and not asked
+        if is_first:
+            asked.append(when)
+        if is_first and when == "before":
+            engine.loader.wake("i", CancelAsked(10**9, "enough"))
+        submit()
+        if is_first and when == "after":
+            engine.loader.wake("i", CancelAsked(10**9, "enough"))
+
+    undo = intercept(env, decide)
+    await env.app.retry_workflow("i", steps=["do:1"])
+    await env.settle()
+    undo()
+    assert asked == [when]
+    assert (await env.app.get_instance("i")).status == "cancelled"
+    assert world.runs["back"] == 1, "it does not wait for the end of a child that has ended before"
+
+
+async def test_many_children_after_a_step_that_is_repeated(env: Environment) -> None:
+    count = MANY_CHILDREN + 1
+
+    @workflow
+    async def then_many(ctx: WorkflowContext) -> int:
+        await do(ctx, "a")
+        return sum(await asyncio.gather(*(picky(ctx, n) for n in range(count))))
+
+    @workflow
+    async def picky(ctx: WorkflowContext, n: int) -> int:
+        if n == 0:
+            await do(ctx, "x")
+        return n
+
+    env.app.register(then_many, picky)
+    await failed(env, then_many, "x")
+    await env.app.retry_workflow("i", steps=["do:1"])
+    await env.settle()
+    assert (await env.app.get_instance("i")).status == "completed"
+    assert replay(then_many, await env.app.get_history("i")) == "completed"
+
+
 # --- children that completed ----------------------------------------------------------------------------------------
 @workflow
 async def with_kid(ctx: WorkflowContext) -> str:
@@ -291,6 +370,30 @@ async def test_children_that_completed_run_again_if_they_are_named(env: Environm
     children = [id for id, status in (await statuses(env)).items() if status == "completed"]
     assert sorted(children) == ["i", "i/kid:2", "i/kid:2~1", "i/kid:2~2", "own", "own~2"]
     assert replay(with_kid, await env.app.get_history("i")) == "completed"
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+async def test_the_code_has_passed_on_the_id_of_a_child_that_runs_again(env: Environment, is_sent: bool) -> None:
+    @workflow
+    async def naming(ctx: WorkflowContext) -> str:
+        child = await start_workflow(ctx, kid, "x")
+        if is_sent:
+            await send_event(ctx, "started", "naming", child.instance_id)
+        first = await do(ctx, "a")
+        named = await do(ctx, child.instance_id)
+        return first + await child.result() + await do(ctx, "b") + named
+
+    env.app.register(naming, kid)
+    await failed(env, naming, "b")
+    await env.app.retry_workflow("i", steps=["kid:1"])
+    await env.settle()
+    assert (await env.app.get_instance("i")).status == "completed"
+    assert await env.app.handle("i").result() == "AXBI/KID:1~1"
+    assert world.runs["a"] == (2 if is_sent else 1), "it was asked for with the event"
+    await env.restart()
+    assert replay(naming, await env.app.get_history("i")) == "completed"
+    sent = [record.event.data for record in (await env.app.list_events()).items]
+    assert sorted(sent) == ([b'"i/kid:1"', b'"i/kid:1~1"'] if is_sent else [])
 
 
 async def test_its_worker_dies_while_a_child_that_completed_runs_again(env: Environment) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from romancy import ReceivedEvent, WorkflowContext, sleep, wait_event, workflow
+from romancy import InvalidEvent, ReceivedEvent, WorkflowContext, sleep, wait_event, workflow
 from romancy.core.model import from_us
 from romancy.testing import Environment, environment, replay
 from tests.engine.helpers import down, outsider, until
@@ -180,3 +180,9 @@ async def test_it_was_under_way_when_the_wait_began(db: str) -> None:
             assert await handle.status() == ("failed" if is_broken else "completed")
         assert await handle.result() == 1
         assert replay(taking_since_now, await env.app.get_history("i")) == "completed"
+
+
+async def test_copies_can_not_be_forged(env: Environment) -> None:
+    """An event with the mark of a copy would be received although its wait is over."""
+    with pytest.raises(InvalidEvent, match="'romancyeventid' marks events that Romancy gives back"):
+        await env.app.send_event("go", "test", 1, to="i", extensions={"romancyeventid": "e"})

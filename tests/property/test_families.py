@@ -286,11 +286,13 @@ class PostgresFamilyMachine(FamilyMachine):
     Place = PostgresPlace
 
 
+@pytest.mark.play
 @pytest.mark.usefixtures("quiet", "nobody_kills")
 def test_random_families_and_faults() -> None:
     play(FamilyMachine, "romancy-ci")
 
 
+@pytest.mark.play
 @pytest.mark.usefixtures("quiet", "nobody_kills", "postgres")
 def test_random_families_and_faults_on_postgres() -> None:
     play(PostgresFamilyMachine, "romancy-ci-postgres")

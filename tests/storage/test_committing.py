@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind
 from romancy.storage.batch import CANCEL, Attempt, Commit, Request
 from romancy.storage.errors import RefusedValue
@@ -214,6 +215,21 @@ async def test_a_request_to_the_finished_is_not_kept(db: Database) -> None:
     [answer] = (await db.commit(requests=[Request("a", CANCEL, b"", db.now)])).requests
     assert (answer.status, answer.id, answer.took) == ("completed", 0, False)
     assert await db.rows("SELECT * FROM romancy.requests") == []
+
+
+async def test_the_error_of_a_blocked_instance_that_is_cancelled_keeps_what_is_not_undone(db: Database) -> None:
+    """Whatever the messages contain: here, things that look like the member itself, or that JSON has to escape."""
+    await db.waiting("a", "me")
+    message = '"not_undone": ["x"] \x00 \ud800 }'
+    blocked = Failure("CompensationFailed", message, not_undone=["r:2", '"]', "r:1"])
+    await db.step("a", "me", 1, status="blocked", error=blocked.encode(), release=True)
+    await db.commit(requests=[Request("a", CANCEL, b'"not_undone": [', db.now)])
+    row = await db.storage.catalog.instance("a")
+    assert row is not None
+    assert row.error is not None
+    kept = Failure.decode(row.error)
+    assert (kept.error_type, kept.message) == ("CancelledError", '"not_undone": [')
+    assert (kept.not_undone, kept.culprits) == (blocked.not_undone, [])
 
 
 async def test_a_blocked_instance_is_cancelled_where_it_stands_or_resumed(db: Database) -> None:

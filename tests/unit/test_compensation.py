@@ -479,6 +479,39 @@ def test_the_others_run_then_it_is_held_and_resumed() -> None:
     assert _said(drive.instance.outcome) == ("failed", None, "no luck")
 
 
+async def block_then_more(ctx: WorkflowContext) -> None:
+    await reserve(ctx, "a")
+    async with saga(ctx):
+        await charge(ctx, 1)
+        raise ValueError("no luck")
+
+
+def test_what_is_owed_outside_of_a_block_is_named_while_it_is_held() -> None:
+    drive = Drive(block_then_more).done("reserve:1", "charge:1").fail("undo charge:1:1")
+    assert drive.open == ["hold:1"]
+    assert drive.instance.compensation is not None
+    failure = drive.instance.compensation.failure
+    assert failure.not_undone == ["charge:1", "reserve:1"]
+    assert failure.message.endswith("ValueError: no; not tried yet: release (undo of reserve:1)")
+    drive.feed(Kind.RESUMED, "hold:1").done("undo charge:1:2")
+    assert drive.open == ["undo reserve:1:1"]
+
+
+async def completes_without(ctx: WorkflowContext) -> str:
+    await reserve(ctx, "a")
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(1):
+            await charge(ctx, 1)
+    return "done"
+
+
+def test_what_a_completed_workflow_keeps_is_not_owed() -> None:
+    drive = Drive(completes_without).done("reserve:1").feed(Kind.TIMER_FIRED, "timer:1")
+    drive.done("charge:1").fail("undo charge:1:1")
+    assert drive.instance.compensation is not None
+    assert drive.instance.compensation.failure.not_undone == ["charge:1"]
+
+
 # --- code that can't go on -------------------------------------------------------------------------------------------
 async def stuck(ctx: WorkflowContext) -> None:
     await reserve(ctx, "a")

@@ -13,6 +13,7 @@ from romancy import (
     WorkflowBlocked,
     WorkflowContext,
     activity,
+    saga,
     workflow,
 )
 
@@ -48,3 +49,29 @@ async def test_undos_are_linked_to_their_calls_and_cancelling_is_explained() -> 
     assert "undo, from the call it undoes" in page
     assert "the undos that failed are tried again" in page
     assert "What it did will not be undone: " in page
+    assert "Fork here" not in page, "its results no longer hold"
+    assert "so the new one starts again from its input" in page
+    assert "so it can't be retried" not in page, "it is blocked"
+
+
+@workflow
+async def nested(ctx: WorkflowContext) -> None:
+    await reserve(ctx, "c")
+    async with saga(ctx):
+        await reserve(ctx, "a")
+        raise ValueError("no luck")
+
+
+async def test_undos_outside_of_the_block_are_named_even_after_a_cancellation() -> None:
+    async with App(":memory:", workflows=[nested], http=HTTPOptions(open=True)) as app:
+        handle = await app.start_workflow(nested.options(instance_id="t"))
+        with pytest.raises(WorkflowBlocked):
+            await handle.result(timeout=30)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            blocked = (await client.get("/viewer/instances/t")).text
+            await app.cancel_workflow("t")
+            cancelled = (await client.get("/viewer/instances/t")).text
+    assert 'What it did will not be undone: <bdi class="mono">reserve:2, reserve:1</bdi>' in blocked
+    for page in (blocked, cancelled):
+        assert 'Not undone: <bdi class="mono">reserve:2, reserve:1</bdi>' in page

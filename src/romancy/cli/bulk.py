@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from romancy.bulk import ERRORS, PAGE, add_up
+from romancy.cli.endings import not_undone
 from romancy.cli.errors import Failed, Refused, as_line
 from romancy.cli.instance_filters import filter_options
 from romancy.cli.lists import print_instances
@@ -92,6 +93,8 @@ def cancel(reason: str | None, options: TargetOptions, **chosen: Any) -> None:
             raise Failed(f"instance {id!r} is already {after.status}; nothing to cancel{_hint(after, id)}")
         if after.status == "cancelled":
             return f"instance {id!r} is cancelled"
+        if after.status == "compensating":
+            return f"instance {id!r}: its undos are running; they are not interrupted, and it ends after them"
         return f"asked instance {id!r} to stop; its worker will cancel it"
 
     done = "cancelled, or asked to stop: their workers will cancel them"
@@ -121,10 +124,10 @@ def resume(options: TargetOptions, **chosen: Any) -> None:
 
 
 def _ask_about_undos(instance: Instance) -> None:
-    """Ask before giving up undos that failed."""
+    """Ask before giving up undos that failed, and those that were to come after them."""
     error: Mapping[str, Any] = instance.error or {}
-    if instance.status == "blocked" and error.get("not_undone"):
-        names = ", ".join(map(clean, error["not_undone"]))
+    names = not_undone(instance)
+    if instance.status == "blocked" and names:
         note(f"instance {instance.instance_id!r} is blocked: {clean(error['message'])}")
         try:
             is_agreed = click.confirm(f"What it did will not be undone: {names}. Cancel it?", err=True)
@@ -188,6 +191,7 @@ def _act_on_matching(action: Action, chosen: Chosen, options: TargetOptions) -> 
         note(f"... and {count - len(instances):,} more")
     if found.matched > found.changed:
         note(f"{plural(found.matched - found.changed, 'more instance')} can't be changed")
+        _name_refused(action, found)
     _ask(action, count, found.changed, chosen)
 
     async def work(target: Target) -> BulkResult:
@@ -235,10 +239,14 @@ def _progress(action: Action, count: int) -> Generator[Callable[[int], None]]:
         yield lambda n: bars.advance(task, n)
 
 
-def _report(action: Action, result: BulkResult) -> None:
+def _name_refused(action: Action, result: BulkResult) -> None:
     for id, error in list(result.errors.items())[:_ERRORS]:
         instead = f" ({action.instead(clean(id))})" if action.instead is not None else ""
         note(f"romancy: {clean(id)}: {clean(error)}{instead}")
+
+
+def _report(action: Action, result: BulkResult) -> None:
+    _name_refused(action, result)
     if not result.changed:
         raise Failed(f"nothing to {action.name}: {plural(result.matched, 'instance')} matched, none was changed")
     left = result.matched - result.changed

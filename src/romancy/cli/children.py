@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from romancy.cli.target import Standing, Target
 from romancy.cli.words import clean, one_line
 from romancy.core.model import Status
 from romancy.errors import InstanceNotFound
@@ -12,6 +13,8 @@ from romancy.records import Instance, Wait
 from romancy.storage.batch import STATUS_CODES
 from romancy.verbs import Verbs
 
+_UNSUCCESSFUL = frozenset[Status]({"failed", "cancelled"})
+_CHILD_FAILURES = frozenset({"child_failed", "child_cancelled"})
 SHOWN = 20
 """Children that are shown one by one."""
 
@@ -44,6 +47,22 @@ async def awaited(verbs: Verbs, waits: Sequence[Wait]) -> list[str]:
     ids = [wait.child for wait in waits if wait.child is not None]
     lines = [f"it waits for child {clean(id)}, which {await _state(verbs, id)}" for id in ids[:SHOWN]]
     return lines if len(ids) <= SHOWN else [*lines, f"it waits for {len(ids) - SHOWN} more children"]
+
+
+async def is_replaced_with_parent(target: Target, child: Standing) -> bool:
+    """Whether a retry of its parent starts another child in the place of this one, because it has undone its steps."""
+    instance = child.instance
+    if instance.parent is None or not child.has_undone or instance.status not in _UNSUCCESSFUL:
+        return False
+    try:
+        parent = await target.standing(instance.parent)
+    except InstanceNotFound:
+        return False
+    if parent.has_undone or parent.instance.status not in _UNSUCCESSFUL:
+        return False
+    led = {entry.operation for entry in parent.led_to_end if entry.kind in _CHILD_FAILURES}
+    _, slash, op = instance.instance_id.partition(f"{instance.parent}/")
+    return op.split("~")[0] in led if slash else bool(led)  # an id that the code chose does not tell the operation
 
 
 async def _state(verbs: Verbs, id: str) -> str:

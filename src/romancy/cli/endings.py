@@ -14,6 +14,8 @@ _FAILURES = frozenset({"activity_failed", "child_failed", "child_cancelled", "ch
 _MARKS = frozenset({"sent", "tried", "patched", "retried"})
 _MOST = 5
 """Entries that are named."""
+_MOST_OWED = 50
+"""Operations that are named as not undone."""
 
 
 def leading_to_end(history: Iterable[HistoryEntry], culprits: Collection[int] | None) -> list[HistoryEntry]:
@@ -43,11 +45,27 @@ def undone_words(instance: Instance, undone: Sequence[str]) -> str:
     return f"{counted}{so_far}: {', '.join(map(clean, undone[-_MOST:]))}{', ...' if n > _MOST else ''}"
 
 
-def way_on(instance: Instance, led: Sequence[HistoryEntry], *, is_undone: bool, now: datetime) -> list[str]:
-    """Name what led to the end of an instance, and the command that lets it go on."""
+def not_undone(instance: Instance) -> str:
+    """Name what an instance has not undone: undos that failed for good, and others that were not tried."""
+    error: Mapping[str, Any] = instance.error or {}
+    names: Sequence[str] = error.get("not_undone") or ()
+    more = f" and {len(names) - _MOST_OWED:,} more" if len(names) > _MOST_OWED else ""
+    return f"{', '.join(map(clean, names[:_MOST_OWED]))}{more}"
+
+
+def way_on(
+    instance: Instance, led: Sequence[HistoryEntry], *, is_undone: bool, parent: str | None = None, now: datetime
+) -> list[str]:
+    """Name what led to the end of an instance, and the command that lets it go on.
+
+    `parent`: its parent, if a retry of that one starts another child in its place.
+    """
     id = clean(instance.instance_id)
     if instance.status == "completed":
         return []
+    if is_undone and parent is not None:
+        again = f"`romancy retry {clean(parent)}` lets its parent go on, and starts another child in its place"
+        return [f"it has undone its steps; {again}"]
     if is_undone:
         return [f"it has undone its steps; `romancy fork {id}` starts it again from its input, under a new id"]
     named = [f"{entry.kind} {clean(entry.operation)}, {relative(entry.at, now)}" for entry in led[:_MOST]]

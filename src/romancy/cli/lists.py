@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from romancy.cli.children import Children, children_of
-from romancy.cli.endings import retried_at, undone_words
+from romancy.cli.endings import not_undone, retried_at, undone_words
 from romancy.cli.errors import Refused
 from romancy.cli.instance_filters import filter_options
 from romancy.cli.screen import Screen, json_option, note, print_json
@@ -117,7 +117,8 @@ def show(id: str, options: TargetOptions, as_json: bool) -> None:
         return
     screen, now = Screen(), present()
     counted = undone_words(instance, undone(history))
-    screen.facts({**header(instance, now), **({"steps": counted} if counted else {})})
+    facts = {"steps": counted, "not undone": not_undone(instance)}
+    screen.facts({**header(instance, now), **{name: text for name, text in facts.items() if text}})
     if instance.waits:
         screen.heading("waits")
         screen.table(

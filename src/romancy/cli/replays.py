@@ -40,6 +40,7 @@ def replay(
     With --all, replay every unfinished instance, to check code before you deploy it.
 
     Nothing is executed or stored. Exits with 1 and shows the difference if the code no longer follows a history.
+    With --all, also if the code lacks a version of a workflow that instances run, and has another one.
 
     MODULE can name an App, as in `romancy serve shop:app`: then its workflows are replayed, from its database unless
     you give another one.
@@ -97,7 +98,7 @@ async def _run(survey: Survey, target: Target, workflow: str | None) -> None:
 
 
 def _show(survey: Survey, workflow: str | None) -> None:
-    """Show the result, and exit with 1 if the code leaves a history."""
+    """Show the result, and exit with 1 if the code leaves a history, or lacks a version that is in use."""
     screen, found = Screen(), survey.differences
     total, replayed = sum(survey.counts.values()), survey.replayed
     if found:
@@ -115,18 +116,24 @@ def _show(survey: Survey, workflow: str | None) -> None:
         ]
         screen.table(("workflow", "count", "instance", "recorded", "the code"), rows)
     else:
-        screen.say(f"ok: the code follows {plural(replayed, 'replayed history')}", "green")
+        ok, color = ("", "") if survey.removed else ("ok: ", "green")
+        screen.say(f"{ok}the code follows {plural(replayed, 'replayed history')}", color)
     left_out = total - replayed - sum(survey.missing.values())
     if left_out > 0:
         note = f"{left_out:,} more have the same entries as {SAMPLE} of these; --every replays them, too"
         screen.say(note, "dim")
+    removed = survey.removed
     for name, count in survey.missing.items():
-        screen.say(f"{plural(count, 'running instance')} of {clean(name)!r}: this code has no such workflow", "yellow")
+        what = f"{plural(count, 'running instance')} of {clean(name)!r}: this code"
+        if name in removed:
+            screen.say(f"{what} has other versions of it, but not this one; keep it until they have ended", "bold red")
+        else:
+            screen.say(f"{what} has no such workflow", "yellow")
     for change, old in survey.old_ways.items():
         screen.say(_old_way(change, old.count, old.is_exact))
     for name in survey.unused if workflow is None else ():
         screen.say(f"no running instance uses {clean(name)!r}, and there is a newer version; you can delete it")
-    if found:
+    if found or removed:
         raise click.exceptions.Exit(1)
 
 

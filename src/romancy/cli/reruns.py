@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from romancy.cli.bulk import Action, Chosen, act, choosing
+from romancy.cli.endings import not_undone
 from romancy.cli.errors import Failed
 from romancy.cli.screen import json_option, print_json
 from romancy.cli.target import Target
@@ -45,7 +46,8 @@ def retry(steps: tuple[str, ...], all_failed: bool, options: TargetOptions, **ch
         try:
             await target.verbs.retry_workflow(id, steps=again)
         except NotRetryable as error:
-            raise Failed(_refusal(error, clean(id))) from None
+            is_held = error.status == "blocked" and bool(not_undone(await target.verbs.get_instance(id)))
+            raise Failed(_refusal(error, clean(id), is_held=is_held)) from None
         after = await target.verbs.get_instance(id)
         name = stored_name(after.workflow, after.version)
         return f"a worker that has workflow {name!r} will go on with instance {id!r}"
@@ -59,9 +61,11 @@ def _instead(id: str) -> str:
     return f"`romancy fork {id}` starts it again from its input, under a new id"
 
 
-def _refusal(error: NotRetryable, id: str) -> str:
-    """Say why an instance can't be retried, and what to do instead."""
+def _refusal(error: NotRetryable, id: str, *, is_held: bool) -> str:
+    """Say why an instance can't be retried, and what to do instead. `is_held`: undos that failed block it."""
     status = error.status
+    if is_held:
+        return f"instance {id!r} is blocked: fix what makes its undos fail, then `romancy resume {id}`"
     if str(error) != str(NotRetryable(instance_id=error.instance_id, status=status)):
         return clean(str(error))  # not because of its status, but of its children
     if status in ("failed", "cancelled"):
@@ -70,6 +74,8 @@ def _refusal(error: NotRetryable, id: str) -> str:
         return f"instance {id!r} is completed; nothing to retry (`romancy fork {id}` runs it again, under a new id)"
     if status == "blocked":
         return f"instance {id!r} is blocked, not failed; fix its code, then `romancy resume {id}`"
+    if status == "compensating":
+        return f"instance {id!r} is undoing its steps; once it has ended, `romancy fork {id}` starts it again"
     return f"instance {id!r} is {status}; nothing to retry (`romancy why {id}` shows what it waits for)"
 
 

@@ -86,6 +86,12 @@ class Survey:
         return {name: count for name, count in sorted(self.counts.items()) if name not in self.code}
 
     @property
+    def removed(self) -> Mapping[str, int]:
+        """Those of the `missing` of which the code has other versions: no other app can have them."""
+        known = {bare_name(name) for name in self.code}
+        return {name: count for name, count in self.missing.items() if bare_name(name) in known}
+
+    @property
     def old_ways(self) -> Mapping[str, OldWay]:
         """How many instances take the old way of each change that the code asks about."""
         found = {change: OldWay() for change in sorted(self._changes)}

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from romancy.cli.children import awaited
-from romancy.cli.endings import undone_words, way_on
+from romancy.cli.children import awaited, is_replaced_with_parent
+from romancy.cli.endings import not_undone, undone_words, way_on
 from romancy.cli.lists import present
 from romancy.cli.screen import Screen, json_option, print_json
 from romancy.cli.target import Inside, Standing, Target
@@ -49,14 +49,15 @@ def why(id: str, options: TargetOptions, as_json: bool) -> None:
     With a database, it also shows which worker runs or holds the instance and whether that worker is alive.
     """
 
-    async def work(target: Target) -> tuple[Standing, list[str]]:
+    async def work(target: Target) -> tuple[Standing, list[str], bool]:
         found = await target.standing(id)
-        return found, await awaited(target.verbs, [reason.wait for reason in found.reasons])
+        children = await awaited(target.verbs, [reason.wait for reason in found.reasons])
+        return found, children, await is_replaced_with_parent(target, found)
 
-    standing, children = options.do(work)
+    standing, children, is_replaced = options.do(work)
     instance, inside, now = standing.instance, standing.inside, present()
     name = stored_name(instance.workflow, instance.version)
-    lines = [*_state(standing, now), *children, *_pending(instance, inside)]
+    lines = [*_state(standing, now, is_replaced=is_replaced), *children, *_pending(instance, inside)]
     if as_json:
         head = {"instance_id": instance.instance_id, "workflow": name, "status": instance.status}
         until = from_us(inside.worker.until) if inside and inside.worker else None
@@ -123,13 +124,14 @@ def _wait(reason: Reason, now: datetime) -> dict[str, object]:
     return {**vars(wait), "seconds_left": left, "near": reason.near}
 
 
-def _state(standing: Standing, now: datetime) -> list[str]:
-    """Describe the state of an instance, and what to do about it."""
+def _state(standing: Standing, now: datetime, *, is_replaced: bool) -> list[str]:
+    """Describe the state of an instance, and what to do about it. `is_replaced`: a retry of its parent replaces it."""
     instance, inside = standing.instance, standing.inside
     id = clean(instance.instance_id)
     if instance.status in FINAL:
         ended = f"it waits for nothing: it {_ENDED[instance.status]} {when(instance.finished_at, now)}"
-        way = way_on(instance, standing.led_to_end, is_undone=standing.has_undone, now=now)
+        parent = instance.parent if is_replaced else None
+        way = way_on(instance, standing.led_to_end, is_undone=standing.has_undone, parent=parent, now=now)
         return [ended.rstrip(), *_failure(instance), *way]
     if instance.status == "blocked" and instance.error and instance.error["type"] == KillsWorkers.__name__:
         return [
@@ -143,8 +145,9 @@ def _state(standing: Standing, now: datetime) -> list[str]:
             "it is blocked: some of what it did could not be undone",
             *(f"  {clean(line)}" for line in _message(instance.error).split("\n")),
             *_undone(standing),
-            f"fix the cause, then `romancy resume {id}` tries these undos again "
-            f"(`romancy cancel {id}` leaves it as it is)",
+            f"not undone: {not_undone(instance)}",
+            f"fix the cause, then `romancy resume {id}` tries the failed undos again, and goes on "
+            f"(`romancy cancel {id}` gives up all that is not undone)",
         ]
     if instance.status == "blocked":
         return [
@@ -212,6 +215,8 @@ def _failure(instance: Instance) -> list[str]:
     if instance.error is None:
         return []
     lines = [error_line(instance.error)]
+    if given_up := not_undone(instance):
+        lines.append(f"not undone: {given_up}")
     if is_worth_showing(instance.error["traceback"] or ""):
         lines.append(f"`romancy show {clean(instance.instance_id)}` shows the traceback")
     return lines

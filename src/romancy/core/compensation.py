@@ -67,6 +67,8 @@ class Compensation:
         self._pause: asyncio.Future[None] | None = None
         self.is_unwinding = False
         """The workflow's code has ended, and what it did is undone."""
+        self._undoes_all = True
+        """Everything owed is undone if the code ends now. If it completed, that is only what it gave up."""
         self.goes_on = False
         """After that, the instance goes on with its next run."""
         self.outcome: Outcome | None = None
@@ -151,11 +153,16 @@ class Compensation:
 
     @property
     def failure(self) -> Failure:
-        """Why the instance is blocked."""
+        """Why the instance is blocked. If it is cancelled, the undos that were not tried yet are given up as well."""
         failed = [undo for hold in self.holds for undo in hold.failed]
         text = "; ".join(f"{undo}: {undo.problem}" for undo in failed)
-        names = [undo.of for undo in failed]
-        return Failure(CompensationFailed.__name__, f"could not be undone: {text}", not_undone=names)
+        untried = [undo for undo in reversed(self._owed) if self._will_be_tried(undo) and undo not in failed]
+        later = f"; not tried yet: {', '.join(map(str, untried))}" if untried else ""
+        names = [undo.of for undo in (*failed, *untried)]
+        return Failure(CompensationFailed.__name__, f"could not be undone: {text}{later}", not_undone=names)
+
+    def _will_be_tried(self, undo: Undo) -> bool:
+        return not undo.is_done and (self._undoes_all or undo.is_late)
 
     # --- undoing ----------------------------------------------------------------------------------------------------
     async def unwind(self, *, is_failed: bool, goes_on: bool = False) -> None:
@@ -166,7 +173,7 @@ class Compensation:
         if not (self.is_due if is_failed else self._is_due_late):
             return
         self._instance.check_alive()
-        self.is_unwinding, self.goes_on = True, goes_on
+        self.is_unwinding, self._undoes_all, self.goes_on = True, is_failed, goes_on
         self._instance.withdraw(self._instance.run.timeout_id)
         self._root = asyncio.current_task()
         for task in self._others:
@@ -174,7 +181,7 @@ class Compensation:
                 task.cancel()
         self._pause = self._instance.loop.create_future()
         await self._pause
-        await self._undo([undo for undo in reversed(self._owed) if is_failed or undo.is_late])
+        await self._undo([undo for undo in reversed(self._owed) if self._will_be_tried(undo)])
 
     def go_on(self) -> bool:
         """After an activation: let undoing begin if nothing else is in progress. Return whether the code can run on."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
+from romancy.core.given_back import COPY_OF
 from romancy.core.model import Attribute, Event, show
 from romancy.core.timestamps import parse_time
 from romancy.errors import InvalidEvent
@@ -110,6 +111,8 @@ def check_extension(name: Any, value: Any) -> None:
         raise InvalidEvent(
             f"an extension attribute's name must use only a-z and 0-9 and not be a core name, got {show(name)}"
         )
+    if name == COPY_OF:
+        raise InvalidEvent(f"the extension {show(name)} marks events that Romancy gives back; use another name")
     if isinstance(value, str):
         _check_characters(f"extension {show(name)}", value)
     elif not isinstance(value, int):

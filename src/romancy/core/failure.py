@@ -39,7 +39,7 @@ class Failure:
     opaque: bool = False
     """It was listed, but can't be rebuilt from the stored data: the code gets an `ActivityError`."""
     not_undone: list[str] | None = None
-    """The operations whose undos failed for good, if that is why the instance is blocked."""
+    """The operations that are not undone, if undos failed for good: the instance is blocked, or was cancelled then."""
     culprits: list[int] | None = None
     """The numbers of the entries that led to the end of the instance. None if it ended before these were stored."""
 

@@ -132,6 +132,8 @@ class Instance:
         for entry, marks in with_marks(entries):
             self.repeat(entry, marks)
             yield
+        if self.dropped is not None and self.offspring is not None:
+            self.offspring.pass_cut(self.ops.values(), self.run, self.id, self.dropped)
 
     def repeat(self, entry: Entry | None, marks: Marks) -> None:
         """Replay one activation: the start, or that of an entry. The code must make these marks, and no others."""
@@ -178,9 +180,9 @@ class Instance:
             self.at = entry.at
         if n > self.length:
             self.length = n
-        run.fed = n
+        before, run.fed = run.fed, n
         if run.seeds and self.offspring is not None:
-            self.offspring.pass_on(self.ops.values(), entry, run, self.id, self.dropped)
+            self.offspring.pass_on(self.ops.values(), before, run, self.id, self.dropped, entry.op)
         if payload is not None:
             run.size += len(payload)
         if n == run.too_long and not self.replaying:
@@ -398,8 +400,7 @@ class Instance:
 
     def glance(self) -> None:
         """Count a request that is answered immediately and not stored, such as the time."""
-        problem = self._budget.call()
-        if problem is not None:
+        if (problem := self._budget.call()) is not None:
             self.exceed(problem)
 
     def exceed(self, problem: str) -> None:

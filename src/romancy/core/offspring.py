@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from romancy.core.dropped import Dropped
-from romancy.core.history import Entry
 from romancy.core.operations import ChildCall, Operation
 from romancy.core.run import Run
 
@@ -21,17 +20,24 @@ class Offspring:
         self.unstarted: list[ChildCall] = []
         """Free children that the run started just before it ended."""
 
-    def pass_on(self, ops: Iterable[Operation], entry: Entry, run: Run, instance: str, dropped: Dropped | None) -> None:
+    def pass_on(
+        self, ops: Iterable[Operation], before: int, run: Run, instance: str, dropped: Dropped | None, ended: str = ""
+    ) -> None:
         """Give a fork children of its own from the cut on, instead of those that the original still waited for.
 
         Before the cut, the code sees the ids that it saw then. The child whose end is the last copied entry stays that
-        of the original.
+        of the original. A retry can drop that entry: then the cut comes with the next one. `before`: the entry that was
+        fed before the last one; `ended`: the operation of the last one.
         """
-        if any(n == entry.n for n, _, _ in run.seeds):
-            for op in ops:
-                if isinstance(op, ChildCall) and op.id != entry.op:
-                    op.is_of_fork = True
-                    op.rename(run.alias(instance), "" if dropped is None else dropped.suffix(op.id))
+        passed = [n for n, _, _ in run.seeds if before < n <= run.fed]
+        if passed:
+            kept = ended if run.fed in passed else None
+            _adopt((op for op in ops if op.id != kept), run.alias(instance), dropped)
+
+    def pass_cut(self, ops: Iterable[Operation], run: Run, instance: str, dropped: Dropped) -> None:
+        """After a retry: a fork is past the cut, even if the retry dropped that entry and no later one was fed yet."""
+        if run.fed < run.copied:
+            _adopt(ops, instance, dropped)
 
     def end(self, opened: Iterable[Operation], endless: int | None) -> None:
         """The run ends. `opened`: operations that nobody knows of yet. `endless`: an activation that does not count."""
@@ -49,3 +55,11 @@ class Offspring:
         for op in ops:
             if isinstance(op, ChildCall):
                 op.is_asked = op.given_up
+
+
+def _adopt(ops: Iterable[Operation], parent: str, dropped: Dropped | None) -> None:
+    """Make open children those of a fork."""
+    for op in ops:
+        if isinstance(op, ChildCall):
+            op.is_of_fork = True
+            op.rename(parent, "" if dropped is None else dropped.suffix(op.id))

@@ -22,7 +22,7 @@ from romancy.core.history import SEEN_MARKS, Entry, Kind, Marks, dropped_by, pac
 from romancy.core.instance import Instance
 from romancy.core.model import FOREVER_US
 from romancy.core.open_operations import OpenOperations
-from romancy.core.operations import After, ChildCall, EventWait, Operation, Timer
+from romancy.core.operations import After, EventWait, Operation, Timer
 from romancy.core.published import Published
 from romancy.core.run import Run
 from romancy.errors import NonDeterminismError
@@ -176,9 +176,9 @@ class Retrial:
                 instance.evict()
                 instance = yield from self._repeat(kept, before)
         self._drop(facts, kept, before)
-        for operation in instance.ops.values():
-            if isinstance(operation, ChildCall):  # one that completed is another child from now on
-                operation.rename(instance.alias, before.suffix(operation.id))
+        if any(entry.kind == Kind.CHILD_COMPLETED for entry in self.dropped):
+            instance.evict()
+            instance, before = yield from self._rename_children(entries, facts, kept)
         instance.length = max(instance.length, entries[-1].n if entries else 0)
         instance.dropped = before
         return instance
@@ -195,6 +195,33 @@ class Retrial:
             instance.evict()
             raise
         return instance
+
+    def _rename_children(
+        self, entries: Sequence[Entry], facts: Sequence[Fact], kept: list[Fact]
+    ) -> Generator[None, None, tuple[Instance, Dropped]]:
+        """Replay once more: a child that completed, and runs again, is another child, whose id the code may have used.
+
+        What follows from the former id is dropped, too. Return the instance, and what is dropped in all.
+        """
+        while True:
+            before = standing(entries)[1] or Dropped()
+            self.dropped = []
+            self._drop(facts, kept, before)
+            instance, done = self.make(), 0
+            instance.dropped = before
+            try:
+                for fact in kept:
+                    instance.repeat(fact.entry, fact.expected)
+                    done += 1
+                    yield
+            except NonDeterminismError:
+                instance.evict()
+                kept, self._again = kept[:done], None if done else facts[0]
+            except BaseException:
+                instance.evict()
+                raise
+            else:
+                return instance, before
 
     def _find_course(self, facts: Sequence[Fact], before: Dropped) -> Generator[None, None, Course | None]:
         """Replay all of it, to see how it came to its end; None if the code no longer leads there."""
@@ -240,6 +267,8 @@ class Retrial:
                 instance.feed(self._again.entry)
             if self.ask.origin is not None:
                 _renew((op for id, op in instance.ops.items() if id not in before), instance, now)
+        if instance.offspring is not None:
+            instance.offspring.pass_cut(instance.ops.values(), instance.run, instance.id, instance.dropped)
         if self.ask.origin is None:
             instance.published = instance.published or Published()
             instance.published.show_anew(instance.run.number)

@@ -87,17 +87,19 @@ class Children:
 
     async def _find(self, parent: Resident, calls: Sequence[ChildCall]) -> None:
         missing: list[ChildCall] = []
+        there: list[ChildCall] = []
         instance, what = parent.instance, f"children of {parent.instance.id}"
         for first in range(0, len(calls), ASKED):
             asked = calls[first : first + ASKED]
             known = await self._ask(what, partial(self._storage.children, instance.id, [call.child for call in asked]))
             missing += [call for call in asked if call.child not in known]
+            there += [call for call in asked if call.child in known]
         error = None
         if missing and instance.dropped is None:
             stored = await self._ask(what, partial(self._storage.catalog.started_children, instance.id))
             error = _changed_id(instance, missing, stored)
         # What follows may run user code, which must not happen inside a task.
-        asyncio.get_running_loop().call_soon(self._found, parent, missing, error)
+        asyncio.get_running_loop().call_soon(self._found, parent, missing, there, error)
 
     async def _ask(self, what: str, read: Callable[[], Awaitable[T]]) -> T:
         pause = 0.1
@@ -112,12 +114,21 @@ class Children:
                 self._outage.over(what)
                 return found
 
-    def _found(self, parent: Resident, missing: Sequence[ChildCall], error: NonDeterminismError | None) -> None:
+    def _found(
+        self,
+        parent: Resident,
+        missing: Sequence[ChildCall],
+        there: Sequence[ChildCall],
+        error: NonDeterminismError | None,
+    ) -> None:
         if parent.is_gone:
             return
         if error is not None:
             self._exits.block(parent, error)
-        elif missing:
+            return
+        if _may_have_old(parent):
+            parent.inbox += [ChildFound(call.id) for call in there]
+        if missing:
             self.start(parent, missing)
         else:
             self._all_started(parent)
@@ -125,8 +136,7 @@ class Children:
     def start(self, parent: Resident, calls: Sequence[ChildCall], *, rejoined: bool = False) -> None:
         """Start the children that a stored commit asked for. `rejoined`: it took care of those that are there."""
         parent.state, parent.starting = STARTING, len(calls)
-        # Of one that waits, all were started, so to find them means nothing.
-        may_be_old = parent.instance.dropped is not None and not rejoined and parent.status not in WAITING
+        may_be_old = not rejoined and _may_have_old(parent)
         for n, call in enumerate(calls):
             start = child_start(parent.instance.id, call, self._clock.now())
             definition = self._registry.latest(call.workflow) if call.definition is None else call.definition
@@ -173,6 +183,11 @@ class Children:
     def _refuse(self, parent: Resident, call: ChildCall, problem: str) -> None:
         failure = Failure("InstanceExists", problem)
         parent.inbox.append(Answered(call.id, Kind.CHILD_REFUSED, failure.encode()))
+
+
+def _may_have_old(parent: Resident) -> bool:
+    """Return whether children that are found can be from before a retry. Those of one that waits were all started."""
+    return parent.instance.dropped is not None and parent.status not in WAITING
 
 
 def _changed_id(

@@ -19,6 +19,8 @@ def go_on(draft: Draft, retrial: Retrial) -> None:
     retrial.carry_out(draft.instance, draft.now)
     if retrial.given_back:
         _give_back(draft, retrial.given_back)
+    if draft.instance.ops.children and retrial.ask.origin is not None:
+        _answer_given_up(draft)
     if draft.instance.ops.children:
         _rejoin_children(draft, retrial)
     if retrial.ask.origin is not None:
@@ -43,11 +45,22 @@ def _give_back(draft: Draft, entries: list[Entry]) -> None:
     draft.commit.given_back = given_back
 
 
+def _answer_given_up(draft: Draft) -> None:
+    """Record children that the code of a fork gave up before the cut as cancelled, instead of starting them."""
+    for op in [op for op in draft.instance.ops.values() if isinstance(op, ChildCall) and op.given_up]:
+        if op.id in draft.instance.ops and draft.instance.outcome is None:
+            kind, payload = op.answer_unbegun()
+            draft.answer(op, kind, draft.now, payload)
+
+
 def _rejoin_children(draft: Draft, retrial: Retrial) -> None:
     dropped = {entry.op for entry in retrial.dropped}
     children = [op for op in draft.instance.ops.values() if isinstance(op, ChildCall)]
-    # A free child did not end because its parent did, so it is not retried with it.
-    draft.commit.rejoins = [Rejoin(op.child, op.id, not op.is_free or op.id in dropped) for op in children]
+    # A free child did not end because its parent did, so it is not retried with it. Nor is one that the code gave up:
+    # only its end is recorded.
+    draft.commit.rejoins = [
+        Rejoin(op.child, op.id, not op.given_up and (not op.is_free or op.id in dropped)) for op in children
+    ]
     _forget_ends(draft, {rejoin.op for rejoin in draft.commit.rejoins if rejoin.reopens})
 
 
@@ -62,9 +75,12 @@ def _forget_ends(draft: Draft, reopened: set[str]) -> None:
 
 
 def child_found(draft: Draft, input: ChildFound) -> None:
-    """Let the storage find out whether the end of the child is still to come. If not, it is spent."""
+    """Let the storage find out whether the end of the child is still to come. If not, it is spent.
+
+    Also of one that the code has given up since: before it undoes its steps, an instance waits for the ends of those.
+    """
     op = draft.instance.ops.get(input.op)
-    if isinstance(op, ChildCall) and not (op.given_up or op.is_cancelled) and draft.instance.outcome is None:
+    if isinstance(op, ChildCall) and not op.is_cancelled and draft.instance.outcome is None:
         draft.commit.rejoins = added(draft.commit.rejoins, Rejoin(op.child, op.id, reopens=False, is_found=True))
 
 

@@ -175,8 +175,9 @@ class Rejoin:
     """A child that its parent waits for again, after the parent was retried.
 
     If the child has ended in the meantime, its parent is told now. With `reopens`, a child that failed or was cancelled
-    is retried instead. If that is not possible, because it has undone its steps, its parent is told that it is spent.
-    The write decides, because the child may end at any time.
+    is retried instead, and one that is open is no longer asked to cancel because its parent gave it up. If it can't be
+    retried, because it has undone its steps, its parent is told that it is spent. The write decides,
+    because the child may end at any time.
     """
 
     child: str
@@ -263,6 +264,7 @@ class Commit:
             or self.continuation is not None
             or self.asks
             or self.given_back
+            or self.rejoins
         )
 
     @property

@@ -26,7 +26,6 @@ from romancy.records import (
     to_wait,
     write_cursor,
 )
-from romancy.reruns import RETRYABLE
 from romancy.service import Service, runtime_of
 from romancy.storage.catalog import WHOLE, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
 from romancy.storage.rows import triggered_id
@@ -222,7 +221,7 @@ class Catalog:
             runner=await self._runner(whole),
             children=[_row(child, ()) for child in children.rows[:CHILDREN]],
             has_more_children=len(children.rows) > CHILDREN,
-            is_undone=whole.row.status in RETRYABLE and bool(await self._stored.undone([id])),
+            is_undone=bool(await self._stored.undone([id])),
         )
 
     async def _part(self, whole: Whole, after: int | None) -> Part:

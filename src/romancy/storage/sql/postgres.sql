@@ -259,7 +259,7 @@ rejoined AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = 
     deadline = e.at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at)
   FROM kin e WHERE i.id = e.id AND i.version = e.version AND e.reopens AND e.status IN (11, 12) AND NOT {undone}
   RETURNING i.id, e.error, e.at, e.token),
-rejoined_mail AS (DELETE FROM romancy.requests r USING kin k WHERE r.instance = k.id AND r.kind = 6 AND NOT k.is_found),
+rejoined_mail AS (DELETE FROM romancy.requests r USING kin k WHERE r.instance = k.id AND r.kind = 6 AND k.reopens),
 late_ends AS (DELETE FROM romancy.requests r USING kin k
   WHERE r.instance = k.waits AND r.op = k.op AND k.reopens AND r.kind IN (4, 5)),
 rejoined_asks AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
@@ -622,13 +622,17 @@ CROSS JOIN LATERAL (SELECT status FROM romancy.instances i WHERE i.id = x.instan
 WHERE i.status < 10 AND {outdated} IS NULL ORDER BY x.n ON CONFLICT (token, n) DO NOTHING RETURNING n
 -- A blocked instance has no code that could clean up; one that never ran has nothing to clean up.
 -- Its parent is told, and the children that it awaited are asked to cancel.
+-- The error keeps what is not undone, which is the last member of the error of an instance blocked by its undos.
 -- Differs: several in one statement, with all their rows.
 -- name: cancel_at_once
 WITH cancelled AS (UPDATE romancy.instances i SET status = 12, owner = NULL, version = version + 1, finished_at = x.at,
-    updated_at = x.at, error = x.error, builds = NULL
+    updated_at = x.at, builds = NULL, error = CASE WHEN position('"not_undone": ['::bytea IN i.error) > 0
+      THEN substring(x.error FROM 1 FOR length(x.error) - 1) || ', '::bytea
+        || substring(i.error FROM position('"not_undone": ['::bytea IN i.error))
+      ELSE x.error END
   FROM unnest(:instances::text[], :ats::bigint[], :errors::bytea[], :reasons::bytea[]) AS x(instance, at, error, reason)
   WHERE i.id = ANY(:instances) AND i.id = x.instance AND (i.status = 9 AND :blocked::boolean OR i.status = 1 AND i.owner IS NULL AND i.version = 0)
-  RETURNING i.id, i.parent, i.parent_op, i.error, i.finished_at, i.token, x.reason),
+  RETURNING i.id, i.parent, i.parent_op, x.error, i.finished_at, i.token, x.reason),
 asked AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
   SELECT i.id, 6, c.reason, c.finished_at, sha256(c.token || convert_to(c.id || ' ' || i.id, 'UTF8')), 0
   FROM cancelled c CROSS JOIN LATERAL (SELECT i.id FROM romancy.instances i

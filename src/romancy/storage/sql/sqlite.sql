@@ -284,10 +284,14 @@ SELECT 1 FROM romancy.instances WHERE id = :id AND parent = :parent AND status <
 -- name: request_target
 SELECT status, owner FROM romancy.instances WHERE id = :id
 -- A blocked instance has no code that could clean up; one that never ran has nothing to clean up.
+-- The error keeps what is not undone, which is the last member of the error of an instance blocked by its undos.
 -- Differs: one at a time, and further statements delete its rows.
 -- name: cancel_at_once
 UPDATE romancy.instances SET status = 12, owner = NULL, version = version + 1, finished_at = :at, updated_at = :at,
-  error = :error, builds = NULL WHERE id = :id AND (status = 9 AND :blocked OR status = 1 AND owner IS NULL AND version = 0)
+  error = CASE WHEN instr(error, CAST('"not_undone": [' AS BLOB)) > 0
+    THEN CAST(substr(:error, 1, length(:error) - 1) || ', '
+      || substr(error, instr(error, CAST('"not_undone": [' AS BLOB))) AS BLOB)
+    ELSE :error END, builds = NULL WHERE id = :id AND (status = 9 AND :blocked OR status = 1 AND owner IS NULL AND version = 0)
 -- Differs: further statements delete the evidence against it.
 -- name: resume_blocked
 UPDATE romancy.instances SET status = 1, owner = NULL, version = version + 1, error = NULL, builds = NULL

@@ -387,7 +387,7 @@ class BatchWriter:
             return []  # it is to be started, or its end is under way
         status, output, error = row
         if status < FIRST_FINAL:
-            if not rejoin.is_found:
+            if rejoin.reopens:
                 self._run(SQL["delete_requests_of_kind"], (rejoin.child, GIVEN_UP))
             return []
         if rejoin.reopens and reopen_one(self._connection, rejoin.child, commit.at, RetryAsk().head):
