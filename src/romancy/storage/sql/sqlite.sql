@@ -15,16 +15,16 @@ x''
 json_each(:codes) x
 -- Differs: SQLite must be told which index has the right order.
 -- part: by_creation
-INDEXED BY instances_created
+INDEXED BY romancy.instances_created
 -- Differs: SQLite must be told which index has the right order.
 -- part: by_status
-INDEXED BY instances_status
+INDEXED BY romancy.instances_status
 -- Differs: SQLite must be told which index has the right order.
 -- part: by_parent
-INDEXED BY instances_parent
+INDEXED BY romancy.instances_parent
 -- Differs: SQLite must be told which index to read, and in which order to join.
 -- part: by_attribute
-attributes t INDEXED BY attributes_value CROSS JOIN romancy.instances i ON i.id = t.instance
+romancy.attributes t INDEXED BY romancy.attributes_value CROSS JOIN romancy.instances i ON i.id = t.instance
 -- Differs: lists are passed as JSON.
 -- part: has_attributes
 (:pairs IS NULL OR :wanted = (SELECT count(*) FROM romancy.attributes a WHERE a.instance = i.id
@@ -277,7 +277,7 @@ SELECT owner FROM romancy.instances WHERE id = :id
 SELECT parent, parent_op FROM romancy.instances WHERE id = :id
 -- The children that an instance leaves, if it is cancelled at once: free ones go on.
 -- name: awaited_children
-SELECT id FROM romancy.instances INDEXED BY instances_parent
+SELECT id FROM romancy.instances INDEXED BY romancy.instances_parent
 WHERE parent = :parent AND parent_op IS NOT NULL AND status < 10 AND is_free IS NULL
 -- name: open_child
 SELECT 1 FROM romancy.instances WHERE id = :id AND parent = :parent AND status < 10
@@ -327,7 +327,7 @@ SELECT :id, n, kind, op, at, input, payload, event FROM romancy.history WHERE in
 -- It has taken what its original took before the cut, also in earlier runs.
 -- name: copy_consumed
 INSERT INTO romancy.consumed (instance, event, op) SELECT :id, event, op FROM romancy.consumed WHERE instance = :origin AND event NOT IN
-  (SELECT h.event FROM romancy.history h, instances o
+  (SELECT h.event FROM romancy.history h, romancy.instances o
    WHERE o.id = :origin AND h.instance = :origin AND h.n > max(o.base, :cut) AND h.event IS NOT NULL)
 -- A child that its parent waits for again, unless its end is already under way.
 -- name: child_to_rejoin
@@ -449,11 +449,11 @@ UNION ALL SELECT * FROM (SELECT r.instance, r.id, r.kind, r.payload, r.op
   WHERE r.id > :request AND i.owner = :worker AND i.status < 9 ORDER BY r.id LIMIT :limit)
 -- Differs: CROSS JOIN; PostgreSQL needs LATERAL to look up by id.
 -- name: due_waits
-SELECT w.due_at, w.instance, w.op FROM romancy.waits w INDEXED BY waits_due CROSS JOIN romancy.instances i ON i.id = w.instance
+SELECT w.due_at, w.instance, w.op FROM romancy.waits w INDEXED BY romancy.waits_due CROSS JOIN romancy.instances i ON i.id = w.instance
 WHERE w.due_at <= :before AND i.owner = :worker AND i.status < 9 ORDER BY w.due_at LIMIT :limit
 -- Differs: CROSS JOIN; PostgreSQL needs LATERAL to look up by id.
 -- name: due_retries
-SELECT a.next_due, a.instance, a.op FROM romancy.attempts a INDEXED BY attempts_due CROSS JOIN romancy.instances i ON i.id = a.instance
+SELECT a.next_due, a.instance, a.op FROM romancy.attempts a INDEXED BY romancy.attempts_due CROSS JOIN romancy.instances i ON i.id = a.instance
 WHERE a.next_due <= :before AND i.owner = :worker AND i.status < 9 ORDER BY a.next_due LIMIT :limit
 -- Instances with a retry need not be in memory before it falls due.
 -- Differs: looks are part of a commit here, so none can be due.
