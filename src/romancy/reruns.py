@@ -157,7 +157,7 @@ async def _check_children(engine: Engine, instance: str, steps: str | Sequence[s
     """Refuse a retry whose children are still being cancelled: their end would let the instance fail again at once."""
     catalog = engine.storage.catalog
     children = await catalog.instances(Search(parent=instance), limit=_CHILDREN)
-    still_open = [child for child in children if child.status not in FINAL]
+    still_open = [child for child in children if child.status not in FINAL and child.parent_op is not None]
     if not still_open:
         return
     row, entries = await _row(engine, instance), await catalog.history(instance)

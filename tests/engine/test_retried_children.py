@@ -419,3 +419,59 @@ async def test_its_worker_dies_while_a_child_that_completed_runs_again(env: Envi
     await env.send_event("go", "test", 2)
     assert await handle.result() == "2B"
     assert replay(with_listener, await env.app.get_history("i")) == "completed"
+
+
+# --- one in whose place another was started is retried by somebody ---------------------------------------------------
+@activity
+async def count(ctx: ActivityContext) -> int:
+    world.runs["count"] += 1
+    return world.runs["count"]
+
+
+@workflow
+async def numbered(ctx: WorkflowContext, n: int) -> int:
+    await do(ctx, "b")
+    await wait_event(ctx, "go", where={"n": n})
+    return n
+
+
+@workflow
+async def counts(ctx: WorkflowContext) -> int:
+    return await numbered(ctx, await count(ctx))
+
+
+@pytest.mark.parametrize("is_early", [False, True], ids=["late", "before the other one is started"])
+async def test_the_old_child_is_retried_and_its_parent_waits_for_the_other_one(
+    env: Environment, is_early: bool
+) -> None:
+    env.app.register(counts, numbered)
+    handle = await failed(env, counts, "b")
+    held: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def decide(batch: Any, submit: Any) -> None:
+        if any(commit.replaced for commit in batch.commits):
+            held.set_result(submit)
+        else:
+            submit()
+
+    undo_it = intercept(env, decide)
+    await env.app.retry_workflow("i", steps=["count:1"])
+    submit = await held
+    if not is_early:
+        submit()
+        await env.settle()
+    await env.app.retry_workflow("i/numbered:1")
+    if is_early:
+        submit()
+    undo_it()
+    await env.settle()
+    await env.send_event("go", "test", {"n": 1})
+    await env.settle()
+    assert await statuses(env) == {
+        "i": "waiting_for_child",
+        "i/numbered:1": "completed",
+        "i/numbered:1~1": "waiting_for_event",
+    }
+    await env.send_event("go", "test", {"n": 2})
+    assert await handle.result() == 2
+    assert replay(counts, await env.app.get_history("i")) == "completed"

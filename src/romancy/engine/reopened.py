@@ -95,6 +95,7 @@ def child_spent(draft: Draft, input: ChildSpent) -> None:
         draft.answer(op, kind, draft.now, payload)
         return
     instance.mark(Kind.RETRIED, "", draft.now, pack_replaced(op.id))
+    draft.commit.replaced = added(draft.commit.replaced, op.child)
     instance.dropped.replace(op.id)
     op.rename(instance.id, instance.dropped.suffix(op.id))
     instance.ops.opened[op.id] = op  # it is started after the commit

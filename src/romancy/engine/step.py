@@ -253,7 +253,7 @@ class Step(Draft):
         commit, instance = self.commit, self.instance
         commit.output = outcome.output
         commit.error = outcome.error.encode() if outcome.error else None
-        if self.resident.parent is not None and outcome.next_run is None:
+        if self.resident.parent is not None and self.resident.parent[1] and outcome.next_run is None:
             commit.ending = ending_of(self.resident.parent, outcome)
         if outcome.next_run is not None:
             deadline = instance.deadline if outcome.next_run.deadline is None else outcome.next_run.deadline

@@ -226,6 +226,8 @@ class Commit:
     given_back: Sequence[int] = ()
     """Events that the instance took, and can take again."""
     rejoins: Sequence[Rejoin] = ()
+    replaced: Sequence[str] = ()
+    """Children in whose place others are started. If they are retried, they no longer answer the instance."""
     children: Sequence[Start] = ()
     """Children that an instance started just before its run ended: they are stored with it, and have no owner yet."""
     append_only: bool = False
@@ -265,6 +267,7 @@ class Commit:
             or self.asks
             or self.given_back
             or self.rejoins
+            or self.replaced
         )
 
     @property

@@ -164,7 +164,7 @@ class InstanceRow:
 
     @property
     def child_of(self) -> tuple[str, str] | None:
-        """Its parent, and the parent's operation that waits for it."""
+        """Its parent, and the parent's operation that waits for it; "" if another child has taken its place."""
         return None if self.parent is None else (self.parent, self.parent_op or "")
 
     @property

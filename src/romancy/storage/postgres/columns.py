@@ -52,6 +52,7 @@ _NAMES: dict[str, str] = {
     "requests_done": "asked_instances asked_ids",
     "letters": "letter_senders letter_instances letter_kinds letter_payloads letter_ats letter_tokens letter_ops",
     "rejoins": "kin_parents kin_children kin_ops kin_ats kin_tokens kin_reopens kin_found",
+    "replaced": "replaced_parents replaced_children",
     "last_children": "last_ids last_workflows last_inputs last_kinds last_deadlines last_ats last_parents last_ops "
     "last_free",
     "views": "view_instances view_values view_ats",
@@ -165,6 +166,7 @@ class Columns:
         self._add("attempts_done", [(c.instance, op) for c in commits for op in c.attempts_done])
         self._add("letters", [letter for c in commits for letter in _letters(c, self.given["token"])])
         self._add_rejoins(commits)
+        self._add("replaced", [(c.instance, child) for c in commits for child in c.replaced])
         children = [child for c in commits for child in c.children]
         self._described += [child for child in children if child.attributes]
         self._add("last_children", [(*_start(s)[:-1], *_family(s)) for s in children])

@@ -270,6 +270,11 @@ rejoined_ends AS (INSERT INTO romancy.requests (instance, kind, payload, at, tok
     CASE k.status WHEN 10 THEN coalesce(k.output, 'null') ELSE coalesce(k.error, '{}') END, k.at, k.token, 1, k.op
   FROM kin k WHERE k.status >= 10 AND k.id NOT IN (SELECT id FROM rejoined) AND NOT (k.is_found AND NOT EXISTS
     (SELECT 1 FROM romancy.instances s WHERE s.id = k.id AND s.version = k.version)) ON CONFLICT (token, n) DO NOTHING)
+-- Children in whose place others are started. The new version makes a worker that runs one of them read that.
+-- part: write_replaced
+replaced AS (UPDATE romancy.instances i SET parent_op = NULL, version = i.version + 1
+  FROM unnest(:replaced_parents::text[], :replaced_children::text[]) AS x(parent, child)
+  WHERE i.id = x.child AND i.parent = x.parent AND x.parent IN (SELECT id FROM applied))
 -- Children that an instance started just before its run ended.
 -- part: write_last_children
 last_born AS (INSERT INTO romancy.instances (id, workflow, status, token, birth, born, input, input_kind, deadline,

@@ -335,6 +335,9 @@ SELECT c.status, c.output, c.error FROM romancy.instances c WHERE c.id = :id AND
   AND NOT EXISTS (SELECT 1 FROM romancy.requests r WHERE r.instance = :parent AND r.op = :op)
 -- name: delete_late_ends
 DELETE FROM romancy.requests WHERE instance = :parent AND op = :op AND kind IN (4, 5)
+-- Another child takes its place. The new version makes a worker that runs it read that.
+-- name: replace_child
+UPDATE romancy.instances SET parent_op = NULL, version = version + 1 WHERE id = :id AND parent = :parent
 -- name: delete_requests_of_kind
 DELETE FROM romancy.requests WHERE instance = :instance AND kind = :kind
 -- name: give_back

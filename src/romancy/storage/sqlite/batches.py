@@ -185,6 +185,8 @@ class BatchWriter:
                 answer.letters += self._write_letters(commit)
             for rejoin in commit.rejoins:
                 answer.letters += self._rejoin(commit, rejoin)
+            for child in commit.replaced:
+                self._run(SQL["replace_child"], (child, commit.instance))
             for child in commit.children:
                 values = (
                     *self._instance_values(child, None, batch.token, self._horizon()),
