@@ -57,6 +57,8 @@ class Wait:
     workflow: str = ""
     child: str | None = None
     """The id of the child it waits for, if its kind is "child"."""
+    slot: str | None = None
+    """Of an activity that waits for a slot of its worker: how many run there. Only that worker knows it."""
 
 
 @dataclass(frozen=True)

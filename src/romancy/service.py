@@ -349,7 +349,7 @@ class Service:
             raise InstanceNotFound(instance_id=instance_id)
         stored = await self._runtime.engine.storage.catalog.all_waits(instance_id, 1000)
         shown = await self._runtime.engine.storage.catalog.shown([instance_id])
-        waits = [*(to_wait(w) for w in stored), *self._open_without_row(instance_id, stored)]
+        waits = self._with_slots([*(to_wait(w) for w in stored), *self._open_without_row(instance_id, stored)])
         return to_instance(row, waits, shown.get(instance_id))
 
     def _open_without_row(self, instance_id: str, stored: Sequence[Any]) -> list[Wait]:
@@ -360,6 +360,12 @@ class Service:
         listed = {w.op for w in stored}
         found = [op for op in resident.instance.ops.values() if not op.has_row and op.id not in listed]
         return [Wait(instance_id, op.id, op.name, (), {}, from_us(op.opened_at), None, op.location) for op in found]
+
+    def _with_slots(self, waits: Sequence[Wait]) -> list[Wait]:
+        """Add to activities that wait for a slot of this worker how many run in it."""
+        tell = self._runtime.engine.activities.describe_wait
+        slots = [tell(w.instance_id, w.wait_id) if w.kind in ("activity", "retry") else None for w in waits]
+        return [w if slot is None else replace(w, slot=slot) for w, slot in zip(waits, slots, strict=True)]
 
     async def list_instances(
         self,

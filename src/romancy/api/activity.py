@@ -144,6 +144,7 @@ def activity(
     retry: RetryPolicy | Unset = UNSET,
     timeout: Duration | None = None,
     raises: Collection[type[Exception]] = (),
+    max_per_worker: int | None = None,
 ) -> _ActivityDecorator: ...
 def activity(
     fn: Callable[..., Any] | None = None,
@@ -153,10 +154,13 @@ def activity(
     retry: RetryPolicy | Unset = UNSET,
     timeout: Duration | None = None,
     raises: Collection[type[Exception]] = (),
+    max_per_worker: int | None = None,
 ) -> Any:
     """Turn a function into an activity: `async def`, or `def` (run in a thread). Its first parameter is `ctx`.
 
     `raises=` lists exceptions that count as answers: they are not retried, and the workflow sees them as they are.
+    `max_per_worker=5` means that each worker runs at most 5 of this activity at once. The others wait, and leave the
+    slots of `max_activities` to other activities.
     """
 
     def decorate(fn: Callable[..., Any]) -> Activity[..., Any]:
@@ -166,7 +170,8 @@ def activity(
         policy = check_policy(retry, f"activity {stored!r}")
         answers = cast("tuple[type[Exception], ...]", (raises,) if isinstance(raises, type) else tuple(raises))
         us = None if timeout is None else duration_us(timeout, "timeout")
-        definition = ActivityDefinition(stored, fn, policy, us, answers)
+        _check_limit(max_per_worker, stored)
+        definition = ActivityDefinition(stored, fn, policy, us, answers, max_per_worker=max_per_worker)
         definition.resolve_early()
         return Activity(definition)
 
@@ -177,6 +182,11 @@ def check_plain(fn: object, kind: str) -> None:
     """Catch `@activity("name")`, an easy mistake."""
     if not inspect.isfunction(fn):
         raise TypeError(f"@{kind} decorates a function, not {fn!r}; to set a name, write @{kind}(name=...)")
+
+
+def _check_limit(limit: object, name: str) -> None:
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+        raise ValueError(f"max_per_worker of activity {name!r} must be a positive integer, not {limit!r}")
 
 
 def check_name(name: str, what: str) -> None:

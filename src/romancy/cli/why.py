@@ -94,6 +94,8 @@ def _show(screen: Screen, reason: Reason, timers: Sequence[Wait], reported: Sequ
         "line": place(wait.location),
     }
     screen.facts({name: text for name, text in facts.items() if text})
+    if wait.slot:
+        screen.say(clean(wait.slot), "yellow")
     if reason.near:
         screen.say("nearest events that did not match:")
     for event in reason.near:

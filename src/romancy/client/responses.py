@@ -172,6 +172,7 @@ def to_wait(item: Mapping[str, Any]) -> Wait:
         error=item["error"],
         workflow=item["workflow"],
         child=item.get("child"),  # older servers don't send it
+        slot=item.get("slot"),
     )
 
 

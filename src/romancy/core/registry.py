@@ -49,6 +49,7 @@ class ActivityDefinition(Definition):
     timeout: int | None = None
     raises: Collection[type[Exception]] = ()
     undo: UndoRule | None = None
+    max_per_worker: int | None = None
     is_async: bool = field(init=False)
     key: Hashable = field(init=False)
     """What a fake of the test kit replaces: this function, or all steps with this name."""

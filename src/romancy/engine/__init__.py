@@ -30,6 +30,7 @@ connects them: read its constructor from top to bottom.
     inquest.py      after the death of a worker: what ran there, and how it continues
     evidence.py     what killed the worker: a verdict by numbers; pure
     quarantine.py   decides which suspects can begin now
+    slots.py        which attempts run now, and whose turn is next; pure
     activities.py   attempts in tasks and threads, retries, timeouts
     timers.py       the heap of timers that fall due soon
     exits.py        instances leave memory: ended, blocked, read again, evicted

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import json
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -28,6 +27,7 @@ from romancy.engine.hook_runner import HookRunner
 from romancy.engine.inbox import Inboxes
 from romancy.engine.metrics import Metrics
 from romancy.engine.resident import Answered, AttemptChanged, Resident
+from romancy.engine.slots import Slots
 from romancy.errors import InvalidInput, NotStorable
 from romancy.hooks import ActivityStartedInfo
 from romancy.storage.batch import Attempt
@@ -57,12 +57,13 @@ class Attempting:
     """One attempt that is queued or running."""
 
     __slots__ = (
-        "_runner", "alarm", "call", "context", "is_on_loop", "progress_at", "record", "resident", "since", "stage",
-        "task",
+        "_runner", "activity", "alarm", "call", "context", "is_on_loop", "progress_at", "record", "resident", "since",
+        "stage", "task",
     )  # fmt: skip
 
     def __init__(self, runner: Activities, resident: Resident, call: ActivityCall, record: Attempt | None) -> None:
         self._runner, self.resident, self.call, self.record = runner, resident, call, record
+        self.activity = call.activity
         self.context: ActivityContext | None = None
         self.task: asyncio.Future[Any] | None = None
         self.alarm: Alarm | None = None
@@ -133,9 +134,8 @@ class Activities:
         self._clock, self._limit, self._retry, self.state = clock, limit, retry, state
         self._post, self._rouse = inboxes.post, inboxes.residents.rouse
         self._hooks, self._metrics = hooks, metrics
-        self._queue: deque[Attempting] = deque()
+        self._slots: Slots[Attempting] = Slots(limit)
         self._open: dict[tuple[str, str], Attempting] = {}
-        self._running = 0
         self._launching = False
         self._threads: ThreadPoolExecutor | None = None
         self._stopping = False
@@ -145,20 +145,24 @@ class Activities:
         """Fakes for tests: the function to call instead of an activity's own, by the key of its definition."""
 
     def __repr__(self) -> str:
-        return f"<Activities running={self._running} queued={len(self._queue)}>"
+        return f"<Activities {self._slots!r}>"
 
     @property
     def running(self) -> int:
-        return self._running + len(self._queue)
+        """How many attempts run or wait for a slot."""
+        return self._slots.taken + self._slots.waiting
+
+    def describe_wait(self, instance: str, op: str) -> str | None:
+        """Return why a call waits; None if it does not wait for a slot here."""
+        attempting = self._open.get((instance, op))
+        return None if attempting is None else self._slots.describe(attempting)
 
     def start(self, resident: Resident, call: ActivityCall) -> None:
         """Begin the next attempt of a call as soon as a slot is free."""
         attempting = Attempting(self, resident, call, resident.attempts.get(call.id))
         self._open[resident.instance.id, call.id] = attempting
-        if self._running < self._limit and not self._queue and not self._stopping:
+        if self._slots.take(attempting):
             self._launch(attempting)
-        else:
-            self._queue.append(attempting)
 
     def retry_at(self, resident: Resident, call: ActivityCall, due: int) -> None:
         """Begin the next attempt at its recorded time."""
@@ -170,8 +174,8 @@ class Activities:
             resident.resting.discard(call.id)
             if attempting.stage is WAITING and not self._stopping:
                 self._rouse(resident)
-                self._queue.append(attempting)
-                self._fill()
+                if self._slots.take(attempting):
+                    self._launch(attempting)
 
         attempting.alarm = self._clock.call_at(due, begin)
 
@@ -183,6 +187,8 @@ class Activities:
         attempting.resident.resting.discard(op)
         if attempting.alarm is not None:
             attempting.alarm.cancel()
+        if attempting.stage is WAITING:
+            self._slots.leave(attempting)
         self._cancel(attempting, WITHDRAWN)
 
     def give_up(self, resident: Resident, call: ActivityCall) -> None:
@@ -220,16 +226,13 @@ class Activities:
 
     # --- running ----------------------------------------------------------------------------------------------------
     def _fill(self) -> None:
-        while self._queue and self._running < self._limit and not self._stopping:
-            attempting = self._queue.popleft()
-            if attempting.stage is WAITING:
-                self._launch(attempting)
+        while (attempting := self._slots.next()) is not None:
+            self._launch(attempting)
 
     def _launch(self, attempting: Attempting) -> None:
         call = attempting.call
         context = attempting.context = ActivityContext(attempting)
         context.is_cancelled = call.given_up
-        self._running += 1
         attempting.stage, attempting.since = STARTING, stopwatch()
         if self._hooks.wanted:
             self._tell(attempting)
@@ -323,7 +326,7 @@ class Activities:
 
     def _over(self, attempting: Attempting, result: Any, error: BaseException | None) -> None:
         is_wanted = attempting.stage is not WITHDRAWN
-        self._running -= 1
+        is_slot_wanted = self._slots.free(attempting)
         if attempting.alarm is not None:
             attempting.alarm.cancel()
         outcome = "withdrawn" if not is_wanted else "completed" if error is None else "failed"
@@ -337,7 +340,7 @@ class Activities:
         attempting.stage = ENDED
         attempting.task = attempting.context = attempting.alarm = None  # they refer to it: avoid a reference cycle
         self._ended.set()
-        if self._queue and not self._launching:  # otherwise the caller that launches continues with the queue
+        if is_slot_wanted and not self._launching:  # otherwise the caller that launches continues with the queue
             self._fill()
 
     def _conclude(self, attempting: Attempting, result: Any, error: BaseException | None) -> None:
@@ -433,7 +436,7 @@ class Activities:
         for attempting in list(self._open.values()):
             if attempting.alarm is not None and attempting.task is None:
                 attempting.alarm.cancel()
-        self._queue.clear()
+        self._slots.close()
         try:
             async with asyncio.timeout(limit):
                 await self._drained()
@@ -441,7 +444,7 @@ class Activities:
             _logger.warning(
                 "these activities are still running after %g s and will be repeated by another worker: %s",
                 limit,
-                ", ".join(a.call.id for a in self._open.values() if a.task is not None) or self._running,
+                ", ".join(a.call.id for a in self._open.values() if a.task is not None) or self._slots.taken,
             )
             for attempting in list(self._open.values()):
                 self._cancel(attempting, WITHDRAWN)
@@ -449,7 +452,7 @@ class Activities:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _drained(self) -> None:
-        while self._running:
+        while self._slots.taken:
             self._ended.clear()
             await self._ended.wait()
 

@@ -224,6 +224,7 @@ class WaitItem(TypedDict):
     location: str
     error: str | None
     child: str | None
+    slot: NotRequired[str]
 
 
 class InstanceItem(TypedDict):

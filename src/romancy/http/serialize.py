@@ -26,7 +26,7 @@ def _plain(value: object) -> Any:
 
 
 def wait_item(wait: Wait) -> schemas.WaitItem:
-    return {
+    item: schemas.WaitItem = {
         "instance_id": wait.instance_id,
         "workflow": wait.workflow,
         "wait_id": wait.wait_id,
@@ -41,6 +41,9 @@ def wait_item(wait: Wait) -> schemas.WaitItem:
         "error": wait.error,
         "child": wait.child,
     }
+    if wait.slot is not None:
+        item["slot"] = wait.slot
+    return item
 
 
 def instance_item(instance: Instance) -> schemas.InstanceItem:
