@@ -26,6 +26,7 @@ from romancy.errors import (
     InvalidInput,
     IOInWorkflow,
     NonDeterminismError,
+    NotInTransaction,
     NotRetryable,
     NotStorable,
     Overloaded,
@@ -66,6 +67,7 @@ from romancy.hooks import (
 )
 from romancy.options import Database, HTTPOptions, Retention, WorkerOptions
 from romancy.records import BulkResult, EventRecord, HistoryEntry, Instance, InstanceFilter, Page, Receipt, Wait
+from romancy.within import PendingHandle, Within
 
 if TYPE_CHECKING:
     from romancy.client import Client, RemoteHandle
@@ -109,10 +111,12 @@ __all__ = [
     "InvalidEvent",
     "InvalidInput",
     "NonDeterminismError",
+    "NotInTransaction",
     "NotRetryable",
     "NotStorable",
     "Overloaded",
     "Page",
+    "PendingHandle",
     "Receipt",
     "ReceivedEvent",
     "RemoteHandle",
@@ -135,6 +139,7 @@ __all__ = [
     "WaitStartedInfo",
     "WaitTimedOutInfo",
     "WaitTimeout",
+    "Within",
     "WorkerOptions",
     "Workflow",
     "WorkflowBlocked",

@@ -165,6 +165,10 @@ _ADVICE = {
 }
 
 
+class NotInTransaction(RomancyError):
+    """`app.within(connection)` needs a connection to the app's database, with a transaction open."""
+
+
 class InvalidInput(RomancyError, ValueError):
     """An argument is invalid or does not fit the function's signature."""
 

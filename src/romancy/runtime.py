@@ -20,6 +20,7 @@ from romancy.errors import AppNotRunning, RomancyError
 from romancy.hooks import HooksBase
 from romancy.options import Database, HTTPOptions, Retention, Token, WorkerOptions, seconds
 from romancy.storage import open_storage
+from romancy.storage.guests import Inbox
 from romancy.storage.protocol import Storage
 from romancy.storage.urls import shown
 
@@ -93,6 +94,15 @@ class Runtime:
                 "or asyncio.run_coroutine_threadsafe(..., its_loop)"
             )
         return self._engine
+
+    @property
+    def inbox(self) -> Inbox:
+        """Where starts and events are left in a caller's own transaction. From any thread."""
+        if isinstance(current.get(None), WorkflowContext):
+            raise RomancyError("app.within() was called inside a workflow; use it in an activity")
+        if self._engine is None:
+            raise AppNotRunning
+        return self._engine.storage.inbox
 
     def announce(self) -> None:
         """Announce newly registered workflows."""

@@ -18,6 +18,7 @@ from romancy.core.events import make_event
 from romancy.core.ids import check_id, check_lookup, check_reason, is_text, new_id
 from romancy.core.inputs import declared_by, write_input
 from romancy.core.model import Attribute, Duration, Scalar, Status, duration_us, from_us
+from romancy.core.registry import WorkflowDefinition
 from romancy.core.retry import RetryPolicy, check_policy
 from romancy.core.versions import bare_name, split_name, stored_name
 from romancy.engine.delivery import Accepted
@@ -60,7 +61,9 @@ from romancy.reruns import Steps, fork, retry_one
 from romancy.runtime import Runtime
 from romancy.searches import some, to_search
 from romancy.storage.batch import Start
+from romancy.storage.guests import Guest, guest_for
 from romancy.storage.urls import usual_schema
+from romancy.within import Desk, Within
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -183,6 +186,26 @@ class Service:
         A name means the highest version registered here, `"payment@1"` a version of its own; an object means itself.
         """
         engine = self._runtime.engine
+        start, definition = self._prepare(wf, args, kwargs, instance_id)
+        answer = await engine.start_instance(start)
+        if not answer.created and not answer.same:
+            is_other = bare_name(answer.workflow) != bare_name(start.workflow)
+            raise InstanceExists(
+                f"instance {start.id!r} already exists with a different "
+                f"{f'workflow ({answer.workflow})' if is_other else 'input'}",
+                instance_id=start.id,
+                advice="use another instance_id",
+            )
+        if not answer.created:  # perhaps an earlier version, with another result
+            definition = self._runtime.registry.get(answer.workflow) or definition
+        result = definition.signature.result if definition else None
+        handle: WorkflowHandle[Any] = WorkflowHandle(self, self._runtime, start.id, result, answer.created)
+        return handle
+
+    def _prepare(
+        self, wf: Any, args: tuple[Any, ...], kwargs: dict[str, Any], instance_id: str | None
+    ) -> tuple[Start, WorkflowDefinition | None]:
+        """Return a start, checked, and the definition of its workflow, if it is registered here."""
         if isinstance(wf, Workflow):
             given = cast("Workflow[..., Any]", wf)
             definition, (chosen_id, timeout) = definition_of(given), start_options(given)
@@ -197,25 +220,13 @@ class Service:
             raise TypeError(f"start_workflow takes a workflow or its name, not {wf!r}; is @workflow missing?")
         if isinstance(wf, str) and not (wf and is_text(wf)):
             raise InvalidInput(f"the name of a workflow must be a non-empty string, got {wf!r}")
-        id = check_id(instance_id) if instance_id is not None else new_id(engine.clock.now())
+        id = check_id(instance_id) if instance_id is not None else new_id(self._runtime.clock.now())
         name = definition.name if definition else stored_name(*split_name(str(wf)))  # pyright: ignore[reportUnknownArgumentType]
         kind, raw = write_input(definition, name, args, kwargs)
-        now = engine.clock.now()
+        now = self._runtime.clock.now()
         start = Start(id, name, raw, kind, now, None if timeout is None else now + timeout)
         start.attributes = declared_by(definition, kind, raw)
-        answer = await engine.start_instance(start)
-        if not answer.created and not answer.same:
-            raise InstanceExists(
-                f"instance {id!r} already exists with a different "
-                f"{'input' if bare_name(answer.workflow) == bare_name(name) else f'workflow ({answer.workflow})'}",
-                instance_id=id,
-                advice="use another instance_id",
-            )
-        if not answer.created:  # perhaps an earlier version, with another result
-            definition = self._runtime.registry.get(answer.workflow) or definition
-        result = definition.signature.result if definition else None
-        handle: WorkflowHandle[Any] = WorkflowHandle(self, self._runtime, id, result, answer.created)
-        return handle
+        return start, definition
 
     @overload
     def handle(self, instance_id: str, wf: Workflow[..., R], /) -> WorkflowHandle[R]: ...
@@ -243,6 +254,27 @@ class Service:
             type, source, data, subject=subject, id=id if id is not None else uuid.uuid4().hex, to=to, ext=extensions
         )
         return to_receipt(await engine.accept(event))
+
+    def within(self, connection: object, /, *, wake: bool = True) -> Within:
+        """Return the verbs that take effect if and when the transaction of your own connection commits.
+
+        >>> async with pool.acquire() as connection, connection.transaction():
+        ...     await connection.execute("INSERT INTO orders ...")
+        ...     tx = app.within(connection)
+        ...     pending = await tx.start_workflow(fulfil, "ORD-1")
+
+        It takes connections of asyncpg, psycopg 3, sqlite3, aiosqlite, SQLAlchemy and Django, and SQLAlchemy sessions.
+        Raise `NotInTransaction` if no transaction is open, or if it is a connection to another database than the
+        app's. With `wake=False` workers are not notified on commit; they find it within a second.
+        """
+        return Within(*self._receive(connection, wake))
+
+    def _receive(self, connection: object, wake: bool) -> tuple[Guest, Desk]:
+        def handle(start: Start, definition: WorkflowDefinition | None) -> WorkflowHandle[Any]:
+            result = definition.signature.result if definition else None
+            return WorkflowHandle(self, self._runtime, start.id, result, created=True)
+
+        return guest_for(connection, self._runtime.inbox), Desk(self._runtime, wake, self._prepare, handle)
 
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool:
         """Cancel an instance: its code sees `asyncio.CancelledError` and can clean up.
@@ -462,6 +494,11 @@ class Service:
 def runtime_of(service: Service) -> Runtime:
     """Return the parts of an app, for the interfaces and for tests."""
     return service._runtime  # pyright: ignore[reportPrivateUsage]
+
+
+def guest_of(service: Service, connection: object, wake: bool) -> tuple[Guest, Desk]:
+    """Return a caller's connection, checked, and what makes rows for it, for the interfaces."""
+    return service._receive(connection, wake)  # pyright: ignore[reportPrivateUsage]
 
 
 def to_receipt(accepted: Accepted) -> Receipt:

@@ -49,6 +49,7 @@ connects them: read its constructor from top to bottom.
     unfit.py        instances that other builds could not follow: tried once by this one
     balancing.py    a fair share for every worker
     timer_refresh.py reads the timers that fall due soon
+    mover.py        takes in what callers left in transactions of their own
     retention.py    deletes instances and events after their retention
 
     announcement.py which events start which workflows, for every process

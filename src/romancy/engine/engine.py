@@ -30,6 +30,7 @@ from romancy.engine.inquest import Inquest
 from romancy.engine.leases import Lease
 from romancy.engine.loader import Loader
 from romancy.engine.metrics import Metrics
+from romancy.engine.mover import Mover
 from romancy.engine.outage import Outage
 from romancy.engine.recollection import Recollection
 from romancy.engine.replays import Replays
@@ -43,7 +44,7 @@ from romancy.engine.timer_refresh import TimerRefresh
 from romancy.engine.timers import WINDOW, Timers
 from romancy.engine.unfit import UnfitInstances
 from romancy.engine.watchdog import Watchdog
-from romancy.errors import AppNotRunning, Outdated
+from romancy.errors import AppNotRunning, InstanceNotFound, Outdated
 from romancy.hooks import HooksBase
 from romancy.options import Retention
 from romancy.storage.batch import CANCEL, Request, RequestAnswer, Start, StartAnswer
@@ -125,6 +126,8 @@ class Engine:
         self._refreshing = Duty("timers", self.refresh.round, outage, self._to_refresh)
         self._pruning = Duty("retention", Pruner(storage, clock, retention).round, outage)
         self._balance = Duty("balance", balancing.round, outage)
+        self._mover = Mover(storage, clock, announcement, delivery, metrics, self._to_sweep.set)
+        self._moving = Duty("inbox", self._mover.round, outage)
 
     def __repr__(self) -> str:
         return f"<Engine {self.worker_id} {self.scheduler!r} {self.committer!r} {self.activities!r} {self.timers!r}>"
@@ -149,12 +152,13 @@ class Engine:
 
     # --- life -------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
-        self.storage.watch(self._foreign_change)
+        self.storage.watch(self._foreign_change, self._moving.kick if self.is_worker else lambda: None)
         await self.lease.begin()
         if self.is_worker:
             self.scheduler.watchdog.start()
             self._pruning.start()
             self._balance.start()
+            self._moving.start()
             self._refreshing.start()
         self._renewal.start()
         self._sweep.start()
@@ -169,7 +173,7 @@ class Engine:
 
     async def _stop(self) -> None:
         self.lease.leave()
-        for duty in (self._sweep, self._pruning, self._balance):
+        for duty in (self._moving, self._sweep, self._pruning, self._balance):
             await duty.stop()
         self.timers.stop()
         await self.activities.stop(self._grace)
@@ -189,7 +193,7 @@ class Engine:
     async def crash(self) -> None:
         """For tests: stop as if killed. Nothing is finished, stored or released."""
         self.lease.close()
-        for duty in (self._sweep, self._pruning, self._balance, self._renewal, self._refreshing):
+        for duty in (self._moving, self._sweep, self._pruning, self._balance, self._renewal, self._refreshing):
             await duty.stop()
         self._announcement.stop()
         self.timers.stop()
@@ -218,7 +222,7 @@ class Engine:
     def _retired(self, error: Outdated) -> None:
         self.committer.refuse(error)
         self._announcement.stop()
-        for duty in (self._sweep, self._pruning, self._balance):
+        for duty in (self._moving, self._sweep, self._pruning, self._balance):
             duty.retire()
         self.timers.stop()
         self.inboxes.close()
@@ -294,7 +298,15 @@ class Engine:
         """Wait for an instance to end, up to `seconds`. Raise `InstanceNotFound` if it does not exist."""
         if self.outdated is not None:
             raise self.outdated
-        return await self.endings.ending(instance, seconds, is_here=instance in self.residents)
+        try:
+            return await self.endings.ending(instance, seconds, is_here=instance in self.residents)
+        except InstanceNotFound:
+            await self.take_in()
+            return await self.endings.ending(instance, seconds, is_here=instance in self.residents)
+
+    async def take_in(self) -> None:
+        """Move what callers left in the inbox: an instance that was not found may be there."""
+        await self._mover.move()
 
     @property
     def is_idle(self) -> bool:
@@ -305,4 +317,11 @@ class Engine:
     def is_idle_but_for_activities(self) -> bool:
         known = self._announcement.is_made and not self.lease.is_pending and not self.refresh.is_behind
         idle = self.hooks.is_idle and self.inboxes.is_idle and self.committer.is_idle
-        return known and idle and self._children.is_idle and self._sweep.is_idle and self._refreshing.is_idle
+        return (
+            known
+            and idle
+            and self._children.is_idle
+            and self._sweep.is_idle
+            and self._refreshing.is_idle
+            and self._moving.is_idle
+        )

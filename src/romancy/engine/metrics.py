@@ -52,6 +52,8 @@ class Metrics:
         self.events: Counter[str] = Counter()
         """Accepted events: new, duplicate; for new ones also delivered, mismatched, started, unmatched; for duplicates
         also differing."""
+        self.moved: Counter[str] = Counter()
+        """What was taken in from the inbox: start, event; of these, refused."""
         self.commit_items = Histogram(SIZES)
         self.commit_seconds = Histogram(SECONDS)
         self.timer_lag = Histogram(SECONDS)

@@ -7,6 +7,8 @@
     errors.py    errors that a database can raise
     catalog.py   reads for people
     sessions.py  the viewer's login sessions
+    guests.py    connections of callers, on which things are left in the inbox
+    inbox_items.py  what is in the inbox
     rows.py      converts between rows and records
     urls.py      database URLs, and how they are shown
     sql/         the statements, by name, and the migrations

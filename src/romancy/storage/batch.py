@@ -62,6 +62,8 @@ class Start:
     """Attributes that its arguments give, with their values as JSON."""
     is_free: bool | None = None
     """True: its parent does not cancel it."""
+    since: str | int | None = None
+    """Where it begins, as the database wrote it when the start was left in the inbox. None: now."""
 
 
 @dataclass(slots=True)
@@ -362,6 +364,8 @@ class Batch:
     """(instance, wait) of waits that look for events; None means every wait of the instance."""
     asked: int = 0
     """The number of requests before these in the larger batch that this one was split from."""
+    moved: Sequence[int] = ()
+    """The numbers in the inbox of its starts, then of its events, if they come from there: see `Storage.move`."""
 
     def __len__(self) -> int:
         return len(self.starts) + len(self.commits) + len(self.accepts) + len(self.requests) + len(self.looks)

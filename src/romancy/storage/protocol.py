@@ -13,6 +13,8 @@ from typing import Protocol
 from romancy.core.model import Status
 from romancy.storage.batch import Batch, BatchResult, Commit, Fork
 from romancy.storage.catalog import Catalog
+from romancy.storage.guests import Inbox
+from romancy.storage.inbox_items import InboxItem
 from romancy.storage.records import (
     FIRST_MAIL,
     Claimed,
@@ -44,8 +46,11 @@ class Storage(Protocol):
     an offer made before its wait took the event, but followed up after that was stored, would count as a second event.
     """
 
-    def watch(self, changed: Callable[[], None]) -> None:
-        """Call `changed` on the event loop whenever another process has written something. Replaces an earlier one."""
+    def watch(self, changed: Callable[[], None], arrived: Callable[[], None] = ...) -> None:
+        """Call `changed` on the event loop whenever another process has written something. Replaces an earlier one.
+
+        `arrived` is called if something may have been left in the inbox.
+        """
         ...
 
     @property
@@ -207,6 +212,28 @@ class Storage(Protocol):
 
     async def idle(self, worker: str, due_after: int, limit: int) -> list[Idle]:
         """Return the worker's instances that it can give up: waiting, without mail, and not due before then."""
+        ...
+
+    # --- the inbox ---------------------------------------------------------------------------------------------------
+    @property
+    def inbox(self) -> Inbox:
+        """Where callers leave starts and events, in transactions of their own."""
+        ...
+
+    async def arrivals(self, limit: int) -> list[InboxItem]:
+        """Return what is in the inbox, oldest first, except what was refused."""
+        ...
+
+    async def move(self, batch: Batch) -> BatchResult | None:
+        """Store the starts and events of a batch, and remove them from the inbox, where its `moved` says they are.
+
+        They are accepted in the order of all moves. None: nothing was stored, because some are not there any more. A
+        start stays there, as refused, if another one has its id. No two starts of a batch may have the same id.
+        """
+        ...
+
+    async def refuse_arrival(self, number: int, reason: str) -> None:
+        """Leave something in the inbox for good, because it can't be stored."""
         ...
 
     # --- reads ------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 from romancy.core.clock import Clock
 from romancy.storage.batch import STATUS_NAMES, UNKNOWN
 from romancy.storage.catalog import Catalog
+from romancy.storage.inbox_items import InboxItem, to_item
 from romancy.storage.records import (
     FIRST_MAIL,
     MOST_DEATHS,
@@ -30,7 +31,7 @@ class Reads:
     """The part of a storage that all backends share. `look` reads for people, `do` writes."""
 
     def __init__(self, ask: Run, look: Run, do: Run, clock: Clock) -> None:
-        self._ask, self._clock = ask, clock
+        self._ask, self._do_named, self._clock = ask, do, clock
         self.catalog = Catalog(look)
         self.sessions = Sessions(ask, do)
 
@@ -42,6 +43,12 @@ class Reads:
         instance, event = deliveries[-1] if len(deliveries) == limit else ("", 0)
         request = requests[-1][1].id if len(requests) == limit else 0
         return Mail(deliveries, requests, MailPlace(event, instance, request))
+
+    async def arrivals(self, limit: int) -> list[InboxItem]:
+        return [to_item(tuple(row)) for row in await self._ask("inbox", limit=limit)]
+
+    async def refuse_arrival(self, number: int, reason: str) -> None:
+        await self._do_named("refuse_arrival", number=number, reason=reason)
 
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:
         given: dict[str, Any] = {"worker": worker, "before": before, "limit": limit}

@@ -12,5 +12,6 @@ The engine runs on an event loop in its own thread. Workflows are still `async d
 from romancy.sync.app import App
 from romancy.sync.client import Client
 from romancy.sync.verbs import WorkflowHandle
+from romancy.sync.within import PendingHandle, Within
 
-__all__ = ["App", "Client", "WorkflowHandle"]
+__all__ = ["App", "Client", "PendingHandle", "Within", "WorkflowHandle"]

@@ -15,8 +15,9 @@ from romancy.core.retry import RetryPolicy
 from romancy.errors import AppNotRunning, RomancyError
 from romancy.hooks import HooksBase
 from romancy.options import WITHOUT_HTTP, Database, Retention, WorkerOptions, refuse
-from romancy.service import Service
+from romancy.service import Service, guest_of
 from romancy.sync.verbs import Background, Blocking, blocking
+from romancy.sync.within import Within
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,6 +98,19 @@ class App(Blocking):
             self._background.do(register)
 
     send_event = blocking(Service.send_event)
+
+    def within(self, connection: object, /, *, wake: bool = True) -> Within:
+        """Return the verbs that take effect if and when the transaction of your own connection commits.
+
+        >>> with transaction.atomic():
+        ...     order.save()
+        ...     app.within(connection).start_workflow(fulfil, order.id)
+
+        It takes connections of psycopg 3, sqlite3, SQLAlchemy and Django, and SQLAlchemy sessions, and uses them in
+        this thread. Otherwise it is as in `romancy.App`.
+        """
+        self.background.check()
+        return Within(self, *guest_of(self._app, connection, wake))
 
     # --- life --------------------------------------------------------------------------------------------------------
     def start(self) -> None:

@@ -7,6 +7,7 @@ event_lookup.py  finds events for a wait
 places.py        where a wait begins
 shapes.py        indexes of the fields that filters use
 leases.py        workers, leases and claims
+inbox.py         moves what callers left in their own transactions
 reads.py         loads instances into memory
 connection.py    the pool, and recovery when the server goes away
 listener.py      LISTEN and NOTIFY
@@ -26,9 +27,11 @@ from typing import Any
 from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.model import Status
 from romancy.core.tasks import start_now
+from romancy.errors import StorageError
 from romancy.storage.batch import Batch, BatchResult, Commit, Fork
 from romancy.storage.errors import TransientError
-from romancy.storage.postgres import migrations
+from romancy.storage.guests import Inbox
+from romancy.storage.postgres import inbox, migrations
 from romancy.storage.postgres.batches import BatchWriter
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.leases import Owning
@@ -78,7 +81,11 @@ class PostgresStorage(Reads):
         super().__init__(self._find, self._find, self._connections.do, clock)
         self._announcer = Announcer(self._connections)
         direct, home = notify_url or url if listen else None, self._connections if notify_url else None
-        self._listener = Listener(direct, schema, self._announcer.sender, lambda: self._changed(), home)
+        self._arrived: Callable[[], None] = lambda: None
+        self._listener = Listener(
+            direct, schema, self._announcer.sender, lambda: self._changed(), home, lambda: self._arrived()
+        )
+        self._inbox: Inbox | None = None
         self._writer = BatchWriter(self._connections, self._tell)
         self._owning = Owning(self._connections, self._listener, clock)
         self._loads = Loads(self._connections)
@@ -94,6 +101,7 @@ class PostgresStorage(Reads):
         try:
             await migrations.migrate(self._connections, self.schema, create=self._create)
             await self._connections.do_timed("tell_time")  # before anything asks for the time
+            self._inbox = await inbox.inbox_of(self._connections, self._listener.inbox)
             await self._listener.open()
         except BaseException:
             await self.close()
@@ -122,8 +130,8 @@ class PostgresStorage(Reads):
         return await self._connections.ask(name, **{name: findable(value) for name, value in given.items()})
 
     # --- notices ----------------------------------------------------------------------------------------------------
-    def watch(self, changed: Callable[[], None]) -> None:
-        self._changed = changed
+    def watch(self, changed: Callable[[], None], arrived: Callable[[], None] = lambda: None) -> None:
+        self._changed, self._arrived = changed, arrived
 
     def _tell(self, owners: set[str | None], ended: bool) -> None:
         channels = [self._listener.free if owner is None else channel_of(owner) for owner in owners]
@@ -235,6 +243,16 @@ class PostgresStorage(Reads):
         await self._writer.shapes.finish(self._clock.now())
         ended = {"before": finished_before, "failed": finished_before if failed_before is None else failed_before}
         return await self._owning.prune(ended, accepted_before, limit)
+
+    # --- the inbox ---------------------------------------------------------------------------------------------------
+    @property
+    def inbox(self) -> Inbox:
+        if self._inbox is None:
+            raise StorageError(f"the database {self._connections.name} is not open")
+        return self._inbox
+
+    async def move(self, batch: Batch) -> BatchResult | None:
+        return await inbox.move(self._connections, self._writer, batch)
 
     # --- reads ------------------------------------------------------------------------------------------------------
     async def shares(self, workflows: Collection[str], limit: int) -> Shares:

@@ -83,6 +83,18 @@ class BatchWriter:
         self._announce(batch, answer, outcome.owners)
         return answer
 
+    async def move(self, batch: Batch) -> BatchResult | None:
+        """Apply a batch of starts and events from the inbox. None: not all of them are there any more."""
+        row = await self._write(batch)
+        if not row["moved"]:
+            return None
+        answer = BatchResult()
+        if batch.starts:
+            answer.starts = await self._answer_starts(batch, row, fenced=False)
+        outcome = await self._accept(batch, row, answer)
+        self._announce(batch, answer, outcome.owners)
+        return answer
+
     async def _append_one(self, batch: Batch) -> bool:
         """Store a batch that is a single entry; return whether it was stored."""
         commit = batch.commits[0] if len(batch.commits) == len(batch) == 1 else None

@@ -25,7 +25,7 @@ from romancy.storage.rows import (
 )
 
 _NAMES: dict[str, str] = {
-    "starts": "start_ids start_workflows start_inputs start_kinds start_deadlines start_ats start_mine",
+    "starts": "start_ids start_workflows start_inputs start_kinds start_deadlines start_ats start_mine start_borns",
     "children": "child_ids child_workflows child_inputs child_kinds child_deadlines child_ats child_mine child_parents "
     "child_ops child_free",
     "touches": "ids versions ats",
@@ -76,10 +76,13 @@ class Columns:
         self.pieces: list[str] = []
         self.given: dict[str, Any] = {"worker": batch.worker, "token": batch.token, "at": batch.at}
         self._shapes, self._settled = shapes, settled
+        if batch.moved:
+            self.pieces.append("moved")
+            self.given["moved"] = list(batch.moved)
         starts = _first_of_each(batch.starts)
         self._described = [s for s in starts if s.attributes]
         """The starts that have attributes."""
-        self._add("starts", [_start(s) for s in starts if s.parent is None])
+        self._add("starts", [(*_start(s), s.since) for s in starts if s.parent is None])
         # Without a worker, nobody owns a parent: such starts are refused.
         self._add("children", [(*_start(s), *_family(s)) for s in starts if s.parent is not None])
         # Without a worker, commits are refused: only a worker can have any.
@@ -92,6 +95,8 @@ class Columns:
         if self._described:
             self._add("first_attributes", [row for s in self._described for row in _first_attributes(s)])
         self._add("events", _events(batch, bool(commits)))
+        if batch.moved:
+            self.pieces.append("left")
 
     def _add(self, piece: str, rows: Iterable[Sequence[Any]]) -> None:
         columns = list(zip(*rows, strict=True))

@@ -19,7 +19,7 @@ from romancy.storage.postgres.driver import FAILED, asyncpg
 from romancy.storage.postgres.errors import words
 
 _logger = logging.getLogger("romancy")
-_FREE, _ENDED = "romancy_free_", "romancy_ended_"
+_FREE, _ENDED, _INBOX = "romancy_free_", "romancy_ended_", "romancy_inbox_"
 _PAUSE = 0.005
 """Seconds between notices, so that simultaneous changes share one notice."""
 
@@ -43,11 +43,13 @@ class Listener:
         sender: str,
         changed: Callable[[], None],
         home: Connections | None = None,
+        arrived: Callable[[], None] = lambda: None,
     ) -> None:
         """`home`: the connections of the app, if the URL differs from theirs and may lead to another database."""
         self._url, self._sender, self._changed, self._home = url, sender, changed, home
         place = hashlib.blake2b(schema.encode(), digest_size=16).hexdigest()
         self.free, self.ended = _FREE + place, _ENDED + place
+        self.inbox, self._arrived = _INBOX + place, arrived
         self._workers: set[str] = set()
         self._held: set[str] = set()
         self._connection: Any = None
@@ -111,6 +113,7 @@ class Listener:
                 return
             for channel in (self.free, self.ended):
                 await connection.add_listener(channel, self._heard)
+            await connection.add_listener(self.inbox, self._heard_of_guests)
             self._held.clear()
             while missing := self._workers - self._held:  # workers can be added or dropped meanwhile
                 await self._take(connection, missing.pop())
@@ -152,6 +155,7 @@ class Listener:
                 await self._connect()
                 pause = 0.05
                 self._changed()  # notices may have been missed
+                self._arrived()
             except Exception as error:
                 if not isinstance(error, (*FAILED, TransientError)):
                     _logger.exception("listening for notices failed; trying again")
@@ -167,6 +171,9 @@ class Listener:
     def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
         if payload != self._sender:
             self._changed()
+
+    def _heard_of_guests(self, connection: Any, pid: int, channel: str, payload: object) -> None:
+        self._arrived()
 
 
 class Announcer:

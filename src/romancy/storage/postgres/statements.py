@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from romancy.storage.sql import Statement, dialect, make
+from romancy.storage.sql import Statement, dialect, expanded, make
 from romancy.storage.urls import quoted
 
 BLOCKS = dialect("postgres")
@@ -30,6 +30,10 @@ class Statements:
             made = self._made[name] = make(self._blocks[name], self._blocks, "$")
         return made
 
+    def text(self, name: str) -> str:
+        """Return a statement with its parameters as `:name::type`."""
+        return expanded(self._blocks[name], self._blocks)
+
     def write(self, pieces: Sequence[str]) -> Statement:
         """Return the group commit of a batch that needs these pieces, in addition to the fence.
 
@@ -47,7 +51,7 @@ class Statements:
             "fence",
             *(
                 piece
-                for piece in ("appended", "starts", "children", "letters", "unlooked", "events")
+                for piece in ("moved", "appended", "starts", "children", "letters", "unlooked", "events")
                 if piece in pieces
             ),
         ]
@@ -57,6 +61,12 @@ class Statements:
         written = ", ".join(f"{{write_{piece}}}" for piece in ("fence", *pieces))
         answered = ", ".join(f"{{result_{result}}}" for result in results)
         sendable = self._blocks["{sent_by_applied}" if steps else "{sent_by_nobody}"]
+        moved = "moved" in pieces
+        of_guests = {
+            "{startable}": self._blocks["{startable_moved}" if moved else "{startable_always}"],
+            "{moved_starts}": self._blocks["{starts_moved}" if "starts" in pieces else "{no_starts_moved}"],
+        }
+        sendable = self._blocks["{sent_by_guests}"] if moved else sendable
         born = [f"{{newborn_{piece}}}" for piece in ("starts", "children", "last_children") if piece in pieces]
-        parts = {**self._blocks, "{sendable}": sendable, "{newborn}": " UNION ALL ".join(born)}
+        parts = {**self._blocks, **of_guests, "{sendable}": sendable, "{newborn}": " UNION ALL ".join(born)}
         return make(f"WITH {written} SELECT {answered}", parts, "$")

@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Protocol
 
-_FILES = {"sqlite": ("common.sql", "sqlite.sql"), "postgres": ("common.sql", "postgres.sql", "postgres_leases.sql")}
+_FILES = {
+    "sqlite": ("common.sql", "inbox.sql", "sqlite.sql", "sqlite_inbox.sql"),
+    "postgres": ("common.sql", "inbox.sql", "postgres.sql", "postgres_leases.sql", "postgres_inbox.sql"),
+}
 _HEAD = re.compile(r"-- (name|part): (\w+)")
 _PART = re.compile(r"\{\w+\}")
 _SCHEMA = re.compile(r"\bromancy\.")
@@ -60,10 +63,16 @@ def dialect(name: str) -> dict[str, str]:
 
 def make(text: str, parts: Mapping[str, str], sign: str) -> Statement:
     """Insert the parts, and number the parameters: $1, $2 or ?1, ?2."""
-    while _PART.search(text):
-        text = _PART.sub(lambda part: parts[part[0]], text)
+    text = expanded(text, parts)
     names = list(dict.fromkeys(_PARAMETER.findall(text)))
     return Statement(_PARAMETER.sub(lambda name: f"{sign}{names.index(name[1]) + 1}", text), tuple(names))
+
+
+def expanded(text: str, parts: Mapping[str, str]) -> str:
+    """Insert the parts."""
+    while _PART.search(text):
+        text = _PART.sub(lambda part: parts[part[0]], text)
+    return text
 
 
 def prefixed(text: str) -> str:

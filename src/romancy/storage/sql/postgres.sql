@@ -29,11 +29,11 @@ fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text F
 started AS (INSERT INTO romancy.instances
   (id, workflow, status, owner, token, birth, born, input, input_kind, deadline, created_at, updated_at)
   SELECT x.id, x.workflow, 1, CASE WHEN x.mine THEN (SELECT id FROM fence) END, :token::bytea, :token,
-    pg_current_snapshot(), x.input, x.kind, x.deadline, x.at, x.at
+    coalesce(x.born::pg_snapshot, pg_current_snapshot()), x.input, x.kind, x.deadline, x.at, x.at
   FROM unnest(:start_ids::text[], :start_workflows::text[], :start_inputs::bytea[], :start_kinds::smallint[],
-    :start_deadlines::bigint[], :start_ats::bigint[], :start_mine::boolean[])
-    AS x(id, workflow, input, kind, deadline, at, mine)
-  ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id)
+    :start_deadlines::bigint[], :start_ats::bigint[], :start_mine::boolean[], :start_borns::text[])
+    AS x(id, workflow, input, kind, deadline, at, mine, born)
+  {startable} ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id)
 -- Only the owner of an unfinished parent can start a child: a worker that was paused must not start it later.
 -- part: write_children
 born AS (INSERT INTO romancy.instances (id, workflow, status, owner, token, birth, born, input, input_kind, deadline,

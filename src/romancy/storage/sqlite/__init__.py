@@ -7,6 +7,7 @@ shapes.py         indexes of the fields that filters use
 leases.py         workers, leases and claims
 expiry.py         which leases have ended
 locks.py          a lock file for each worker
+inbox.py          moves what callers left in their own transactions
 reads.py          loads an instance into memory
 statements.py     statements by name
 connection.py     opens a file
@@ -31,7 +32,7 @@ from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Answered, Trigger
 from romancy.storage.reads import Reads
 from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
-from romancy.storage.sqlite import leases, reads
+from romancy.storage.sqlite import inbox, leases, reads
 from romancy.storage.sqlite.batches import BatchWriter, append_statement
 from romancy.storage.sqlite.connection import connect, lock_folder
 from romancy.storage.sqlite.expiry import Leases
@@ -60,6 +61,8 @@ class SQLiteStorage(Reads):
             raise ValueError(f'durability must be "full" or "normal", got {durability!r}')
         self.path = path
         self._changed: Callable[[], None] = lambda: None
+        self._arrived: Callable[[], None] = lambda: None
+        self.inbox = inbox.inbox_of(path)
         self._durability = durability
         super().__init__(self._ask_reader, self._ask_looker, self._do, clock or SystemClock())
         self._in_memory = path == ":memory:"
@@ -84,7 +87,7 @@ class SQLiteStorage(Reads):
             connection,
             self.path,
             poll_interval=None if self._in_memory else _POLL,
-            on_foreign_change=lambda: self._changed(),
+            on_foreign_change=self._foreign_change,
         )
         if self._in_memory:
             self._reader = self._writer
@@ -105,8 +108,13 @@ class SQLiteStorage(Reads):
             raise
         return connection
 
-    def watch(self, changed: Callable[[], None]) -> None:
-        self._changed = changed
+    def watch(self, changed: Callable[[], None], arrived: Callable[[], None] = lambda: None) -> None:
+        self._changed, self._arrived = changed, arrived
+
+    def _foreign_change(self) -> None:
+        """Another connection has written: it may have been a caller's."""
+        self._arrived()
+        self._changed()
 
     async def close(self) -> None:
         threads = {self._writer, self._reader, self._looker}
@@ -265,6 +273,13 @@ class SQLiteStorage(Reads):
     ) -> int:
         now, ended = self._clock.now(), (finished_before, finished_before if failed_before is None else failed_before)
         return await self._write(lambda c: leases.prune(c, ended, accepted_before, now, limit))
+
+    # --- the inbox ---------------------------------------------------------------------------------------------------
+    async def move(self, batch: Batch) -> BatchResult | None:
+        batches = self._batches
+        if batches is None:
+            raise StorageError(f"the database {self.path!r} is not open")
+        return await self._write(lambda c: inbox.move(c, batches, batch))
 
     # --- reads ------------------------------------------------------------------------------------------------------
     async def shares(self, workflows: Collection[str], limit: int) -> Shares:

@@ -114,7 +114,8 @@ class BatchWriter:
         if start.parent is not None:
             return self._start_child(start, owner, batch, horizon, fenced)
         first = self._is_first(start.id)
-        if self._insert_instance(start, owner, batch.token, horizon):
+        since = horizon if start.since is None else int(start.since)
+        if self._insert_instance(start, owner, batch.token, since):
             self._set_attributes(start)
             return StartAnswer(True, owned=owner is not None)
         workflow, stored, birth = self._run(SQL["existing_instance"], (start.id,)).fetchone()

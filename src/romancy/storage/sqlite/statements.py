@@ -16,6 +16,8 @@ _BLOCKS = {name: prefixed(_TYPE.sub("", text)) for name, text in dialect("sqlite
 STATEMENTS = {name: make(text, _BLOCKS, "?") for name, text in _BLOCKS.items() if not name.startswith("{")}
 SQL = {name: statement.sql for name, statement in STATEMENTS.items()}
 """Values are passed in the order in which a statement first names them."""
+LEAVE = _BLOCKS["leave"]
+"""The statement that callers run, with its parameters as `:name`."""
 
 
 def run(c: sqlite3.Connection, name: str, given: Mapping[str, Any]) -> list[tuple[Any, ...]]:

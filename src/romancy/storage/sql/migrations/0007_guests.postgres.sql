@@ -1,4 +1,21 @@
 -- min_reader: 6
--- Nothing changes here: on SQLite, this version gives tables a prefix.
+-- Tables and columns for what else shares the database: on SQLite, this version also gives tables a prefix.
 
-SELECT 1;
+-- Starts and events that callers left in transactions of their own. A worker moves them on, by their number: only in one
+-- of them is an instance or event of that id ever created, so nobody waits for a caller's open transaction. `seen` is the
+-- beginning of the instance. A start that is refused stays here, with the reason.
+CREATE TABLE inbox (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  kind smallint NOT NULL,           -- 1: an event, 2: a start
+  at bigint NOT NULL,
+  source text COLLATE "C", event text COLLATE "C", type text COLLATE "C", subject text COLLATE "C", time bigint,
+  target text COLLATE "C", attrs bytea, expires_at bigint,
+  instance text COLLATE "C", workflow text COLLATE "C", input_kind smallint, deadline bigint,
+  options text,                     -- further values of a start, as JSON
+  data bytea,                       -- of the event, or the input of the instance
+  seen pg_snapshot NOT NULL DEFAULT pg_current_snapshot(),
+  refused text,
+  CHECK (kind = 1 AND instance IS NULL AND num_nulls(source, event, type) = 0
+    OR kind = 2 AND num_nulls(instance, workflow, input_kind, data) = 0)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+CREATE INDEX inbox_todo ON inbox (id) WHERE refused IS NULL;

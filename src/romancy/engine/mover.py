@@ -1,0 +1,117 @@
+"""The mover: takes in what callers left in the inbox, in transactions of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+
+from romancy.core.clock import Clock
+from romancy.core.model import Event
+from romancy.engine.announcement import Announcement
+from romancy.engine.delivery import Delivery
+from romancy.engine.metrics import Metrics
+from romancy.storage.batch import Batch, BatchResult, Start
+from romancy.storage.errors import RefusedValue
+from romancy.storage.inbox_items import InboxItem, refusal
+from romancy.storage.protocol import Storage
+
+PAGE = 500
+"""How much is moved at a time."""
+REST = 1.0
+"""Seconds between regular rounds, for what no notice was given."""
+_logger = logging.getLogger("romancy")
+
+
+class Mover:
+    """Moves starts and events from the inbox to where they take effect, in order. Any process can, several at a time.
+
+    `moved` is called after something was moved: new instances have no owner yet, and events left hints for theirs.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        announcement: Announcement,
+        delivery: Delivery,
+        metrics: Metrics,
+        moved: Callable[[], None],
+    ) -> None:
+        self._storage, self._clock, self._announcement = storage, clock, announcement
+        self._delivery, self._metrics, self._moved = delivery, metrics, moved
+        self._turn = asyncio.Lock()
+
+    async def round(self) -> float:
+        await self.move()
+        return REST
+
+    async def move(self) -> None:
+        """Move everything that is there now. When this returns, it has been moved, by this process or by another."""
+        async with self._turn:
+            while items := await self._storage.arrivals(PAGE):
+                if not self._announcement.is_made:
+                    await self._announcement.wait()
+                page = _page(items)
+                if await self._move(page) and len(page) == len(items) < PAGE:
+                    return
+
+    async def _move(self, items: Sequence[InboxItem]) -> bool:
+        """Return false if another process moves some of them."""
+        try:
+            return await self._store(items)
+        except RefusedValue as error:
+            if len(items) == 1:
+                [item] = items
+                _logger.error("%s in the inbox is refused: %s", _name(item), error)
+                await self._storage.refuse_arrival(item.number, str(error))
+                self._metrics.moved["refused"] += 1
+                return True
+        # One by one: the others must not wait for it.
+        return all([await self._move([item]) for item in items])
+
+    async def _store(self, items: Sequence[InboxItem]) -> bool:
+        starts = [(item.number, item.content) for item in items if isinstance(item.content, Start)]
+        events = [(i.number, self._delivery.prepare(i.content)) for i in items if isinstance(i.content, Event)]
+        batch = Batch(
+            None,
+            (),
+            os.urandom(16),
+            self._clock.now(),
+            starts=[start for _, start in starts],
+            accepts=[accept for _, accept in events],
+            moved=[number for number, _ in (*starts, *events)],
+        )
+        answer = await self._storage.move(batch)
+        if answer is not None:
+            self._report(batch, answer)
+            self._moved()
+        return answer is not None
+
+    def _report(self, batch: Batch, answer: BatchResult) -> None:
+        self._metrics.moved["start"] += len(batch.starts)
+        self._metrics.moved["event"] += len(batch.accepts)
+        self._delivery.stored(batch, answer)
+        for accept, accepted in zip(batch.accepts, answer.accepts, strict=True):
+            self._delivery.judge(accept, accepted)
+        for start, known in zip(batch.starts, answer.starts, strict=True):
+            if not known.created and not known.same:
+                self._metrics.moved["refused"] += 1
+                _logger.error("the start of instance %r is refused: it %s", start.id, refusal(start, known))
+
+
+def _page(items: Sequence[InboxItem]) -> Sequence[InboxItem]:
+    """Return the items before the second start of an instance: the first one must be known by then."""
+    seen: set[str] = set()
+    for n, item in enumerate(items):
+        if isinstance(item.content, Start):
+            if item.content.id in seen:
+                return items[:n]
+            seen.add(item.content.id)
+    return items
+
+
+def _name(item: InboxItem) -> str:
+    content = item.content
+    return f"instance {content.id!r}" if isinstance(content, Start) else f"event {content.id!r}"

@@ -1,0 +1,312 @@
+"""Guests: connections of the user's own, on which a start or an event is left in the inbox, inside their transaction.
+
+One INSERT with named values suits every driver; nothing is read from a caller's tables, and no type is registered. The
+drivers are recognized by the modules of their classes, so that none of them needs to be installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from romancy.errors import NotInTransaction
+from romancy.storage.sql import Statement
+
+_TYPED = re.compile(r"(?<!:):(\w+)::(\w+)")
+_NAMED = re.compile(r"(?<!:):(\w+)")
+_FILES = "PRAGMA database_list"
+"""The first row is the main database. It does not begin to read the file: if others wrote after that, SQLite would no
+longer let the transaction write."""
+_NOT_OPEN = "no transaction is open on this connection, so this would be stored on its own"
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """Where guests leave things: one database."""
+
+    dialect: str
+    """"sqlite" or "postgresql"."""
+    name: str
+    """The database, as it can be shown to people."""
+    text: str
+    """The INSERT, with parameters as `:name::type`."""
+    statement: Statement
+    """The same with numbered parameters."""
+    place: Mapping[str, Any]
+    """Further values of the INSERT: what this database is, and whom to notify."""
+    file: str | None = None
+
+    @property
+    def named(self) -> str:
+        """The INSERT with parameters as `:name`."""
+        return _TYPED.sub(r"CAST(:\1 AS \2)", self.text)
+
+    @property
+    def formatted(self) -> str:
+        """The INSERT with parameters as `%(name)s`."""
+        return _NAMED.sub(r"%(\1)s", self.named)
+
+    def check_count(self, count: int) -> None:
+        """Check that the row was stored."""
+        if count != 1:
+            raise NotInTransaction(
+                f"this connection is not in a transaction of the app's database, {self.name}; begin one on a "
+                "connection to that database, or start and send through the app itself"
+            )
+
+    def check_file(self, file: Any) -> None:
+        """Check that the main database of a connection is this one: a commit is not atomic over several files."""
+        found, mine = os.fsdecode(file) if file else "", self.file or ""
+        if not found or not mine or not os.path.exists(mine) or not os.path.samefile(found, mine):
+            raise NotInTransaction(
+                f"this connection's main database is {found or 'in memory'!r}, not the app's, {self.name!r}; open the "
+                "app's file itself, because a transaction over attached files is not atomic"
+            )
+
+
+class Guest(ABC):
+    """A caller's connection."""
+
+    dialect: str
+    is_async = False
+    """Whether `leave` returns an awaitable."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise `NotInTransaction` if what is left now would not be part of a transaction."""
+
+    @abstractmethod
+    def leave(self, inbox: Inbox, row: dict[str, Any]) -> Awaitable[None] | None:
+        """Insert a row into the inbox."""
+
+
+def guest_for(connection: object, inbox: Inbox) -> Guest:
+    """Return the guest for a connection, checked; the error says what can be used instead."""
+    found = _find(connection)
+    if found.dialect != inbox.dialect:
+        raise NotInTransaction(
+            f"this is a connection to {found.dialect!r}, but the app's database is {inbox.name!r}; pass a connection to "
+            "that database"
+        )
+    found.check()
+    return found
+
+
+def _find(connection: Any) -> Guest:
+    for base in type(connection).__mro__:
+        make = _KINDS.get((base.__module__.partition(".")[0], base.__name__))
+        if make is not None:
+            return make(connection)
+    raise TypeError(
+        f"within() takes a connection of asyncpg, psycopg 3, sqlite3, aiosqlite, SQLAlchemy or Django, or a SQLAlchemy "
+        f"session, not {connection!r}"
+    )
+
+
+# --- drivers ---------------------------------------------------------------------------------------------------------
+class AsyncpgGuest(Guest):
+    """An asyncpg connection, perhaps of a pool."""
+
+    dialect, is_async = "postgresql", True
+
+    def check(self) -> None:
+        if not self.connection.is_in_transaction():
+            raise NotInTransaction(f"{_NOT_OPEN}; use `async with connection.transaction():`")
+
+    async def leave(self, inbox: Inbox, row: dict[str, Any]) -> None:
+        self.check()
+        status = await self.connection.execute(inbox.statement.sql, *inbox.statement.values(row))
+        inbox.check_count(int(status.rpartition(" ")[2]))
+
+
+class PsycopgGuest(Guest):
+    """A connection of psycopg 3. Unless it is in autocommit mode, the first statement begins a transaction."""
+
+    dialect = "postgresql"
+
+    def check(self) -> None:
+        if self.connection.autocommit and self.connection.info.transaction_status.name == "IDLE":
+            raise NotInTransaction(f"{_NOT_OPEN}; use `with connection.transaction():`")
+
+    def leave(self, inbox: Inbox, row: dict[str, Any]) -> Awaitable[None] | None:
+        self.check()
+        inbox.check_count(self.connection.execute(inbox.formatted, row).rowcount)
+        return None
+
+
+class AsyncPsycopgGuest(PsycopgGuest):
+    """An asynchronous connection of psycopg 3."""
+
+    is_async = True
+
+    async def leave(self, inbox: Inbox, row: dict[str, Any]) -> None:
+        self.check()
+        inbox.check_count((await self.connection.execute(inbox.formatted, row)).rowcount)
+
+
+class SQLiteGuest(Guest):
+    """A connection of sqlite3. Unless it is in autocommit mode, the INSERT begins a transaction."""
+
+    dialect = "sqlite"
+
+    def check(self) -> None:
+        c = self.connection
+        is_automatic = getattr(c, "autocommit", -1) is True or c.isolation_level is None
+        if is_automatic and not c.in_transaction:
+            raise NotInTransaction(f"{_NOT_OPEN}; begin one with connection.execute('BEGIN IMMEDIATE')")
+
+    def leave(self, inbox: Inbox, row: dict[str, Any]) -> Awaitable[None] | None:
+        self.check()
+        cursor: sqlite3.Cursor = self.connection.cursor()
+        cursor.row_factory = None
+        try:
+            inbox.check_file(cursor.execute(_FILES).fetchone()[2])
+            cursor.execute(inbox.named, row)
+        finally:
+            cursor.close()
+        return None
+
+
+class AiosqliteGuest(SQLiteGuest):
+    """A connection of aiosqlite."""
+
+    is_async = True
+
+    async def leave(self, inbox: Inbox, row: dict[str, Any]) -> None:
+        self.check()
+        async with self.connection.cursor() as cursor:
+            cursor.row_factory = None
+            await cursor.execute(_FILES)
+            inbox.check_file((await cursor.fetchone())[2])
+            await cursor.execute(inbox.named, row)
+
+
+class AlchemyGuest(Guest):
+    """A SQLAlchemy connection. It begins transactions by itself, so everything goes through it, not the driver."""
+
+    @property
+    def dialect(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._sync.dialect.name
+
+    @property
+    def _sync(self) -> Any:
+        return self.connection
+
+    def check(self) -> None:
+        check_alchemy(self._sync)
+
+    def leave(self, inbox: Inbox, row: dict[str, Any]) -> Awaitable[None] | None:
+        _leave_by_alchemy(self._sync, inbox, row)
+        return None
+
+
+class AsyncAlchemyGuest(AlchemyGuest):
+    """An asynchronous SQLAlchemy connection."""
+
+    is_async = True
+
+    @property
+    def _sync(self) -> Any:
+        return self.connection.sync_connection
+
+    async def leave(self, inbox: Inbox, row: dict[str, Any]) -> None:
+        await self.connection.run_sync(_leave_by_alchemy, inbox, row)
+
+
+class SessionGuest(AlchemyGuest):
+    """A SQLAlchemy session: its connection, once it is needed."""
+
+    @property
+    def dialect(self) -> str:
+        return self.connection.get_bind().dialect.name
+
+    def check(self) -> None:
+        """A session always works in a transaction, unless its engine is in autocommit mode."""
+
+    def leave(self, inbox: Inbox, row: dict[str, Any]) -> Awaitable[None] | None:
+        _leave_by_alchemy(self.connection.connection(), inbox, row)
+        return None
+
+
+class AsyncSessionGuest(SessionGuest):
+    """An asynchronous SQLAlchemy session."""
+
+    is_async = True
+
+    async def leave(self, inbox: Inbox, row: dict[str, Any]) -> None:
+        await self.connection.run_sync(lambda session: _leave_by_alchemy(session.connection(), inbox, row))
+
+
+def check_alchemy(connection: Any) -> None:
+    """Refuse a connection in autocommit mode."""
+    level = connection.get_execution_options().get("isolation_level")
+    level = level or getattr(connection.dialect, "_on_connect_isolation_level", None)
+    if level == "AUTOCOMMIT":
+        raise NotInTransaction(f"{_NOT_OPEN}; use a connection without isolation_level='AUTOCOMMIT'")
+
+
+def _leave_by_alchemy(connection: Any, inbox: Inbox, row: dict[str, Any]) -> None:
+    from sqlalchemy import BigInteger, LargeBinary, Text, bindparam, text  # of the caller, who uses it
+
+    check_alchemy(connection)
+    if inbox.dialect == "sqlite":
+        inbox.check_file(connection.execute(text(_FILES)).first()[2])
+    statement = text(inbox.named)
+    kinds: dict[type, Any] = {int: BigInteger(), bytes: LargeBinary()}
+    used = {name: row[name] for name in inbox.statement.names}
+    typed = [bindparam(name, type_=kinds.get(type(value), Text())) for name, value in used.items()]
+    inbox.check_count(connection.execute(statement.bindparams(*typed), used).rowcount)
+
+
+class DjangoGuest(Guest):
+    """A Django connection, as in `django.db.connection`."""
+
+    @property
+    def dialect(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.connection.vendor
+
+    def check(self) -> None:
+        if not self.connection.in_atomic_block and self.connection.get_autocommit():
+            raise NotInTransaction(f"{_NOT_OPEN}; use `with transaction.atomic():`")
+
+    def leave(self, inbox: Inbox, row: dict[str, Any]) -> Awaitable[None] | None:
+        self.check()
+        with self.connection.cursor() as cursor:
+            if inbox.dialect == "sqlite":
+                cursor.execute(_FILES)
+                inbox.check_file(cursor.fetchone()[2])
+            cursor.execute(inbox.formatted, {name: row[name] for name in inbox.statement.names})
+            inbox.check_count(cursor.rowcount)
+        return None
+
+
+def _of_registry(make: Callable[[Any], Guest]) -> Callable[[Any], Guest]:
+    """Return a guest for the session that a scoped session stands for."""
+    return lambda scoped: make(scoped())
+
+
+_KINDS: Mapping[tuple[str, str], Callable[[Any], Guest]] = {
+    ("sqlite3", "Connection"): SQLiteGuest,
+    ("asyncpg", "Connection"): AsyncpgGuest,
+    ("asyncpg", "PoolConnectionProxy"): AsyncpgGuest,
+    ("psycopg", "Connection"): PsycopgGuest,
+    ("psycopg", "AsyncConnection"): AsyncPsycopgGuest,
+    ("aiosqlite", "Connection"): AiosqliteGuest,
+    ("sqlalchemy", "Connection"): AlchemyGuest,
+    ("sqlalchemy", "AsyncConnection"): AsyncAlchemyGuest,
+    ("sqlalchemy", "Session"): SessionGuest,
+    ("sqlalchemy", "AsyncSession"): AsyncSessionGuest,
+    ("sqlalchemy", "scoped_session"): _of_registry(SessionGuest),
+    ("sqlalchemy", "async_scoped_session"): _of_registry(AsyncSessionGuest),
+    ("django", "ConnectionProxy"): DjangoGuest,
+    ("django", "BaseDatabaseWrapper"): DjangoGuest,
+}
+"""By the package and the name of a class."""

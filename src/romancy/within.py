@@ -1,0 +1,134 @@
+"""Verbs inside a transaction of the caller's own: `app.within(connection)`.
+
+They leave rows in the inbox, which a worker moves on after the commit (`engine/mover.py`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeVar, TypeVarTuple, overload
+
+from romancy.api.context import WorkflowContext
+from romancy.api.workflow import Workflow
+from romancy.core.events import make_event
+from romancy.core.model import Attribute
+from romancy.core.registry import WorkflowDefinition
+from romancy.handle import WorkflowHandle
+from romancy.runtime import Runtime
+from romancy.storage.batch import Start
+from romancy.storage.guests import Guest
+from romancy.storage.inbox_items import event_row, start_row
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+Ts = TypeVarTuple("Ts")
+Prepared = tuple[Start, "WorkflowDefinition | None"]
+
+
+class PendingHandle(Generic[R_co]):
+    """An instance that is started if and when a transaction commits. Before that there is nothing to wait for."""
+
+    def __init__(self, instance_id: str, handle: Callable[[], WorkflowHandle[R_co]]) -> None:
+        self._instance_id, self._handle = instance_id, handle
+
+    def __repr__(self) -> str:
+        return f"<PendingHandle {self._instance_id!r}>"
+
+    @property
+    def instance_id(self) -> str:
+        """The id that the instance will have."""
+        return self._instance_id
+
+    def handle(self) -> WorkflowHandle[R_co]:
+        """Return the handle of the instance, for use after the commit."""
+        return self._handle()
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Makes the rows of the inbox from what callers ask for. Does no I/O, so that it can be used in any thread."""
+
+    runtime: Runtime
+    wake: bool
+    prepare: Callable[[Any, tuple[Any, ...], dict[str, Any], str | None], Prepared]
+    handle: Callable[[Start, WorkflowDefinition | None], WorkflowHandle[Any]]
+
+    def event(
+        self,
+        type: str,
+        source: str,
+        data: object,
+        subject: str | None,
+        id: str | None,
+        to: str | None,
+        extensions: Mapping[str, Attribute] | None,
+    ) -> dict[str, Any]:
+        """Return the row of an event, checked: an error of the database would abort the caller's transaction."""
+        id = id if id is not None else uuid.uuid4().hex
+        event = make_event(type, source, data, subject=subject, id=id, to=to, ext=extensions)
+        return self._placed(event_row(event, self.runtime.clock.now()))
+
+    def start(
+        self, wf: Any, args: tuple[Any, ...], kwargs: dict[str, Any], instance_id: str | None
+    ) -> tuple[dict[str, Any], PendingHandle[Any]]:
+        """Return the row of a start, checked, and its handle."""
+        start, definition = self.prepare(wf, args, kwargs, instance_id)
+        return self._placed(start_row(start)), PendingHandle(start.id, lambda: self.handle(start, definition))
+
+    def _placed(self, row: dict[str, Any]) -> dict[str, Any]:
+        row |= self.runtime.inbox.place
+        if not self.wake:
+            row["channel"] = None
+        return row
+
+
+class Within:
+    """Returned by `app.within(connection)`: what you ask for happens if and when your transaction commits."""
+
+    def __init__(self, guest: Guest, desk: Desk) -> None:
+        self._guest, self._desk = guest, desk
+
+    @overload
+    async def start_workflow(
+        self,
+        wf: Callable[[WorkflowContext, *Ts], Coroutine[Any, Any, R]],
+        /,
+        *args: *Ts,
+        instance_id: str | None,
+    ) -> PendingHandle[R]: ...
+    @overload
+    async def start_workflow(self, wf: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> PendingHandle[R]: ...
+    @overload
+    async def start_workflow(
+        self, wf: str, /, *args: Any, instance_id: str | None = None, **kwargs: Any
+    ) -> PendingHandle[Any]: ...
+    async def start_workflow(self, wf: Any, /, *args: Any, instance_id: str | None = None, **kwargs: Any) -> Any:
+        """Start an instance with the commit. If its id is taken by then, with another input, the start is refused.
+
+        It receives the events that are accepted from now on.
+        """
+        row, pending = self._desk.start(wf, args, kwargs, instance_id)
+        await self._leave(row)
+        return pending
+
+    async def send_event(
+        self,
+        type: str,
+        source: str,
+        data: object = None,
+        *,
+        subject: str | None = None,
+        id: str | None = None,
+        to: str | None = None,
+        extensions: Mapping[str, Attribute] | None = None,
+    ) -> None:
+        """Send an event with the commit. Events sent in this way are accepted in the order of their transactions."""
+        await self._leave(self._desk.event(type, source, data, subject, id, to, extensions))
+
+    async def _leave(self, row: dict[str, Any]) -> None:
+        left = self._guest.leave(self._desk.runtime.inbox, row)
+        if left is not None:
+            await left
