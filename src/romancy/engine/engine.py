@@ -317,11 +317,5 @@ class Engine:
     def is_idle_but_for_activities(self) -> bool:
         known = self._announcement.is_made and not self.lease.is_pending and not self.refresh.is_behind
         idle = self.hooks.is_idle and self.inboxes.is_idle and self.committer.is_idle
-        return (
-            known
-            and idle
-            and self._children.is_idle
-            and self._sweep.is_idle
-            and self._refreshing.is_idle
-            and self._moving.is_idle
-        )
+        quiet = self._sweep.is_idle and self._refreshing.is_idle and self._moving.is_idle
+        return known and idle and quiet and self._children.is_idle

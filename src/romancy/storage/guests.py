@@ -93,8 +93,8 @@ def guest_for(connection: object, inbox: Inbox) -> Guest:
     found = _find(connection)
     if found.dialect != inbox.dialect:
         raise NotInTransaction(
-            f"this is a connection to {found.dialect!r}, but the app's database is {inbox.name!r}; pass a connection to "
-            "that database"
+            f"this is a connection to {found.dialect!r}, but the app's database is {inbox.name!r}; pass a connection "
+            "to that database"
         )
     found.check()
     return found
@@ -232,7 +232,7 @@ class SessionGuest(AlchemyGuest):
         """A session always works in a transaction, unless its engine is in autocommit mode."""
 
     def leave(self, inbox: Inbox, row: dict[str, Any]) -> Awaitable[None] | None:
-        _leave_by_alchemy(self.connection.connection(), inbox, row)
+        _leave_by_session(self.connection, inbox, row)
         return None
 
 
@@ -242,7 +242,7 @@ class AsyncSessionGuest(SessionGuest):
     is_async = True
 
     async def leave(self, inbox: Inbox, row: dict[str, Any]) -> None:
-        await self.connection.run_sync(lambda session: _leave_by_alchemy(session.connection(), inbox, row))
+        await self.connection.run_sync(_leave_by_session, inbox, row)
 
 
 def check_alchemy(connection: Any) -> None:
@@ -253,6 +253,10 @@ def check_alchemy(connection: Any) -> None:
         raise NotInTransaction(f"{_NOT_OPEN}; use a connection without isolation_level='AUTOCOMMIT'")
 
 
+def _leave_by_session(session: Any, inbox: Inbox, row: dict[str, Any]) -> None:
+    _leave_by_alchemy(session.connection(), inbox, row)
+
+
 def _leave_by_alchemy(connection: Any, inbox: Inbox, row: dict[str, Any]) -> None:
     from sqlalchemy import BigInteger, LargeBinary, Text, bindparam, text  # of the caller, who uses it
 
@@ -260,10 +264,14 @@ def _leave_by_alchemy(connection: Any, inbox: Inbox, row: dict[str, Any]) -> Non
     if inbox.dialect == "sqlite":
         inbox.check_file(connection.execute(text(_FILES)).first()[2])
     statement = text(inbox.named)
-    kinds: dict[type, Any] = {int: BigInteger(), bytes: LargeBinary()}
+    kinds: dict[str, Any] = {"int": BigInteger(), "bytes": LargeBinary()}
     used = {name: row[name] for name in inbox.statement.names}
-    typed = [bindparam(name, type_=kinds.get(type(value), Text())) for name, value in used.items()]
+    typed = [bindparam(name, type_=kinds.get(_kind(value), Text())) for name, value in used.items()]
     inbox.check_count(connection.execute(statement.bindparams(*typed), used).rowcount)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
 
 
 class DjangoGuest(Guest):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 from romancy.core.model import Event
 from romancy.core.versions import bare_name
@@ -80,9 +80,8 @@ def to_item(row: tuple[Any, ...]) -> InboxItem:
     """Return what a row of the statement `inbox` holds."""
     number, kind, at, *event, instance, workflow, input_kind, deadline, options, seen = row
     if kind == START:
-        data = event[7]
-        start = Start(instance, workflow, data, input_kind, at, deadline, **(json.loads(options) if options else {}))
-        start.since = seen
+        data, further = event[7], cast("dict[str, Any]", json.loads(options) if options else {})
+        start = Start(instance, workflow, data, input_kind, at, deadline, since=seen, **further)
         return InboxItem(number, start)
     *values, expires_at = event
     return InboxItem(number, to_event((0, *values, 0, expires_at)))
