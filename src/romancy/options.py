@@ -80,18 +80,19 @@ class WorkerOptions:
 
 @dataclass(frozen=True)
 class Retention:
-    """How long data is kept. None keeps it forever.
+    """How long data is kept. None: for ever.
 
-    >>> App("workflow.db", retention=Retention(failed=timedelta(days=90), events=None))
+    >>> App("workflow.db", retention=Retention(failed=timedelta(days=90), events=timedelta(days=365)))
     """
 
     instances: Duration | None = timedelta(days=7)
-    """Completed and cancelled instances with their histories, from their end."""
+    """Completed and cancelled instances with their histories, from their end. Also events, from the time they were
+    accepted, once no open or failed instance may take them: until then they are kept."""
     failed: Duration | None = timedelta(days=7)
     """Failed instances with their histories, from their end."""
-    events: Duration | None = timedelta(days=7)
-    """Events, from the time they were accepted. An event that is still being delivered, or has a later `expirytime`, is
-    kept longer."""
+    events: Duration | None = None
+    """The most that events are kept, from the time they were accepted, even if an open instance may still take them.
+    Only one that is being delivered, or has a later `expirytime`, is kept longer."""
 
     def __post_init__(self) -> None:
         for name in ("instances", "failed", "events"):
@@ -118,11 +119,17 @@ def choose_worker(given: bool | WorkerOptions) -> WorkerOptions:
 
 
 def choose_retention(given: Duration | Retention) -> Retention:
-    """Return the given retention. A single duration applies to everything."""
+    """Return the given retention. A single duration applies to all instances, and to events that nobody can take."""
     if isinstance(given, Retention):
         return given
     duration_us(given, "retention")
-    return Retention(given, given, given)
+    return Retention(given, given)
+
+
+def kept_events(kept: Retention) -> Duration | None:
+    """Return how long events are kept that nobody can take any more."""
+    given = [duration for duration in (kept.instances, kept.events) if duration is not None]
+    return min(given, key=duration_us, default=None)
 
 
 _MOVED = {

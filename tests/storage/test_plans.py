@@ -18,6 +18,7 @@ LISTS = {"listed", "codes", "seqs", "workflows", "pairs", "absent"}
 """Parameters that are JSON."""
 SMALL = {"workers", "orphans", "owners", "shapes", "triggers", "schema_info", "json_each", "deliveries", "requests"}
 SMALL |= {"sessions", "deaths", "trials"}
+SMALL |= {"interests", "cuts", "names", "types"}  # few workflows and types; the last two go through an index by steps
 """Hints, requests and the like: handled and deleted at once, or bounded, so reading them all is right."""
 DRIVEN_BY = {
     "free_with_mail": "deliveries",

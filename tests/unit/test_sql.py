@@ -15,9 +15,9 @@ from romancy.storage.sqlite.statements import _BLOCKS as SQLITE_BLOCKS
 
 FOLDER = Path(romancy.storage.sql.__file__).parent
 STORAGE = FOLDER.parent
-COMMON = blocks("common.sql")
-SQLITE = blocks("sqlite.sql")
-POSTGRES = blocks("postgres.sql") | blocks("postgres_leases.sql")
+COMMON = blocks("common.sql") | blocks("retention.sql")
+SQLITE = blocks("sqlite.sql") | blocks("retention_sqlite.sql")
+POSTGRES = blocks("postgres.sql") | blocks("postgres_leases.sql") | blocks("retention_postgres.sql")
 MAY_PUT_TOGETHER = {
     "postgres/statements.py": "the group commit, of the pieces that a batch needs",
     "postgres/migrations.py": "names of schemas",
@@ -70,6 +70,7 @@ def test_nothing_is_both_common_and_of_a_dialect() -> None:
 
 def test_what_differs_says_why() -> None:
     said = [comments("sqlite.sql"), comments("postgres.sql") | comments("postgres_leases.sql")]
+    said = [of | comments(f"retention_{name}.sql") for of, name in zip(said, ("sqlite", "postgres"), strict=True)]
     both = SQLITE.keys() & POSTGRES.keys()
     assert not [name for name in sorted(both) for of in said if not re.search(r"^-- Differs: \w", of[name], re.M)]
     alone = [name for of in said for name, text in of.items() if "Differs:" in text and name not in both]

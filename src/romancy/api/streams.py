@@ -251,7 +251,7 @@ def events(
     >>> async for hit in events(ctx, "hit", model=Hit, limit=1000, timeout=timedelta(hours=1)): ...
     """
     instance = instance_for(ctx, "events")
-    all_types = check_types((type, *types))
+    all_types = check_types(instance, (type, *types))
     narrow = build_filter(subject, source, where)
     asked = _Asked(
         types=all_types,

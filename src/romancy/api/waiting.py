@@ -12,6 +12,7 @@ from romancy.core.codec import Codec
 from romancy.core.events import check_text
 from romancy.core.filters import NO_FILTER, Filter
 from romancy.core.instance import Instance
+from romancy.core.interests import check_expected
 from romancy.core.model import Duration, ReceivedEvent, Scalar, duration_us, to_us
 from romancy.core.operations import EventWait, Timer
 from romancy.errors import InvalidEvent
@@ -99,7 +100,7 @@ async def wait_event(
     >>> event = await wait_event(ctx, "payment.completed", where={"order_id": "ORD-1"}, timeout=timedelta(minutes=5))
     """
     instance = instance_for(ctx, "wait_event")
-    all_types = check_types((type, *types))
+    all_types = check_types(instance, (type, *types))
     narrow = build_filter(subject, source, where)
     op = EventWait(
         instance.run.next_id(type, wait_id),
@@ -137,7 +138,7 @@ def instance_for(ctx: WorkflowContext, what: str) -> Instance:
     return instance_of(ctx)
 
 
-def check_types(types: tuple[str, ...]) -> tuple[str, ...]:
+def check_types(instance: Instance, types: tuple[str, ...]) -> tuple[str, ...]:
     """Return the types of a wait, checked."""
     for name in types:
         if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -148,6 +149,8 @@ def check_types(types: tuple[str, ...]) -> tuple[str, ...]:
             raise ValueError(str(error)) from None
     if len(set(types)) != len(types):
         raise ValueError(f"an event type is listed twice: {', '.join(types)}")
+    if instance.definition.expects is not None:
+        check_expected(types, instance.definition.expects, instance.definition.name)
     return types
 
 

@@ -13,6 +13,7 @@ from romancy.core.declared_attributes import parse_paths
 from romancy.core.ids import check_id
 from romancy.core.inputs import write_input
 from romancy.core.instance import Instance
+from romancy.core.interests import check_expects
 from romancy.core.model import FOREVER_US, Duration, duration_us
 from romancy.core.operations import ChildCall, child_id
 from romancy.core.registry import WorkflowDefinition
@@ -124,6 +125,7 @@ def workflow(
     on_event: str | Sequence[str] = (),
     timeout: Duration | None = None,
     attributes: Mapping[str, str] | None = None,
+    expects: str | Sequence[str] | None = None,
 ) -> _WorkflowDecorator: ...
 def workflow(
     fn: Callable[..., Any] | None = None,
@@ -134,6 +136,7 @@ def workflow(
     on_event: str | Sequence[str] = (),
     timeout: Duration | None = None,
     attributes: Mapping[str, str] | None = None,
+    expects: str | Sequence[str] | None = None,
 ) -> Any:
     """Turn an `async def` function whose first parameter is `ctx` into a workflow.
 
@@ -145,6 +148,9 @@ def workflow(
 
     `attributes={"customer": "order.customer_id"}` gives every instance an attribute to find it by. The path begins with
     the name of a parameter, followed by fields or keys.
+
+    `expects=["approved", "payment.*"]` declares all types of events that it may wait for. They are kept while an open
+    instance may take them, and waiting for others is an error. Without it, the types are learned.
     """
     types = (on_event,) if isinstance(on_event, str) else tuple(on_event)
 
@@ -162,7 +168,8 @@ def workflow(
             raise TypeError(f"workflow {stored!r}: an event type in on_event= is empty")
         us = None if timeout is None else duration_us(timeout, "timeout")
         paths = parse_paths(attributes, f"workflow {stored!r}")
-        definition = WorkflowDefinition(stored, fn, WorkflowContext, types, us, paths)
+        expected = check_expects(expects, f"workflow {stored!r}")
+        definition = WorkflowDefinition(stored, fn, WorkflowContext, types, us, paths, expects=expected)
         definition.resolve_early()
         return Workflow(definition)
 

@@ -20,6 +20,7 @@ if it does not, `divergence` reports it.
     culprits.py    the entries that led to the end of an instance
     dropped.py     which entries still count after a retry, and what became of the others
     given_back.py  events that a retried instance can take once more
+    interests.py   which events a workflow may still take
     retrial.py     how an instance goes on that failed or was cancelled, and is retried
     budget.py      how much the code may ask for in one activation
     divergence.py  errors for code that no longer follows its history

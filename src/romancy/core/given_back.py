@@ -1,8 +1,8 @@
 """Events that are given back: a retried instance can take them once more.
 
 They were taken in time, so neither their own expiry nor the timeout of a wait counts any more. One that expires is
-stored again as a copy for this instance, which does not. So is one that was removed since. The instance sees the event
-that it took before, with its own id.
+stored again as a copy for this instance, which does not. So is one that was removed since: the storage finds out
+whether it was. The instance sees the event that it took before, with its own id.
 """
 
 from __future__ import annotations
@@ -23,12 +23,21 @@ def expires(event: Event) -> bool:
 
 def copy_for(instance: str, event: Event, at: int) -> Event:
     """Return the event to store for an instance that took this one: the same id if it does not expire."""
-    id = event.id
-    if expires(event):
-        known_as = "\0".join((event.source, event.id, instance))
-        id = f"given-back-{hashlib.blake2b(known_as.encode(), digest_size=16).hexdigest()}"
     extensions = {**(event.extensions or {}), COPY_OF: event.id}
-    return replace(event, id=id, target=instance, accepted_at=at, expires_at=None, extensions=extensions)
+    copy = replace(event, target=instance, accepted_at=at, expires_at=None, extensions=extensions)
+    return own_copy(copy) if expires(event) else copy
+
+
+def own_copy(copy: Event) -> Event:
+    """Return a copy under an id of its own. Another instance may get a copy of the same event, so this one needs one."""
+    known_as = "\0".join((copy.source, original_id(copy), copy.target or ""))
+    id = f"given-back-{hashlib.blake2b(known_as.encode(), digest_size=16).hexdigest()}"
+    return replace(copy, id=id)
+
+
+def original_id(copy: Event) -> str:
+    """Return the id of the event of which this is a copy."""
+    return str((copy.extensions or {}).get(COPY_OF, copy.id))
 
 
 def original_of(event: Event) -> Event | None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from romancy.core.codec import Codec
 from romancy.core.declared_attributes import Paths, check_paths
+from romancy.core.interests import Interest, read_interest
 from romancy.core.retry import RetryPolicy
 from romancy.core.signature import Signature
 from romancy.core.versions import split_name, stored_name
@@ -122,11 +123,18 @@ class WorkflowDefinition(Definition):
     """Paths into the arguments, by name."""
     fake: Callable[..., Any] | None = None
     """Runs in place of `fn`: a fake of the test kit."""
+    expects: tuple[str, ...] | None = None
+    """The types of events that it may wait for, if it declares them."""
 
     @cached_property
     def event_model(self) -> Codec | None:
         """For a workflow started by events: the codec of `T` in `event: ReceivedEvent[T]`; None means plain JSON."""
         return event_model(self)
+
+    @cached_property
+    def interest(self) -> Interest:
+        """Which events its instances may take."""
+        return read_interest(self.name, self.fn, self.expects)
 
 
 def undo_rule(
@@ -232,6 +240,11 @@ class Registry:
     def on_event(self, event_type: str) -> list[WorkflowDefinition]:
         """Return the workflows that events of this type start: each in its highest version."""
         return self._on_event.get(event_type, [])
+
+    @property
+    def interests(self) -> list[Interest]:
+        """Which events the instances of each workflow may take."""
+        return [definition.interest for definition in self.definitions.values()]
 
     @property
     def triggers(self) -> list[tuple[str, str, int | None]]:

@@ -36,7 +36,7 @@ from romancy.engine.recollection import Recollection
 from romancy.engine.replays import Replays
 from romancy.engine.resident import CancelAsked
 from romancy.engine.residents import Residents
-from romancy.engine.retention import Pruner
+from romancy.engine.retention import REST, Pruner
 from romancy.engine.revival import Revival
 from romancy.engine.scheduler import Scheduler
 from romancy.engine.sweep import Sweep
@@ -124,7 +124,7 @@ class Engine:
         self._renewal = Duty("lease", me.round, outage)
         self._sweep = Duty("sweep", self.sweep.round, outage, self._to_sweep)
         self._refreshing = Duty("timers", self.refresh.round, outage, self._to_refresh)
-        self._pruning = Duty("retention", Pruner(storage, clock, retention).round, outage)
+        self._pruning = Duty("retention", Pruner(storage, clock, registry, retention, metrics).round, outage)
         self._balance = Duty("balance", balancing.round, outage)
         self._mover = Mover(storage, clock, announcement, delivery, metrics, self._to_sweep.set)
         self._moving = Duty("inbox", self._mover.round, outage)
@@ -242,6 +242,7 @@ class Engine:
     def announce(self) -> None:
         """Announce workflows registered while running: their triggers must be known before the next event is stored."""
         self.lease.announce()
+        self._pruning.kick()  # it stores which events they may take
 
     def kick(self) -> None:
         """Look for changes in the database that this worker may have to act on."""
@@ -268,6 +269,11 @@ class Engine:
         if answer.created and not answer.owned:
             self._to_sweep.set()
         return answer
+
+    async def prune(self) -> None:
+        """For tests: delete everything that is due to be deleted."""
+        while await self._pruning.round() < REST:
+            pass
 
     async def accept(self, event: Event) -> Accepted:
         """Store an event, and check its data against the waits it matched, as far as their models are known here."""

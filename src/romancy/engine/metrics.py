@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 LONG = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0)
@@ -54,6 +55,10 @@ class Metrics:
         also differing."""
         self.moved: Counter[str] = Counter()
         """What was taken in from the inbox: start, event; of these, refused."""
+        self.events_held: Mapping[str, int] = {}
+        """Events that are kept for open instances beyond the retention period, by type; counted every hour."""
+        self.events_cut: Counter[str] = Counter()
+        """Events that were removed although an open instance might have taken them, by type."""
         self.commit_items = Histogram(SIZES)
         self.commit_seconds = Histogram(SECONDS)
         self.timer_lag = Histogram(SECONDS)

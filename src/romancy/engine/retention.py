@@ -2,26 +2,94 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+
 from romancy.core.clock import Clock
-from romancy.core.model import Duration, duration_us
-from romancy.options import Retention
+from romancy.core.model import SECOND, Duration, duration_us, from_us
+from romancy.core.registry import Registry
+from romancy.engine.metrics import Metrics
+from romancy.options import Retention, kept_events
+from romancy.storage.interests import Held
 from romancy.storage.protocol import Storage
 
+_logger = logging.getLogger("romancy")
 CHUNK = 500
 """How many instances, and how many events, are deleted at a time."""
 BRISK, REST = 0.05, 60.0
 """Seconds between rounds: while there is more to delete, and otherwise."""
+SURVEY = 3600 * SECOND
+"""Microseconds between counts of the events that are kept for open instances."""
+MANY = 1_000_000
+"""From how many on a warning names the instance that they are kept for."""
+_SHOWN = 100
+"""How many types the metrics show: those of which most are kept."""
 
 
 class Pruner:
-    """Deletes instances some time after they ended, and events some time after they were accepted."""
+    """Deletes instances some time after they ended, and events that nobody can take any more."""
 
-    def __init__(self, storage: Storage, clock: Clock, kept: Retention) -> None:
-        self._storage, self._clock, self._kept = storage, clock, kept
+    def __init__(self, storage: Storage, clock: Clock, registry: Registry, kept: Retention, metrics: Metrics) -> None:
+        self._storage, self._clock, self._registry, self._kept = storage, clock, registry, kept
+        self._metrics = metrics
+        self._expected: Sequence[str] = ()
+        """Workflows whose interest in events is stored. Until then, everything is kept for their instances."""
+        self._surveyed: int | None = None
 
     async def round(self) -> float:
-        instances, failed, events = map(self._before, (self._kept.instances, self._kept.failed, self._kept.events))
-        return BRISK if await self._storage.prune(instances, events, CHUNK, failed_before=failed) else REST
+        await self._expect()
+        instances, failed = map(self._before, (self._kept.instances, self._kept.failed))
+        events = self._before(kept_events(self._kept))
+        if await self._storage.prune(instances, events, CHUNK, failed_before=failed):
+            return BRISK
+        if self._kept.events is not None and await self._cut(self._before(self._kept.events)):
+            return BRISK
+        await self._survey(events)
+        return REST
+
+    async def _expect(self) -> None:
+        names = self._registry.names
+        if names != self._expected:
+            await self._storage.expect(self._registry.interests)
+            self._expected = names
+
+    async def _cut(self, before: int) -> bool:
+        """Delete events that are held for longer than the app allows. What is left by now is all wanted."""
+        cuts = await self._storage.cut(before, CHUNK)
+        for cut in cuts:
+            self._metrics.events_cut[cut.type] += cut.count
+        if cuts:
+            _logger.warning(
+                "removed %d events that open instances might have taken, because they are older than "
+                "Retention(events=...) allows: accepted before %s, of %s",
+                sum(cut.count for cut in cuts),
+                from_us(max(cut.upto for cut in cuts)),
+                ", ".join(repr(cut.type) for cut in cuts[:5]) + (" and others" if len(cuts) > 5 else ""),
+            )
+        return bool(cuts)
+
+    async def _survey(self, before: int) -> None:
+        """Count what is kept for open instances from time to time. Say so if it is much, and nothing limits it."""
+        now = self._clock.now()
+        if self._surveyed is not None and now - self._surveyed < SURVEY:
+            return
+        self._surveyed = now
+        held = await self._storage.held(before, MANY)
+        most = sorted(held, key=lambda one: -one.count)[:_SHOWN]
+        self._metrics.events_held = {one.type: one.count for one in most}
+        if self._kept.events is None and sum(one.count for one in held) >= MANY:
+            _logger.warning(_explain(held))
 
     def _before(self, kept: Duration | None) -> int:
         return 0 if kept is None else self._clock.now() - duration_us(kept)
+
+
+def _explain(held: list[Held]) -> str:
+    oldest = held[0]
+    return (
+        f"at least {sum(one.count for one in held):,} events are older than the retention period, and kept because "
+        f"open instances may still take them. The oldest one, of type {oldest.type!r}, was accepted "
+        f"{from_us(oldest.oldest)} and is kept for instance {oldest.instance!r} of workflow {oldest.workflow!r}. End "
+        "that instance if nobody needs it, declare what the workflow waits for with @workflow(expects=[...]), or limit "
+        "how long events are kept with Retention(events=...); `romancy events --held` lists them all"
+    )

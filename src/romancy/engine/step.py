@@ -201,6 +201,7 @@ class Step(Draft):
         commit.entries = asked.entries
         if asked.opened:
             commit.opened = [op.row for op in asked.opened if op.has_row]
+            commit.workflow = self.instance.definition.name
         if asked.closed or resident.stale_waits:
             closed = [op.id for op in asked.closed if op.has_row]
             commit.closed = [*closed, *resident.stale_waits]
@@ -259,6 +260,7 @@ class Step(Draft):
             deadline = instance.deadline if outcome.next_run.deadline is None else outcome.next_run.deadline
             next_run = replace(outcome.next_run, deadline=deadline)
             commit.continuation = Continuation(next_run, instance.length, instance.run.base)
+            commit.workflow = instance.definition.name
             number = instance.run.number + 1
             if self.tell:
                 self.say([h.WorkflowContinuedInfo(**self.about, run_number=number)])

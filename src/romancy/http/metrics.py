@@ -37,6 +37,7 @@ class _Collector(Collector):
         yield from self._activities()
         yield from self._compensations()
         yield from self._events()
+        yield from self._kept_events()
         yield from self._engine_internals()
         yield from self._requests()
 
@@ -73,6 +74,15 @@ class _Collector(Collector):
         yield _histogram("wait_duration_seconds", "Duration of waits for events.", m.wait_seconds)
         yield _histogram("delivery_lag_seconds", "From accepting an event to receiving it.", m.delivery_lag)
         yield _histogram("timer_lag_seconds", "How late timers fired.", m.timer_lag)
+
+    def _kept_events(self) -> Iterator[Metric]:
+        m = self._metrics
+        held = GaugeMetricFamily("romancy_events_held", "Old events that are kept for open instances.", labels=["type"])
+        for type, count in m.events_held.items():
+            held.add_metric([type], count)
+        yield held
+        cut = {(type,): n for type, n in m.events_cut.items()}
+        yield _counter("events_cut", "Events removed although an open instance might take them.", ["type"], cut)
 
     def _requests(self) -> Iterator[Metric]:
         t = self._traffic

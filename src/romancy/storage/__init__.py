@@ -4,6 +4,7 @@
     batch.py     what the engine writes in one transaction, and the result of each item
     records.py   what the engine reads
     reads.py     reads that are the same for every database
+    interests.py which events are kept for whom
     errors.py    errors that a database can raise
     catalog.py   reads for people
     sessions.py  the viewer's login sessions
@@ -39,7 +40,9 @@ Permanently true once remembered:
 - ready shapes (PostgreSQL): remembered after the database has confirmed it. A ready shape stays ready;
 - for marks, the event before which a wait can't be offered anything any more: in the snapshot that found it, no older
   event was uncommitted or without its keys, and all later events are newer;
-- results and endings: announced after the commit, and final.
+- results and endings: announced after the commit, and final;
+- what workflows are interested in: remembered after it was found in the database, where it is never deleted. Floors are
+  not remembered, but a moment old when they are used: they only rise.
 
 Wrong for a limited time at most: the offset of the database's clock (a lower bound, measured with every commit; setting
 the clock makes timers early or late by the same amount), and prepared statements (the server refuses those that a

@@ -238,6 +238,8 @@ class Commit:
     It is still a compare-and-set: the owner must be unchanged, and the next entries must not exist yet. If exactly
     these entries exist already, an earlier submission has applied it.
     """
+    workflow: str | None = None
+    """The workflow of an instance that begins to wait, or continues as new: what it may take is learned from that."""
 
     @property
     def is_final(self) -> bool:
@@ -300,7 +302,8 @@ class Accept:
     payload: bytes
     unfit: Collection[str] = ()
     is_restored: bool = False
-    """An event that was received before, for the case that it was removed since. Else the stored one is as it was."""
+    """An event that was received before, for the case that it was removed since: then it is stored under an id of its
+    own (`own_copy`). Else the stored one is as it was."""
 
     def is_expired(self, now: int) -> bool:
         return self.event.expires_at is not None and self.event.expires_at <= now

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol
 
+from romancy.core.interests import Interest
 from romancy.core.model import Status
 from romancy.storage.batch import Batch, BatchResult, Commit, Fork
 from romancy.storage.catalog import Catalog
 from romancy.storage.guests import Inbox
 from romancy.storage.inbox_items import InboxItem
+from romancy.storage.interests import Cut, Held
 from romancy.storage.records import (
     FIRST_MAIL,
     Claimed,
@@ -187,7 +189,26 @@ class Storage(Protocol):
     ) -> int:
         """Delete up to `limit` instances that ended before a time, and as many events that no instance can still take.
 
-        `failed_before`: the time for failed instances, if it differs. Returns how many were deleted.
+        Of those events, the ones accepted before a time; see `interests.py`. `failed_before`: the time for failed
+        instances, if it differs. Returns how many were deleted.
+        """
+        ...
+
+    async def cut(self, accepted_before: int, limit: int) -> list[Cut]:
+        """Delete up to `limit` events that were accepted before a time, even if an open instance may take them.
+
+        Except those that are being delivered, and those that expire later. Returns what was deleted, by type.
+        """
+        ...
+
+    async def expect(self, interests: Sequence[Interest]) -> None:
+        """Store which events instances of workflows may take. What was stored before also stays."""
+        ...
+
+    async def held(self, before: int, most: int) -> list[Held]:
+        """Return which events that were accepted before a time are kept for whom, by type.
+
+        Counts up to `most` of each type. Addressed events are not counted.
         """
         ...
 

@@ -9,6 +9,7 @@ from romancy.core.clock import Clock
 from romancy.storage.batch import STATUS_NAMES, UNKNOWN
 from romancy.storage.catalog import Catalog
 from romancy.storage.inbox_items import InboxItem, to_item
+from romancy.storage.interests import Held, Keeping
 from romancy.storage.records import (
     FIRST_MAIL,
     MOST_DEATHS,
@@ -34,6 +35,10 @@ class Reads:
         self._ask, self._do_named, self._clock = ask, do, clock
         self.catalog = Catalog(look)
         self.sessions = Sessions(ask, do)
+        self._keeping, self._holding = Keeping(ask), Keeping(look)
+
+    async def held(self, before: int, most: int) -> list[Held]:
+        return await self._holding.held(before, most)
 
     async def mail(self, worker: str, limit: int, after: MailPlace = FIRST_MAIL) -> Mail:
         place = {"event": after.event, "instance": after.instance, "request": after.request}

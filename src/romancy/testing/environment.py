@@ -16,7 +16,7 @@ from romancy.api.workflow import Workflow, definition_of
 from romancy.app import App
 from romancy.core.clock import stopwatch
 from romancy.core.codec import Codec
-from romancy.core.model import FOREVER_US, STOPPED, Attribute, Duration, duration_us, from_us
+from romancy.core.model import FOREVER_US, SECOND, STOPPED, Attribute, Duration, duration_us, from_us
 from romancy.core.versions import stored_name
 from romancy.errors import RomancyError
 from romancy.handle import WorkflowHandle
@@ -37,6 +37,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _PATIENCE = 0.3
 """Real seconds after which an activity that is still running counts as waiting for the clock."""
+_PRUNE_EVERY = 3600 * SECOND
+"""Microseconds of the clock between rounds of retention: a test that turns it by seconds need not pay for them."""
 
 
 class TestHandle(WorkflowHandle[R]):
@@ -79,6 +81,7 @@ class Environment:
         self._runtime = runtime_of(app)
         self.clock = clock
         self._fakes: dict[Hashable, Callable[..., Any]] = {}
+        self._pruned_at = clock.now()
 
     @property
     def now(self) -> datetime:
@@ -101,9 +104,18 @@ class Environment:
         await self.settle()
         while (due := self.clock.next_alarm()) is not None and due <= moment:
             self.clock.turn_to(max(due, self.clock.now()))
+            await self._prune()
             await self.settle()
         self.clock.turn_to(moment)
+        await self._prune()
         await self.settle()
+
+    async def _prune(self) -> None:
+        """Remove what retention removes by now, as in production."""
+        now = self.clock.now()
+        if now - self._pruned_at >= _PRUNE_EVERY and self._runtime.engine.is_worker:
+            self._pruned_at = now
+            await self._runtime.engine.prune()
 
     async def send_event(
         self,

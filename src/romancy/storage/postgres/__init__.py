@@ -8,6 +8,7 @@ places.py        where a wait begins
 shapes.py        indexes of the fields that filters use
 leases.py        workers, leases and claims
 inbox.py         moves what callers left in their own transactions
+pruning.py       what is deleted, and which events are kept for whom
 reads.py         loads instances into memory
 connection.py    the pool, and recovery when the server goes away
 listener.py      LISTEN and NOTIFY
@@ -25,17 +26,20 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from romancy.core.clock import Clock, SystemClock, stopwatch
+from romancy.core.interests import Interest
 from romancy.core.model import Status
 from romancy.core.tasks import start_now
 from romancy.errors import StorageError
 from romancy.storage.batch import Batch, BatchResult, Commit, Fork
 from romancy.storage.errors import TransientError
 from romancy.storage.guests import Inbox
+from romancy.storage.interests import Cut, rows_of
 from romancy.storage.postgres import inbox, migrations
 from romancy.storage.postgres.batches import BatchWriter
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.leases import Owning
 from romancy.storage.postgres.listener import Announcer, Listener, channel_of
+from romancy.storage.postgres.pruning import Pruning
 from romancy.storage.postgres.reads import Loads, findable
 from romancy.storage.postgres.statements import Statements
 from romancy.storage.protocol import Answered, Trigger
@@ -88,6 +92,7 @@ class PostgresStorage(Reads):
         self._inbox: Inbox | None = None
         self._writer = BatchWriter(self._connections, self._tell)
         self._owning = Owning(self._connections, self._listener, clock)
+        self._pruning = Pruning(self._connections, self._keeping, clock)
         self._loads = Loads(self._connections)
         self._workflows: Collection[str] = ()
         self._swept = float("-inf")
@@ -242,7 +247,15 @@ class PostgresStorage(Reads):
     ) -> int:
         await self._writer.shapes.finish(self._clock.now())
         ended = {"before": finished_before, "failed": finished_before if failed_before is None else failed_before}
-        return await self._owning.prune(ended, accepted_before, limit)
+        return await self._pruning.prune(ended, accepted_before, limit)
+
+    async def cut(self, accepted_before: int, limit: int) -> list[Cut]:
+        return await self._pruning.cut(accepted_before, limit)
+
+    async def expect(self, interests: Sequence[Interest]) -> None:
+        rows = [row for interest in interests for row in rows_of(interest)]
+        if rows:
+            await self._writer.interests.store(rows, self._clock.now())
 
     # --- the inbox ---------------------------------------------------------------------------------------------------
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from romancy.core.given_back import original_id, own_copy
 from romancy.core.model import Event
 from romancy.core.same_event import is_same_event
 from romancy.storage.batch import (
@@ -31,6 +32,7 @@ from romancy.storage.postgres.columns import Columns, senders
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.dispatch import Dispatched, Dispatcher, Outcome
 from romancy.storage.postgres.event_lookup import Looker
+from romancy.storage.postgres.pruning import Interests
 from romancy.storage.postgres.reads import findable
 from romancy.storage.postgres.shapes import Shapes
 from romancy.storage.rows import entry_values, is_other, packed_attrs
@@ -46,12 +48,14 @@ class BatchWriter:
         self._connections, self._tell = connections, tell
         self.shapes = Shapes(connections)
         self.looker = Looker(connections)
+        self.interests = Interests(connections)
         self.dispatcher = Dispatcher(connections, self.shapes)
 
     def forget(self) -> None:
         """Clear the caches, because they are no longer valid."""
         self.shapes.forget()
         self.looker.forget()
+        self.interests.forget()
 
     async def apply(self, batch: Batch) -> BatchResult:
         if await self._append_one(batch):
@@ -120,12 +124,31 @@ class BatchWriter:
         if len({commit.instance for commit in batch.commits}) < len(batch.commits):
             raise RefusedValue("two commits of one instance can't share a batch")  # the caller splits it, in order
         await self.shapes.learn((wait for commit in batch.commits for wait in commit.opened), batch.at)
+        await self.interests.learn(batch.commits, batch.at)
+        restored = [item for commit in batch.commits for item in commit.sent if item.is_restored]
+        if restored:
+            await self._rename_copies(restored)
         columns = Columns(batch, self.shapes, self.looker.settled)
         if not columns.pieces and (batch.looks or batch.worker is None):
             return None
         statement = self._connections.statements.write(columns.pieces)
         [row] = await self._connections.write_timed(statement, columns.given)
         return row
+
+    async def _rename_copies(self, items: Sequence[Accept]) -> None:
+        """Give copies ids of their own if their originals were removed. Else the originals can be taken again.
+
+        An original is kept for an instance that can be retried. It may be removed between this and the commit only by a
+        limit; then its first copy has its id, and is found by a repeated submission as ours.
+        """
+        events = [item.event for item in items]
+        given = {"sources": [event.source for event in events], "ids": [original_id(event) for event in events]}
+        rows = await self._connections.do("targets_of_events", **given)
+        targets: dict[tuple[str, str], str | None] = {(source, id): target for source, id, target in rows}
+        for item in items:
+            known_as = item.event.source, original_id(item.event)
+            if known_as not in targets or targets[known_as] not in (None, item.event.target):
+                item.event = own_copy(item.event)
 
     # --- starts and commits -----------------------------------------------------------------------------------------
     async def _answer_starts(self, batch: Batch, row: Any, fenced: bool) -> list[StartAnswer]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from romancy.core.clock import Clock, SystemClock, stopwatch
@@ -15,7 +15,7 @@ from romancy.storage.postgres import migrations
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.listener import Listener, lock_key
 from romancy.storage.protocol import Trigger
-from romancy.storage.records import DEATHS_KEPT, MOST_COUNTED, Claimed, Shares, Unfit
+from romancy.storage.records import MOST_COUNTED, Claimed, Shares, Unfit
 
 _logger = logging.getLogger("romancy")
 _MISSING = 1.0
@@ -183,23 +183,6 @@ class Owning:
     async def claim_idle(self, worker: str, workflows: Collection[str], limit: int) -> int:
         """Claim free instances that only wait."""
         return len(await self._connections.do("claim_idle", worker=worker, workflows=list(workflows), limit=limit))
-
-    async def prune(self, ended: Mapping[str, int], accepted_before: int, limit: int) -> int:
-        """Delete old events, and instances that ended before a time (its own for failed ones); return how many."""
-        now = self._clock.now()
-        instances = await self._connections.ask("prunable_instances", latest=max(ended.values()), limit=limit, **ended)
-        if instances:
-            instances = await self._connections.do("prune_instances", ids=[id for (id,) in instances], **ended)
-        await self._connections.do("forget_expired_data", at=now)
-        events = await self._connections.ask("prunable_events", before=accepted_before, at=now, limit=limit)
-        if events:
-            events = await self._connections.do("prune_events", seqs=[seq for (seq,) in events])
-        await self._connections.do("delete_spent_mail")
-        await self._connections.do("orphan_unknown", at=now)
-        for name in ("forget_deaths", "forget_trials"):
-            await self._connections.do(name, before=now - DEATHS_KEPT)
-        await self._connections.do("delete_spent_orphans")
-        return len(instances) + len(events)
 
 
 def _check_version(row: Any) -> None:

@@ -17,8 +17,16 @@ from importlib import resources
 from typing import Any, Protocol
 
 _FILES = {
-    "sqlite": ("common.sql", "inbox.sql", "sqlite.sql", "sqlite_inbox.sql"),
-    "postgres": ("common.sql", "inbox.sql", "postgres.sql", "postgres_leases.sql", "postgres_inbox.sql"),
+    "sqlite": ("common.sql", "inbox.sql", "retention.sql", "sqlite.sql", "sqlite_inbox.sql", "retention_sqlite.sql"),
+    "postgres": (
+        "common.sql",
+        "inbox.sql",
+        "retention.sql",
+        "postgres.sql",
+        "postgres_leases.sql",
+        "postgres_inbox.sql",
+        "retention_postgres.sql",
+    ),
 }
 _HEAD = re.compile(r"-- (name|part): (\w+)")
 _PART = re.compile(r"\{\w+\}")

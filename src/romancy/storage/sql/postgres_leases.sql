@@ -201,13 +201,6 @@ DELETE FROM romancy.instances i WHERE i.id IN (SELECT id FROM gone) RETURNING i.
 UPDATE romancy.events e SET data = NULL WHERE expires_at < :at::bigint AND data IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq)
   AND NOT EXISTS (SELECT 1 FROM romancy.undispatched u WHERE u.event = e.seq)
--- Differs: events can be left undispatched.
--- name: prunable_events
-SELECT seq FROM romancy.events e WHERE accepted_at < :before::bigint
-  AND (expires_at IS NULL OR expires_at < :at::bigint)
-  AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq)
-  AND NOT EXISTS (SELECT 1 FROM romancy.undispatched u WHERE u.event = e.seq)
-ORDER BY accepted_at LIMIT :limit::integer
 -- name: prune_events
 WITH old AS MATERIALIZED (SELECT seq FROM romancy.events WHERE seq = ANY(:seqs::bigint[])
   ORDER BY seq FOR UPDATE SKIP LOCKED),

@@ -424,10 +424,6 @@ SELECT i.id, i.version, i.status FROM romancy.instances i WHERE i.owner = :worke
 -- === pruning ===
 
 -- Differs: events are dispatched when they are stored here, so none is left undispatched.
--- name: prunable_events
-SELECT seq FROM romancy.events WHERE accepted_at < :before AND (expires_at IS NULL OR expires_at < :at)
-  AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = seq) ORDER BY accepted_at LIMIT :limit
--- Differs: events are dispatched when they are stored here, so none is left undispatched.
 -- name: forget_expired_data
 UPDATE romancy.events SET data = NULL WHERE expires_at < :at AND data IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = seq)

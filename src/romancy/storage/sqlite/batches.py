@@ -10,8 +10,10 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+from romancy.core.given_back import original_id, own_copy
 from romancy.core.history import Entry
 from romancy.core.inputs import EVENT
+from romancy.core.model import Event
 from romancy.core.operations import After
 from romancy.core.published import Publication
 from romancy.core.retrial import RetryAsk
@@ -56,6 +58,7 @@ from romancy.storage.rows import (
 from romancy.storage.sqlite.dispatch import Dispatcher
 from romancy.storage.sqlite.event_lookup import Looker, number_of
 from romancy.storage.sqlite.leases import check_version, reopen_one
+from romancy.storage.sqlite.pruning import Interests
 from romancy.storage.sqlite.shapes import Shapes
 from romancy.storage.sqlite.statements import SQL
 
@@ -79,6 +82,7 @@ class BatchWriter:
         self._shapes = Shapes(connection)
         self._dispatcher = Dispatcher(connection, self._shapes)
         self._looker = Looker(connection)
+        self._interests = Interests(connection)
 
     def apply(self, batch: Batch) -> BatchResult:
         if batch.commits and len(batch) == len(batch.commits) and self._append_all(batch):
@@ -95,6 +99,7 @@ class BatchWriter:
             horizon = self._horizon()
             answer.starts = [self._start(start, batch, horizon, answer.fenced) for start in batch.starts]
         if batch.commits:
+            self._interests.learn(batch.commits, batch.at)
             self._commit_all(batch, answer, looks)
         for item in batch.accepts:
             answer.accepts.append(self._accept(item, batch, answer.fenced, looks))
@@ -402,10 +407,15 @@ class BatchWriter:
         return self._letter(commit.instance, kind, payload, commit.at, rejoin.op)
 
     # --- events -----------------------------------------------------------------------------------------------------
+    def _copy(self, copy: Event) -> Event:
+        """Return an event that is given back as it is to be stored: under its own id if the original was removed."""
+        row = self._run(SQL["existing_event"], (copy.source, original_id(copy))).fetchone()
+        return copy if row is not None and row[4] in (None, copy.target) else own_copy(copy)
+
     def _accept(
         self, item: Accept, batch: Batch, fenced: bool, looks: dict[tuple[str, str | None], None]
     ) -> AcceptAnswer:
-        event = item.event
+        event = self._copy(item.event) if item.is_restored else item.event
         first = self._is_first((event.source, event.id))
         cursor = self._run(SQL["insert_event"], event_values(event, batch.token))
         if cursor.rowcount != 1:

@@ -12,17 +12,11 @@ from romancy.core.versions import bare_name
 from romancy.errors import Outdated
 from romancy.storage.batch import RETRY, Fork
 from romancy.storage.protocol import Trigger
-from romancy.storage.records import DEATHS_KEPT, MOST_COUNTED, Claimed, Shares, Unfit
+from romancy.storage.records import MOST_COUNTED, Claimed, Shares, Unfit
 from romancy.storage.sqlite import migrations
 from romancy.storage.sqlite.expiry import Leases
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.statements import SQL
-
-_OF_INSTANCE = (
-    "delete_history delete_consumed delete_marks delete_misfits delete_attempts delete_waits delete_wait_keys "
-    "delete_deliveries delete_requests delete_view delete_attributes forget_parent delete_instance"
-).split()
-"""The statements that delete a pruned instance."""
 
 
 def register(
@@ -196,20 +190,3 @@ def fork(c: sqlite3.Connection, fork: Fork) -> bool:
     if fork.entries:
         c.execute(SQL["insert_request"], (id, RETRY, fork.ask, fork.at))
     return True
-
-
-def prune(c: sqlite3.Connection, ended: tuple[int, int], accepted_before: int, now: int, limit: int) -> int:
-    """Delete old events, and instances that ended before a time (a separate one for failed ones); return how many."""
-    before, failed = ended
-    values = (max(ended), failed, before, limit)
-    instances: list[tuple[str]] = c.execute(SQL["prunable_instances"], values).fetchall()
-    for name in _OF_INSTANCE:
-        c.executemany(SQL[name], instances)
-    c.execute(SQL["forget_expired_data"], (now,))
-    c.execute(SQL["orphan_unknown"], (now,))
-    c.execute(SQL["forget_deaths"], (now - DEATHS_KEPT,))
-    c.execute(SQL["forget_trials"], (now - DEATHS_KEPT,))
-    events: list[tuple[int]] = c.execute(SQL["prunable_events"], (accepted_before, now, limit)).fetchall()
-    for name in ("delete_event_keys", "delete_receivers", "delete_event"):
-        c.executemany(SQL[name], events)
-    return len(instances) + len(events)

@@ -19,3 +19,14 @@ CREATE TABLE inbox (
     OR kind = 2 AND num_nulls(instance, workflow, input_kind, data) = 0)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 CREATE INDEX inbox_todo ON inbox (id) WHERE refused IS NULL;
+
+-- Which events instances of a workflow may take, so that these are kept for them; see storage/interests.py. `next` is a
+-- workflow that an instance continued as, and `type` is empty then.
+CREATE TABLE interests (workflow text COLLATE "C" NOT NULL, type text COLLATE "C" NOT NULL,
+  next text COLLATE "C" NOT NULL DEFAULT '', kind smallint NOT NULL, since bigint NOT NULL,
+  PRIMARY KEY (workflow, type, next));
+-- Events of a type that were removed although an open instance might have taken them: those accepted before a time.
+CREATE TABLE cuts (type text COLLATE "C" PRIMARY KEY, upto bigint NOT NULL);
+CREATE INDEX instances_oldest ON instances (workflow, created_at) WHERE status <> 10;
+CREATE INDEX events_age ON events (type, accepted_at) WHERE target IS NULL;
+CREATE INDEX events_addressed ON events (seq) WHERE target IS NOT NULL;

@@ -17,4 +17,14 @@ CREATE TABLE romancy.inbox (
   CHECK (kind = 1 AND instance IS NULL AND source IS NOT NULL AND event IS NOT NULL AND type IS NOT NULL
     OR kind = 2 AND instance IS NOT NULL AND workflow IS NOT NULL AND input_kind IS NOT NULL AND data IS NOT NULL)
 );
-CREATE INDEX romancy.inbox_todo ON romancy.inbox (id) WHERE refused IS NULL
+CREATE INDEX romancy.inbox_todo ON romancy.inbox (id) WHERE refused IS NULL;
+
+-- Which events instances of a workflow may take, so that these are kept for them; see storage/interests.py. `next` is a
+-- workflow that an instance continued as, and `type` is empty then.
+CREATE TABLE romancy.interests (workflow TEXT NOT NULL, type TEXT NOT NULL, next TEXT NOT NULL DEFAULT '',
+  kind INTEGER NOT NULL, since INTEGER NOT NULL, PRIMARY KEY (workflow, type, next)) WITHOUT ROWID;
+-- Events of a type that were removed although an open instance might have taken them: those accepted before a time.
+CREATE TABLE romancy.cuts (type TEXT PRIMARY KEY, upto INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX romancy.instances_oldest ON romancy.instances (workflow, created_at) WHERE status <> 10;
+CREATE INDEX romancy.events_age ON romancy.events (type, accepted_at) WHERE target IS NULL;
+CREATE INDEX romancy.events_addressed ON romancy.events (seq) WHERE target IS NOT NULL;

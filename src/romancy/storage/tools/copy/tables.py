@@ -39,6 +39,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "deaths": ("worker", "since", "at"),
     "triggers": ("type", "workflow", "timeout"),
     "orphans": ("id", "at", "clean"),
+    "interests": ("workflow", "type", "next", "kind", "since"),
+    "cuts": ("type", "upto"),
     "views": ("instance", "value", "at"),
     "attributes": ("instance", "name", "value", "created_at"),
 }

@@ -1,0 +1,78 @@
+"""Retention: deletes old instances and events, and stores what keeps events. Each step is one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from romancy.core.clock import Clock
+from romancy.storage.batch import Commit
+from romancy.storage.interests import Cut, Keeping, Plan, Row, cuts_of, rows_of_commits
+from romancy.storage.postgres.connection import Connections
+from romancy.storage.records import DEATHS_KEPT
+
+
+class Pruning:
+    """The part of the storage that deletes what is old."""
+
+    def __init__(self, connections: Connections, keeping: Keeping, clock: Clock) -> None:
+        self._connections, self._keeping, self._clock = connections, keeping, clock
+
+    async def prune(self, ended: Mapping[str, int], accepted_before: int, limit: int) -> int:
+        """Delete old events, and instances that ended before a time (its own for failed ones); return how many."""
+        now = self._clock.now()
+        plan = await self._keeping.plan(ended, accepted_before, now, limit)
+        for workflow in plan.settled:
+            await self._connections.do("settle_interest", workflow=workflow)
+        instances = await self._connections.ask("prunable_instances", latest=max(ended.values()), limit=limit, **ended)
+        if instances:
+            instances = await self._connections.do("prune_instances", ids=[id for (id,) in instances], **ended)
+        await self._connections.do("forget_expired_data", at=now)
+        gone = await self._events(plan, now, limit)
+        await self._connections.do("delete_spent_mail")
+        await self._connections.do("orphan_unknown", at=now)
+        for name in ("forget_deaths", "forget_trials"):
+            await self._connections.do(name, before=now - DEATHS_KEPT)
+        await self._connections.do("delete_spent_orphans")
+        return len(instances) + gone
+
+    async def _events(self, plan: Plan, now: int, limit: int) -> int:
+        seqs = plan.seqs
+        if plan.types:
+            types, befores = map(list, zip(*plan.types, strict=True))
+            given = {"types": types, "befores": befores, "at": now, "limit": limit}
+            seqs = [*seqs, *(seq for (seq,) in await self._connections.ask("prunable_events", **given))][:limit]
+        return len(await self._connections.do("prune_events", seqs=seqs)) if seqs else 0
+
+    async def cut(self, before: int, limit: int) -> list[Cut]:
+        """Delete events that were accepted before a time, whoever may want them. That is stored first."""
+        rows = await self._connections.ask("cuttable_events", before=before, at=self._clock.now(), limit=limit)
+        cuts = cuts_of([(seq, type, accepted) for seq, type, accepted in rows])
+        if cuts:
+            uptos = [cut.upto for cut in cuts]
+            await self._connections.do("insert_cuts", types=[cut.type for cut in cuts], uptos=uptos)
+            await self._connections.do("prune_events", seqs=[seq for seq, _, _ in rows])
+        return cuts
+
+
+class Interests:
+    """Stores the interest of workflows: as registered, and in what their instances begin to wait for."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._known: set[Row] = set()
+        """Rows that are stored: they are never deleted."""
+
+    def forget(self) -> None:
+        self._known.clear()
+
+    async def learn(self, commits: Sequence[Commit], at: int) -> None:
+        """Before waits are stored, store the interest in their types."""
+        rows = rows_of_commits(commits, self._known)
+        if rows:
+            await self.store(rows, at)
+
+    async def store(self, rows: Sequence[Row], at: int) -> None:
+        names = "workflows", "types", "nexts", "kinds"
+        given = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+        await self._connections.do("insert_interests", at=at, **given)
+        self._known.update(rows)

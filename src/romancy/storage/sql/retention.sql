@@ -1,0 +1,56 @@
+-- Retention, as far as both databases run the same: which events are kept for whom. See storage/interests.py.
+
+-- name: interests
+SELECT workflow, type, next, kind, since FROM romancy.interests
+-- name: settle_interest
+UPDATE romancy.interests SET kind = 1 WHERE workflow = :workflow::text AND type = '*' AND kind = 0
+-- The oldest instance of each workflow that has not completed. Goes from one workflow to the next by the index.
+-- name: oldest_instances
+WITH RECURSIVE names (workflow) AS (SELECT min(i.workflow) FROM romancy.instances i {by_oldest} WHERE i.status <> 10
+  UNION ALL SELECT (SELECT min(i.workflow) FROM romancy.instances i {by_oldest}
+    WHERE i.status <> 10 AND i.workflow > n.workflow) FROM names n WHERE n.workflow IS NOT NULL)
+SELECT n.workflow, (SELECT min(i.created_at) FROM romancy.instances i {by_oldest}
+  WHERE i.status <> 10 AND i.workflow = n.workflow) FROM names n WHERE n.workflow IS NOT NULL
+-- name: oldest_of_workflow
+SELECT i.id FROM romancy.instances i {by_oldest} WHERE i.status <> 10 AND i.workflow = :workflow::text
+ORDER BY i.created_at LIMIT 1
+-- The oldest event of each type, except addressed ones. Goes from one type to the next by the index.
+-- name: oldest_events
+WITH RECURSIVE types (type, n) AS (
+  SELECT min(e.type), 1 FROM romancy.events e {by_age} WHERE e.target IS NULL AND e.type > :after::text
+  UNION ALL SELECT (SELECT min(e.type) FROM romancy.events e {by_age} WHERE e.target IS NULL AND e.type > t.type), t.n + 1
+    FROM types t WHERE t.type IS NOT NULL AND t.n < :limit::integer)
+SELECT t.type, (SELECT min(e.accepted_at) FROM romancy.events e {by_age} WHERE e.target IS NULL AND e.type = t.type)
+FROM types t WHERE t.type IS NOT NULL
+-- name: count_old_events
+SELECT count(*) FROM (SELECT 1 FROM romancy.events e {by_age} WHERE e.target IS NULL AND e.type = :type::text
+  AND e.accepted_at < :before::bigint LIMIT :most::integer) x
+-- When an instance of each workflow last completed, of those that ended last.
+-- name: last_completed
+SELECT x.workflow, max(x.finished_at) FROM (SELECT i.workflow, i.finished_at, i.status FROM romancy.instances i
+  WHERE i.finished_at IS NOT NULL ORDER BY i.finished_at DESC LIMIT :limit::integer) x
+WHERE x.status = 10 GROUP BY x.workflow
+-- name: completed_of
+SELECT i.workflow, max(i.finished_at) FROM {listed} JOIN romancy.instances i ON i.id = x.value
+WHERE i.status = 10 GROUP BY i.workflow
+-- No open wait takes an event after it expired.
+-- name: expired_events
+SELECT e.seq FROM romancy.events e WHERE e.expires_at < :before::bigint AND e.accepted_at < :before
+  AND (e.expires_at IS NULL OR e.expires_at < :at::bigint) AND {handled} ORDER BY e.expires_at LIMIT :limit::integer
+-- Addressed events in the order of acceptance, a page at a time, and whether each is still of use to its addressee.
+-- name: addressed_events
+SELECT e.seq, e.accepted_at, (e.expires_at IS NULL OR e.expires_at < :at::bigint) AND {handled}
+  AND NOT EXISTS (SELECT 1 FROM romancy.instances i WHERE i.id = e.target AND i.status <> 10) AS useless
+FROM romancy.events e {by_address} WHERE e.target IS NOT NULL AND e.seq > :after::bigint ORDER BY e.seq LIMIT :limit::integer
+-- name: cuttable_events
+SELECT e.seq, e.type, e.accepted_at FROM romancy.events e WHERE e.accepted_at < :before::bigint
+  AND (e.expires_at IS NULL OR e.expires_at < :at::bigint) AND {handled} ORDER BY e.accepted_at LIMIT :limit::integer
+-- Events that no instance may take again after a retry.
+-- part: untaken
+NOT EXISTS (SELECT 1 FROM romancy.consumed c WHERE c.event = e.seq
+  AND EXISTS (SELECT 1 FROM romancy.instances i WHERE i.id = c.instance AND i.status <> 10))
+-- part: forgettable
+(e.expires_at IS NULL OR e.expires_at < :at::bigint) AND {handled}
+  AND (e.expires_at IS NOT NULL OR {untaken})
+-- name: cuts
+SELECT type, upto FROM romancy.cuts

@@ -1,0 +1,33 @@
+-- Retention on PostgreSQL; see retention.sql.
+
+-- Differs: PostgreSQL finds the right index by itself.
+-- part: by_oldest
+-- Differs: PostgreSQL finds the right index by itself.
+-- part: by_age
+-- Differs: PostgreSQL finds the right index by itself.
+-- part: by_address
+-- Differs: events can be left undispatched.
+-- part: handled
+NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq)
+  AND NOT EXISTS (SELECT 1 FROM romancy.undispatched u WHERE u.event = e.seq)
+-- Differs: several types at once.
+-- name: prunable_events
+SELECT e.seq FROM unnest(:types::text[], :befores::bigint[]) AS x(type, before) CROSS JOIN LATERAL
+  (SELECT e.seq FROM romancy.events e WHERE e.type = x.type AND e.target IS NULL AND e.accepted_at < x.before
+    AND {forgettable} ORDER BY e.accepted_at LIMIT :limit::integer) e
+LIMIT :limit
+-- Differs: several at once.
+-- name: insert_interests
+INSERT INTO romancy.interests (workflow, type, next, kind, since)
+SELECT x.workflow, x.type, x.next, x.kind, :at::bigint
+FROM unnest(:workflows::text[], :types::text[], :nexts::text[], :kinds::smallint[]) AS x(workflow, type, next, kind)
+WHERE {outdated} IS NULL ORDER BY 1, 2, 3
+ON CONFLICT (workflow, type, next) DO UPDATE SET kind = excluded.kind
+WHERE excluded.kind IN (1, 2) AND interests.kind <> excluded.kind
+-- Differs: several at once.
+-- name: insert_cuts
+INSERT INTO romancy.cuts (type, upto) SELECT x.type, x.upto FROM unnest(:types::text[], :uptos::bigint[]) AS x(type, upto)
+ORDER BY 1 ON CONFLICT (type) DO UPDATE SET upto = greatest(cuts.upto, excluded.upto)
+-- name: targets_of_events
+SELECT e.source, e.id, e.target FROM unnest(:sources::text[], :ids::text[]) AS x(source, id)
+CROSS JOIN LATERAL (SELECT * FROM romancy.events e WHERE e.source = x.source AND e.id = x.id OFFSET 0) e

@@ -1,0 +1,30 @@
+-- Retention on SQLite; see retention.sql.
+
+-- Differs: SQLite may not find the right index by itself.
+-- part: by_oldest
+INDEXED BY romancy.instances_oldest
+-- Differs: SQLite may not find the right index by itself.
+-- part: by_age
+INDEXED BY romancy.events_age
+-- Differs: SQLite may not find the right index by itself.
+-- part: by_address
+INDEXED BY romancy.events_addressed
+-- Differs: events are dispatched when they are stored here, so none is left undispatched.
+-- part: handled
+NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq)
+-- Differs: one type at a time.
+-- name: prunable_events
+SELECT e.seq FROM romancy.events e {by_age} WHERE e.type = :type AND e.target IS NULL AND e.accepted_at < :before
+  AND {forgettable} ORDER BY e.accepted_at LIMIT :limit
+-- Differs: one at a time, and the name of the table in the condition.
+-- name: insert_interest
+INSERT INTO romancy.interests (workflow, type, next, kind, since) VALUES (:workflow, :type, :next, :kind, :since)
+ON CONFLICT (workflow, type, next) DO UPDATE SET kind = excluded.kind
+WHERE excluded.kind IN (1, 2) AND romancy.interests.kind <> excluded.kind
+-- Differs: one at a time.
+-- name: insert_cut
+INSERT INTO romancy.cuts (type, upto) VALUES (:type, :upto)
+ON CONFLICT (type) DO UPDATE SET upto = max(romancy.cuts.upto, excluded.upto)
+-- Of events that were found before this transaction, those that nothing was delivered of since.
+-- name: still_handled
+SELECT e.seq FROM json_each(:seqs) x CROSS JOIN romancy.events e ON e.seq = x.value WHERE {handled}
