@@ -31,6 +31,7 @@ from romancy.errors import (
     NotStorable,
     Overloaded,
     RomancyError,
+    ScheduleNotFound,
     ServerUnreachable,
     StorageError,
     TerminalError,
@@ -65,8 +66,18 @@ from romancy.hooks import (
     WorkflowInfo,
     WorkflowStartedInfo,
 )
-from romancy.options import Database, HTTPOptions, Retention, WorkerOptions
-from romancy.records import BulkResult, EventRecord, HistoryEntry, Instance, InstanceFilter, Page, Receipt, Wait
+from romancy.options import Database, HTTPOptions, Retention, Schedule, WorkerOptions
+from romancy.records import (
+    BulkResult,
+    EventRecord,
+    HistoryEntry,
+    Instance,
+    InstanceFilter,
+    Page,
+    Receipt,
+    ScheduleRecord,
+    Wait,
+)
 from romancy.within import PendingHandle, Within
 
 if TYPE_CHECKING:
@@ -126,6 +137,9 @@ __all__ = [
     "RetryPolicy",
     "RomancyError",
     "Scalar",
+    "Schedule",
+    "ScheduleNotFound",
+    "ScheduleRecord",
     "ServerUnreachable",
     "Status",
     "StorageError",

@@ -143,6 +143,14 @@ class InstanceExists(RomancyError):
         self.advice = advice
 
 
+class ScheduleNotFound(RomancyError, LookupError):
+    """There is no schedule with this name."""
+
+    def __init__(self, message: str | None = None, *, name: str = "") -> None:
+        super().__init__(message or f"there is no schedule named {name!r}; list_schedules() shows those there are")
+        self.name = name
+
+
 class NotRetryable(RomancyError):
     """Only instances that failed or were cancelled can be retried, unless they have undone their steps.
 

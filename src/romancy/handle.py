@@ -1,17 +1,21 @@
-"""A handle for one instance: query its status, wait for its result, cancel it."""
+"""A handle for one instance: query its status, wait for its result, cancel it. Also the verbs for schedules."""
 
 from __future__ import annotations
 
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
+from romancy.api.workflow import Workflow, definition_of, start_options
 from romancy.core.codec import Codec
 from romancy.core.ids import check_lookup
 from romancy.core.model import Duration, Status, duration_us
 from romancy.core.published import read_view
+from romancy.core.schedules import Schedule, to_schedule
+from romancy.engine.timetable import make_order
 from romancy.errors import InstanceNotFound
-from romancy.records import Instance
+from romancy.records import Instance, ScheduleRecord, to_schedule_record
 from romancy.runtime import Runtime
 
+P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 _PLAIN = Codec(Any, "the result")
@@ -91,3 +95,62 @@ class WorkflowHandle(Generic[R_co]):
         """Let the instance go on after it failed or was cancelled, as `app.retry_workflow` does. Return a handle."""
         await self._service.retry_workflow(self.instance_id)
         return WorkflowHandle(self._service, self._runtime, self.instance_id, self._codec)
+
+
+class ScheduleVerbs:
+    """The verbs for schedules: part of the service."""
+
+    _runtime: Runtime
+
+    async def set_schedule(
+        self, name: str, schedule: str | Schedule, wf: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Start a workflow again and again, with these arguments. The same name again changes the schedule.
+
+        >>> await app.set_schedule("report-eu", Schedule("0 9 * * *", timezone="Europe/Berlin"), report, "eu")
+
+        The change takes effect for ticks that are not due yet. A paused schedule stays paused. Raise `ValueError` if
+        the schedule is declared in code, with `@workflow(schedule=...)`.
+        """
+        engine, registry = self._runtime.engine, self._runtime.registry
+        if not isinstance(wf, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"set_schedule takes a workflow, not {wf!r}; is @workflow missing?")
+        given = cast("Workflow[..., Any]", wf)
+        definition, (chosen_id, timeout) = definition_of(given), start_options(given)
+        if chosen_id is not None:
+            raise ValueError(
+                f"the instances of schedule {name!r} get ids of their own; leave options(instance_id=) out"
+            )
+        registry.check(definition)
+        if self._runtime.works:
+            registry.require(given.name)
+        call = args, cast("dict[str, Any]", kwargs)
+        await engine.timetable.put(make_order(name, to_schedule(schedule), definition, wf.name, call, timeout))
+
+    async def pause_schedule(self, name: str) -> None:
+        """Pause a schedule: until it is resumed, it starts nothing. Raise `ScheduleNotFound` if it does not exist."""
+        await self._runtime.engine.timetable.pause(name, paused=True)
+
+    async def resume_schedule(self, name: str) -> None:
+        """Let a paused schedule go on with its next tick. Ticks that passed meanwhile are dropped."""
+        await self._runtime.engine.timetable.pause(name, paused=False)
+
+    async def trigger_schedule(self, name: str) -> WorkflowHandle[Any]:
+        """Start an instance of a schedule now, even if it is paused or one is running. Its ticks stay as they are."""
+        engine = self._runtime.engine
+        id, workflow = await engine.timetable.trigger(name)
+        engine.kick()
+        definition = self._runtime.registry.get(workflow)
+        result = definition.signature.result if definition else None
+        return WorkflowHandle(cast("_Service", self), self._runtime, id, result, created=True)
+
+    async def delete_schedule(self, name: str) -> None:
+        """Delete a schedule. Its instances go on. One that code declares comes back when a worker starts."""
+        await self._runtime.engine.timetable.delete(name)
+
+    async def list_schedules(self) -> list[ScheduleRecord]:
+        """Return all schedules, by name."""
+        engine = self._runtime.engine
+        if engine.is_undeclared:
+            await engine.timetable.declare()
+        return [to_schedule_record(row) for row in await engine.storage.schedules.all()]

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from romancy.core.model import SECOND, Duration, duration_us
 from romancy.core.retry import RetryPolicy, check_policy
+from romancy.core.schedules import Schedule as Schedule
 
 SCOPES = ("events", "read", "control")
 """What a token can allow: sending events, reading, controlling instances."""

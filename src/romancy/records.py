@@ -20,6 +20,7 @@ from romancy.core.versions import split_name
 from romancy.errors import InvalidInput
 from romancy.storage.catalog import Shown, ShownEvent
 from romancy.storage.records import InstanceRow, StoredWait, to_builds
+from romancy.storage.schedules import ScheduleRow
 
 T = TypeVar("T")
 CODE = "(code)"
@@ -88,6 +89,8 @@ class Instance:
     """Of a blocked instance: the builds of your code that could not follow its history. Others will try."""
     forked_from: str | None = None
     """Of a fork: the id of the instance that it was copied from. That one may have been removed since."""
+    schedule: str | None = None
+    """The name of the schedule that started it."""
 
 
 class InstanceFilter(TypedDict, total=False):
@@ -159,6 +162,32 @@ class EventRecord:
 
 
 @dataclass(frozen=True)
+class ScheduleRecord:
+    """A schedule, and what became of its ticks."""
+
+    name: str
+    workflow: str
+    cron: str | None
+    every: float | None
+    """Seconds between two ticks, if it has no cron expression."""
+    timezone: str
+    next_at: datetime | None
+    """The next tick; None if there is none."""
+    last_at: datetime | None
+    """The last tick that was started, or when it was last triggered."""
+    last_instance: str | None
+    is_paused: bool
+    is_declared: bool
+    """Whether it is in the code: `@workflow(schedule=...)`."""
+    started: int
+    """How many instances it has started."""
+    skipped: int
+    """How many ticks it has skipped, because they were missed or the instance before had not ended."""
+    error: str | None
+    """What prevents a worker from starting it."""
+
+
+@dataclass(frozen=True)
 class Page(Generic[T]):
     """A page of items, and the cursor for the next page; None on the last page."""
 
@@ -188,6 +217,26 @@ def to_instance(row: InstanceRow, waits: Sequence[Wait] = (), shown: Shown | Non
         view=None if shown is None else showable(shown.view),
         builds=tuple(to_builds(row.builds)) if row.status == "blocked" else (),
         forked_from=run.origin,
+        schedule=row.schedule,
+    )
+
+
+def to_schedule_record(row: ScheduleRow) -> ScheduleRecord:
+    order, schedule = row.order, row.order.schedule
+    return ScheduleRecord(
+        name=row.name,
+        workflow=split_name(order.workflow)[0],
+        cron=schedule.cron,
+        every=schedule.every,
+        timezone=schedule.timezone,
+        next_at=None if row.next_at is None else from_us(row.next_at),
+        last_at=None if row.last_at is None else from_us(row.last_at),
+        last_instance=row.last_instance,
+        is_paused=row.paused,
+        is_declared=order.declared,
+        started=row.started,
+        skipped=row.skipped,
+        error=row.error,
     )
 
 

@@ -108,6 +108,8 @@ class Runtime:
         """Announce newly registered workflows."""
         if self._engine is not None and self.registry.triggers:
             self._engine.announce()
+        if self._engine is not None and self.registry.scheduled:
+            self._engine.schedule()
 
     async def start(self) -> None:
         if self._engine is not None or self._is_starting:

@@ -23,7 +23,7 @@ from romancy.core.retry import RetryPolicy, check_policy
 from romancy.core.versions import bare_name, split_name, stored_name
 from romancy.engine.delivery import Accepted
 from romancy.errors import InstanceExists, InstanceNotFound, InvalidInput
-from romancy.handle import WorkflowHandle
+from romancy.handle import ScheduleVerbs, WorkflowHandle
 from romancy.hooks import HooksBase
 from romancy.options import (
     Database,
@@ -71,7 +71,7 @@ Ts = TypeVarTuple("Ts")
 _logger = logging.getLogger("romancy")
 
 
-class Service:
+class Service(ScheduleVerbs):
     """Workflows on a database: the verbs on a running engine. `App` adds HTTP and the viewer."""
 
     def __init__(

@@ -7,15 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Coroutine, Mapping
 from datetime import datetime
-from typing import Any, Protocol, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from romancy.api.workflow import Workflow
 from romancy.core.model import Attribute, Duration, Scalar, Status
-from romancy.records import BulkResult, EventRecord, HistoryEntry, Instance, InstanceFilter, Page, Receipt, Wait
+from romancy.core.schedules import Schedule
+from romancy.records import (
+    BulkResult,
+    EventRecord,
+    HistoryEntry,
+    Instance,
+    InstanceFilter,
+    Page,
+    Receipt,
+    ScheduleRecord,
+    Wait,
+)
 from romancy.reruns import Steps
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Handle(Protocol[R_co]):
@@ -104,3 +116,12 @@ class Verbs(Protocol):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[EventRecord]: ...
+
+    async def set_schedule(
+        self, name: str, schedule: str | Schedule, wf: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> None: ...
+    async def pause_schedule(self, name: str) -> None: ...
+    async def resume_schedule(self, name: str) -> None: ...
+    def trigger_schedule(self, name: str) -> Coroutine[Any, Any, Handle[Any]]: ...
+    async def delete_schedule(self, name: str) -> None: ...
+    async def list_schedules(self) -> list[ScheduleRecord]: ...

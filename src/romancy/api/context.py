@@ -91,6 +91,14 @@ class WorkflowContext(Context):
         return from_us(self._instance.started_at)
 
     @property
+    def scheduled_at(self) -> datetime:
+        """The time that a schedule started the instance for (aware, UTC), even if it was started later.
+
+        Without a schedule, it is `started_at`.
+        """
+        return from_us(self._instance.scheduled_at)
+
+    @property
     def run_number(self) -> int:
         """1, then one more with every `continue_as_new`."""
         return self._instance.run.number

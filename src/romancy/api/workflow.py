@@ -17,6 +17,7 @@ from romancy.core.interests import check_expects
 from romancy.core.model import FOREVER_US, Duration, duration_us
 from romancy.core.operations import ChildCall, child_id
 from romancy.core.registry import WorkflowDefinition
+from romancy.core.schedules import Schedule, to_schedule
 from romancy.core.versions import check_version, stored_name
 
 P = ParamSpec("P")
@@ -115,6 +116,10 @@ class _WorkflowDecorator(Protocol):
     def __call__(self, fn: Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 
 
+class _ScheduleDecorator(Protocol):
+    def __call__(self, fn: Callable[[WorkflowContext], Coroutine[Any, Any, R]], /) -> Workflow[[], R]: ...
+
+
 @overload
 def workflow(fn: Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 @overload
@@ -127,6 +132,14 @@ def workflow(
     attributes: Mapping[str, str] | None = None,
     expects: str | Sequence[str] | None = None,
 ) -> _WorkflowDecorator: ...
+@overload
+def workflow(
+    *,
+    schedule: str | Schedule,
+    name: str | None = None,
+    version: int = 1,
+    timeout: Duration | None = None,
+) -> _ScheduleDecorator: ...
 def workflow(
     fn: Callable[..., Any] | None = None,
     /,
@@ -137,6 +150,7 @@ def workflow(
     timeout: Duration | None = None,
     attributes: Mapping[str, str] | None = None,
     expects: str | Sequence[str] | None = None,
+    schedule: str | Schedule | None = None,
 ) -> Any:
     """Turn an `async def` function whose first parameter is `ctx` into a workflow.
 
@@ -151,7 +165,11 @@ def workflow(
 
     `expects=["approved", "payment.*"]` declares all types of events that it may wait for. They are kept while an open
     instance may take them, and waiting for others is an error. Without it, the types are learned.
+
+    With `schedule=`, a cron expression or a `Schedule`, it takes `ctx` alone, and is started at these times as long as
+    a worker runs. The schedule has the name of the workflow. `ctx.scheduled_at` is the time it was started for.
     """
+    times = None if schedule is None else to_schedule(schedule)
     types = (on_event,) if isinstance(on_event, str) else tuple(on_event)
 
     def decorate(fn: Callable[..., Any]) -> Workflow[..., Any]:
@@ -166,11 +184,30 @@ def workflow(
             raise TypeError(f"workflow {stored!r} is started by events, so it must take exactly (ctx, event)")
         if any(not t for t in types):
             raise TypeError(f"workflow {stored!r}: an event type in on_event= is empty")
+        if times is not None:
+            _check_scheduled(fn, stored, types)
         us = None if timeout is None else duration_us(timeout, "timeout")
         paths = parse_paths(attributes, f"workflow {stored!r}")
         expected = check_expects(expects, f"workflow {stored!r}")
-        definition = WorkflowDefinition(stored, fn, WorkflowContext, types, us, paths, expects=expected)
+        definition = WorkflowDefinition(
+            stored, fn, WorkflowContext, types, us, paths, expects=expected, schedule=times
+        )
         definition.resolve_early()
         return Workflow(definition)
 
     return decorate if fn is None else decorate(fn)
+
+
+def _check_scheduled(fn: Callable[..., Any], name: str, types: Sequence[str]) -> None:
+    if types:
+        raise TypeError(f"workflow {name!r} has both on_event= and schedule=; write two workflows")
+    needed = [
+        p.name
+        for p in list(inspect.signature(fn).parameters.values())[1:]
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if needed:
+        raise TypeError(
+            f"workflow {name!r} is started by its schedule, so it takes ctx alone, not {', '.join(needed)}; for "
+            "arguments, leave schedule= out and call app.set_schedule(name, schedule, workflow, *args)"
+        )

@@ -13,6 +13,7 @@ from romancy.core.codec import Codec
 from romancy.core.declared_attributes import Paths, check_paths
 from romancy.core.interests import Interest, read_interest
 from romancy.core.retry import RetryPolicy
+from romancy.core.schedules import Schedule
 from romancy.core.signature import Signature
 from romancy.core.versions import split_name, stored_name
 from romancy.errors import UnknownWorkflow
@@ -125,6 +126,8 @@ class WorkflowDefinition(Definition):
     """Runs in place of `fn`: a fake of the test kit."""
     expects: tuple[str, ...] | None = None
     """The types of events that it may wait for, if it declares them."""
+    schedule: Schedule | None = None
+    """When it is started, if its code says so."""
 
     @cached_property
     def event_model(self) -> Codec | None:
@@ -250,6 +253,11 @@ class Registry:
     def triggers(self) -> list[tuple[str, str, int | None]]:
         """(event type, workflow, its timeout) for all workflows that events start, each in its highest version."""
         return [(t, d.name, d.timeout) for _, d in sorted(self._latest.items()) for t in d.on_event]
+
+    @property
+    def scheduled(self) -> dict[str, tuple[WorkflowDefinition, Schedule]]:
+        """The workflows with a schedule, each in its highest version, by bare name."""
+        return {name: (d, d.schedule) for name, d in sorted(self._latest.items()) if d.schedule is not None}
 
 
 def _by_event(definitions: Iterable[WorkflowDefinition]) -> dict[str, list[WorkflowDefinition]]:

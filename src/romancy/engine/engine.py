@@ -39,15 +39,18 @@ from romancy.engine.residents import Residents
 from romancy.engine.retention import REST, Pruner
 from romancy.engine.revival import Revival
 from romancy.engine.scheduler import Scheduler
+from romancy.engine.schedules import SchedulesDuty
 from romancy.engine.sweep import Sweep
 from romancy.engine.timer_refresh import TimerRefresh
 from romancy.engine.timers import WINDOW, Timers
+from romancy.engine.timetable import Timetable
 from romancy.engine.unfit import UnfitInstances
 from romancy.engine.watchdog import Watchdog
 from romancy.errors import AppNotRunning, InstanceNotFound, Outdated
 from romancy.hooks import HooksBase
 from romancy.options import Retention
 from romancy.storage.batch import CANCEL, Request, RequestAnswer, Start, StartAnswer
+from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
 
 _logger = logging.getLogger("romancy")
@@ -128,6 +131,12 @@ class Engine:
         self._balance = Duty("balance", balancing.round, outage)
         self._mover = Mover(storage, clock, announcement, delivery, metrics, self._to_sweep.set)
         self._moving = Duty("inbox", self._mover.round, outage)
+        to_schedule = asyncio.Event()
+        timetable = self.timetable = Timetable(storage, clock, registry, self.schedule)
+        self._schedules = SchedulesDuty(
+            storage, clock, me, residents, endings, timetable, self.cancel, self._to_sweep.set, to_schedule.set
+        )
+        self._scheduling = Duty("schedules", self._schedules.round, outage, to_schedule)
 
     def __repr__(self) -> str:
         return f"<Engine {self.worker_id} {self.scheduler!r} {self.committer!r} {self.activities!r} {self.timers!r}>"
@@ -160,8 +169,17 @@ class Engine:
             self._balance.start()
             self._moving.start()
             self._refreshing.start()
+            await self._declare_schedules()
+            self._scheduling.start()
         self._renewal.start()
         self._sweep.start()
+
+    async def _declare_schedules(self) -> None:
+        """Store the schedules of the code, so that they can be listed. If that fails now, the duty does it later."""
+        try:
+            await self.timetable.declare()
+        except TransientError as error:
+            _logger.debug("schedules are not stored yet: %s", error)
 
     async def stop(self) -> None:
         """Finish running work within the grace period or hand it back, store everything, release the instances."""
@@ -173,7 +191,8 @@ class Engine:
 
     async def _stop(self) -> None:
         self.lease.leave()
-        for duty in (self._moving, self._sweep, self._pruning, self._balance):
+        self._schedules.stop()
+        for duty in (self._moving, self._sweep, self._pruning, self._balance, self._scheduling):
             await duty.stop()
         self.timers.stop()
         await self.activities.stop(self._grace)
@@ -193,7 +212,9 @@ class Engine:
     async def crash(self) -> None:
         """For tests: stop as if killed. Nothing is finished, stored or released."""
         self.lease.close()
-        for duty in (self._moving, self._sweep, self._pruning, self._balance, self._renewal, self._refreshing):
+        self._schedules.stop()
+        tidying = (self._pruning, self._balance, self._renewal)
+        for duty in (self._moving, self._sweep, *tidying, self._refreshing, self._scheduling):
             await duty.stop()
         self._announcement.stop()
         self.timers.stop()
@@ -222,7 +243,8 @@ class Engine:
     def _retired(self, error: Outdated) -> None:
         self.committer.refuse(error)
         self._announcement.stop()
-        for duty in (self._moving, self._sweep, self._pruning, self._balance):
+        self._schedules.stop()
+        for duty in (self._moving, self._sweep, self._pruning, self._balance, self._scheduling):
             duty.retire()
         self.timers.stop()
         self.inboxes.close()
@@ -243,6 +265,11 @@ class Engine:
         """Announce workflows registered while running: their triggers must be known before the next event is stored."""
         self.lease.announce()
         self._pruning.kick()  # it stores which events they may take
+
+    def schedule(self) -> None:
+        """Look at the schedules, because they have changed, or workflows were registered."""
+        if self.is_worker:
+            self._scheduling.kick()
 
     def kick(self) -> None:
         """Look for changes in the database that this worker may have to act on."""
@@ -323,5 +350,10 @@ class Engine:
     def is_idle_but_for_activities(self) -> bool:
         known = self._announcement.is_made and not self.lease.is_pending and not self.refresh.is_behind
         idle = self.hooks.is_idle and self.inboxes.is_idle and self.committer.is_idle
-        quiet = self._sweep.is_idle and self._refreshing.is_idle and self._moving.is_idle
-        return known and idle and quiet and self._children.is_idle
+        duties = all(d.is_idle for d in (self._sweep, self._refreshing, self._moving, self._scheduling))
+        return known and idle and duties and self._children.is_idle and not self.is_undeclared
+
+    @property
+    def is_undeclared(self) -> bool:
+        """Whether code was registered whose schedules are not stored yet."""
+        return self.is_worker and self.timetable.is_behind

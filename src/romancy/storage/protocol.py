@@ -30,6 +30,7 @@ from romancy.storage.records import (
     Snapshot,
     Unfit,
 )
+from romancy.storage.schedules import Schedules
 from romancy.storage.sessions import Sessions
 
 Trigger = tuple[str, str, int | None]
@@ -63,6 +64,11 @@ class Storage(Protocol):
     @property
     def sessions(self) -> Sessions:
         """The viewer's login sessions."""
+        ...
+
+    @property
+    def schedules(self) -> Schedules:
+        """The table of schedules."""
         ...
 
     async def open(self) -> None:

@@ -24,17 +24,22 @@ from romancy.storage.records import (
     StoredRequest,
     Tally,
 )
+from romancy.storage.schedules import Schedules
 from romancy.storage.sessions import Sessions
 from romancy.storage.sql import Run
 
 
 class Reads:
-    """The part of a storage that all backends share. `look` reads for people, `do` writes."""
+    """The part of a storage that all backends share.
 
-    def __init__(self, ask: Run, look: Run, do: Run, clock: Clock) -> None:
+    `look` reads for people, `schedule` writes schedules, `do` writes everything else.
+    """
+
+    def __init__(self, ask: Run, look: Run, do: Run, clock: Clock, schedule: Run | None = None) -> None:
         self._ask, self._do_named, self._clock = ask, do, clock
         self.catalog = Catalog(look)
         self.sessions = Sessions(ask, do)
+        self.schedules = Schedules(ask, schedule or do)
         self._keeping, self._holding = Keeping(ask), Keeping(look)
 
     async def held(self, before: int, most: int) -> list[Held]:

@@ -161,6 +161,10 @@ class InstanceRow:
     """Of a fork: [[number of an entry, id of the instance before that entry], ...]."""
     limited_from: int | None = None
     """When its time limit began; None: with the current run."""
+    schedule: str | None = None
+    """The name of the schedule that started it."""
+    scheduled_at: int | None = None
+    """The tick it was started for."""
 
     @property
     def child_of(self) -> tuple[str, str] | None:

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, TypeVarTuple, 
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
 from romancy.core.model import Duration, Status
+from romancy.core.schedules import Schedule
 from romancy.errors import AppNotRunning, RomancyError
 from romancy.reruns import Steps
 from romancy.service import Service
@@ -210,3 +211,19 @@ class Blocking(ABC):
     count_instances = blocking(Service.count_instances)
     list_waits = blocking(Service.list_waits)
     list_events = blocking(Service.list_events)
+
+    # --- schedules ---------------------------------------------------------------------------------------------------
+    def set_schedule(
+        self, name: str, schedule: str | Schedule, wf: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Start a workflow again and again, with these arguments. The same name again changes the schedule."""
+        self.background.do(self._verbs.set_schedule, name, schedule, wf, *args, **kwargs)
+
+    def trigger_schedule(self, name: str) -> WorkflowHandle[Any]:
+        """Start an instance of a schedule now, even if it is paused or one is running. Its ticks stay as they are."""
+        return WorkflowHandle[Any](self, self.background.do(self._verbs.trigger_schedule, name))
+
+    pause_schedule = blocking(Service.pause_schedule)
+    resume_schedule = blocking(Service.resume_schedule)
+    delete_schedule = blocking(Service.delete_schedule)
+    list_schedules = blocking(Service.list_schedules)

@@ -82,7 +82,7 @@ class PostgresStorage(Reads):
         clock = clock or SystemClock()
         statements = Statements(schema, relaxed=durability == "normal", reader=migrations.LIBRARY_VERSION)
         self._connections = Connections(url, statements, clock, self._replaced)
-        super().__init__(self._find, self._find, self._connections.do, clock)
+        super().__init__(self._find, self._find, self._connections.do, clock, self._schedule)
         self._announcer = Announcer(self._connections)
         direct, home = notify_url or url if listen else None, self._connections if notify_url else None
         self._arrived: Callable[[], None] = lambda: None
@@ -133,6 +133,12 @@ class PostgresStorage(Reads):
 
     async def _find(self, name: str, /, **given: Any) -> list[Any]:
         return await self._connections.ask(name, **{name: findable(value) for name, value in given.items()})
+
+    async def _schedule(self, name: str, /, **given: Any) -> list[Any]:
+        rows = await self._connections.do(name, **given)
+        if rows and name in ("fire_schedule", "trigger_schedule"):
+            self._tell({None}, ended=False)
+        return rows
 
     # --- notices ----------------------------------------------------------------------------------------------------
     def watch(self, changed: Callable[[], None], arrived: Callable[[], None] = lambda: None) -> None:

@@ -70,11 +70,14 @@ def _snapshots(rows: list[Any]) -> dict[str, Snapshot]:
 
 def _snapshot(id: str, of: dict[str, list[Any]]) -> Snapshot:
     [row] = of["instance"]
-    workflow, owner, description, *parent = row["names"]
-    status, version, input_kind, *times, limited_from = row["numbers"]
+    workflow, owner, description, schedule, *parent = row["names"]
+    status, version, input_kind, *times, limited_from, scheduled_at = row["numbers"]
+    scheduled = schedule, scheduled_at
     kept = row["input"], input_kind, row["payload"], row["error"], row["due"]
     return Snapshot(
-        to_instance((id, workflow, status, owner, version, *kept, description, *times, *parent, limited_from)),
+        to_instance(
+            (id, workflow, status, owner, version, *kept, description, *times, *parent, limited_from, *scheduled)
+        ),
         [Entry(*row[2:9]) for row in of.get("entry", ())],
         {row["op"]: row["due"] for row in of.get("wait", ())},
         sorted(map(_attempt, of.get("attempt", ())), key=lambda attempt: attempt.op),

@@ -3,7 +3,7 @@
 -- part: instance
 i.id, i.workflow, i.status, i.owner, i.version, i.input, i.input_kind, i.output, i.error, i.deadline, i.description,
   i.created_at, i.updated_at, i.finished_at, i.generation, i.base, i.began_at, i.parent, i.parent_op,
-  i.builds, i.seed, i.limited_from
+  i.builds, i.seed, i.limited_from, i.schedule, i.scheduled_at
 -- part: event
 e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at
 -- The workflow is looked up by id for each row: with a join, the planner may read all instances in order first.
@@ -175,7 +175,7 @@ SELECT i.id, i.workflow, i.status, i.owner, i.version,
   CASE WHEN length(i.input) <= 65536 THEN i.input ELSE substr(i.input, 1, 4096) END, i.input_kind,
   CASE WHEN length(i.output) <= 65536 THEN i.output ELSE substr(i.output, 1, 4096) END, i.error, i.deadline,
   i.description, i.created_at, i.updated_at, i.finished_at, i.generation, i.base, i.began_at, i.parent, i.parent_op,
-  i.builds, i.seed, i.limited_from, length(i.input), coalesce(length(i.output), 0),
+  i.builds, i.seed, i.limited_from, i.schedule, i.scheduled_at, length(i.input), coalesce(length(i.output), 0),
   (SELECT coalesce(max(n), i.base) FROM romancy.history WHERE instance = i.id)
 FROM romancy.instances i WHERE i.id = :id::text
 -- name: sequences
@@ -292,3 +292,46 @@ INSERT INTO romancy.sessions (key, proof, until) VALUES (:key::bytea, :proof::by
 SELECT proof, until FROM romancy.sessions WHERE key = :key::bytea
 -- name: delete_session
 DELETE FROM romancy.sessions WHERE key = :key::bytea
+
+-- === schedules ===
+
+-- part: schedule
+s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, s.cron, s.every, s.timezone, s.starts_at, s.ends_at,
+  s.spread, s.catch_up, s.overlap, s.next_at, s.due_at, s.done_at, s.last_at, s.last_instance, s.paused, s.declared,
+  s.started, s.skipped, s.error, s.stamp, i.status, i.finished_at
+FROM romancy.schedules s LEFT JOIN romancy.instances i ON i.id = s.last_instance
+-- name: schedule
+SELECT {schedule} WHERE s.name = :name::text
+-- name: schedules
+SELECT {schedule} ORDER BY s.name
+-- name: declared_schedules
+SELECT {schedule} WHERE s.declared ORDER BY s.name
+-- name: due_schedules
+SELECT {schedule} WHERE NOT s.paused AND s.due_at <= :now::bigint AND (s.due_at, s.name) > (:after_due::bigint, :after_name::text)
+ORDER BY s.due_at, s.name LIMIT :limit::integer
+-- name: next_schedule
+SELECT min(due_at) FROM romancy.schedules WHERE NOT paused AND due_at > :after::bigint
+-- name: insert_schedule
+INSERT INTO romancy.schedules (name, workflow, input, input_kind, timeout, attributes, cron, every, timezone, starts_at,
+  ends_at, spread, catch_up, overlap, next_at, due_at, paused, declared, started, skipped, stamp)
+SELECT :name::text, :workflow::text, :input::bytea, :input_kind::smallint, :timeout::bigint, :attributes::text, :cron::text,
+  :every::bigint, :timezone::text, :starts_at::bigint, :ends_at::bigint, :spread::bigint, :catch_up::text, :overlap::text,
+  :next_at::bigint, :due_at::bigint, false, :declared::boolean, 0, 0, :stamp::bytea
+WHERE {outdated} IS NULL ON CONFLICT DO NOTHING RETURNING name
+-- name: change_schedule
+UPDATE romancy.schedules SET workflow = :workflow::text, input = :input::bytea, input_kind = :input_kind::smallint,
+  timeout = :timeout::bigint, attributes = :attributes::text, cron = :cron::text, every = :every::bigint,
+  timezone = :timezone::text, starts_at = :starts_at::bigint, ends_at = :ends_at::bigint, spread = :spread::bigint,
+  catch_up = :catch_up::text, overlap = :overlap::text, next_at = :next_at::bigint, due_at = :due_at::bigint,
+  declared = :declared::boolean, error = NULL, stamp = :stamp::bytea
+WHERE name = :name::text AND stamp = :seen::bytea AND {outdated} IS NULL RETURNING name
+-- name: pause_schedule
+UPDATE romancy.schedules SET paused = :paused::boolean, next_at = :next_at::bigint, due_at = :due_at::bigint,
+  stamp = :stamp::bytea WHERE name = :name::text AND stamp = :seen::bytea AND {outdated} IS NULL RETURNING name
+-- What a worker could not do about a schedule.
+-- name: blame_schedule
+UPDATE romancy.schedules SET error = :error::text WHERE name = :name::text AND stamp = :seen::bytea AND {outdated} IS NULL
+RETURNING name
+-- name: delete_schedule
+DELETE FROM romancy.schedules WHERE name = :name::text AND (:seen::bytea IS NULL OR stamp = :seen) AND {outdated} IS NULL
+RETURNING name

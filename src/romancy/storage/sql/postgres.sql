@@ -679,11 +679,12 @@ SELECT id FROM resumed
 -- its steps can only begin again. It has run: what it does may have to be undone if it is cancelled.
 -- name: fork
 WITH made AS (INSERT INTO romancy.instances (id, workflow, status, version, token, birth, born, trigger_xid, trigger_seq,
-    input, input_kind, deadline, created_at, updated_at, generation, base, began_at, limited_from, seed)
+    input, input_kind, deadline, created_at, updated_at, generation, base, began_at, limited_from, seed,
+    schedule, scheduled_at)
   SELECT :id::text, e.workflow, 1, 1, :token::bytea, :token, e.born, e.trigger_xid, e.trigger_seq, e.input, e.input_kind,
     :at::bigint + e.deadline - coalesce(e.limited_from, e.began_at, e.created_at), :at, :at,
     CASE WHEN :cut::bigint = 0 THEN 0 ELSE e.generation END, CASE WHEN :cut = 0 THEN 0 ELSE e.base END,
-    CASE WHEN :cut > 0 THEN coalesce(e.began_at, e.created_at) END, :at, :seed::text
+    CASE WHEN :cut > 0 THEN coalesce(e.began_at, e.created_at) END, :at, :seed::text, e.schedule, e.scheduled_at
   FROM romancy.instances e WHERE e.id = :origin::text AND {outdated} IS NULL AND e.generation = :generation::bigint
     AND (:cut = 0 OR NOT {undone})
   ON CONFLICT (id) DO NOTHING RETURNING id),
@@ -715,3 +716,40 @@ asked AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
   SELECT id, 7, :head::bytea || coalesce(error, ''), :at, :token::bytea, row_number() OVER (ORDER BY id) FROM reopened)
 SELECT id, false AS stale FROM reopened UNION ALL
 SELECT e.id, true FROM ended e JOIN romancy.instances i ON i.id = e.id WHERE i.version <> e.version
+
+-- === schedules ===
+
+-- Advance a schedule and start its tick, in one commit, so that no tick is missed or started twice: the stamp is the one
+-- that was read, the id says which tick it is, and the worker still has its lease. The row names the instance that it
+-- started last, and both were written together: whoever still finds this stamp sees whether that instance is open.
+-- Differs: one statement, because each statement is a transaction.
+-- name: fire_schedule
+WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
+busy AS MATERIALIZED (SELECT id FROM romancy.instances WHERE id = :last::text AND status < 10),
+fate AS MATERIALIZED (SELECT :id::text IS NOT NULL AND NOT (:yields::boolean AND EXISTS (SELECT 1 FROM busy)) AS starts
+  FROM fence WHERE NOT (:waits::boolean AND EXISTS (SELECT 1 FROM busy))),
+won AS (UPDATE romancy.schedules s SET next_at = :next_at::bigint, due_at = :due_at::bigint, done_at = :done_at::bigint,
+    last_at = CASE WHEN f.starts THEN :tick::bigint ELSE s.last_at END,
+    last_instance = CASE WHEN f.starts THEN :id ELSE s.last_instance END,
+    started = s.started + f.starts::integer, error = NULL, stamp = :stamp::bytea,
+    skipped = s.skipped + :skipped::bigint + (:id IS NOT NULL AND NOT f.starts)::integer
+  FROM fate f WHERE s.name = :name::text AND s.stamp = :seen::bytea AND NOT s.paused
+  RETURNING s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, f.starts),
+{insert_scheduled}
+SELECT starts FROM won
+-- Start an instance now, whatever else the schedule says.
+-- Differs: one statement, because each statement is a transaction.
+-- name: trigger_schedule
+WITH won AS (UPDATE romancy.schedules s SET last_at = :tick::bigint, last_instance = :id::text, started = s.started + 1,
+    stamp = :stamp::bytea
+  WHERE s.name = :name::text AND {outdated} IS NULL
+  RETURNING s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, true AS starts),
+{insert_scheduled}
+SELECT workflow FROM won
+-- part: insert_scheduled
+begun AS (INSERT INTO romancy.instances (id, workflow, status, token, birth, born, input, input_kind, deadline, created_at,
+    updated_at, schedule, scheduled_at)
+  SELECT :id, w.workflow, 1, :stamp, :stamp, pg_current_snapshot(), w.input, w.input_kind, :at::bigint + w.timeout, :at, :at,
+    w.name, :tick FROM won w WHERE w.starts ON CONFLICT (id) DO NOTHING RETURNING id),
+begun_attributes AS (INSERT INTO romancy.attributes (instance, name, value, created_at)
+  SELECT b.id, a.key, a.value, :at FROM begun b, won w, json_each_text(w.attributes::json) a ON CONFLICT DO NOTHING)

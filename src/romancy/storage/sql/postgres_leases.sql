@@ -259,9 +259,9 @@ UNION ALL SELECT 'request', instance, id, kind, op, NULL, NULL, payload, NULL, N
 UNION ALL SELECT 'delivery', instance, NULL, NULL, NULL, NULL, NULL, NULL, event, NULL, NULL, NULL, NULL
   FROM romancy.deliveries WHERE instance = ANY(:ids)
 UNION ALL SELECT 'instance', id, NULL, NULL, NULL, NULL, input, output, NULL, deadline, error,
-  ARRAY[workflow, owner, description, parent, parent_op, builds, seed],
+  ARRAY[workflow, owner, description, schedule, parent, parent_op, builds, seed],
   ARRAY[status, version, input_kind, created_at, updated_at, finished_at, generation, base, began_at,
-    limited_from]
+    limited_from, scheduled_at]
   FROM romancy.instances WHERE id = ANY(:ids)
 ORDER BY instance, n, op, event
 -- Differs: LATERAL limits the rows of each.

@@ -314,11 +314,11 @@ UPDATE romancy.instances SET status = 1, owner = NULL, version = version + 1, fi
 -- if it is cancelled.
 -- name: insert_fork
 INSERT INTO romancy.instances (id, workflow, status, version, token, birth, since, input, input_kind, deadline, created_at,
-  updated_at, generation, base, began_at, limited_from, seed)
+  updated_at, generation, base, began_at, limited_from, seed, schedule, scheduled_at)
 SELECT :id, o.workflow, 1, 1, :token, :token, o.since, o.input, o.input_kind,
   :at + o.deadline - coalesce(o.limited_from, o.began_at, o.created_at), :at, :at, CASE WHEN :cut = 0 THEN 0 ELSE o.generation END,
   CASE WHEN :cut = 0 THEN 0 ELSE o.base END, CASE WHEN :cut > 0 THEN coalesce(o.began_at, o.created_at) END,
-  :at, :seed FROM romancy.instances o WHERE o.id = :origin AND o.generation = :generation
+  :at, :seed, o.schedule, o.scheduled_at FROM romancy.instances o WHERE o.id = :origin AND o.generation = :generation
   AND (:cut = 0 OR NOT EXISTS (SELECT 1 FROM romancy.history h
     WHERE h.instance = o.id AND h.n > o.base AND h.op >= 'undo ' AND h.op < 'undo!')) ON CONFLICT (id) DO NOTHING
 -- name: copy_entry
@@ -478,3 +478,27 @@ SELECT {wait} FROM {listed} CROSS JOIN romancy.waits w ON w.instance = x.value
 WHERE w.op IN (SELECT o.op FROM romancy.waits o WHERE o.instance = x.value LIMIT :each)
 UNION ALL SELECT {retry} FROM {listed} CROSS JOIN romancy.attempts a ON a.instance = x.value
 WHERE a.op IN (SELECT o.op FROM romancy.attempts o WHERE o.instance = x.value AND o.next_due IS NOT NULL LIMIT :each)
+
+-- === schedules ===
+
+-- Every transaction checks the version by itself.
+-- part: outdated
+NULL
+-- name: is_open
+SELECT 1 FROM romancy.instances WHERE id = :id AND status < 10
+-- name: advance_schedule
+UPDATE romancy.schedules SET next_at = :next_at, due_at = :due_at, done_at = :done_at,
+  last_at = CASE WHEN :starts THEN :tick ELSE last_at END, last_instance = CASE WHEN :starts THEN :id ELSE last_instance END,
+  started = started + :starts, error = NULL, stamp = :stamp, skipped = skipped + :skipped
+WHERE name = :name AND stamp = :seen AND NOT paused RETURNING workflow
+-- name: advance_triggered
+UPDATE romancy.schedules SET last_at = :tick, last_instance = :id, started = started + 1, stamp = :stamp WHERE name = :name
+RETURNING workflow
+-- name: insert_scheduled
+INSERT INTO romancy.instances (id, workflow, status, token, birth, since, input, input_kind, deadline, created_at, updated_at,
+  schedule, scheduled_at)
+SELECT :id, workflow, 1, :stamp, :stamp, (SELECT coalesce(max(seq), 0) FROM romancy.events), input, input_kind, :at + timeout,
+  :at, :at, name, :tick FROM romancy.schedules WHERE name = :name ON CONFLICT (id) DO NOTHING RETURNING id
+-- name: insert_scheduled_attributes
+INSERT INTO romancy.attributes (instance, name, value, created_at)
+SELECT :id, a.key, a.value, :at FROM romancy.schedules s, json_each(s.attributes) a WHERE s.name = :name ON CONFLICT DO NOTHING

@@ -9,6 +9,7 @@ pruning.py        what is deleted, and which events are kept for whom
 expiry.py         which leases have ended
 locks.py          a lock file for each worker
 inbox.py          moves what callers left in their own transactions
+schedules.py      writes schedules
 reads.py          loads an instance into memory
 statements.py     statements by name
 connection.py     opens a file
@@ -35,7 +36,7 @@ from romancy.storage.interests import Cut, rows_of
 from romancy.storage.protocol import Answered, Trigger
 from romancy.storage.reads import Reads
 from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
-from romancy.storage.sqlite import inbox, leases, pruning, reads
+from romancy.storage.sqlite import inbox, leases, pruning, reads, schedules
 from romancy.storage.sqlite.batches import BatchWriter, append_statement
 from romancy.storage.sqlite.connection import connect, lock_folder
 from romancy.storage.sqlite.expiry import Leases
@@ -67,7 +68,7 @@ class SQLiteStorage(Reads):
         self._arrived: Callable[[], None] = lambda: None
         self.inbox = inbox.inbox_of(path)
         self._durability = durability
-        super().__init__(self._ask_reader, self._ask_looker, self._do, clock or SystemClock())
+        super().__init__(self._ask_reader, self._ask_looker, self._do, clock or SystemClock(), self._schedule)
         self._in_memory = path == ":memory:"
         self._locks = WorkerLocks(None if self._in_memory else lock_folder(path))
         self._leases = Leases(self._clock)
@@ -167,6 +168,9 @@ class SQLiteStorage(Reads):
 
     async def _do(self, name: str, /, **given: Any) -> list[Any]:
         return await self._write(lambda c: run(c, name, given))
+
+    async def _schedule(self, name: str, /, **given: Any) -> list[Any]:
+        return await self._write(lambda c: schedules.write(c, name, given))
 
     async def _thread(self, name: str) -> ConnectionThread:
         return ConnectionThread(name, await self._connection(), self.path)

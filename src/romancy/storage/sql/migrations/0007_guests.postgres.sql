@@ -30,3 +30,20 @@ CREATE TABLE cuts (type text COLLATE "C" PRIMARY KEY, upto bigint NOT NULL);
 CREATE INDEX instances_oldest ON instances (workflow, created_at) WHERE status <> 10;
 CREATE INDEX events_age ON events (type, accepted_at) WHERE target IS NULL;
 CREATE INDEX events_addressed ON events (seq) WHERE target IS NOT NULL;
+
+-- Schedules. `next_at` is the next tick, `due_at` when it is due; ticks up to `done_at` are taken care of. `stamp` changes
+-- with every write, and every write that was decided on by what was read names the stamp that was read.
+CREATE TABLE schedules (
+  name text COLLATE "C" PRIMARY KEY,
+  workflow text COLLATE "C" NOT NULL,
+  input bytea NOT NULL, input_kind smallint NOT NULL, timeout bigint,
+  attributes text,                    -- of the instances it starts: {name: value as JSON}
+  cron text, every bigint, timezone text NOT NULL, starts_at bigint, ends_at bigint,
+  spread bigint NOT NULL, catch_up text NOT NULL, overlap text NOT NULL,
+  next_at bigint, due_at bigint, done_at bigint, last_at bigint, last_instance text COLLATE "C",
+  paused boolean NOT NULL, declared boolean NOT NULL, started bigint NOT NULL, skipped bigint NOT NULL, error text,
+  stamp bytea NOT NULL
+);
+CREATE INDEX schedules_due ON schedules (due_at, name) WHERE NOT paused;
+-- The schedule that started an instance, and the tick.
+ALTER TABLE instances ADD COLUMN schedule text COLLATE "C", ADD COLUMN scheduled_at bigint;

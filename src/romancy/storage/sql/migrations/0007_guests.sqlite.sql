@@ -28,3 +28,21 @@ CREATE TABLE romancy.cuts (type TEXT PRIMARY KEY, upto INTEGER NOT NULL) WITHOUT
 CREATE INDEX romancy.instances_oldest ON romancy.instances (workflow, created_at) WHERE status <> 10;
 CREATE INDEX romancy.events_age ON romancy.events (type, accepted_at) WHERE target IS NULL;
 CREATE INDEX romancy.events_addressed ON romancy.events (seq) WHERE target IS NOT NULL;
+
+-- Schedules. `next_at` is the next tick, `due_at` when it is due; ticks up to `done_at` are taken care of. `stamp` changes
+-- with every write, and every write that was decided on by what was read names the stamp that was read.
+CREATE TABLE romancy.schedules (
+  name TEXT PRIMARY KEY,
+  workflow TEXT NOT NULL,
+  input BLOB NOT NULL, input_kind INTEGER NOT NULL, timeout INTEGER,
+  attributes TEXT,                    -- of the instances it starts: {name: value as JSON}
+  cron TEXT, every INTEGER, timezone TEXT NOT NULL, starts_at INTEGER, ends_at INTEGER,
+  spread INTEGER NOT NULL, catch_up TEXT NOT NULL, overlap TEXT NOT NULL,
+  next_at INTEGER, due_at INTEGER, done_at INTEGER, last_at INTEGER, last_instance TEXT,
+  paused INTEGER NOT NULL, declared INTEGER NOT NULL, started INTEGER NOT NULL, skipped INTEGER NOT NULL, error TEXT,
+  stamp BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX romancy.schedules_due ON romancy.schedules (due_at, name) WHERE NOT paused;
+-- The schedule that started an instance, and the tick.
+ALTER TABLE romancy.instances ADD COLUMN schedule TEXT;
+ALTER TABLE romancy.instances ADD COLUMN scheduled_at INTEGER;

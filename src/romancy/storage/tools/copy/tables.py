@@ -21,7 +21,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "instances": tuple(
         "id workflow generation status owner version token birth born trigger_xid trigger_seq parent input input_kind "
         "output error deadline description created_at updated_at finished_at parent_op base began_at builds "
-        "is_free seed limited_from".split()
+        "is_free seed limited_from schedule scheduled_at".split()
     ),
     "history": ("instance", "n", "kind", "op", "at", "input", "payload", "event"),
     "waits": ("instance", "op", "due_at", "born", "since", "model", "spec", "location", "created_at"),
@@ -43,6 +43,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "cuts": ("type", "upto"),
     "views": ("instance", "value", "at"),
     "attributes": ("instance", "name", "value", "created_at"),
+    "schedules": tuple(
+        "name workflow input input_kind timeout attributes cron every timezone starts_at ends_at spread catch_up "
+        "overlap next_at due_at done_at last_at last_instance started skipped error stamp paused declared".split()
+    ),
 }
 """The tables with their columns in PostgreSQL. Workers are not copied: they have stopped, and their instances are free.
 
@@ -145,6 +149,11 @@ def _attempts(it: Reader) -> Iterator[Row]:
         yield *row, bool(started), None if is_alone is None else bool(is_alone)
 
 
+def _schedules(it: Reader) -> Iterator[Row]:
+    for *row, paused, declared in it.c.execute(f"SELECT {', '.join(COLUMNS['schedules'])} FROM romancy_schedules"):
+        yield *row, bool(paused), bool(declared)
+
+
 def _orphans(it: Reader) -> Iterator[Row]:
     """Workers that are gone, and those that still have a row: no process has the file open, so they died."""
     for id, at, clean in it.c.execute("SELECT id, at, clean FROM romancy_orphans"):
@@ -165,5 +174,6 @@ _DIFFER: dict[str, Callable[[Reader], Iterator[Row]]] = {
     "requests": _requests,
     "attempts": _attempts,
     "orphans": _orphans,
+    "schedules": _schedules,
 }
 """Tables that differ between SQLite and PostgreSQL."""

@@ -1,0 +1,142 @@
+"""Schedules: starts instances when their ticks are due. No worker is special: whoever writes first starts a tick."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from zoneinfo import ZoneInfoNotFoundError
+
+from romancy.core.clock import Alarm, Clock
+from romancy.core.model import FINAL
+from romancy.core.schedules import Plan, plan
+from romancy.core.timestamps import format_time
+from romancy.engine.endings import Endings
+from romancy.engine.leases import Lease
+from romancy.engine.residents import Residents
+from romancy.engine.timetable import Timetable
+from romancy.errors import RomancyError
+from romancy.storage.protocol import Storage
+from romancy.storage.schedules import Firing, ScheduleRow
+
+_logger = logging.getLogger("romancy")
+POLL = 1.0
+"""Seconds between rounds, because other processes change schedules."""
+PAGE = 100
+"""How many schedules are read at a time."""
+IN_A_ROW = 100
+"""How many ticks of one schedule are started in one round."""
+
+
+class SchedulesDuty:
+    """Each round starts what is due, and sets an alarm for the next tick."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        lease: Lease,
+        residents: Residents,
+        endings: Endings,
+        timetable: Timetable,
+        cancel: Callable[[str, str], Awaitable[object]],
+        started: Callable[[], None],
+        kick: Callable[[], None],
+    ) -> None:
+        self._table, self._clock, self._lease, self._residents = storage.schedules, clock, lease, residents
+        self._endings, self._timetable, self._cancel = endings, timetable, cancel
+        self._started, self._kick = started, kick
+        self._alarm: Alarm | None = None
+        self._held: dict[str, asyncio.Task[None]] = {}
+
+    async def round(self) -> float:
+        worker = self._lease.worker
+        if worker is None:
+            return POLL
+        if self._timetable.is_behind:
+            await self._timetable.declare()
+        now = self._clock.now()
+        due = await self._table.next_due(0)
+        if due is not None and due <= now:
+            await self._fire_all(worker, now)
+            due = await self._table.next_due(now)
+        self._arm(due)
+        return POLL
+
+    def stop(self) -> None:
+        """Forget the alarm, and instances that schedules wait for."""
+        self._disarm()
+        for task in list(self._held.values()):
+            task.cancel()
+
+    def _arm(self, due: int | None) -> None:
+        self._disarm()
+        if due is not None:
+            self._alarm = self._clock.call_at(due, self._kick)
+
+    def _disarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    # --- starting ---------------------------------------------------------------------------------------------------
+    async def _fire_all(self, worker: str, now: int) -> None:
+        place = (0, "")
+        while rows := await self._table.due(now, place, PAGE):
+            for row in rows:
+                place = row.due_at or 0, row.name
+                await self._fire_each(worker, row, now)
+
+    async def _fire_each(self, worker: str, row: ScheduleRow, now: int) -> None:
+        """Start the ticks of one schedule that are due."""
+        current: ScheduleRow | None = row
+        for _ in range(IN_A_ROW):
+            step = None if current is None else await self._plan(current, now)
+            if current is None or step is None or not await self._fire(worker, current, step):
+                return
+            current = await self._table.get(row.name)
+        self._kick()
+
+    async def _plan(self, row: ScheduleRow, now: int) -> Plan | None:
+        if row.paused or row.next_at is None:
+            return None
+        try:
+            return plan(row.name, row.order.schedule, row.next_at, now, row.held_until)
+        except (ZoneInfoNotFoundError, OSError) as error:
+            text = f"the time zone {row.order.schedule.timezone!r} is not known to a worker: {error}"
+            if row.error != text:
+                _logger.error("schedule %r: %s; install the package tzdata there", row.name, text)
+                await self._table.blame(row, text)
+            return None
+
+    async def _fire(self, worker: str, row: ScheduleRow, step: Plan) -> bool:
+        """Carry out a plan. False: nothing was written, because another worker was first, or it is too early."""
+        last, overlap = row.last_instance, row.order.schedule.overlap
+        if step.waits and row.is_busy and last is not None:
+            self._hold(last)
+            return False
+        if step.start is not None and overlap == "cancel" and row.is_busy and last is not None:
+            # Before the write: whoever finds the tick after a crash does it again.
+            await self._cancel(last, f"schedule {row.name!r} starts again")
+        id = None if step.start is None else f"{row.name}/{format_time(step.start)}"
+        firing = Firing(id, step.start, step.done, step.next, step.skipped, step.waits, self._clock.now())
+        fired = await self._table.fire(worker, row, firing)
+        if fired:
+            self._started()
+        return fired is not None
+
+    # --- ticks that wait for an instance to end ---------------------------------------------------------------------
+    def _hold(self, instance: str) -> None:
+        if instance not in self._held:
+            task = self._held[instance] = asyncio.create_task(self._wait_for(instance), name="romancy-schedule")
+            task.add_done_callback(lambda _: self._held.pop(instance, None))
+
+    async def _wait_for(self, instance: str) -> None:
+        """Do a round when an instance has ended. If that can't be known now, a regular round sees it."""
+        try:
+            outcome = await self._endings.ending(instance, None, is_here=instance in self._residents)
+        except RomancyError as error:
+            _logger.debug("schedules: can't wait for instance %r: %s", instance, error)
+            return
+        if outcome.status in FINAL:
+            self._kick()

@@ -1,0 +1,161 @@
+"""The timetable: changes of schedules, by people and by code that declares them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from romancy.core.clock import Clock
+from romancy.core.ids import new_id
+from romancy.core.inputs import declared_by, write_input
+from romancy.core.registry import Registry, WorkflowDefinition
+from romancy.core.schedules import Schedule
+from romancy.core.versions import bare_name
+from romancy.errors import InvalidInput, ScheduleNotFound
+from romancy.storage.protocol import Storage
+from romancy.storage.schedules import Order, ScheduleRow
+
+_logger = logging.getLogger("romancy")
+LONGEST = 200
+"""The longest name of a schedule: the ids of its instances begin with it."""
+
+
+def check_name(name: str) -> str:
+    """Check that people can type the name of a schedule and databases can store it."""
+    if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"the name of a schedule must be a non-empty string, got {name!r}")
+    if len(name) > LONGEST or not name.isprintable():
+        raise InvalidInput(f"the name of a schedule must be at most {LONGEST} printable characters, got {name[:300]!r}")
+    return name
+
+
+def make_order(
+    name: str,
+    schedule: Schedule,
+    definition: WorkflowDefinition | None,
+    workflow: str,
+    call: tuple[tuple[Any, ...], dict[str, Any]],
+    timeout: int | None,
+    *,
+    declared: bool = False,
+) -> Order:
+    """Return what a schedule is to do; raise an error if the workflow can't be called like this."""
+    kind, raw = write_input(definition, workflow, *call)
+    attributes = declared_by(definition, kind, raw)
+    shown = None if attributes is None else json.dumps(attributes, sort_keys=True)
+    return Order(name, workflow, raw, kind, timeout, shown, schedule, declared)
+
+
+def next_tick(row: ScheduleRow, order: Order, now: int) -> int | None:
+    """Return the next tick of a schedule after a change, so that none is repeated and none is skipped.
+
+    A tick that was due before the change is still to be started. Otherwise the new times count from now on.
+    """
+    before, times, after = row.order.schedule.times, order.schedule.times, max(now, row.done_at or 0)
+    if row.next_at is not None and row.next_at <= now:
+        return row.next_at
+    if times != before:
+        return times.first(after)
+    return row.next_at if times.every is not None else times.after(after)  # the rules of the time zone may be new
+
+
+class Timetable:
+    """Changes schedules. Each change is a write that names what was read, tried again until it succeeds."""
+
+    def __init__(self, storage: Storage, clock: Clock, registry: Registry, kick: Callable[[], None]) -> None:
+        self._table, self._clock, self._registry, self._kick = storage.schedules, clock, registry, kick
+        self._declared: dict[str, Order] | None = None
+
+    # --- people -----------------------------------------------------------------------------------------------------
+    async def put(self, order: Order) -> None:
+        """Add a schedule, or replace what it is to do. It stays paused if it is."""
+        check_name(order.name)
+        while not await self._put(order):
+            pass
+        self._kick()
+
+    async def _put(self, order: Order) -> bool:
+        row, now = await self._table.get(order.name), self._clock.now()
+        if row is None:
+            return await self._table.insert(order, order.schedule.times.first(now))
+        if row.order.declared and not order.declared:
+            raise ValueError(
+                f"the schedule {order.name!r} is declared in code, at workflow {row.order.workflow!r}; "
+                "change it there, or use another name"
+            )
+        next_at = next_tick(row, order, now)
+        if row.order == order and row.next_at == next_at:
+            return True
+        return await self._table.change(row, order, next_at)
+
+    async def pause(self, name: str, *, paused: bool) -> None:
+        """Pause a schedule or let it go on. Ticks that pass meanwhile are dropped."""
+        is_done = False
+        while not is_done:
+            row = await self._get(name)
+            next_at = row.next_at
+            if not paused and row.paused and next_at is not None:
+                next_at = row.order.schedule.times.past(next_at, self._clock.now())
+            is_done = row.paused == paused or await self._table.pause(row, paused, next_at)
+        self._kick()
+
+    async def delete(self, name: str) -> None:
+        """Delete a schedule. Its instances are left alone."""
+        if not _is_name(name) or not await self._table.delete(name):
+            raise ScheduleNotFound(name=name)
+
+    async def trigger(self, name: str) -> tuple[str, str]:
+        """Start an instance now. Return its id, and the name of its workflow."""
+        now = self._clock.now()
+        id = f"{name}/{new_id(now)}"
+        workflow = await self._table.trigger(name, id, now) if _is_name(name) else None
+        if workflow is None:
+            raise ScheduleNotFound(name=name)
+        return id, workflow
+
+    async def _get(self, name: str) -> ScheduleRow:
+        row = await self._table.get(name) if _is_name(name) else None
+        if row is None:
+            raise ScheduleNotFound(name=name)
+        return row
+
+    # --- code -------------------------------------------------------------------------------------------------------
+    @property
+    def is_behind(self) -> bool:
+        """Whether code that is registered here declares other schedules than those that were stored."""
+        return self._declared is None or {n: o.schedule for n, o in self._declared.items()} != {
+            name: schedule for name, (_, schedule) in self._registry.scheduled.items()
+        }
+
+    async def declare(self) -> None:
+        """Store the schedules that code declares, and delete those that it no longer declares."""
+        wanted = {name: _declared(name, *it) for name, it in self._registry.scheduled.items()}
+        ours = {bare_name(name) for name in self._registry.names}
+        for row in await self._table.declared():
+            if row.name not in wanted and bare_name(row.order.workflow) in ours:
+                await self._table.delete(row.name, row)
+        for order in wanted.values():
+            while not await self._declare(order):
+                pass
+        self._declared = wanted
+
+    async def _declare(self, order: Order) -> bool:
+        row = await self._table.get(order.name)
+        if row is not None and not row.order.declared:
+            _logger.error(
+                "workflow %r declares a schedule, but one of that name was set with set_schedule(); delete one of them",
+                order.name,
+            )
+            return True
+        return await self._put(order)
+
+
+def _declared(name: str, definition: WorkflowDefinition, schedule: Schedule) -> Order:
+    check_name(name)
+    return make_order(name, schedule, definition, definition.name, ((), {}), definition.timeout, declared=True)
+
+
+def _is_name(name: str) -> bool:
+    return bool(name) and len(name) <= LONGEST and name.isprintable()
