@@ -165,7 +165,7 @@ async def test_a_type_that_is_computed_is_never_known(db: str) -> None:
 
 def elsewhere() -> Any:
     """A wait that the source of the workflow does not show."""
-    from tests.engine import kept_elsewhere  # noqa: PLC0415
+    from tests.engine import kept_elsewhere
 
     return kept_elsewhere
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -54,7 +55,7 @@ def test_a_schedule_by_the_hour_goes_through_both_changes_of_the_clock() -> None
     schedule = Schedule("0 * * * *", timezone="Europe/Berlin")
     for day in (datetime(2027, 3, 28, tzinfo=BERLIN), datetime(2027, 10, 31, tzinfo=BERLIN)):
         found = ticks(schedule, day, 6)
-        assert {b - a for a, b in zip(found, found[1:], strict=False)} == {timedelta(hours=1)}
+        assert {b - a for a, b in pairwise(found)} == {timedelta(hours=1)}
 
 
 @pytest.mark.parametrize("cron", ["30 2 * * *", "*/20 * * * *", "0 2,3 * * *", "15 1-3 * * *", "*/30 * * * * *"])

@@ -189,9 +189,7 @@ def workflow(
         us = None if timeout is None else duration_us(timeout, "timeout")
         paths = parse_paths(attributes, f"workflow {stored!r}")
         expected = check_expects(expects, f"workflow {stored!r}")
-        definition = WorkflowDefinition(
-            stored, fn, WorkflowContext, types, us, paths, expects=expected, schedule=times
-        )
+        definition = WorkflowDefinition(stored, fn, WorkflowContext, types, us, paths, expects=expected, schedule=times)
         definition.resolve_early()
         return Workflow(definition)
 

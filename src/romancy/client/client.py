@@ -15,14 +15,15 @@ from romancy.bulk import add_up, check_most
 from romancy.client import responses
 from romancy.client.events import new_event
 from romancy.client.handle import RemoteHandle
-from romancy.client.requests import check_token, check_url, looked_up, quoted, start_of
+from romancy.client.requests import check_token, check_url, looked_up, quoted, schedule_content, start_of
 from romancy.client.responses import About, to_error
 from romancy.core.clock import SystemClock
-from romancy.core.ids import check_id, check_lookup, check_reason
+from romancy.core.ids import check_id, check_lookup, check_reason, is_text
 from romancy.core.ids import new_id as make_id
 from romancy.core.instance import current
 from romancy.core.model import SECOND, Attribute, Duration, Event, Scalar, Status, duration_us
-from romancy.errors import IOInWorkflow, NotRetryable
+from romancy.core.schedules import Schedule, to_schedule
+from romancy.errors import IOInWorkflow, NotRetryable, ScheduleNotFound
 from romancy.http.cloudevents import batched, structured
 from romancy.records import (
     BulkResult,
@@ -32,6 +33,7 @@ from romancy.records import (
     InstanceFilter,
     Page,
     Receipt,
+    ScheduleRecord,
     Wait,
     check_limit,
 )
@@ -378,3 +380,52 @@ class Client:
     async def list_workflows(self) -> list[str]:
         """The names of the workflows registered in the server; other workers may have more."""
         return await self._get("/api/workflows", lambda found: [str(item["name"]) for item in found["items"]])
+
+    # --- schedules --------------------------------------------------------------------------------------------------
+    async def set_schedule(
+        self, name: str, schedule: str | Schedule, wf: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Start a workflow again and again, as `App.set_schedule` does. The same name again changes the schedule."""
+        workflow, content = start_of(wf, args, cast("dict[str, Any]", kwargs))
+        body = {**content, "workflow": workflow, **schedule_content(to_schedule(schedule))}
+        await self._schedule("PUT", name, "", body)
+
+    async def pause_schedule(self, name: str) -> None:
+        """Pause a schedule: until it is resumed, it starts nothing. Raise `ScheduleNotFound` if it does not exist."""
+        await self._schedule("POST", name, "/pause")
+
+    async def resume_schedule(self, name: str) -> None:
+        """Let a paused schedule go on with its next tick. Ticks that passed meanwhile are dropped."""
+        await self._schedule("POST", name, "/resume")
+
+    async def trigger_schedule(self, name: str) -> RemoteHandle[Any]:
+        """Start an instance of a schedule now, even if it is paused or one is running. Its ticks stay as they are."""
+        id = f"{name}/{make_id(SystemClock().now())}"  # the same in every attempt, so that one is started
+        await self._schedule("POST", name, "/trigger", {"instance_id": id})
+        return RemoteHandle[Any](self, id, None, created=True)
+
+    async def delete_schedule(self, name: str) -> None:
+        """Delete a schedule. Its instances go on. One that code declares comes back when a worker starts."""
+        reply = await self._schedule("DELETE", name, "", accepts=(404,))
+        if reply.status == 404 and reply.attempts == 1:  # otherwise an earlier attempt, whose answer was lost, did it
+            raise to_error(self.url, 404, reply.content, About(schedule=name), with_token=False)
+
+    async def list_schedules(self) -> list[ScheduleRecord]:
+        """Return all schedules, by name."""
+        return await self._get("/api/schedules", lambda found: [responses.to_schedule(i) for i in found["items"]])
+
+    async def _schedule(
+        self,
+        method: str,
+        name: str,
+        verb: str,
+        content: Mapping[str, Any] | None = None,
+        accepts: Collection[int] = (),
+    ) -> Reply:
+        if not (name and is_text(name)):
+            raise ScheduleNotFound(name=name)
+        body = None if content is None else json.dumps(content).encode()
+        path = f"/api/schedules/{quoted(name)}{verb}"
+        return await self._ask(
+            self._call(method, path, About(schedule=name), {}, body, [_JSON] if body else [], accepts)
+        )

@@ -9,6 +9,9 @@ from urllib.parse import quote, urlsplit
 
 from romancy.api.workflow import Workflow, definition_of, start_options
 from romancy.core.ids import check_lookup, is_text
+from romancy.core.model import SECOND
+from romancy.core.schedules import Schedule
+from romancy.core.timestamps import format_time
 from romancy.errors import InstanceNotFound, InvalidInput
 
 
@@ -73,3 +76,18 @@ def _encoded(wf: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     _, *parameters = inspect.signature(wf.fn).parameters.values()
     bound = inspect.BoundArguments(inspect.Signature(parameters), cast("Any", values))
     return wf.name, {"args": list(bound.args), "kwargs": bound.kwargs}
+
+
+def schedule_content(schedule: Schedule) -> dict[str, Any]:
+    """A schedule as JSON."""
+    times = schedule.times
+    moments = {"starts_at": times.starts_at, "ends_at": times.ends_at}
+    return {
+        "cron": schedule.cron,
+        "every": schedule.every,
+        "timezone": schedule.timezone,
+        "spread": schedule.spread / SECOND,
+        "catch_up": schedule.catch_up,
+        "overlap": schedule.overlap,
+        **{name: None if at is None else format_time(at) for name, at in moments.items()},
+    }

@@ -23,13 +23,14 @@ from romancy.errors import (
     NotStorable,
     Overloaded,
     RomancyError,
+    ScheduleNotFound,
     ServerUnreachable,
     StorageError,
     UnexpectedAnswer,
     UnknownWorkflow,
 )
 from romancy.http.cloudevents import InvalidBatch
-from romancy.records import BulkResult, EventRecord, HistoryEntry, Instance, Page, Receipt, Wait
+from romancy.records import BulkResult, EventRecord, HistoryEntry, Instance, Page, Receipt, ScheduleRecord, Wait
 
 T = TypeVar("T")
 _SAME: Mapping[str, type[RomancyError]] = {
@@ -48,8 +49,11 @@ class About:
     event_id: str = ""
     events: int = 0
     """How many events it sends."""
+    schedule: str = ""
 
     def __str__(self) -> str:
+        if self.schedule:
+            return f" (schedule {self.schedule!r})"
         if self.event_id:
             return f" (event {self.event_id!r})"
         return f" (instance {self.instance_id!r})" if self.instance_id else ""
@@ -67,6 +71,8 @@ def to_error(url: str, status: int, content: object, about: About, *, with_token
         return _foreign(url, status)
     if kind == "InstanceNotFound":
         return InstanceNotFound(instance_id=about.instance_id)
+    if kind == "ScheduleNotFound":
+        return ScheduleNotFound(name=about.schedule)
     if kind == "InstanceExists":
         problem = str(found.get("problem") or text)
         return InstanceExists(problem, instance_id=about.instance_id, advice=str(found.get("advice", "")))
@@ -154,6 +160,7 @@ def to_instance(item: Mapping[str, Any]) -> Instance:
         view=item.get("view"),
         builds=tuple(item.get("builds", ())),
         forked_from=item.get("forked_from"),
+        schedule=item.get("schedule"),
     )
 
 
@@ -173,6 +180,24 @@ def to_wait(item: Mapping[str, Any]) -> Wait:
         workflow=item["workflow"],
         child=item.get("child"),  # older servers don't send it
         slot=item.get("slot"),
+    )
+
+
+def to_schedule(item: Mapping[str, Any]) -> ScheduleRecord:
+    return ScheduleRecord(
+        name=item["name"],
+        workflow=item["workflow"],
+        cron=item["cron"],
+        every=item["every"],
+        timezone=item["timezone"],
+        next_at=_maybe_time(item["next_at"]),
+        last_at=_maybe_time(item["last_at"]),
+        last_instance=item["last_instance"],
+        is_paused=item["is_paused"],
+        is_declared=item["is_declared"],
+        started=item["started"],
+        skipped=item["skipped"],
+        error=item["error"],
     )
 
 

@@ -50,8 +50,10 @@ connects them: read its constructor from top to bottom.
     balancing.py    a fair share for every worker
     timer_refresh.py reads the timers that fall due soon
     mover.py        takes in what callers left in transactions of their own
+    schedules.py    starts instances when the ticks of schedules are due
     retention.py    deletes instances and events after their retention
 
+    timetable.py    changes of schedules, by people and by code
     announcement.py which events start which workflows, for every process
     build.py        a name for the code of this process
     outage.py       logs each database outage once

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from romancy.core.clock import Clock
-from romancy.core.ids import new_id
+from romancy.core.ids import check_id, new_id
 from romancy.core.inputs import declared_by, write_input
 from romancy.core.registry import Registry, WorkflowDefinition
 from romancy.core.schedules import Schedule
@@ -106,14 +106,15 @@ class Timetable:
         if not _is_name(name) or not await self._table.delete(name):
             raise ScheduleNotFound(name=name)
 
-    async def trigger(self, name: str) -> tuple[str, str]:
-        """Start an instance now. Return its id, and the name of its workflow."""
+    async def trigger(self, name: str, instance_id: str | None = None) -> tuple[str, str]:
+        """Start an instance now. Return its id, and the name of its workflow.
+
+        If there is an instance with a given id, nothing happens: the caller tries again.
+        """
         now = self._clock.now()
-        id = f"{name}/{new_id(now)}"
+        id = f"{name}/{new_id(now)}" if instance_id is None else check_id(instance_id)
         workflow = await self._table.trigger(name, id, now) if _is_name(name) else None
-        if workflow is None:
-            raise ScheduleNotFound(name=name)
-        return id, workflow
+        return id, (await self._get(name)).order.workflow if workflow is None else workflow
 
     async def _get(self, name: str) -> ScheduleRow:
         row = await self._table.get(name) if _is_name(name) else None

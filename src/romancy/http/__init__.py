@@ -21,6 +21,7 @@ use that declaration. For an event, `events` reads the body (with `body`, within
     responses.py answers, and the status of each error
     routes.py    routes, and how a path finds its route
     control.py   the control API
+    schedules.py  the same for schedules
     stream.py    `GET /api/stream`, live changes
     health.py    the routes for monitoring
     schemas.py   input and output of routes

@@ -104,7 +104,7 @@ def _workflow(definition: WorkflowDefinition) -> schemas.WorkflowItem:
 async def start_workflow(request: Request) -> Response:
     """Start a workflow by name. If it is not registered here, the worker that has it checks the arguments."""
     app, name, body = request.app, request.path["name"], request.body
-    args, kwargs = _arguments(request.runtime.registry.latest(name), body)
+    args, kwargs = arguments(request.runtime.registry.latest(name), body)
     id = new_id(request.runtime.clock.now()) if body.instance_id is None else body.instance_id
     unknown = f"; it is unknown whether the workflow was started: try again with the instance_id {id!r}"
     starting = app.start_workflow(name, *args, instance_id=id, **kwargs)
@@ -112,8 +112,8 @@ async def start_workflow(request: Request) -> Response:
     return json_answer(201 if handle.created else 200, {"instance_id": handle.instance_id})
 
 
-def _arguments(
-    definition: WorkflowDefinition | None, body: schemas.StartBody
+def arguments(
+    definition: WorkflowDefinition | None, body: schemas.StartBody | schemas.ScheduleBody
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Decode JSON arguments by the workflow's annotations; unchanged if the workflow is not known here."""
     if "instance_id" in body.kwargs:
@@ -127,7 +127,7 @@ def _arguments(
     return definition.signature.decode_given(to_json(given))
 
 
-def _given(definition: WorkflowDefinition, body: schemas.StartBody) -> dict[str, Any]:
+def _given(definition: WorkflowDefinition, body: schemas.StartBody | schemas.ScheduleBody) -> dict[str, Any]:
     """The arguments by parameter name, without defaults, which are not JSON."""
     signature: Signature = definition.signature
     signature.bind(tuple(body.args), body.kwargs)  # raises a clear error if arguments are missing or too many

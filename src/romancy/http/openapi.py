@@ -28,7 +28,7 @@ _DESCRIPTIONS = {
     400: "The request is invalid.",
     401: "A valid token is required.",
     403: "The token lacks the scope. Without tokens: the request is from another machine or another site's web page.",
-    404: "The instance does not exist.",
+    404: "The instance or schedule does not exist.",
     405: "The method is not allowed.",
     408: "The body took too long to arrive.",
     409: "The state of the instance does not allow this.",

@@ -19,6 +19,7 @@ from romancy.errors import (
     NotStorable,
     Overloaded,
     RomancyError,
+    ScheduleNotFound,
     StorageError,
     UnknownWorkflow,
 )
@@ -77,6 +78,7 @@ STATUSES: Sequence[tuple[type[Exception], int]] = (
     (NotStorable, 400),
     (InstanceNotFound, 404),
     (UnknownWorkflow, 404),
+    (ScheduleNotFound, 404),
     (InstanceExists, 409),
     (NotRetryable, 409),
     (Overloaded, 429),

@@ -245,6 +245,7 @@ class InstanceItem(TypedDict):
     output: Any
     error: Problem | None
     builds: list[str]
+    schedule: str | None
 
 
 class InstanceWithWaits(InstanceItem):
@@ -358,3 +359,54 @@ class Described(TypedDict):
 
 class Health(TypedDict):
     status: Literal["alive", "ready"]
+
+
+# --- schedules ------------------------------------------------------------------------------------------------------
+class ScheduleBody(_Closed):
+    """Either `cron` or `every` is required."""
+
+    workflow: str = Field(min_length=1, description="The name of the workflow to start.")
+    args: list[Any] = Field([], description="Positional arguments, as JSON.")
+    kwargs: Annotated[dict[str, Any], WithJsonSchema(constraints.KWARGS)] = Field(
+        {}, description="Keyword arguments, as JSON."
+    )
+    cron: str | None = Field(None, description="A cron expression such as `0 9 * * MON-FRI`, or `@daily`.")
+    every: float | None = Field(None, ge=0.01, allow_inf_nan=False, description="Seconds between two starts.")
+    timezone: str = Field("UTC", description="The time zone of the cron expression, such as `Europe/Berlin`.")
+    spread: float = Field(0, ge=0, allow_inf_nan=False, description="Each start is later by up to so many seconds.")
+    catch_up: Literal["one", "all", "skip"] = Field("one", description="What becomes of ticks that were missed.")
+    overlap: Literal["skip", "allow", "queue", "cancel"] = Field(
+        "skip", description="What becomes of a tick if the instance before has not ended."
+    )
+    starts_at: Moment | None = Field(None, description="There are no ticks before this time.")
+    ends_at: Moment | None = Field(None, description="There are no ticks after this time.")
+
+
+class TriggerBody(_Closed):
+    instance_id: Annotated[str, WithJsonSchema(constraints.INSTANCE_ID)] | None = Field(
+        None, description="The id of the new instance. If it exists, nothing is started."
+    )
+
+
+class ScheduleItem(TypedDict):
+    name: str
+    workflow: str
+    cron: str | None
+    every: float | None
+    timezone: str
+    next_at: Time | None
+    last_at: Time | None
+    last_instance: str | None
+    is_paused: bool
+    is_declared: bool
+    started: int
+    skipped: int
+    error: str | None
+
+
+class Schedules(TypedDict):
+    items: list[ScheduleItem]
+
+
+class Named(TypedDict):
+    name: str

@@ -9,7 +9,7 @@ from typing import Any
 from romancy.core.history import is_json, showable
 from romancy.core.model import from_us
 from romancy.http import schemas
-from romancy.records import EventRecord, HistoryEntry, Instance, Wait
+from romancy.records import EventRecord, HistoryEntry, Instance, ScheduleRecord, Wait
 
 
 def time_text(moment: datetime) -> str:
@@ -65,6 +65,7 @@ def instance_item(instance: Instance) -> schemas.InstanceItem:
         "output": instance.output,
         "error": instance.error,
         "builds": list(instance.builds),
+        "schedule": instance.schedule,
     }
 
 
@@ -112,3 +113,21 @@ def _shown_data(data: bytes | None, content_type: str | None) -> tuple[Any, str 
             return data.decode("utf-8", "replace"), None
         return None, base64.b64encode(data).decode()
     return showable(data), None
+
+
+def schedule_item(record: ScheduleRecord) -> schemas.ScheduleItem:
+    return {
+        "name": record.name,
+        "workflow": record.workflow,
+        "cron": record.cron,
+        "every": record.every,
+        "timezone": record.timezone,
+        "next_at": _time(record.next_at),
+        "last_at": _time(record.last_at),
+        "last_instance": record.last_instance,
+        "is_paused": record.is_paused,
+        "is_declared": record.is_declared,
+        "started": record.started,
+        "skipped": record.skipped,
+        "error": record.error,
+    }

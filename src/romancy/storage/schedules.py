@@ -153,7 +153,10 @@ class Schedules:
         return bool(rows[0][0]) if rows else None
 
     async def trigger(self, name: str, id: str, at: int) -> str | None:
-        """Start an instance now. Return the name of its workflow; None if there is no such schedule."""
+        """Start an instance now. Return the name of its workflow.
+
+        None: there is no such schedule, or there is an instance with this id.
+        """
         rows = await self._do("trigger_schedule", name=name, id=id, tick=at, at=at, stamp=_stamp())
         return rows[0][0] if rows else None
 

@@ -742,7 +742,7 @@ SELECT starts FROM won
 -- name: trigger_schedule
 WITH won AS (UPDATE romancy.schedules s SET last_at = :tick::bigint, last_instance = :id::text, started = s.started + 1,
     stamp = :stamp::bytea
-  WHERE s.name = :name::text AND {outdated} IS NULL
+  WHERE s.name = :name::text AND NOT EXISTS (SELECT 1 FROM romancy.instances WHERE id = :id) AND {outdated} IS NULL
   RETURNING s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, true AS starts),
 {insert_scheduled}
 SELECT workflow FROM won

@@ -492,8 +492,8 @@ UPDATE romancy.schedules SET next_at = :next_at, due_at = :due_at, done_at = :do
   started = started + :starts, error = NULL, stamp = :stamp, skipped = skipped + :skipped
 WHERE name = :name AND stamp = :seen AND NOT paused RETURNING workflow
 -- name: advance_triggered
-UPDATE romancy.schedules SET last_at = :tick, last_instance = :id, started = started + 1, stamp = :stamp WHERE name = :name
-RETURNING workflow
+UPDATE romancy.schedules SET last_at = :tick, last_instance = :id, started = started + 1, stamp = :stamp
+WHERE name = :name AND NOT EXISTS (SELECT 1 FROM romancy.instances WHERE id = :id) RETURNING workflow
 -- name: insert_scheduled
 INSERT INTO romancy.instances (id, workflow, status, token, birth, since, input, input_kind, deadline, created_at, updated_at,
   schedule, scheduled_at)
