@@ -1,11 +1,11 @@
-"""Every driver's connection can hold a start and an event: with its commit they happen, after a rollback they do not."""
+"""Every driver's connection can hold a start and an event: they happen with its commit, and not after a rollback."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -217,14 +217,14 @@ async def test_commit(app: App, transaction: Callable[[], AbstractAsyncContextMa
 
 
 async def test_rollback(app: App, transaction: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
-    with pytest.raises(Stop):
+    with suppress(Stop):
         async with transaction() as connection:
             tx = app.within(connection)
-            pending = await tx.start_workflow(double, 21)
+            await tx.start_workflow(double, 21, instance_id="lost")
             await tx.send_event("go", "here", b"\x00\xff")
             raise Stop
     with pytest.raises(InstanceNotFound):
-        await pending.handle().result()
+        await app.handle("lost").result()
     assert not (await app.list_events()).items
 
 
