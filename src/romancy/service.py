@@ -61,7 +61,6 @@ from romancy.reruns import Steps, fork, retry_one
 from romancy.runtime import Runtime
 from romancy.searches import some, to_search
 from romancy.storage.batch import Start
-from romancy.storage.guests import Guest, guest_for
 from romancy.storage.urls import usual_schema
 from romancy.within import Desk, Within
 
@@ -267,14 +266,7 @@ class Service(ScheduleVerbs):
         Raise `NotInTransaction` if no transaction is open, or if it is a connection to another database than the
         app's. With `wake=False` workers are not notified on commit; they find it within a second.
         """
-        return Within(*self._receive(connection, wake))
-
-    def _receive(self, connection: object, wake: bool) -> tuple[Guest, Desk]:
-        def handle(start: Start, definition: WorkflowDefinition | None) -> WorkflowHandle[Any]:
-            result = definition.signature.result if definition else None
-            return WorkflowHandle(self, self._runtime, start.id, result, created=True)
-
-        return guest_for(connection, self._runtime.inbox), Desk(self._runtime, wake, self._prepare, handle)
+        return Within(desk_of(self, wake), connection)
 
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool:
         """Cancel an instance: its code sees `asyncio.CancelledError` and can clean up.
@@ -496,9 +488,9 @@ def runtime_of(service: Service) -> Runtime:
     return service._runtime  # pyright: ignore[reportPrivateUsage]
 
 
-def guest_of(service: Service, connection: object, wake: bool) -> tuple[Guest, Desk]:
-    """Return a caller's connection, checked, and what makes rows for it, for the interfaces."""
-    return service._receive(connection, wake)  # pyright: ignore[reportPrivateUsage]
+def desk_of(service: Service, wake: bool) -> Desk:
+    """Return what makes rows for the inbox, for the interfaces."""
+    return Desk(service, runtime_of(service), wake, service._prepare)  # pyright: ignore[reportPrivateUsage]
 
 
 def to_receipt(accepted: Accepted) -> Receipt:

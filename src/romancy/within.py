@@ -13,16 +13,18 @@ from typing import Any, Generic, ParamSpec, TypeVar, TypeVarTuple, overload
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
 from romancy.core.events import make_event
-from romancy.core.model import Attribute
+from romancy.core.model import Attribute, Status
 from romancy.core.registry import WorkflowDefinition
+from romancy.errors import InstanceNotFound
 from romancy.handle import WorkflowHandle
 from romancy.runtime import Runtime
 from romancy.storage.batch import Start
-from romancy.storage.guests import Guest
+from romancy.storage.guests import Guest, guest_for
 from romancy.storage.inbox_items import event_row, start_row
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 Ts = TypeVarTuple("Ts")
 Prepared = tuple[Start, "WorkflowDefinition | None"]
@@ -31,30 +33,54 @@ Prepared = tuple[Start, "WorkflowDefinition | None"]
 class PendingHandle(Generic[R_co]):
     """An instance that is started if and when a transaction commits. Before that there is nothing to wait for."""
 
-    def __init__(self, instance_id: str, handle: Callable[[], WorkflowHandle[R_co]]) -> None:
-        self._instance_id, self._handle = instance_id, handle
+    def __init__(self, handle: WorkflowHandle[R_co]) -> None:
+        self._handle = handle
 
     def __repr__(self) -> str:
-        return f"<PendingHandle {self._instance_id!r}>"
+        return f"<PendingHandle {self.instance_id!r}>"
 
     @property
     def instance_id(self) -> str:
         """The id that the instance will have."""
-        return self._instance_id
+        return self._handle.instance_id
 
     def handle(self) -> WorkflowHandle[R_co]:
         """Return the handle of the instance, for use after the commit."""
-        return self._handle()
+        return self._handle
+
+
+class NewHandle(WorkflowHandle[R_co]):
+    """The handle of an instance that may still be in the inbox."""
+
+    async def status(self) -> Status:
+        return await self._found(super().status)
+
+    async def view(self, model: Any = Any, /) -> Any:
+        return await self._found(lambda: super(NewHandle, self).view(model))
+
+    async def cancel(self, reason: str | None = None) -> bool:
+        return await self._found(lambda: super(NewHandle, self).cancel(reason))
+
+    async def _found(self, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        try:
+            return await read()
+        except InstanceNotFound:
+            await self._runtime.engine.take_in()
+            return await read()
 
 
 @dataclass(frozen=True)
 class Desk:
     """Makes the rows of the inbox from what callers ask for. Does no I/O, so that it can be used in any thread."""
 
+    service: Any
     runtime: Runtime
     wake: bool
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any], str | None], Prepared]
-    handle: Callable[[Start, WorkflowDefinition | None], WorkflowHandle[Any]]
+
+    def receive(self, connection: object) -> Guest:
+        """Return a caller's connection, checked."""
+        return guest_for(connection, self.runtime.inbox)
 
     def event(
         self,
@@ -76,7 +102,9 @@ class Desk:
     ) -> tuple[dict[str, Any], PendingHandle[Any]]:
         """Return the row of a start, checked, and its handle."""
         start, definition = self.prepare(wf, args, kwargs, instance_id)
-        return self._placed(start_row(start)), PendingHandle(start.id, lambda: self.handle(start, definition))
+        result = definition.signature.result if definition else None
+        handle: NewHandle[Any] = NewHandle(self.service, self.runtime, start.id, result, created=True)
+        return self._placed(start_row(start)), PendingHandle(handle)
 
     def _placed(self, row: dict[str, Any]) -> dict[str, Any]:
         row |= self.runtime.inbox.place
@@ -88,8 +116,8 @@ class Desk:
 class Within:
     """Returned by `app.within(connection)`: what you ask for happens if and when your transaction commits."""
 
-    def __init__(self, guest: Guest, desk: Desk) -> None:
-        self._guest, self._desk = guest, desk
+    def __init__(self, desk: Desk, connection: object) -> None:
+        self._desk, self._guest = desk, desk.receive(connection)
 
     @overload
     async def start_workflow(

@@ -20,6 +20,7 @@ ALTER TABLE instances DROP COLUMN parent_op, DROP COLUMN base, DROP COLUMN began
   DROP COLUMN limited_from, DROP COLUMN seed, DROP COLUMN is_free;
 DROP INDEX instances_parent;
 DROP TABLE views, attributes;
+DROP TABLE inbox;
 ALTER TABLE requests DROP COLUMN op;
 UPDATE schema_info SET version = 4, min_reader = 2;
 """

@@ -19,6 +19,7 @@ LISTS = {"listed", "codes", "seqs", "workflows", "pairs", "absent"}
 SMALL = {"workers", "orphans", "owners", "shapes", "triggers", "schema_info", "json_each", "deliveries", "requests"}
 SMALL |= {"sessions", "deaths", "trials"}
 SMALL |= {"interests", "cuts", "names", "types"}  # few workflows and types; the last two go through an index by steps
+SMALL |= {"inbox"}
 """Hints, requests and the like: handled and deleted at once, or bounded, so reading them all is right."""
 DRIVEN_BY = {
     "free_with_mail": "deliveries",

@@ -103,8 +103,7 @@ class Engine:
         exits = self.exits = Exits(
             clock, residents, loader, committer, inquest, activities, timers, endings, told, metrics, build
         )
-        replays = Replays(clock, told, watchdog)
-        recollection = Recollection(storage, outage)
+        replays, recollection = Replays(clock, told, watchdog), Recollection(storage, outage)
         revival = self.revival = Revival(
             registry, state, inboxes, loader, committer, custody, inquest, timers, exits, replays, recollection, metrics
         )
@@ -124,11 +123,10 @@ class Engine:
             self._to_sweep.set, self._to_refresh.set,
         )  # fmt: skip
         self.refresh = TimerRefresh(storage, clock, me, timers, self._to_refresh.set)
-        self._renewal = Duty("lease", me.round, outage)
+        self._renewal, self._balance = Duty("lease", me.round, outage), Duty("balance", balancing.round, outage)
         self._sweep = Duty("sweep", self.sweep.round, outage, self._to_sweep)
         self._refreshing = Duty("timers", self.refresh.round, outage, self._to_refresh)
         self._pruning = Duty("retention", Pruner(storage, clock, registry, retention, metrics).round, outage)
-        self._balance = Duty("balance", balancing.round, outage)
         self._mover = Mover(storage, clock, announcement, delivery, metrics, self._to_sweep.set)
         self._moving = Duty("inbox", self._mover.round, outage)
         to_schedule = asyncio.Event()

@@ -15,7 +15,7 @@ from romancy.core.retry import RetryPolicy
 from romancy.errors import AppNotRunning, RomancyError
 from romancy.hooks import HooksBase
 from romancy.options import WITHOUT_HTTP, Database, Retention, WorkerOptions, refuse
-from romancy.service import Service, guest_of
+from romancy.service import Service, desk_of
 from romancy.sync.verbs import Background, Blocking, blocking
 from romancy.sync.within import Within
 
@@ -110,7 +110,7 @@ class App(Blocking):
         this thread. Otherwise it is as in `romancy.App`.
         """
         self.background.check()
-        return Within(self, *guest_of(self._app, connection, wake))
+        return Within(self, desk_of(self._app, wake), connection)
 
     # --- life --------------------------------------------------------------------------------------------------------
     def start(self) -> None:

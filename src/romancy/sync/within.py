@@ -9,7 +9,6 @@ from romancy import within
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
 from romancy.core.model import Attribute
-from romancy.storage.guests import Guest
 from romancy.sync.verbs import Blocking, WorkflowHandle
 
 P = ParamSpec("P")
@@ -40,10 +39,10 @@ class PendingHandle(Generic[R_co]):
 class Within:
     """Returned by `app.within(connection)`: what you ask for happens if and when your transaction commits."""
 
-    def __init__(self, owner: Blocking, guest: Guest, desk: within.Desk) -> None:
-        if guest.is_async:
+    def __init__(self, owner: Blocking, desk: within.Desk, connection: object) -> None:
+        self._owner, self._desk, self._guest = owner, desk, desk.receive(connection)
+        if self._guest.is_async:
             raise TypeError("romancy.sync can't use an asynchronous connection; use romancy.App, or another driver")
-        self._owner, self._guest, self._desk = owner, guest, desk
 
     @overload
     def start_workflow(
