@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -242,7 +242,8 @@ def url_of(app: App) -> str:
 async def test_autocommit_is_refused(app: App, backend: str) -> None:
     url = url_of(app)
     if backend == "sqlite":
-        await refused(app, sqlite3.connect(url, isolation_level=None), "no transaction is open")
+        with closing(sqlite3.connect(url, isolation_level=None)) as plain:
+            await refused(app, plain, "no transaction is open")
         async with aiosqlite.connect(url, isolation_level=None) as connection:
             await refused(app, connection, "no transaction is open")
     else:
@@ -280,30 +281,32 @@ async def test_the_other_kind_of_database_is_refused(app: App, backend: str, tmp
         with psycopg.connect(pg_server.url()) as connection:
             await refused(app, connection, "connection to 'postgresql'")
     else:
-        await refused(app, sqlite3.connect(tmp_path / "other.db"), "connection to 'sqlite'")
+        with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+            await refused(app, other, "connection to 'sqlite'")
 
 
 @pytest.mark.sqlite
 async def test_another_file_is_refused(app: App, db: str, tmp_path: Path) -> None:
     async with App(str(tmp_path / "other.db")):
         pass
-    other = sqlite3.connect(tmp_path / "other.db")
-    await refused(app, other, r"main database is '.*other\.db'")
-    other.execute("ATTACH ? AS shop", (db,))
-    await refused(app, other, "attached files")
-    memory = sqlite3.connect(":memory:")
-    memory.execute("ATTACH ? AS shop", (db,))
-    await refused(app, memory, "in memory")
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        await refused(app, other, r"main database is '.*other\.db'")
+        other.execute("ATTACH ? AS shop", (db,))
+        await refused(app, other, "attached files")
+    with closing(sqlite3.connect(":memory:")) as memory:
+        memory.execute("ATTACH ? AS shop", (db,))
+        await refused(app, memory, "in memory")
     link = tmp_path / "link.db"
     link.symlink_to(db)
-    with sqlite3.connect(link) as same:
+    with closing(sqlite3.connect(link)) as same, same:
         await app.within(same).send_event("go", "here")
 
 
 @pytest.mark.sqlite
 async def test_an_app_in_memory_refuses_everything() -> None:
     async with App(":memory:") as app:
-        await refused(app, sqlite3.connect(":memory:"), "main database")
+        with closing(sqlite3.connect(":memory:")) as memory:
+            await refused(app, memory, "main database")
 
 
 async def test_another_database_of_the_server_is_refused(app: App, backend: str) -> None:

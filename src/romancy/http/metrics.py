@@ -69,6 +69,8 @@ class _Collector(Collector):
         text = "Outcomes of accepted events: instances reached, mismatched or started; unmatched events."
         outcomes = _only(m.events, "delivered", "mismatched", "started", "unmatched")
         yield _counter("event_outcomes", text, ["outcome"], outcomes)
+        text = "Starts and events taken in from transactions of callers; refused ones."
+        yield _counter("inbox", text, ["kind"], _only(m.moved, "start", "event", "refused"))
         outcomes = _only(m.waits_ended, "received", "timed_out", "withdrawn")
         yield _counter("waits_ended", "Waits for events that ended here.", ["outcome"], outcomes)
         yield _histogram("wait_duration_seconds", "Duration of waits for events.", m.wait_seconds)
