@@ -18,7 +18,7 @@ DAILY = {"cron": "0 9 * * MON-FRI", "timezone": "Europe/Berlin", "workflow": "bu
 def test_the_life_of_a_schedule(live: Live) -> None:
     http = live.client
     assert http.get("/api/schedules").json() == {"items": []}
-    set_ = http.put("/api/schedules/morning%2Ftea", json=DAILY)
+    set_ = http.post("/api/schedules/morning%2Ftea/set", json=DAILY)
     assert set_.status_code == 200, set_.text
     item = set_.json()
     assert (item["name"], item["workflow"], item["cron"], item["is_paused"]) == (
@@ -36,7 +36,7 @@ def test_the_life_of_a_schedule(live: Live) -> None:
     path = f"/api/instances/{id.replace('/', '%2F')}"
     assert http.get(f"{path}/result?timeout=10").json()["output"] == "1 tea"
     assert http.get(path).json()["schedule"] == "morning/tea"
-    assert http.delete("/api/schedules/morning%2Ftea").json() == {"name": "morning/tea"}
+    assert http.post("/api/schedules/morning%2Ftea/delete").json() == {"name": "morning/tea"}
     assert http.get("/api/schedules").json() == {"items": []}
 
 
@@ -44,7 +44,7 @@ def test_what_is_refused(live: Live) -> None:
     http = live.client
     for verb in ("pause", "resume", "trigger"):
         assert_error(http.post(f"/api/schedules/nothing/{verb}", json={}), 404, "ScheduleNotFound")
-    assert_error(http.delete("/api/schedules/nothing"), 404, "ScheduleNotFound")
+    assert_error(http.post("/api/schedules/nothing/delete"), 404, "ScheduleNotFound")
     for wrong in (
         {"cron": "nonsense", "workflow": "buy"},
         {"cron": "@daily", "every": 5, "workflow": "nap"},
@@ -56,13 +56,13 @@ def test_what_is_refused(live: Live) -> None:
         {"cron": "@daily", "workflow": "nap", "overlap": "perhaps"},
         {"cron": "@daily", "workflow": "nap", "starts_at": "2027-01-02T00:00:00Z", "ends_at": "2027-01-01T00:00:00Z"},
     ):
-        assert_error(http.put("/api/schedules/s", json=wrong), 400, "InvalidInput")
+        assert_error(http.post("/api/schedules/s/set", json=wrong), 400, "InvalidInput")
     assert http.get("/api/schedules").json() == {"items": []}
 
 
 def test_an_unknown_workflow_can_be_scheduled(live: Live) -> None:
     body = {"every": 3600, "workflow": "elsewhere", "kwargs": {"region": "eu"}}
-    assert live.client.put("/api/schedules/s", json=body).json()["workflow"] == "elsewhere"
+    assert live.client.post("/api/schedules/s/set", json=body).json()["workflow"] == "elsewhere"
 
 
 def test_the_blocking_client_has_the_same_verbs(live: Live) -> None:
@@ -106,4 +106,6 @@ def test_a_declared_schedule_is_changed_in_code(serve: Any) -> None:
 
     live = serve(workflows=[daily])
     assert live.client.get("/api/schedules").json()["items"]
-    assert_error(live.client.put("/api/schedules/daily", json={"every": 5, "workflow": "daily"}), 400, "InvalidInput")
+    assert_error(
+        live.client.post("/api/schedules/daily/set", json={"every": 5, "workflow": "daily"}), 400, "InvalidInput"
+    )

@@ -96,7 +96,8 @@ class WorkflowContext(Context):
 
         Without a schedule, it is `started_at`.
         """
-        return from_us(self._instance.scheduled_at)
+        tick = self._instance.run.scheduled_at
+        return self.started_at if tick is None else from_us(tick)
 
     @property
     def run_number(self) -> int:

@@ -388,25 +388,25 @@ class Client:
         """Start a workflow again and again, as `App.set_schedule` does. The same name again changes the schedule."""
         workflow, content = start_of(wf, args, cast("dict[str, Any]", kwargs))
         body = {**content, "workflow": workflow, **schedule_content(to_schedule(schedule))}
-        await self._schedule("PUT", name, "", body)
+        await self._schedule(name, "set", body)
 
     async def pause_schedule(self, name: str) -> None:
         """Pause a schedule: until it is resumed, it starts nothing. Raise `ScheduleNotFound` if it does not exist."""
-        await self._schedule("POST", name, "/pause")
+        await self._schedule(name, "pause")
 
     async def resume_schedule(self, name: str) -> None:
         """Let a paused schedule go on with its next tick. Ticks that passed meanwhile are dropped."""
-        await self._schedule("POST", name, "/resume")
+        await self._schedule(name, "resume")
 
     async def trigger_schedule(self, name: str) -> RemoteHandle[Any]:
         """Start an instance of a schedule now, even if it is paused or one is running. Its ticks stay as they are."""
         id = f"{name}/{make_id(SystemClock().now())}"  # the same in every attempt, so that one is started
-        await self._schedule("POST", name, "/trigger", {"instance_id": id})
+        await self._schedule(name, "trigger", {"instance_id": id})
         return RemoteHandle[Any](self, id, None, created=True)
 
     async def delete_schedule(self, name: str) -> None:
         """Delete a schedule. Its instances go on. One that code declares comes back when a worker starts."""
-        reply = await self._schedule("DELETE", name, "", accepts=(404,))
+        reply = await self._schedule(name, "delete", accepts=(404,))
         if reply.status == 404 and reply.attempts == 1:  # otherwise an earlier attempt, whose answer was lost, did it
             raise to_error(self.url, 404, reply.content, About(schedule=name), with_token=False)
 
@@ -415,17 +415,10 @@ class Client:
         return await self._get("/api/schedules", lambda found: [responses.to_schedule(i) for i in found["items"]])
 
     async def _schedule(
-        self,
-        method: str,
-        name: str,
-        verb: str,
-        content: Mapping[str, Any] | None = None,
-        accepts: Collection[int] = (),
+        self, name: str, verb: str, content: Mapping[str, Any] | None = None, accepts: Collection[int] = ()
     ) -> Reply:
         if not (name and is_text(name)):
             raise ScheduleNotFound(name=name)
         body = None if content is None else json.dumps(content).encode()
-        path = f"/api/schedules/{quoted(name)}{verb}"
-        return await self._ask(
-            self._call(method, path, About(schedule=name), {}, body, [_JSON] if body else [], accepts)
-        )
+        path, headers = f"/api/schedules/{quoted(name)}/{verb}", [] if body is None else [_JSON]
+        return await self._ask(self._call("POST", path, About(schedule=name), {}, body, headers, accepts))

@@ -53,8 +53,7 @@ class Instance:
         "_activation", "_alias", "_budget", "_context", "_cuts", "_description", "_entries", "_fault", "_input",
         "_input_kind", "_log", "_marks", "_random", "_root", "_rung", "_sent", "_stuck", "_taken", "_timed_out", "at",
         "cancelling", "compensation", "created_at", "dead", "deadline", "definition", "dropped", "id", "length", "loop",
-        "offspring", "ops", "outcome", "patches", "published", "refusals", "replaying", "run", "scheduled_at",
-        "started_at", "state",
+        "offspring", "ops", "outcome", "patches", "published", "refusals", "replaying", "run", "started_at", "state",
     )  # fmt: skip
 
     def __init__(
@@ -67,7 +66,6 @@ class Instance:
         input_kind: int = BOUND,
         deadline: int | None = None,
         run: Run | None = None,
-        scheduled_at: int | None = None,
         state: Any = None,
         log: Callable[[str], None] = lambda message: None,
     ) -> None:
@@ -75,7 +73,6 @@ class Instance:
         self.id = instance_id
         self.created_at = started_at
         self.started_at = started_at if run is None or run.started_at is None else run.started_at
-        self.scheduled_at = self.started_at if scheduled_at is None else scheduled_at
         self.at = started_at if run is None else run.began_at
         self.run = run or Run(1, 0, started_at)
         self.state, self._log = state, log

@@ -34,12 +34,16 @@ class Run:
     """
 
     __slots__ = (
-        "_counts", "_suffix", "base", "began_at", "copied", "fed", "number", "seeds", "size", "started_at",
-        "timeout_id", "too_long",
+        "_counts", "_suffix", "base", "began_at", "copied", "fed", "number", "scheduled_at", "seeds", "size",
+        "started_at", "timeout_id", "too_long",
     )  # fmt: skip
 
-    def __init__(self, number: int, base: int, began_at: int, seeds: Sequence[Seed] = ()) -> None:
+    def __init__(
+        self, number: int, base: int, began_at: int, seeds: Sequence[Seed] = (), scheduled_at: int | None = None
+    ) -> None:
         """`base`: entries up to this number belong to earlier runs. `seeds`: of a fork, see `alias`."""
+        self.scheduled_at = scheduled_at
+        """The tick that a schedule started the instance for."""
         self.seeds = seeds
         self.started_at = seeds[0][2] if seeds else None
         """Of a fork: when the instance it was copied from was started, as its code knows it."""

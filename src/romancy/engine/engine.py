@@ -129,12 +129,15 @@ class Engine:
         self._pruning = Duty("retention", Pruner(storage, clock, registry, retention, metrics).round, outage)
         self._mover = Mover(storage, clock, announcement, delivery, metrics, self._to_sweep.set)
         self._moving = Duty("inbox", self._mover.round, outage)
+        self._scheduling = self._make_scheduling(outage)
+
+    def _make_scheduling(self, outage: Outage) -> Duty:
+        """Connect the parts that start instances by schedules."""
         to_schedule = asyncio.Event()
-        timetable = self.timetable = Timetable(storage, clock, registry, self.schedule)
-        self._schedules = SchedulesDuty(
-            storage, clock, me, residents, endings, timetable, self.cancel, self._to_sweep.set, to_schedule.set
-        )
-        self._scheduling = Duty("schedules", self._schedules.round, outage, to_schedule)
+        timetable = self.timetable = Timetable(self.storage, self.clock, self.registry, self.schedule)
+        own, started, kick = (self.storage, self.clock, self.lease), self._to_sweep.set, to_schedule.set
+        self._schedules = SchedulesDuty(*own, self.residents, self.endings, timetable, self.cancel, started, kick)
+        return Duty("schedules", self._schedules.round, outage, to_schedule)
 
     def __repr__(self) -> str:
         return f"<Engine {self.worker_id} {self.scheduler!r} {self.committer!r} {self.activities!r} {self.timers!r}>"

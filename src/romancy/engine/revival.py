@@ -208,7 +208,6 @@ class Revival:
             input_kind=of.input_kind,
             deadline=_deadline(definition, of),
             run=of.run if isinstance(of, InstanceRow) else None,
-            scheduled_at=of.scheduled_at if isinstance(of, InstanceRow) else None,
             state=self._state,
             log=partial(_logger.warning, IN_INSTANCE, of.id),
         )

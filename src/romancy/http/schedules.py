@@ -85,8 +85,8 @@ _NAME = "/api/schedules/{name}"
 _ITEM = {200: schemas.ScheduleItem}
 ROUTES = (
     Route("GET", "/api/schedules", list_schedules, {200: schemas.Schedules}),
-    Route("PUT", _NAME, set_schedule, _ITEM, scope="control", body=schemas.ScheduleBody, patience=60),
-    Route("DELETE", _NAME, delete_schedule, {200: schemas.Named}, [404], scope="control", patience=60),
+    Route("POST", f"{_NAME}/set", set_schedule, _ITEM, scope="control", body=schemas.ScheduleBody),
+    Route("POST", f"{_NAME}/delete", delete_schedule, {200: schemas.Named}, [404], scope="control"),
     Route("POST", f"{_NAME}/pause", pause_schedule, _ITEM, [404], scope="control"),
     Route("POST", f"{_NAME}/resume", resume_schedule, _ITEM, [404], scope="control"),
     Route(

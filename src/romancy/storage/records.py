@@ -175,7 +175,8 @@ class InstanceRow:
     def run(self) -> Run:
         """The current run."""
         began_at = self.created_at if self.began_at is None else self.began_at
-        return Run(self.generation + 1, self.base, began_at, json.loads(self.seed) if self.seed else ())
+        seeds = json.loads(self.seed) if self.seed else ()
+        return Run(self.generation + 1, self.base, began_at, seeds, self.scheduled_at)
 
 
 @dataclass(slots=True, frozen=True)

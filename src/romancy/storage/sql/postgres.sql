@@ -14,6 +14,7 @@
 -- A migration can exclude older libraries. A writer without a worker's row checks this in the same statement, and the
 -- whole statement then fails: it casts a message to a number, and `Connections.explain` recognizes the message. Writers
 -- that wait for the migration's locks take their snapshot afterwards, and see the migration.
+-- Differs: each statement is a transaction.
 -- part: outdated
 (SELECT ('outdated by schema version ' || version || ', knows {reader}')::integer FROM romancy.schema_info
   WHERE min_reader > {reader})
@@ -722,7 +723,6 @@ SELECT e.id, true FROM ended e JOIN romancy.instances i ON i.id = e.id WHERE i.v
 -- Advance a schedule and start its tick, in one commit, so that no tick is missed or started twice: the stamp is the one
 -- that was read, the id says which tick it is, and the worker still has its lease. The row names the instance that it
 -- started last, and both were written together: whoever still finds this stamp sees whether that instance is open.
--- Differs: one statement, because each statement is a transaction.
 -- name: fire_schedule
 WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
 busy AS MATERIALIZED (SELECT id FROM romancy.instances WHERE id = :last::text AND status < 10),
@@ -738,7 +738,6 @@ won AS (UPDATE romancy.schedules s SET next_at = :next_at::bigint, due_at = :due
 {insert_scheduled}
 SELECT starts FROM won
 -- Start an instance now, whatever else the schedule says.
--- Differs: one statement, because each statement is a transaction.
 -- name: trigger_schedule
 WITH won AS (UPDATE romancy.schedules s SET last_at = :tick::bigint, last_instance = :id::text, started = s.started + 1,
     stamp = :stamp::bytea

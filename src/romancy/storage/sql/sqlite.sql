@@ -481,7 +481,7 @@ WHERE a.op IN (SELECT o.op FROM romancy.attempts o WHERE o.instance = x.value AN
 
 -- === schedules ===
 
--- Every transaction checks the version by itself.
+-- Differs: a transaction checks the version in a statement of its own.
 -- part: outdated
 NULL
 -- name: is_open
