@@ -275,8 +275,12 @@ async def prune(env: Environment) -> None:
 
 
 async def test_finished_instances_and_old_events_are_forgotten(env: Environment) -> None:
+    @workflow(expects="go")
+    async def expecting(ctx: WorkflowContext) -> None:
+        await wait_event(ctx, "go")
+
     done = await env.start(quick, 1)
-    waiting = await env.start(waiter.options(instance_id="waits"))
+    waiting = await env.start(expecting.options(instance_id="waits"))
     await env.send_event("old", "test", id="old")
     await env.advance(timedelta(days=7))
     await env.send_event("young", "test", id="young")

@@ -67,7 +67,7 @@ async def ends_with(env: Environment, handle: Any, *expected: Any) -> None:
 
 async def prune(env: Environment) -> None:
     later = env.clock.now() + 10**9
-    await env.app._runtime.engine.storage.prune(0, later, 100)
+    await env.app._runtime.engine.storage.cut(later, 100)
 
 
 @pytest.mark.parametrize("expires_in", [60, 7200, None], ids=["expired", "expires", "endless"])
@@ -186,3 +186,34 @@ async def test_copies_can_not_be_forged(env: Environment) -> None:
     """An event with the mark of a copy would be received although its wait is over."""
     with pytest.raises(InvalidEvent, match="'romancyeventid' marks events that Romancy gives back"):
         await env.app.send_event("go", "test", 1, to="i", extensions={"romancyeventid": "e"})
+
+
+@workflow
+async def taking_two(ctx: WorkflowContext) -> list[Any]:
+    first = await wait_event(ctx, "go")
+    second = await wait_event(ctx, "go")
+    await do(ctx, "b")
+    return [first.data, second.data]
+
+
+@pytest.mark.parametrize("by", ["retention", "limit"])
+async def test_two_instances_took_an_event_that_was_removed(env: Environment, by: str) -> None:
+    """Retention does not remove what a failed instance took. If a limit does, each instance gets a copy of its own."""
+    env.app.register(taking_two)
+    world.broken = {"b"}
+    for id in ("i", "j"):
+        await env.start(taking_two, instance_id=id)
+    await send(env, 1, None)
+    await send(env, 2, None)
+    await env.advance(HOUR)
+    assert [(await env.app.get_instance(id)).status for id in ("i", "j")] == ["failed", "failed"]
+    if by == "limit":
+        await prune(env)
+    else:
+        await env.app._runtime.engine.storage.prune(0, env.clock.now() + 10**9, 100)
+    assert len((await env.app.list_events()).items) == (0 if by == "limit" else 2)
+    world.broken = set()
+    for id in ("i", "j"):
+        await env.app.retry_workflow(id, steps=["go:1"])
+    await env.settle()
+    assert [(await env.app.get_instance(id)).status for id in ("i", "j")] == ["completed", "completed"]

@@ -124,7 +124,7 @@ async def test_events_are_given_back(env: Environment, removed: bool) -> None:
     world.broken = set()
     if removed:
         storage = env.app._runtime.engine.storage
-        await storage.prune(0, env.clock.now() + 10**9, 100)
+        await storage.cut(env.clock.now() + 10**9, 100)
         assert not (await env.app.list_events()).items
     handle = await env.app.retry_workflow("i", steps=["go:1", "come:1"])
     assert await handle.result() == [{"n": 1}, "then"]
@@ -176,7 +176,7 @@ async def test_what_was_sent_is_not_sent_twice_and_nothing_is_lost(env: Environm
     with pytest.raises(WorkflowFailed):
         await retried(env)
     assert len(await sent(env)) == 1
-    await env.app._runtime.engine.storage.prune(0, env.clock.now() + 10**9, 100)
+    await env.app._runtime.engine.storage.cut(env.clock.now() + 10**9, 100)
     with pytest.raises(WorkflowFailed):
         await retried(env)
     assert await sent(env) == [], "it is not known any more, and still not sent again"

@@ -29,7 +29,7 @@ def copy_for(instance: str, event: Event, at: int) -> Event:
 
 
 def own_copy(copy: Event) -> Event:
-    """Return a copy under an id of its own. Another instance may get a copy of the same event, so this one needs one."""
+    """Return a copy under an id of its own, because other instances may get copies of the same event."""
     known_as = "\0".join((copy.source, original_id(copy), copy.target or ""))
     id = f"given-back-{hashlib.blake2b(known_as.encode(), digest_size=16).hexdigest()}"
     return replace(copy, id=id)

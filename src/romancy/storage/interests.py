@@ -190,10 +190,11 @@ class Keeping:
         return found
 
     async def _addressed(self, before: int, now: int) -> list[int]:
-        rows = await self._ask("addressed_events", after=self._after_event, at=now, limit=_PAGE)
-        old = [row for row in rows if row[1] < before]
-        self._after_event = rows[-1][0] if len(old) == _PAGE else 0
-        return [seq for seq, _, useless in old if useless]
+        given = {"after": self._after_event, "before": before, "at": now, "limit": _PAGE}
+        rows = await self._ask("addressed_events", **given)
+        is_all_old = len(rows) == _PAGE and rows[-1][1] < before
+        self._after_event = rows[-1][0] if is_all_old else 0
+        return [seq for seq, _, is_useless in rows if is_useless]
 
     async def held(self, before: int, most: int) -> list[Held]:
         """Return what is kept although it was accepted before a time, by type."""

@@ -8,7 +8,7 @@ places.py        where a wait begins
 shapes.py        indexes of the fields that filters use
 leases.py        workers, leases and claims
 inbox.py         moves what callers left in their own transactions
-pruning.py       what is deleted, and which events are kept for whom
+retention.py     what is deleted, and which events are kept for whom
 reads.py         loads instances into memory
 connection.py    the pool, and recovery when the server goes away
 listener.py      LISTEN and NOTIFY
@@ -39,8 +39,8 @@ from romancy.storage.postgres.batches import BatchWriter
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.leases import Owning
 from romancy.storage.postgres.listener import Announcer, Listener, channel_of
-from romancy.storage.postgres.pruning import Pruning
 from romancy.storage.postgres.reads import Loads, findable
+from romancy.storage.postgres.retention import Pruning
 from romancy.storage.postgres.statements import Statements
 from romancy.storage.protocol import Answered, Trigger
 from romancy.storage.reads import Reads

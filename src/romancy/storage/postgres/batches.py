@@ -32,8 +32,8 @@ from romancy.storage.postgres.columns import Columns, senders
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.dispatch import Dispatched, Dispatcher, Outcome
 from romancy.storage.postgres.event_lookup import Looker
-from romancy.storage.postgres.pruning import Interests
 from romancy.storage.postgres.reads import findable
+from romancy.storage.postgres.retention import Interests
 from romancy.storage.postgres.shapes import Shapes
 from romancy.storage.rows import entry_values, is_other, packed_attrs
 

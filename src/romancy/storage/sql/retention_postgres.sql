@@ -16,7 +16,6 @@ SELECT e.seq FROM unnest(:types::text[], :befores::bigint[]) AS x(type, before) 
   (SELECT e.seq FROM romancy.events e WHERE e.type = x.type AND e.target IS NULL AND e.accepted_at < x.before
     AND {forgettable} ORDER BY e.accepted_at LIMIT :limit::integer) e
 LIMIT :limit
--- Differs: several at once.
 -- name: insert_interests
 INSERT INTO romancy.interests (workflow, type, next, kind, since)
 SELECT x.workflow, x.type, x.next, x.kind, :at::bigint
@@ -24,7 +23,6 @@ FROM unnest(:workflows::text[], :types::text[], :nexts::text[], :kinds::smallint
 WHERE {outdated} IS NULL ORDER BY 1, 2, 3
 ON CONFLICT (workflow, type, next) DO UPDATE SET kind = excluded.kind
 WHERE excluded.kind IN (1, 2) AND interests.kind <> excluded.kind
--- Differs: several at once.
 -- name: insert_cuts
 INSERT INTO romancy.cuts (type, upto) SELECT x.type, x.upto FROM unnest(:types::text[], :uptos::bigint[]) AS x(type, upto)
 ORDER BY 1 ON CONFLICT (type) DO UPDATE SET upto = greatest(cuts.upto, excluded.upto)

@@ -16,12 +16,10 @@ NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq)
 -- name: prunable_events
 SELECT e.seq FROM romancy.events e {by_age} WHERE e.type = :type AND e.target IS NULL AND e.accepted_at < :before
   AND {forgettable} ORDER BY e.accepted_at LIMIT :limit
--- Differs: one at a time, and the name of the table in the condition.
 -- name: insert_interest
 INSERT INTO romancy.interests (workflow, type, next, kind, since) VALUES (:workflow, :type, :next, :kind, :since)
 ON CONFLICT (workflow, type, next) DO UPDATE SET kind = excluded.kind
 WHERE excluded.kind IN (1, 2) AND romancy.interests.kind <> excluded.kind
--- Differs: one at a time.
 -- name: insert_cut
 INSERT INTO romancy.cuts (type, upto) VALUES (:type, :upto)
 ON CONFLICT (type) DO UPDATE SET upto = max(romancy.cuts.upto, excluded.upto)

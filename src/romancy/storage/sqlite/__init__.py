@@ -5,7 +5,7 @@ dispatch.py       finds waits for an accepted event
 event_lookup.py   finds events for a wait
 shapes.py         indexes of the fields that filters use
 leases.py         workers, leases and claims
-pruning.py        what is deleted, and which events are kept for whom
+retention.py      what is deleted, and which events are kept for whom
 expiry.py         which leases have ended
 locks.py          a lock file for each worker
 inbox.py          moves what callers left in their own transactions
@@ -36,7 +36,7 @@ from romancy.storage.interests import Cut, rows_of
 from romancy.storage.protocol import Answered, Trigger
 from romancy.storage.reads import Reads
 from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
-from romancy.storage.sqlite import inbox, leases, pruning, reads, schedules
+from romancy.storage.sqlite import inbox, leases, reads, retention, schedules
 from romancy.storage.sqlite.batches import BatchWriter, append_statement
 from romancy.storage.sqlite.connection import connect, lock_folder
 from romancy.storage.sqlite.expiry import Leases
@@ -281,14 +281,14 @@ class SQLiteStorage(Reads):
         ended = {"before": finished_before, "failed": finished_before if failed_before is None else failed_before}
         now = self._clock.now()
         plan = await self._keeping.plan(ended, accepted_before, now, limit)
-        return await self._write(lambda c: pruning.prune(c, ended, plan, now, limit))
+        return await self._write(lambda c: retention.prune(c, ended, plan, now, limit))
 
     async def cut(self, accepted_before: int, limit: int) -> list[Cut]:
-        return await self._write(lambda c: pruning.cut(c, accepted_before, self._clock.now(), limit))
+        return await self._write(lambda c: retention.cut(c, accepted_before, self._clock.now(), limit))
 
     async def expect(self, interests: Sequence[Interest]) -> None:
         rows = [row for interest in interests for row in rows_of(interest)]
-        await self._write(lambda c: pruning.expect(c, rows, self._clock.now()))
+        await self._write(lambda c: retention.expect(c, rows, self._clock.now()))
 
     # --- the inbox ---------------------------------------------------------------------------------------------------
     async def move(self, batch: Batch) -> BatchResult | None:

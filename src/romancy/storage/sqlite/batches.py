@@ -58,7 +58,7 @@ from romancy.storage.rows import (
 from romancy.storage.sqlite.dispatch import Dispatcher
 from romancy.storage.sqlite.event_lookup import Looker, number_of
 from romancy.storage.sqlite.leases import check_version, reopen_one
-from romancy.storage.sqlite.pruning import Interests
+from romancy.storage.sqlite.retention import Interests
 from romancy.storage.sqlite.shapes import Shapes
 from romancy.storage.sqlite.statements import SQL
 
