@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from romancy.api.activity import Activity, activity
 from romancy.api.children import ChildHandle, start_workflow
-from romancy.api.context import ActivityContext, Context, WorkflowContext, current_context
+from romancy.api.context import ActivityContext, Context, TransactionContext, WorkflowContext, current_context
 from romancy.api.saga import compensate, saga
 from romancy.api.sending import send_event
 from romancy.api.step import step
@@ -146,6 +146,7 @@ __all__ = [
     "TerminalError",
     "TimerFiredInfo",
     "TimerStartedInfo",
+    "TransactionContext",
     "UnexpectedAnswer",
     "UnknownWorkflow",
     "Wait",

@@ -70,9 +70,12 @@ class WorkerOptions:
     compensation_retry: RetryPolicy = FOR_A_DAY
     """When to retry undos that have no policy of their own: for a day, because outages take longer than an ordinary
     policy allows for, and an undo that fails for good needs a person."""
+    max_transactions: int = 20
+    """Maximum transactional activities at the same time on PostgreSQL: each has a connection of its own."""
 
     def __post_init__(self) -> None:
         check_count("max_resident", self.max_resident)
+        check_count("max_transactions", self.max_transactions)
         duration_us(self.grace, "grace")
         if self.build is not None and not (isinstance(self.build, str) and 0 < len(self.build) <= LONGEST_BUILD):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"build must be a string of 1 to {LONGEST_BUILD} characters, not {self.build!r}")

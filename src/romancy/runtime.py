@@ -135,6 +135,7 @@ class Runtime:
             state=self.state,
             max_activities=self.max_activities,
             max_resident=self.worker.max_resident,
+            max_transactions=self.worker.max_transactions,
             retention=self.retention,
             lease=self.lease,
             grace=self.grace,

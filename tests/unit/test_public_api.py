@@ -29,6 +29,7 @@ HooksBase WorkflowInfo EventReceivedInfo WorkflowStartedInfo WorkflowCompletedIn
 WorkflowCancelledInfo WorkflowBlockedInfo ActivityStartedInfo ActivityCompletedInfo ActivityFailedInfo
 ActivityRetryingInfo EventSentInfo WaitStartedInfo WaitCompletedInfo WaitTimedOutInfo TimerStartedInfo TimerFiredInfo
 ReplayStartedInfo ReplayCompletedInfo
+TransactionContext
 """.split()
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Collection, Coroutine
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
-from romancy.api.context import ActivityContext, WorkflowContext, instance_of
+from romancy.api.context import ActivityContext, TransactionContext, WorkflowContext, instance_of
 from romancy.core.compensation import compensation_of
 from romancy.core.model import Duration, duration_us
 from romancy.core.operations import ActivityCall, UndoableCall
@@ -16,6 +16,7 @@ from romancy.core.retry import UNSET, RetryPolicy, Unset, check_policy
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -133,6 +134,15 @@ class _ActivityDecorator(Protocol):
     def __call__(self, fn: Callable[Concatenate[ActivityContext, P], R], /) -> Activity[P, R]: ...
 
 
+class _TransactionDecorator(Protocol):
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[TransactionContext[C], P], Coroutine[Any, Any, R]], /
+    ) -> Activity[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[TransactionContext[C], P], R], /) -> Activity[P, R]: ...
+
+
 @overload
 def activity(fn: Callable[Concatenate[ActivityContext, P], Coroutine[Any, Any, R]], /) -> Activity[P, R]: ...
 @overload
@@ -146,10 +156,21 @@ def activity(
     raises: Collection[type[Exception]] = (),
     max_per_worker: int | None = None,
 ) -> _ActivityDecorator: ...
+@overload
+def activity(
+    *,
+    transactional: Literal[True],
+    name: str | None = None,
+    retry: RetryPolicy | Unset = UNSET,
+    timeout: Duration | None = None,
+    raises: Collection[type[Exception]] = (),
+    max_per_worker: int | None = None,
+) -> _TransactionDecorator: ...
 def activity(
     fn: Callable[..., Any] | None = None,
     /,
     *,
+    transactional: bool = False,
     name: str | None = None,
     retry: RetryPolicy | Unset = UNSET,
     timeout: Duration | None = None,
@@ -161,21 +182,39 @@ def activity(
     `raises=` lists exceptions that count as answers: they are not retried, and the workflow sees them as they are.
     `max_per_worker=5` means that each worker runs at most 5 of this activity at once. The others wait, and leave the
     slots of `max_activities` to other activities.
+
+    `transactional=True`: the function runs in a transaction of the app's own database, and its ctx is a
+    `TransactionContext`. What it writes with `ctx.connection`, the events that it sends and its result are committed
+    together or not at all. On PostgreSQL it must be `async def`. On SQLite other writes wait meanwhile, so it can take
+    5 seconds at most.
     """
 
     def decorate(fn: Callable[..., Any]) -> Activity[..., Any]:
         check_plain(fn, "activity")
         stored = name if name is not None else fn.__name__
         check_function(fn, "activity", stored)
+        _check_transaction(fn, stored, transactional)
         policy = check_policy(retry, f"activity {stored!r}")
         answers = cast("tuple[type[Exception], ...]", (raises,) if isinstance(raises, type) else tuple(raises))
         us = None if timeout is None else duration_us(timeout, "timeout")
         _check_limit(max_per_worker, stored)
-        definition = ActivityDefinition(stored, fn, policy, us, answers, max_per_worker=max_per_worker)
+        definition = ActivityDefinition(
+            stored, fn, policy, us, answers, max_per_worker=max_per_worker, transactional=transactional
+        )
         definition.resolve_early()
         return Activity(definition)
 
     return decorate if fn is None else decorate(fn)
+
+
+def _check_transaction(fn: Callable[..., Any], name: str, transactional: bool) -> None:
+    """Check that the type of ctx says whether there is a transaction."""
+    given = next(iter(inspect.signature(fn).parameters.values())).annotation
+    if not transactional and "TransactionContext" in str(given):
+        raise TypeError(
+            f"activity {name!r} takes ctx: TransactionContext, which only exists in a transaction; "
+            "write @activity(transactional=True)"
+        )
 
 
 def check_plain(fn: object, kind: str) -> None:

@@ -8,7 +8,9 @@ import random
 import uuid
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self
+
+from typing_extensions import TypeVar
 
 from romancy.core.events import make_event
 from romancy.core.ids import check_change
@@ -16,6 +18,8 @@ from romancy.core.instance import Instance, current
 from romancy.core.logs import logger
 from romancy.core.model import Attribute, Event, Scalar, from_us
 from romancy.core.published import encode_changes, encode_view
+
+C_co = TypeVar("C_co", covariant=True, default=Any)
 
 
 class _Logger(logging.LoggerAdapter[logging.Logger]):
@@ -290,6 +294,43 @@ class ActivityContext(Context):
             raise RuntimeError("no activity is running here; pass ctx, or call this from activity code")
         return context
 
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name == "connection":
+                raise AttributeError(
+                    f"activity {self.activity_id!r} has no transaction, so its ctx has no connection; "
+                    "write @activity(transactional=True) and ctx: TransactionContext"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class TransactionContext(ActivityContext, Generic[C_co]):
+    """The `ctx` of an activity with `transactional=True`. Its `connection` is inside an open transaction.
+
+    Whatever you write there is committed together with the result of the activity and the events it sends, or not at
+    all. `TransactionContext[sqlite3.Connection]` tells type checkers which connection it is.
+    """
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, about: AttemptLike, connection: C_co | None = None) -> None:
+        super().__init__(about)
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"<TransactionContext {self.activity_id} attempt {self.attempt} of {self.instance_id!r}>"
+
+    @property
+    def connection(self) -> C_co:
+        """A connection of the driver: `asyncpg.Connection` or `sqlite3.Connection`. Never commit or roll it back."""
+        if self._connection is None:
+            raise RuntimeError(
+                f"the transaction of activity {self.activity_id!r} of instance {self.instance_id!r} is over; "
+                "use ctx.connection only in the activity's own function"
+            )
+        return self._connection
+
 
 def instance_of(ctx: WorkflowContext) -> Instance:
     """The instance whose code is running."""
@@ -299,6 +340,11 @@ def instance_of(ctx: WorkflowContext) -> Instance:
 def staged_events(ctx: ActivityContext) -> list[Event]:
     """Events that leave with this attempt's result, or not at all."""
     return ctx._staged  # pyright: ignore[reportPrivateUsage]
+
+
+def lend(ctx: TransactionContext[Any], connection: Any) -> None:
+    """Set the connection of a transaction; None when it is over."""
+    ctx._connection = connection  # pyright: ignore[reportPrivateUsage]
 
 
 def current_context() -> WorkflowContext | ActivityContext:

@@ -12,11 +12,12 @@ from typing import Any, ClassVar
 from romancy.core.codec import Codec
 from romancy.core.declared_attributes import Paths, check_paths
 from romancy.core.interests import Interest, read_interest
+from romancy.core.model import MAX_RESULT
 from romancy.core.retry import RetryPolicy
 from romancy.core.schedules import Schedule
 from romancy.core.signature import Signature
 from romancy.core.versions import split_name, stored_name
-from romancy.errors import UnknownWorkflow
+from romancy.errors import NotStorable, UnknownWorkflow
 
 
 class Definition:
@@ -52,6 +53,8 @@ class ActivityDefinition(Definition):
     raises: Collection[type[Exception]] = ()
     undo: UndoRule | None = None
     max_per_worker: int | None = None
+    transactional: bool = False
+    """Whether it runs in a transaction, which also stores its result."""
     is_async: bool = field(init=False)
     key: Hashable = field(init=False)
     """What a fake of the test kit replaces: this function, or all steps with this name."""
@@ -66,6 +69,16 @@ class ActivityDefinition(Definition):
     def result(self) -> Codec:
         """Writes and reads its results."""
         return self.signature.result
+
+    def encode(self, result: object) -> bytes:
+        """Encode a result, to be stored."""
+        payload = self.result.encode(result)
+        if len(payload) > MAX_RESULT:
+            raise NotStorable(
+                f"the result of activity {self.name!r} is {len(payload):,} bytes, more than the "
+                f"{MAX_RESULT:,} allowed; store it elsewhere and return a reference to it"
+            )
+        return payload
 
     def invoke(self, fn: Callable[..., Any], context: object, arguments: bytes) -> Any:
         """Call `fn`, its function or a fake, with recorded arguments."""

@@ -31,6 +31,9 @@ connects them: read its constructor from top to bottom.
     evidence.py     what killed the worker: a verdict by numbers; pure
     quarantine.py   decides which suspects can begin now
     slots.py        which attempts run now, and whose turn is next; pure
+    stages.py       the stages of an attempt
+    turns.py        when a transactional activity can add its result; pure
+    transactions.py attempts in transactions, which also store their results
     activities.py   attempts in tasks and threads, retries, timeouts
     timers.py       the heap of timers that fall due soon
     exits.py        instances leave memory: ended, blocked, read again, evicted

@@ -10,16 +10,15 @@ from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
-from enum import Enum
-from typing import Any
+from typing import Any, cast
 
-from romancy.api.context import ActivityContext, staged_events
+from romancy.api.context import ActivityContext, TransactionContext, staged_events
 from romancy.core import failure as failures
 from romancy.core.clock import Alarm, Clock, stopwatch
 from romancy.core.failure import Failure
 from romancy.core.history import Kind
 from romancy.core.instance import current
-from romancy.core.model import MAX_RESULT, SECOND, from_us
+from romancy.core.model import SECOND, from_us
 from romancy.core.operations import ActivityCall
 from romancy.core.retry import Policies, allows, next_due
 from romancy.core.tasks import start_now
@@ -28,37 +27,25 @@ from romancy.engine.inbox import Inboxes
 from romancy.engine.metrics import Metrics
 from romancy.engine.resident import Answered, AttemptChanged, Resident
 from romancy.engine.slots import Slots
-from romancy.errors import InvalidInput, NotStorable
+from romancy.engine.stages import ENDED, EXPIRED, RUNNING, STARTING, WAITING, WITHDRAWN, Stage
+from romancy.engine.transactions import Transactions, is_conflict
+from romancy.errors import InvalidInput
 from romancy.hooks import ActivityStartedInfo
 from romancy.storage.batch import Attempt
 
 _logger = logging.getLogger("romancy")
 
 
-class Stage(Enum):
-    """The stage of an attempt."""
-
-    WAITING = "waiting"
-    """It waits for its due time, or for a slot."""
-    STARTING = "starting"
-    """It has a slot, but its code has not started to run."""
-    RUNNING = "running"
-    EXPIRED = "expired"
-    """It timed out and was cancelled, but has not ended yet."""
-    WITHDRAWN = "withdrawn"
-    """Its result is no longer needed. It may still run, but nothing it does is recorded."""
-    ENDED = "ended"
-
-
-WAITING, STARTING, RUNNING, EXPIRED, WITHDRAWN, ENDED = Stage  # as in resident.py, because it is faster
+RECORDED = object()
+"""In place of a result: a transaction has stored it."""
 
 
 class Attempting:
     """One attempt that is queued or running."""
 
     __slots__ = (
-        "_runner", "activity", "alarm", "call", "context", "is_on_loop", "progress_at", "record", "resident", "since",
-        "stage", "task",
+        "_runner", "activity", "alarm", "call", "context", "is_final", "is_on_loop", "limit", "progress_at", "record",
+        "resident", "since", "stage", "task", "thread",
     )  # fmt: skip
 
     def __init__(self, runner: Activities, resident: Resident, call: ActivityCall, record: Attempt | None) -> None:
@@ -72,6 +59,11 @@ class Attempting:
         self.since = 0.0
         self.is_on_loop = call.activity.is_async
         """Whether it runs on the event loop, where it can be cancelled, and not in a thread."""
+        self.limit = call.timeout
+        self.is_final = False
+        """Whether its error is final, because its result can't be stored."""
+        self.thread: asyncio.Future[Any] | None = None
+        """The thread of a transaction. Cancelling the attempt cuts it off from the database, but can't end it."""
 
     def __repr__(self) -> str:
         return f"<Attempting {self.call.id} #{self.attempt} of {self.instance_id!r} {self.stage.value}>"
@@ -117,6 +109,19 @@ class Attempting:
     def keep_progress(self, value: object) -> None:
         self._runner.progress(self, value)
 
+    # --- for transactions -------------------------------------------------------------------------------------------
+    @property
+    def is_wanted(self) -> bool:
+        return self.stage is RUNNING
+
+    def expire(self) -> None:
+        self._runner.expire(self)
+
+    def begin_thread(
+        self, fn: Callable[..., Any], context: ActivityContext, /
+    ) -> asyncio.Future[tuple[Any, BaseException | None]]:
+        return self._runner.begin_thread(self, fn, context)
+
 
 class Activities:
     """Runs attempts, at most `limit` at a time, and posts their outcomes."""
@@ -130,10 +135,11 @@ class Activities:
         inboxes: Inboxes,
         hooks: HookRunner,
         metrics: Metrics,
+        transactions: Transactions | None = None,
     ) -> None:
         self._clock, self._limit, self._retry, self.state = clock, limit, retry, state
         self._post, self._rouse = inboxes.post, inboxes.residents.rouse
-        self._hooks, self._metrics = hooks, metrics
+        self._hooks, self._metrics, self._transactions = hooks, metrics, transactions
         self._slots: Slots[Attempting] = Slots(limit)
         self._open: dict[tuple[str, str], Attempting] = {}
         self._launching = False
@@ -231,13 +237,15 @@ class Activities:
 
     def _launch(self, attempting: Attempting) -> None:
         call = attempting.call
-        context = attempting.context = ActivityContext(attempting)
+        is_transaction = call.activity.transactional
+        context = attempting.context = (TransactionContext if is_transaction else ActivityContext)(attempting)
         context.is_cancelled = call.given_up
         attempting.stage, attempting.since = STARTING, stopwatch()
         if self._hooks.wanted:
             self._tell(attempting)
         fn = self.replacements.get(call.activity.key, call.activity.fn)
         run = self._run_async if call.activity.is_async else self._run_in_thread
+        run = self._run_in_transaction if is_transaction else run
         self._launching = True
         try:
             task = start_now(self._loop, run(attempting, fn, context))
@@ -246,8 +254,8 @@ class Activities:
         if attempting.stage is ENDED:
             return
         attempting.task = task
-        if call.timeout is not None:
-            attempting.alarm = self._clock.call_at(self._clock.now() + call.timeout, lambda: self._expire(attempting))
+        if call.timeout is not None and not is_transaction:
+            attempting.alarm = self._clock.call_at(self._clock.now() + call.timeout, lambda: self.expire(attempting))
 
     def _tell(self, attempting: Attempting) -> None:
         self._hooks.tell(
@@ -278,6 +286,15 @@ class Activities:
             self._over(attempting, None, None)
             return
         attempting.stage = RUNNING
+        outcome = await self.begin_thread(attempting, fn, context)
+        if attempting.call.activity.may_return_awaitable and inspect.isawaitable(outcome[0]):
+            outcome = await self._await_on_loop(attempting, outcome[0], context)
+        self._over(attempting, *outcome)
+
+    def begin_thread(
+        self, attempting: Attempting, fn: Callable[..., Any], context: ActivityContext
+    ) -> asyncio.Future[tuple[Any, BaseException | None]]:
+        """Run the function in a thread. The result is its outcome, with the error that it raised."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._limit, "romancy-activity")
 
@@ -289,10 +306,33 @@ class Activities:
 
         variables = copy_context()
         variables.run(current.set, context)
-        outcome = await asyncio.get_running_loop().run_in_executor(self._threads, lambda: variables.run(work))
-        if attempting.call.activity.may_return_awaitable and inspect.isawaitable(outcome[0]):
-            outcome = await self._await_on_loop(attempting, outcome[0], context)
-        self._over(attempting, *outcome)
+        return asyncio.get_running_loop().run_in_executor(self._threads, lambda: variables.run(work))
+
+    async def _run_in_transaction(
+        self, attempting: Attempting, fn: Callable[..., Any], context: ActivityContext
+    ) -> None:
+        assert self._transactions is not None
+        attempting.stage, attempting.is_on_loop = RUNNING, True
+        current.set(context)
+        ctx = cast("TransactionContext[Any]", context)
+
+        def recorded() -> None:
+            self._open.pop((attempting.resident.instance.id, attempting.call.id), None)
+
+        error: BaseException | None = None
+        try:
+            await self._transactions.run(attempting, fn, ctx, recorded)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as raised:  # SystemExit too, as above
+            error = raised
+        if attempting.thread is not None and not attempting.thread.done():
+            # It was cut off from its transaction. It counts as failed now, but its slot is freed when it ends.
+            if attempting.stage is not WITHDRAWN and error is not None:
+                self._conclude(attempting, None, error)
+            attempting.stage = WITHDRAWN
+            await asyncio.wait([attempting.thread])
+        self._over(attempting, RECORDED, error)
 
     async def _await_on_loop(
         self, attempting: Attempting, returned: Awaitable[Any], context: ActivityContext
@@ -311,7 +351,8 @@ class Activities:
         except BaseException as error:  # SystemExit too, as above
             return None, error
 
-    def _expire(self, attempting: Attempting) -> None:
+    def expire(self, attempting: Attempting) -> None:
+        """End an attempt whose time is over."""
         if attempting.stage is WITHDRAWN or attempting.stage is ENDED:
             return
         self._cancel(attempting, EXPIRED)
@@ -321,7 +362,7 @@ class Activities:
             attempting.stage = WITHDRAWN
 
     def _timeout_error(self, attempting: Attempting) -> TimeoutError:
-        seconds = (attempting.call.timeout or 0) / SECOND
+        seconds = (attempting.limit or 0) / SECOND
         return TimeoutError(f"the attempt ran longer than its timeout of {seconds:g} s")
 
     def _over(self, attempting: Attempting, result: Any, error: BaseException | None) -> None:
@@ -347,20 +388,16 @@ class Activities:
         if attempting.stage is EXPIRED and isinstance(error, asyncio.CancelledError):
             self._failed(attempting, self._timeout_error(attempting))
         elif error is None:
-            self._completed(attempting, result)
+            if result is not RECORDED:
+                self._completed(attempting, result)
         elif not (self._stopping and isinstance(error, asyncio.CancelledError)):
-            self._failed(attempting, error)
+            self._failed(attempting, error, final=attempting.is_final)
 
     # --- outcomes ---------------------------------------------------------------------------------------------------
     def _completed(self, attempting: Attempting, result: Any) -> None:
         call = attempting.call
         try:
-            payload = call.activity.result.encode(result)
-            if len(payload) > MAX_RESULT:
-                raise NotStorable(
-                    f"the result of activity {call.activity.name!r} is {len(payload):,} bytes, more than the "
-                    f"{MAX_RESULT:,} allowed; store it elsewhere and return a reference to it"
-                )
+            payload = call.activity.encode(result)
         except Exception as error:
             self._failed(attempting, error, final=True)
             return
@@ -379,7 +416,7 @@ class Activities:
         retryable = (
             not (final or call.given_up or isinstance(error, InvalidInput))
             and failure.listed is None
-            and allows(policy, error)
+            and (allows(policy, error) or (call.activity.transactional and is_conflict(error)))
         )
         due = next_due(policy, attempts, attempting.first_at, now) if retryable else None
         if failure.listed is None:

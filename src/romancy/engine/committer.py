@@ -231,6 +231,24 @@ class Committer:
         """Wait until everything that was put in is stored."""
         await self._idle.wait()
 
+    # --- transactions of activities ---------------------------------------------------------------------------------
+    def batch_of(self, commit: Commit) -> Batch:
+        """Return a batch for a commit that is stored in a transaction of its own."""
+        return self._batch([CommitItem(commit, lambda applied, refusal: None)])
+
+    def stored_apart(self, batch: Batch, answer: BatchResult) -> None:
+        """Follow up on a batch of `batch_of`, apart from the instance itself."""
+        if self._life is DEAD:
+            return
+        if self.changes.watchers:
+            _safely(self.changes.stored, batch, answer)
+        if answer.sent:
+            _safely(self._on_events, batch, answer)
+        if answer.sent or answer.offers:
+            _safely(self._on_answer, answer)
+        if answer.fenced:
+            _safely(self._lease.fenced, batch.worker)
+
     # --- one batch after the other ----------------------------------------------------------------------------------
     def _next(self) -> None:
         queue = self._queue

@@ -44,6 +44,7 @@ from romancy.engine.sweep import Sweep
 from romancy.engine.timer_refresh import TimerRefresh
 from romancy.engine.timers import WINDOW, Timers
 from romancy.engine.timetable import Timetable
+from romancy.engine.transactions import Transactions
 from romancy.engine.unfit import UnfitInstances
 from romancy.engine.watchdog import Watchdog
 from romancy.errors import AppNotRunning, InstanceNotFound, Outdated
@@ -71,6 +72,7 @@ class Engine:
         state: Any,
         max_activities: int,
         max_resident: int,
+        max_transactions: int,
         retention: Retention,
         lease: int,
         grace: float,
@@ -80,7 +82,7 @@ class Engine:
         """Each part gets those before it. Calls to later ones are lambdas; the lease calls methods of the engine."""
         self.loop, self._grace = asyncio.get_running_loop(), grace
         self.storage, self.clock, self.registry = storage, clock, registry
-        self._to_sweep, self._to_refresh = asyncio.Event(), asyncio.Event()
+        self._to_sweep, self._to_refresh = asyncio.Event(), (refresh := asyncio.Event())
         metrics, told = self.metrics, self.hooks = Metrics(), HookRunner(hooks)
         watchdog, outage = Watchdog(), Outage()
         endings = self.endings = Endings(storage)
@@ -98,7 +100,8 @@ class Engine:
         )  # fmt: skip
         custody = Custody(clock, committer, residents)
         inquest = self.inquest = Inquest(clock, max_activities, inboxes, custody)
-        activities = self.activities = Activities(clock, max_activities, retry, state, inboxes, told, metrics)
+        tx = Transactions(storage, clock, inboxes, delivery, committer, max_transactions, lease, lambda: exits.reload)
+        activities = self.activities = Activities(clock, max_activities, retry, state, inboxes, told, metrics, tx)
         timers = self.timers = Timers(clock, loader.fire, self._to_refresh.set, timer_window, metrics)
         exits = self.exits = Exits(
             clock, residents, loader, committer, inquest, activities, timers, endings, told, metrics, build
@@ -117,10 +120,9 @@ class Engine:
         balancing = self.balancing = Balancing(
             storage, clock, registry, me, residents, loader, committer, timers, exits, self._look_around
         )
-        unfit = UnfitInstances(storage, clock, registry, residents, loader, build)
         self.sweep = Sweep(
-            storage, clock, registry, me, residents, loader, revival, inquest, timers, balancing, endings, unfit,
-            self._to_sweep.set, self._to_refresh.set,
+            storage, clock, registry, me, residents, loader, revival, inquest, timers, balancing, endings,
+            UnfitInstances(storage, clock, registry, residents, loader, build), self._to_sweep.set, refresh.set,
         )  # fmt: skip
         self.refresh = TimerRefresh(storage, clock, me, timers, self._to_refresh.set)
         self._renewal, self._balance = Duty("lease", me.round, outage), Duty("balance", balancing.round, outage)

@@ -141,7 +141,7 @@ class Followup:
         if resident.unlooked is not None:
             self._revival.look_for(resident, resident.unlooked)
             resident.unlooked = None
-        if resident.inbox:
+        if resident.inbox or resident.asking is not None:
             self._inboxes.schedule(resident)
         elif resident.is_evictable:
             self._rest_or_stay(resident)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -150,6 +150,26 @@ Input = (
 )
 
 
+@dataclass(slots=True, frozen=True)
+class Turn:
+    """The right to add the next entry, in a transaction of its own. Until it is given back, nothing else is fed."""
+
+    n: int
+    """The number of the entry."""
+    at: int
+    """The earliest time that it can have."""
+    version: int
+    status: Status
+
+
+@dataclass(slots=True, frozen=True)
+class TransactionAsks:
+    """A transactional activity asks for its turn. The answer is None if its result is no longer needed."""
+
+    op: str
+    answer: Callable[[Turn | None], None]
+
+
 MANY_CHILDREN = 100
 """With more open children an instance stays in memory: otherwise the end of each child would replay it."""
 
@@ -215,6 +235,8 @@ class Resident:
     """The builds whose code did not follow it, as stored. The next commit clears them."""
     retrial: Retrial | None = None
     """It was retried, and goes on with its next step."""
+    asking: list[TransactionAsks] | None = None
+    """Transactional activities that ask for their turn."""
     confirming: int = 0
     """How many due waits have a last look for events in progress."""
 

@@ -15,6 +15,7 @@ from romancy.engine.inbox import Inboxes
 from romancy.engine.inquest import Inquest
 from romancy.engine.resident import COMMITTING, IDLE, Resident
 from romancy.engine.step import Step
+from romancy.engine.turns import grant
 from romancy.engine.watchdog import Watchdog
 
 MANY = 100
@@ -56,7 +57,8 @@ class Scheduler:
                 resident = self._ready.popleft()
                 if not resident.is_gone:
                     resident.state = IDLE
-                    self._step(resident)
+                    if resident.asking is None or not grant(resident):
+                        self._step(resident)
         finally:
             if collect:
                 gc.enable()

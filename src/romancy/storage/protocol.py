@@ -8,7 +8,7 @@ result. Methods raise `TransientError` while the database is unavailable; the ca
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from romancy.core.interests import Interest
 from romancy.core.model import Status
@@ -39,6 +39,27 @@ Answered = Callable[["BatchResult | None", "BaseException | None"], None]
 """Called on the event loop, from a plain callback, with the result or with the error."""
 
 
+class Transaction(Protocol):
+    """An open transaction, in which an activity runs. It ends with `commit` or `abandon`, called once."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's connection. It can't be committed or rolled back."""
+        ...
+
+    async def commit(self, batch: Batch) -> BatchResult:
+        """Store a batch with a single commit of an instance, together with what was written before, and end.
+
+        If the commit is refused, or if an error is raised, everything is rolled back. If the connection is lost
+        meanwhile, this finds out what happened.
+        """
+        ...
+
+    async def abandon(self) -> None:
+        """Roll back, and end. The connection can't be used any more, even by a thread that is still running."""
+        ...
+
+
 class Storage(Protocol):
     """One database, as the engine sees it."""
 
@@ -48,6 +69,9 @@ class Storage(Protocol):
     It must not answer before `commit` returns, because answers are followed up in the order of their batches. Otherwise
     an offer made before its wait took the event, but followed up after that was stored, would count as a second event.
     """
+
+    has_one_writer: bool
+    """Whether an open transaction keeps all other writes waiting."""
 
     def watch(self, changed: Callable[[], None], arrived: Callable[[], None] = ...) -> None:
         """Call `changed` on the event loop whenever another process has written something. Replaces an earlier one.
@@ -88,6 +112,13 @@ class Storage(Protocol):
 
     def commit(self, batch: Batch, answered: Answered) -> None:
         """Store a batch, and call `answered` with its result, perhaps before this returns."""
+        ...
+
+    async def begin(self, lease: int) -> Transaction:
+        """Begin a transaction for an activity. `lease`: of this worker, in microseconds.
+
+        If this process is paused during a commit, the transaction must not keep others from taking over.
+        """
         ...
 
     # --- workers ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,22 @@
 from __future__ import annotations
 
 from romancy.testing.clock import ManualClock
-from romancy.testing.environment import Environment, TestHandle, activity_context, environment
+from romancy.testing.environment import (
+    Environment,
+    TestHandle,
+    activity_context,
+    environment,
+    transaction_context,
+)
 from romancy.testing.histories import dump, replay
 
-__all__ = ["Environment", "ManualClock", "TestHandle", "activity_context", "dump", "environment", "replay"]
+__all__ = [
+    "Environment",
+    "ManualClock",
+    "TestHandle",
+    "activity_context",
+    "dump",
+    "environment",
+    "replay",
+    "transaction_context",
+]

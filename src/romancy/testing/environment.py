@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 
 from romancy.api.activity import Activity
-from romancy.api.context import ActivityContext
+from romancy.api.context import ActivityContext, TransactionContext
 from romancy.api.workflow import Workflow, definition_of
 from romancy.app import App
 from romancy.core.clock import stopwatch
@@ -35,6 +35,7 @@ from romancy.testing.fakes import (
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C")
 _PATIENCE = 0.3
 """Real seconds after which an activity that is still running counts as waiting for the clock."""
 _PRUNE_EVERY = 3600 * SECOND
@@ -266,3 +267,11 @@ def activity_context(**fields: Any) -> ActivityContext:
     `fields`: instance_id, workflow_name, activity_id, attempt, state, last_progress.
     """
     return ActivityContext(_Attempt(**fields))
+
+
+def transaction_context(connection: C, /, *, state: Any = None) -> TransactionContext[C]:
+    """Return a context for calling a transactional activity's plain function with a connection of your own.
+
+    >>> await pay.fn(transaction_context(connection), 42)
+    """
+    return TransactionContext(_Attempt(state=state), connection)

@@ -10,6 +10,8 @@ leases.py        workers, leases and claims
 inbox.py         moves what callers left in their own transactions
 retention.py     what is deleted, and which events are kept for whom
 reads.py         loads instances into memory
+transactions.py  transactions in which activities run
+guest.py         the connection that they use
 connection.py    the pool, and recovery when the server goes away
 listener.py      LISTEN and NOTIFY
 migrations.py    brings a schema up to date
@@ -42,6 +44,7 @@ from romancy.storage.postgres.listener import Announcer, Listener, channel_of
 from romancy.storage.postgres.reads import Loads, findable
 from romancy.storage.postgres.retention import Pruning
 from romancy.storage.postgres.statements import Statements
+from romancy.storage.postgres.transactions import PostgresTransaction, Transactions
 from romancy.storage.protocol import Answered, Trigger
 from romancy.storage.reads import Reads
 from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
@@ -62,6 +65,7 @@ class PostgresStorage(Reads):
     """
 
     is_remote = True
+    has_one_writer = False
 
     def __init__(
         self,
@@ -91,6 +95,7 @@ class PostgresStorage(Reads):
         )
         self._inbox: Inbox | None = None
         self._writer = BatchWriter(self._connections, self._tell)
+        self._transactions = Transactions(self._connections, self._writer)
         self._owning = Owning(self._connections, self._listener, clock)
         self._pruning = Pruning(self._connections, self._keeping, clock)
         self._loads = Loads(self._connections)
@@ -124,6 +129,7 @@ class PostgresStorage(Reads):
         """Close everything, even if this call is cancelled."""
         try:
             await self._announcer.close()
+            await self._transactions.close()
         finally:
             for task in self._commits:
                 task.cancel()
@@ -164,6 +170,9 @@ class PostgresStorage(Reads):
         else:
             error = task.exception()
             answered(task.result() if error is None else None, error)
+
+    async def begin(self, lease: int) -> PostgresTransaction:
+        return await self._transactions.begin(lease)
 
     async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
         self._workflows = workflows

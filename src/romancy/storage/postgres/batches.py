@@ -60,8 +60,11 @@ class BatchWriter:
     async def apply(self, batch: Batch) -> BatchResult:
         if await self._append_one(batch):
             return BatchResult(commits=[True])
+        return await self.conclude(batch, await self._write(batch))
+
+    async def conclude(self, batch: Batch, row: Any) -> BatchResult:
+        """Do what must follow the group commit, and answer each item. `row`: its answer."""
         answer = BatchResult()
-        row = await self._write(batch)
         answer.fenced = batch.worker is not None and row is not None and not row["alive"]
         if batch.starts:
             answer.starts = await self._answer_starts(batch, row, answer.fenced)
@@ -128,7 +131,7 @@ class BatchWriter:
         restored = [item for commit in batch.commits for item in commit.sent if item.is_restored]
         if restored:
             await self._rename_copies(restored)
-        columns = Columns(batch, self.shapes, self.looker.settled)
+        columns = self.columns(batch)
         if not columns.pieces and (batch.looks or batch.worker is None):
             return None
         statement = self._connections.statements.write(columns.pieces)
@@ -149,6 +152,9 @@ class BatchWriter:
             known_as = item.event.source, original_id(item.event)
             if known_as not in targets or targets[known_as] not in (None, item.event.target):
                 item.event = own_copy(item.event)
+
+    def columns(self, batch: Batch) -> Columns:
+        return Columns(batch, self.shapes, self.looker.settled)
 
     # --- starts and commits -----------------------------------------------------------------------------------------
     async def _answer_starts(self, batch: Batch, row: Any, fenced: bool) -> list[StartAnswer]:

@@ -100,6 +100,27 @@ class Connections:
         async with self.transaction():
             pass  # connect, so that a wrong URL is reported here
 
+    @property
+    def timeline(self) -> str | None:
+        """The server's timeline, if it is known."""
+        return self._timeline
+
+    async def connect(self, kind: type[Any]) -> Any:
+        """Return a connection of its own for an activity: with the user's settings, not with ours."""
+        connection = await asyncpg.connect(
+            self._url,
+            connection_class=kind,
+            timeout=ACQUIRE_TIMEOUT,
+            target_session_attrs="read-write",
+            max_cached_statement_lifetime=0,
+        )
+        try:
+            await self._greet(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
     async def _greet(self, connection: Any) -> None:
         """Check whether this is still the same server, or one that replaced it."""
         timeline = await _timeline(connection)

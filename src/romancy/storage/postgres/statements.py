@@ -58,6 +58,8 @@ class Statements:
         results += ["applied"] if steps else []
         results += ["outdated"] if "starts" in pieces or "events" in pieces else []
         results += ["relaxed"] if self._relaxed else []
+        if "bounded" in pieces:
+            results, pieces = [*results, "bounded"], [piece for piece in pieces if piece != "bounded"]
         written = ", ".join(f"{{write_{piece}}}" for piece in ("fence", *pieces))
         answered = ", ".join(f"{{result_{result}}}" for result in results)
         sendable = self._blocks["{sent_by_applied}" if steps else "{sent_by_nobody}"]

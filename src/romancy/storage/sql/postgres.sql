@@ -368,7 +368,12 @@ sender IS NULL OR sender IN (SELECT id FROM applied)
 -- The answer does not wait for the disk.
 -- part: result_relaxed
 set_config('synchronous_commit', 'off', true)
+-- part: result_bounded
+set_config('idle_in_transaction_session_timeout', :idle::text, true)
 
+-- name: await_commit
+-- Waits until a commit is decided whose connection was lost: until then its session holds the instance.
+SELECT 1 FROM romancy.instances WHERE id = :id::text FOR NO KEY UPDATE
 -- name: resolve_commits
 SELECT id FROM romancy.instances WHERE id = ANY(:ids::text[]) AND token = :token::bytea
 -- name: resolve_entries

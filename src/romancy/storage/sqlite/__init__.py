@@ -16,6 +16,8 @@ connection.py     opens a file
 migrations.py     brings a file up to date
 errors.py         explains SQLite's errors
 threads.py        one thread for each connection
+transactions.py   transactions in which activities run
+guest.py          the connection that they use
 inline_reader.py  short reads on the event loop's own thread
 """
 
@@ -45,6 +47,7 @@ from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.migrations import migrate
 from romancy.storage.sqlite.statements import SQL, run
 from romancy.storage.sqlite.threads import ConnectionThread
+from romancy.storage.sqlite.transactions import SQLiteTransaction, Transactions
 
 __all__ = ["SQLiteStorage"]
 
@@ -59,6 +62,7 @@ class SQLiteStorage(Reads):
     """A database file, or `:memory:`."""
 
     is_remote = False
+    has_one_writer = True
 
     def __init__(self, path: str, *, durability: str = "full", clock: Clock | None = None) -> None:
         if durability not in ("full", "normal"):
@@ -78,6 +82,7 @@ class SQLiteStorage(Reads):
         self._batches: BatchWriter | None = None
         self._looker: ConnectionThread | None = None
         self._opening = asyncio.Lock()
+        self._transactions: Transactions | None = None
 
     def __repr__(self) -> str:
         return f"<SQLiteStorage {self.path!r}>"
@@ -121,6 +126,9 @@ class SQLiteStorage(Reads):
         self._changed()
 
     async def close(self) -> None:
+        if self._transactions is not None:
+            await self._transactions.close()
+            self._transactions = None
         threads = {self._writer, self._reader, self._looker}
         self._writer = self._reader = self._looker = None  # no new jobs from here on
         if self._near is not None:
@@ -184,20 +192,32 @@ class SQLiteStorage(Reads):
         return self._writer is not None and self._writer.try_statement(*append_statement(commit, worker))
 
     def commit(self, batch: Batch, answered: Answered) -> None:
-        writer, batches = self._writer, self._batches
-        if writer is None or batches is None:
+        writer = self._writer
+        if writer is None or self._batches is None:
             error = TransientError(f"the database {self.path!r} is not open")
             asyncio.get_running_loop().call_soon(answered, None, error)
             return
 
         def apply(connection: sqlite3.Connection) -> BatchResult:
-            return batches.apply(batch)
+            assert self._batches is not None, "it is closed after the writer"
+            return self._batches.apply(batch)
 
         answer = writer.try_now(apply) if len(batch) <= SMALL else None
         if answer is None:
             writer.submit(apply, True, answered)
         else:
             answered(answer, None)
+
+    async def begin(self, lease: int) -> SQLiteTransaction:
+        if self._writer is None:
+            raise StorageError(f"the database {self.path!r} is not open")
+        if self._transactions is None:
+            self._transactions = Transactions(self.path, self._durability, self._writer, self._moved)
+        return await self._transactions.begin()
+
+    def _moved(self, connection: sqlite3.Connection) -> None:
+        """Go on with another connection to a database in memory."""
+        self._batches = BatchWriter(connection)
 
     async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
         self._locks.hold(worker)

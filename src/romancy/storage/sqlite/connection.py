@@ -5,18 +5,28 @@ from __future__ import annotations
 import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from romancy.errors import StorageError
 from romancy.storage.errors import NotThere
 from romancy.storage.sqlite.errors import explain
 
 
-def connect(path: str, *, durability: str) -> sqlite3.Connection:
-    """Open a database file (or `:memory:`) for use by one thread at a time."""
+def connect(
+    path: str, *, durability: str, factory: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
+    """Open a database file (or `:memory:`, or a URI) for use by one thread at a time."""
     _check_place(path)
+    options: dict[str, Any] = {"uri": True} if is_uri(path) else {}
     try:
         connection = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=0, cached_statements=256
+            path,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=0,
+            cached_statements=256,
+            factory=factory,
+            **options,
         )
     except sqlite3.Error as error:
         raise explain(error, path) from error
@@ -33,8 +43,13 @@ def connect(path: str, *, durability: str) -> sqlite3.Connection:
     return connection
 
 
+def is_uri(path: str) -> bool:
+    """Return whether a path names a database in memory that several connections share."""
+    return path.startswith("file:") and path.endswith("?mode=memory&cache=shared")
+
+
 def _check_place(path: str) -> None:
-    if path == ":memory:":
+    if path == ":memory:" or is_uri(path):
         return
     folder = Path(path).resolve().parent
     if not folder.is_dir():

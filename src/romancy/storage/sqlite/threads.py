@@ -31,6 +31,39 @@ _PATIENCE = 30.0
 """Seconds a writer waits for another process to release the file before it reports an outage."""
 
 
+class Hold:
+    """A pause of a thread, during which another connection can write."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, lock: threading.Lock) -> None:
+        self._loop, self._lock = loop, lock
+        self._over = threading.Event()
+        self._hand_back: Callable[..., None] | None = None
+        self.begun: asyncio.Future[None] = loop.create_future()
+        """Done when the thread has stopped."""
+
+    def take(self, hand_back: Callable[..., None]) -> None:
+        """Begin at once, because the thread is idle. The caller holds its lock."""
+        self._hand_back = hand_back
+        self.begun.set_result(None)
+
+    def wait(self, connection: sqlite3.Connection) -> None:
+        """Stop the thread, as one of its jobs."""
+        self._loop.call_soon_threadsafe(self._begin)
+        self._over.wait()
+
+    def _begin(self) -> None:
+        if not self.begun.done():
+            self.begun.set_result(None)
+
+    def let_go(self) -> None:
+        """Let the thread go on. Called on the event loop."""
+        self._over.set()
+        if self._hand_back is not None:
+            self._lock.release()
+            self._hand_back(_ignore, None, None)
+            self._hand_back = None
+
+
 class ConnectionThread(threading.Thread):
     """One connection, and its jobs, one after another.
 
@@ -112,6 +145,34 @@ class ConnectionThread(threading.Thread):
         finally:
             self._lock.release()
 
+    def hold(self) -> Hold:
+        """Stop after the jobs that are queued now. Another connection can write until `let_go` is called."""
+        hold = Hold(self._loop, self._lock)
+        if self._handed_over or not self._lock.acquire(blocking=False):
+            self.submit(hold.wait, False, _ignore)
+        else:
+            self._handed_over += 1  # nothing is written on the event loop's own thread meanwhile
+            hold.take(self._hand_back)
+        return hold
+
+    def refresh(self) -> None:
+        """Ignore a write by another connection of this process."""
+        if self._poll_interval is not None:
+            self._data_version = _data_version(self.connection)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a COMMIT takes so little time that it can run on the event loop's own thread."""
+        return self._commit_cost <= _QUICK
+
+    def check_place(self) -> None:
+        """Raise `TransientError` unless the file is still in place."""
+        if not self._is_in_place(stopwatch()):
+            raise TransientError(
+                f"the database file {self._path!r} was removed or replaced while in use; nothing is stored until you "
+                "put it back or restart the app"
+            )
+
     def stop(self) -> None:
         self._jobs.put(_STOP)
         self.join()
@@ -165,20 +226,8 @@ class ConnectionThread(threading.Thread):
     def _begin(self, patience: float) -> None:
         """Lock the file for writing. SQLite's own waiting backs off to 100 ms; these short pauses are fairer."""
         begin = stopwatch()
-        if not self._is_in_place(begin):
-            raise TransientError(
-                f"the database file {self._path!r} was removed or replaced while in use; nothing is stored until you "
-                "put it back or restart the app"
-            )
-        while True:
-            try:
-                self.connection.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as error:
-                busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-                if not busy or stopwatch() > begin + patience or self.hurry:
-                    raise
-            time.sleep(random.uniform(0.0002, 0.002))
+        self.check_place()
+        begin_write(self.connection, "BEGIN IMMEDIATE", begin + patience, lambda: self.hurry)
 
     def _is_in_place(self, now: float) -> bool:
         """Return whether the file is still in place; otherwise writes would be lost."""
@@ -193,6 +242,19 @@ class ConnectionThread(threading.Thread):
             self._data_version = version
             if self._on_foreign_change is not None:
                 self._loop.call_soon_threadsafe(self._on_foreign_change)
+
+
+def begin_write(connection: sqlite3.Connection, statement: str, until: float, stops: Callable[[], bool]) -> None:
+    """Run a BEGIN IMMEDIATE, and wait for other processes until a time, or until `stops()`."""
+    while True:
+        try:
+            connection.execute(statement)
+            return
+        except sqlite3.OperationalError as error:
+            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not busy or stopwatch() > until or stops():
+                raise
+        time.sleep(random.uniform(0.0002, 0.002))
 
 
 def _data_version(connection: sqlite3.Connection) -> int | None:
@@ -210,6 +272,10 @@ def _identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _ignore(result: Any, error: BaseException | None) -> None:
+    """Nobody waits for the answer."""
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

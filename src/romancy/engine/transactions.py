@@ -1,0 +1,237 @@
+"""Transactions: attempts of activities whose own writes, result and events are committed together.
+
+The transaction stores the result; only then is it fed to the code. So a commit that fails, for example because of a
+deferred constraint, is a failed attempt like any other.
+
+If the database has one writer, a transaction keeps all other writes waiting, including commits of its own instance. So
+the activity gets its turn before the transaction begins. Otherwise it asks for its turn after its function has ended,
+and the instance goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from romancy.api.context import TransactionContext, lend, staged_events
+from romancy.core.clock import Alarm, Clock
+from romancy.core.history import Entry, Kind
+from romancy.core.model import SECOND
+from romancy.core.operations import ActivityCall
+from romancy.engine import turns
+from romancy.engine.committer import Committer
+from romancy.engine.delivery import Delivery
+from romancy.engine.inbox import Inboxes
+from romancy.engine.resident import Resident, TransactionAsks, Turn
+from romancy.errors import TerminalError
+from romancy.storage.batch import Attempt, Commit
+from romancy.storage.errors import TransientError
+from romancy.storage.protocol import Storage, Transaction
+
+_logger = logging.getLogger("romancy")
+LONGEST_ALONE = 5 * SECOND
+"""Time limit for a transaction that keeps all other writes waiting, if the activity has none."""
+CONFLICTS = ("40001", "40P01")
+"""SQLSTATEs of transactions that the database chose to roll back, to be tried again: serialization, deadlock."""
+
+
+class Tried(Protocol):
+    """The attempt that runs in a transaction."""
+
+    resident: Resident
+    call: ActivityCall
+
+    alarm: Alarm | None
+    limit: int | None
+    thread: asyncio.Future[Any] | None
+    is_final: bool
+
+    @property
+    def first_at(self) -> int: ...
+    @property
+    def is_wanted(self) -> bool: ...
+    def begin_thread(
+        self, fn: Callable[..., Any], context: TransactionContext[Any], /
+    ) -> asyncio.Future[tuple[Any, BaseException | None]]: ...
+    def expire(self) -> None: ...
+
+
+class Transactions:
+    """Runs attempts in transactions, at most `limit` at a time. `reload` returns what reads an instance again."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        inboxes: Inboxes,
+        delivery: Delivery,
+        committer: Committer,
+        limit: int,
+        lease: int,
+        reload: Callable[[], Callable[[Resident], None]],
+    ) -> None:
+        self._storage, self._clock, self._inboxes, self._delivery = storage, clock, inboxes, delivery
+        self._committer, self._lease, self._reload = committer, lease, reload
+        self._room = asyncio.Semaphore(limit)
+        self._storing: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Transactions storing={len(self._storing)}>"
+
+    def _time_limit(self, call: ActivityCall) -> int | None:
+        """Return how long the function can take. While others wait for it, the lease can't be renewed."""
+        if not self._storage.has_one_writer:
+            return call.timeout
+        return min(LONGEST_ALONE if call.timeout is None else call.timeout, self._lease // 2)
+
+    async def run(
+        self,
+        tried: Tried,
+        fn: Callable[..., Any],
+        context: TransactionContext[Any],
+        recorded: Callable[[], None],
+    ) -> None:
+        """Run the function in a transaction and store its result. Call `recorded` once that is done.
+
+        Raises the error of the attempt. In that case everything is rolled back.
+        """
+        if not (tried.call.activity.is_async or self._storage.has_one_writer):
+            raise TerminalError(
+                f"activity {tried.call.activity.name!r} is transactional, and the driver of PostgreSQL is "
+                "asynchronous; write the activity as `async def`"
+            )
+        async with self._room:
+            turn = await self._ask(tried) if self._storage.has_one_writer else None
+            transaction: Transaction | None = None
+            try:
+                transaction = await self._begin()
+                lend(context, transaction.connection)
+                try:
+                    payload = await self._call(tried, fn, context)
+                finally:
+                    lend(context, None)
+                if turn is None:
+                    turn = await self._ask(tried)
+            except BaseException:
+                try:
+                    if transaction is not None:
+                        await asyncio.shield(self._abandon(transaction))
+                finally:
+                    if turn is not None:
+                        turns.give_back(self._inboxes, tried.resident)
+                raise
+            # From here on it can't be cancelled: the outcome would be unknown.
+            storing = asyncio.ensure_future(self._store(tried, context, transaction, turn, payload, recorded))
+            self._storing.add(storing)
+            storing.add_done_callback(self._stored)
+            await asyncio.shield(storing)
+
+    async def _call(self, tried: Tried, fn: Callable[..., Any], context: TransactionContext[Any]) -> bytes:
+        """Call the function within its time limit, and return its encoded result."""
+        activity, tried.limit = tried.call.activity, self._time_limit(tried.call)
+        if tried.limit is not None:
+            tried.alarm = self._clock.call_at(self._clock.now() + tried.limit, tried.expire)
+        try:
+            if activity.is_async:
+                result = await activity.invoke(fn, context, tried.call.arguments)
+            else:
+                tried.thread = tried.begin_thread(fn, context)
+                result, error = await asyncio.shield(tried.thread)
+                if error is not None:
+                    raise error
+        finally:
+            if tried.alarm is not None:
+                tried.alarm.cancel()
+        if not tried.is_wanted:
+            raise asyncio.CancelledError  # the function ignored that it was cancelled
+        try:
+            return activity.encode(result)
+        except Exception:
+            tried.is_final = True
+            raise
+
+    def _stored(self, task: asyncio.Task[None]) -> None:
+        self._storing.discard(task)
+        if not task.cancelled():
+            task.exception()  # raised in `run`, unless the attempt was withdrawn
+
+    async def _begin(self) -> Transaction:
+        """Begin a transaction. An outage of the database does not count as a failed attempt."""
+        pause = 0.05
+        while True:
+            try:
+                return await self._storage.begin(self._lease)
+            except TransientError as error:
+                self._committer.outage.noticed("transaction", error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 2.0)
+
+    async def _abandon(self, transaction: Transaction) -> None:
+        try:
+            await transaction.abandon()
+        except Exception as error:
+            _logger.warning("a transaction could not be rolled back (%s); its connection is closed", error)
+
+    async def _ask(self, tried: Tried) -> Turn:
+        answer: asyncio.Future[Turn | None] = asyncio.get_running_loop().create_future()
+        granted = False
+
+        def decide(turn: Turn | None) -> None:
+            nonlocal granted
+            if not answer.done():
+                answer.set_result(turn)
+                granted = turn is not None
+            elif turn is not None:
+                turns.give_back(self._inboxes, tried.resident)
+
+        turns.ask(self._inboxes, tried.resident, TransactionAsks(tried.call.id, decide))
+        try:
+            turn = await answer
+        except asyncio.CancelledError:
+            if granted:  # cancelled just after it was granted
+                turns.give_back(self._inboxes, tried.resident)
+            raise
+        if turn is None:
+            raise asyncio.CancelledError("the result is no longer needed")
+        return turn
+
+    async def _store(
+        self,
+        tried: Tried,
+        context: TransactionContext[Any],
+        transaction: Transaction,
+        turn: Turn,
+        payload: bytes,
+        recorded: Callable[[], None],
+    ) -> None:
+        resident, op = tried.resident, tried.call.id
+        at = max(self._clock.now(), turn.at)
+        entry = Entry(turn.n, Kind.ACTIVITY_COMPLETED, op, at, tried.call.input, payload)
+        commit = Commit(resident.instance.id, turn.version, turn.status, at, same_status=True, entries=[entry])
+        commit.sent = [self._delivery.prepare(event) for event in staged_events(context)]
+        # Until the code was fed the result, its attempts are recorded: see `Snapshot.unfed`.
+        attempt = resident.attempts.get(op) or Attempt(op, 0, tried.first_at, started=True)
+        commit.attempts = [] if op in resident.attempts else [attempt]
+        batch = self._committer.batch_of(commit)
+        try:
+            answer = await transaction.commit(batch)
+        except BaseException:
+            turns.give_back(self._inboxes, resident)
+            raise
+        if answer.commits[0]:
+            recorded()
+            turns.record(self._inboxes, resident, entry, attempt)
+        elif not resident.is_gone:
+            self._reload()(resident)
+        self._committer.stored_apart(batch, answer)
+
+
+def is_conflict(error: BaseException | None) -> bool:
+    """Return whether a transaction failed only because of others at the same time, so that it is tried again."""
+    while error is not None:
+        if getattr(error, "sqlstate", None) in CONFLICTS:
+            return True
+        error = error.__cause__
+    return False

@@ -1,0 +1,64 @@
+"""The connection that a transactional activity uses. Its transaction can't be ended from there."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+from romancy.errors import TerminalError
+from romancy.storage.postgres.driver import asyncpg
+
+_SKIPPED = re.compile(
+    r"--[^\n]*|/\*.*?\*/"  # comments
+    r"|\$(\w*)\$.*?\$\1\$"  # strings
+    r"|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'"
+    r'|"(?:[^"]|"")*"',
+    re.DOTALL,
+)
+_ENDS = re.compile(
+    r"(?:^|;)\s*(COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b))\b",
+    re.IGNORECASE,
+)
+_SUSPECT = re.compile(r"COMMIT|END|ABORT|BEGIN|TRANSACTION|ROLLBACK", re.IGNORECASE)
+
+
+def check(query: object) -> None:
+    """Raise an error if a query would end the transaction, or begin another one."""
+    if not isinstance(query, str) or not _SUSPECT.search(query):
+        return
+    found = _ENDS.search(_SKIPPED.sub(" ", query))
+    if found:
+        raise TerminalError(
+            f"{found[1].upper()} can't be used in a transactional activity: Romancy commits its transaction together "
+            "with its result, or rolls it back if the activity raises an error. To undo parts of it, use "
+            "`async with ctx.connection.transaction()`"
+        )
+
+
+def _guarded(name: str) -> Callable[..., Any]:
+    method = getattr(asyncpg.Connection, name)
+
+    @functools.wraps(method)
+    def run(self: Any, query: str, *args: Any, **options: Any) -> Any:
+        if self.is_lent:
+            check(query)
+        return method(self, query, *args, **options)
+
+    return run
+
+
+RUN = ("execute", "executemany", "fetch", "fetchval", "fetchrow", "fetchmany", "prepare", "cursor")
+"""The methods that take a query."""
+Guest: Any = type(asyncpg.Connection)(
+    "Guest",
+    (asyncpg.Connection,),
+    {
+        "__doc__": "A connection that is lent to one activity after another.",
+        "__module__": __name__,
+        "is_lent": False,
+        "timeline": None,
+        **{name: _guarded(name) for name in RUN},
+    },
+)

@@ -1,0 +1,143 @@
+"""The connection that a transactional activity uses. Its transaction can't be ended from there.
+
+SQLite asks the authorizer when it prepares a statement, but not when Python runs one again that it has kept. So our own
+BEGIN and COMMIT have a text that differs from the user's, and a connection that is cut off gets a new authorizer, which
+makes SQLite prepare all statements again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import weakref
+from typing import Any, NoReturn
+
+from romancy.errors import TerminalError
+
+BEGIN, COMMIT, ROLLBACK = "BEGIN IMMEDIATE /* romancy */", "COMMIT /* romancy */", "ROLLBACK /* romancy */"
+_ENDS = frozenset({sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH})
+_OVER = "its transaction is over; use ctx.connection only in the activity's own function, and within its time limit"
+_REFUSED = (
+    "{what} can't be used in a transactional activity: Romancy commits its transaction together with its result, or "
+    "rolls it back if the activity raises an error. Use SAVEPOINT to undo parts of it"
+)
+
+
+class GuestCursor(sqlite3.Cursor):
+    """A cursor that only works while its connection is lent."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> GuestCursor:
+        guest = _check(self)
+        try:
+            super().execute(sql, parameters)
+        except sqlite3.DatabaseError as error:
+            guest.explain(error)
+            raise
+        return self
+
+    def executemany(self, sql: str, parameters: Any, /) -> GuestCursor:
+        guest = _check(self)
+        try:
+            super().executemany(sql, parameters)
+        except sqlite3.DatabaseError as error:
+            guest.explain(error)
+            raise
+        return self
+
+    def executescript(self, sql_script: str, /) -> NoReturn:
+        raise TerminalError(_REFUSED.format(what="executescript(), which commits first,"))
+
+
+class Guest(sqlite3.Connection):
+    """A connection that is lent to one activity after another."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.is_lent = False
+        self.is_cut = False
+        self._refused = ""
+        self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
+        self.set_authorizer(self._authorize)
+
+    def _authorize(self, action: int, first: str | None, *rest: str | None) -> int:
+        if action in _ENDS and self.is_lent:
+            self._refused = first or "" if action == sqlite3.SQLITE_TRANSACTION else "ATTACH"
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+
+    # --- for the activity -------------------------------------------------------------------------------------------
+    def cursor(self, factory: Any = GuestCursor) -> Any:
+        made = super().cursor(factory)
+        if self.is_lent:
+            self._cursors.add(made)
+        return made
+
+    def check(self) -> None:
+        """Raise an error unless the transaction is open: a statement outside of it would be committed by itself."""
+        if self.is_cut:
+            raise TerminalError(_OVER)
+        if self.is_lent and not self.in_transaction:
+            raise sqlite3.OperationalError(
+                "SQLite has rolled back the transaction of this activity because of an earlier error, "
+                "so that nothing more can be written; let the activity fail"
+            )
+
+    def explain(self, error: sqlite3.DatabaseError) -> None:
+        """Say what was refused, instead of `not authorized`."""
+        if self.is_cut:
+            raise TerminalError(_OVER) from error
+        refused, self._refused = self._refused, ""
+        if refused:
+            raise TerminalError(_REFUSED.format(what=refused)) from error
+
+    def commit(self) -> None:
+        self._refuse("commit()")
+
+    def rollback(self) -> None:
+        self._refuse("rollback()")
+
+    def __enter__(self) -> NoReturn:
+        self._refuse("`with connection`, which commits,")
+
+    def close(self) -> None:
+        self.is_cut = True  # it can't be lent again
+        super().close()
+
+    def executescript(self, sql_script: str, /) -> NoReturn:
+        self._refuse("executescript(), which commits first,")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise TerminalError(_OVER if self.is_cut else _REFUSED.format(what=what))
+
+    # --- for the storage --------------------------------------------------------------------------------------------
+    def lend(self) -> None:
+        """Give it to an activity. Its transaction is open."""
+        self.is_lent, self._refused = True, ""
+
+    def take_back(self) -> None:
+        """Take it back. Open cursors are closed: they would keep an old snapshot of the database."""
+        self.is_lent = False
+        for cursor in list(self._cursors):
+            cursor.close()
+        self._cursors.clear()
+        self.row_factory, self.text_factory = None, str
+
+    def cut(self) -> None:
+        """Close it while a thread may still be using it. Nothing that the thread tries later is executed."""
+        self.is_cut = True  # first of all: interrupted statements can end the transaction, and the next must not begin
+        self.interrupt()
+        self.set_authorizer(_only_rollback)
+        if self.in_transaction:
+            sqlite3.Connection.rollback(self)
+        self.close()
+
+
+def _check(cursor: sqlite3.Cursor) -> Guest:
+    guest = cursor.connection
+    assert isinstance(guest, Guest)
+    guest.check()
+    return guest
+
+
+def _only_rollback(action: int, first: str | None, *rest: str | None) -> int:
+    ends = action == sqlite3.SQLITE_TRANSACTION and first == "ROLLBACK"
+    return sqlite3.SQLITE_OK if ends else sqlite3.SQLITE_DENY

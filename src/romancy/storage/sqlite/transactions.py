@@ -1,0 +1,181 @@
+"""Transactions in which activities run. The file has one writer, so ours stops meanwhile, and a guest writes.
+
+A database in memory belongs to one connection. When the first transaction begins, it moves to one that connections can
+share, so that a thread that runs too long never holds the connection of the writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import uuid
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from romancy.core.clock import stopwatch
+from romancy.storage.batch import Batch, BatchResult
+from romancy.storage.errors import RefusedValue, TransientError
+from romancy.storage.sqlite.batches import BatchWriter
+from romancy.storage.sqlite.connection import connect, is_uri
+from romancy.storage.sqlite.errors import as_storage_error
+from romancy.storage.sqlite.guest import BEGIN, COMMIT, ROLLBACK, Guest
+from romancy.storage.sqlite.threads import ConnectionThread, Hold, begin_write
+
+T = TypeVar("T")
+_PATIENCE = 30.0
+"""Seconds to wait for another process to release the file."""
+
+
+class Transactions:
+    """Begins transactions, one at a time, in the order in which they are asked for."""
+
+    def __init__(
+        self, path: str, durability: str, writer: ConnectionThread, moved: Callable[[sqlite3.Connection], None]
+    ) -> None:
+        self._path, self._durability, self._writer, self._moved = path, durability, writer, moved
+        self._free: Lender | None = None
+        self._open: SQLiteTransaction | None = None
+
+    async def begin(self) -> SQLiteTransaction:
+        hold = self._writer.hold()
+        try:
+            await hold.begun
+            lender = await self._lender()
+            try:
+                await self._lock(lender.guest)
+            except BaseException:
+                await in_thread(lender.guest.cut)
+                raise
+        except BaseException:
+            hold.let_go()
+            raise
+        lender.guest.lend()
+        self._open = SQLiteTransaction(self, lender, self._writer, hold)
+        return self._open
+
+    async def _lender(self) -> Lender:
+        if self._path != ":memory:":
+            if not is_uri(self._path):
+                self._writer.check_place()
+        else:
+            self._share()
+        lender, self._free = self._free, None
+        if lender is not None and not lender.guest.is_cut:
+            return lender
+        lender = await in_thread(lambda: Lender(connect(self._path, durability=self._durability, factory=Guest)))
+        if not is_uri(self._path):
+            self._writer.check_place()  # it must be the file that the writer has open
+        return lender
+
+    def _share(self) -> None:
+        """Move a database in memory to one that connections can share."""
+        path = f"file:romancy-{uuid.uuid4().hex}?mode=memory&cache=shared"
+        shared, old = connect(path, durability=self._durability), self._writer.connection
+        old.backup(shared)
+        self._writer.connection, self._path = shared, path
+        self._moved(shared)
+        old.close()
+
+    async def _lock(self, guest: Guest) -> None:
+        """Begin to write. Another process may be writing; then wait for it in a thread."""
+        stops = lambda: guest.is_cut or self._writer.hurry  # noqa: E731
+        try:
+            begin_write(guest, BEGIN, 0.0, stops)
+        except sqlite3.OperationalError:
+            waiting = partial(begin_write, guest, BEGIN, stopwatch() + _PATIENCE, stops)
+            locking = asyncio.ensure_future(in_thread(lambda: self.explained(waiting)))
+            try:
+                await asyncio.shield(locking)
+            except asyncio.CancelledError:
+                guest.is_cut = True
+                await asyncio.wait([locking])
+                locking.exception()
+                raise
+
+    def explained(self, job: Callable[[], T]) -> T:
+        """Run a job, and turn errors of SQLite into those of a storage."""
+        try:
+            return job()
+        except sqlite3.Error as error:
+            raise as_storage_error(error, self._path) from error
+        except (OverflowError, UnicodeError) as error:
+            raise RefusedValue(f"the database can't hold a value: {error}") from error
+
+    def ended(self, lender: Lender) -> None:
+        """Keep the connection for the next transaction. One to memory would lock tables if it has open cursors."""
+        self._open = None
+        if is_uri(self._path):
+            lender.guest.close()
+        elif not lender.guest.is_cut:
+            self._free = lender
+
+    async def close(self) -> None:
+        if self._open is not None:
+            await self._open.abandon()
+        if self._free is not None:
+            self._free.guest.close()
+            self._free = None
+
+
+class Lender:
+    """A connection for transactions, with what applies batches on it."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        assert isinstance(connection, Guest)
+        self.guest, self.batches = connection, BatchWriter(connection)
+
+
+class SQLiteTransaction:
+    """An open transaction. The writer stands still until it has ended."""
+
+    def __init__(self, home: Transactions, lender: Lender, writer: ConnectionThread, hold: Hold) -> None:
+        self._home, self._lender, self._writer, self._hold = home, lender, writer, hold
+        self._is_over = False
+
+    @property
+    def connection(self) -> Any:
+        return self._lender.guest
+
+    async def commit(self, batch: Batch) -> BatchResult:
+        self._is_over = True
+        job = partial(self._home.explained, lambda: self._commit(batch))
+        try:
+            if self._writer.is_quick:
+                return job()
+            return await in_thread(job)
+        finally:
+            self._end()
+
+    def _commit(self, batch: Batch) -> BatchResult:
+        guest = self._lender.guest
+        guest.take_back()
+        if not guest.in_transaction:
+            raise TransientError("SQLite has rolled back the transaction because of an error in it")
+        try:
+            answer = self._lender.batches.apply(batch)
+            if answer.commits[0]:
+                guest.execute(COMMIT)
+                self._writer.refresh()
+        finally:
+            if guest.in_transaction:
+                guest.execute(ROLLBACK)
+        return answer
+
+    async def abandon(self) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        guest = self._lender.guest
+        try:
+            await in_thread(guest.cut)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._home.ended(self._lender)
+        self._hold.let_go()
+
+
+async def in_thread(job: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, job)
