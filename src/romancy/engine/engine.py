@@ -125,11 +125,17 @@ class Engine:
             UnfitInstances(storage, clock, registry, residents, loader, build), self._to_sweep.set, refresh.set,
         )  # fmt: skip
         self.refresh = TimerRefresh(storage, clock, me, timers, self._to_refresh.set)
-        self._renewal, self._balance = Duty("lease", me.round, outage), Duty("balance", balancing.round, outage)
+        self._make_duties(announcement, retention, outage)
+
+    def _make_duties(self, announcement: Announcement, retention: Retention, outage: Outage) -> None:
+        """Connect what is done in rounds."""
+        storage, clock, registry, metrics = self.storage, self.clock, self.registry, self.metrics
+        self._renewal = Duty("lease", self.lease.round, outage)
+        self._balance = Duty("balance", self.balancing.round, outage)
         self._sweep = Duty("sweep", self.sweep.round, outage, self._to_sweep)
         self._refreshing = Duty("timers", self.refresh.round, outage, self._to_refresh)
         self._pruning = Duty("retention", Pruner(storage, clock, registry, retention, metrics).round, outage)
-        self._mover = Mover(storage, clock, announcement, delivery, metrics, self._to_sweep.set)
+        self._mover = Mover(storage, clock, announcement, self.delivery, metrics, self._to_sweep.set)
         self._moving = Duty("inbox", self._mover.round, outage)
         self._scheduling = self._make_scheduling(outage)
 
