@@ -15,6 +15,7 @@ live.py             `viewer` and `top`
 actions.py          `start` and `send`
 bulk.py             `cancel` and `resume`, for one instance or many
 reruns.py           `retry` and `fork`
+schedules.py        `schedules`
 databases.py        `migrate` and `copy`
 demo/               `demo`
 target.py           the interface of a target
