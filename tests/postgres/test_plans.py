@@ -32,6 +32,7 @@ SMALL = {
     "sessions",
     "deaths",
     "trials",
+    "schedules",
     "pg_database",
 }
 """Hints, requests and the like: handled and deleted at once, or bounded, so reading them all is right."""

@@ -83,7 +83,7 @@ class FaultyStorage:
         is_remote: bool,
     ) -> None:
         self.inner, self.journal, self.nature = inner, journal, nature
-        self.catalog = inner.catalog
+        self.catalog, self.schedules = inner.catalog, inner.schedules
         self._changed: Callable[[], None] = lambda: None
         self.is_remote = is_remote
         self.dead = False

@@ -171,6 +171,8 @@ class Engine:
     # --- life -------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
         self.storage.watch(self._foreign_change, self._moving.kick if self.is_worker else lambda: None)
+        if self.is_worker:
+            await self._declare_schedules()  # first: if this is cancelled, nothing runs yet
         await self.lease.begin()
         if self.is_worker:
             self.scheduler.watchdog.start()
@@ -178,7 +180,6 @@ class Engine:
             self._balance.start()
             self._moving.start()
             self._refreshing.start()
-            await self._declare_schedules()
             self._scheduling.start()
         self._renewal.start()
         self._sweep.start()

@@ -501,4 +501,5 @@ SELECT :id, workflow, 1, :stamp, :stamp, (SELECT coalesce(max(seq), 0) FROM roma
   :at, :at, name, :tick FROM romancy.schedules WHERE name = :name ON CONFLICT (id) DO NOTHING RETURNING id
 -- name: insert_scheduled_attributes
 INSERT INTO romancy.attributes (instance, name, value, created_at)
-SELECT :id, a.key, a.value, :at FROM romancy.schedules s, json_each(s.attributes) a WHERE s.name = :name ON CONFLICT DO NOTHING
+SELECT :id, a.key, a.value, :at FROM romancy.schedules s JOIN json_each(s.attributes) a WHERE s.name = :name
+ON CONFLICT DO NOTHING
