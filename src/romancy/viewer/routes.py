@@ -7,7 +7,7 @@ from typing import Any
 
 from romancy.http.responses import Response
 from romancy.http.routes import Request, Route
-from romancy.viewer import action_pages, pages, session
+from romancy.viewer import action_pages, pages, schedules, session
 from romancy.viewer.html import redirect, static
 
 
@@ -36,6 +36,7 @@ ROUTES = (
     _page("/viewer/events", pages.events, pages.EventsQuery),
     _page("/viewer/event", pages.event, pages.EventQuery),
     _page("/viewer/workflows", action_pages.workflows, pages.Nothing),
+    _page("/viewer/schedules", schedules.schedules, pages.Nothing),
     _page("/viewer/start/{name}", action_pages.start, pages.Nothing),
     _page("/viewer/send", action_pages.send, action_pages.SendQuery),
     _page("/viewer/login", session.login_form, scope=None),

@@ -3,6 +3,7 @@ import * as actions from "./actions.js";
 import * as clock from "./clock.js";
 import * as keys from "./keys.js";
 import * as live from "./live.js";
+import * as schedules from "./schedules.js";
 import * as timeline from "./timeline.js";
 
 document.getElementById("theme").addEventListener("click", () => {
@@ -16,4 +17,4 @@ document.getElementById("theme").addEventListener("click", () => {
   }
 });
 
-for (const part of [clock, keys, actions, timeline, live]) part.begin();
+for (const part of [clock, keys, actions, schedules, timeline, live]) part.begin();
