@@ -1,0 +1,1 @@
+"""Romancy together with other libraries. Each module needs the library that it is named after."""
