@@ -46,7 +46,7 @@ class MortalStorage:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)
-        if name in ("stop_waiting", "drop_lock", "watch", "catalog", "sessions", "schedules"):
+        if name in ("stop_waiting", "drop_lock", "watch", "catalog", "sessions", "schedules", "inbox"):
             return method
 
         async def call(*args: Any, **kwargs: Any) -> Any:

@@ -13,9 +13,11 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, TypeVar
 
+import aiosqlite
 import pytest
 
 from romancy import App, StorageError, WorkerOptions, WorkflowContext, wait_event, workflow
+from romancy import Database as Where
 from romancy.core.filters import Filter
 from romancy.core.model import FOREVER_US
 from romancy.storage.batch import CANCEL, Attempt, Misfit, Request, Suspicion, Trial
@@ -392,6 +394,28 @@ async def test_tables_of_the_users_own_stay_behind(here: Here, place: Place) -> 
     assert (await here.move())["instances"] == 1
     with closing(sqlite3.connect(here.file)) as connection:
         assert connection.execute("SELECT * FROM instances").fetchall() == [(1,), (2,)]
+
+
+async def test_what_callers_left_is_moved_on_there(tmp_path: Path, place: Place) -> None:
+    """With the events that were accepted since, and none from before."""
+    file = str(tmp_path / "shop.db")
+
+    @workflow
+    async def listener(ctx: WorkflowContext) -> Any:
+        return (await wait_event(ctx, "go")).data
+
+    async with App(file, worker=False) as app, aiosqlite.connect(file) as connection:
+        await app.send_event("go", "here", "too early")
+        await app.send_event("other", "here")
+        tx = app.within(connection)
+        await tx.start_workflow("listener", instance_id="new")
+        await tx.send_event("last", "here", id="left")
+        await connection.commit()
+        await app.send_event("go", "here", "since")
+    assert (await copy(file, place.url, schema=place.schema))["inbox"] == 2
+    async with App(Where(place.url, schema=place.schema), workflows=[listener]) as app:
+        assert await app.handle("new", listener).result(timeout=10) == "since"
+        assert "left" in [record.event.id for record in (await app.list_events()).items]
 
 
 async def test_a_file_of_a_former_version_is_brought_up_to_date_first(tmp_path: Path, place: Place) -> None:

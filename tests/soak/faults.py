@@ -85,6 +85,7 @@ class FaultyStorage:
         self.inner, self.journal, self.nature = inner, journal, nature
         self.catalog, self.schedules = inner.catalog, inner.schedules
         self._changed: Callable[[], None] = lambda: None
+        self._arrived: Callable[[], None] = lambda: None
         self.is_remote = is_remote
         self.dead = False
         self.cut_off_until = 0.0
@@ -115,8 +116,8 @@ class FaultyStorage:
         for answered in unanswered:
             answered(None, TransientError("the database was closed; the outcome is not known"))
 
-    def watch(self, changed: Callable[[], None]) -> None:
-        self._changed = changed
+    def watch(self, changed: Callable[[], None], arrived: Callable[[], None] = lambda: None) -> None:
+        self._changed, self._arrived = changed, arrived
 
     def hear(self) -> None:
         """Another process wrote something."""
@@ -129,6 +130,7 @@ class FaultyStorage:
     def _notice(self) -> None:
         self._noticed = False
         if not self.dead:
+            self._arrived()
             self._changed()
 
     # --- commits -----------------------------------------------------------------------------------------------------

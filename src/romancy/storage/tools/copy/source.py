@@ -64,9 +64,10 @@ def _by_whom(path: str) -> str:
 
 
 def cuts(c: sqlite3.Connection) -> list[int]:
-    """Return the beginnings of waits that don't reach back to the beginning of their instance."""
+    """Return the beginnings of waits that don't reach back to that of their instance, and of starts to come."""
     waits = "romancy_waits w JOIN romancy_instances i ON i.id = w.instance"
-    return [since for (since,) in c.execute(f"SELECT DISTINCT w.since FROM {waits} WHERE w.since >= i.since")]
+    query = f"SELECT w.since FROM {waits} WHERE w.since >= i.since UNION SELECT seen FROM romancy_inbox WHERE seen > 0"
+    return [since for (since,) in c.execute(query)]
 
 
 def last_event(c: sqlite3.Connection) -> int:

@@ -47,6 +47,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "name workflow input input_kind timeout attributes cron every timezone starts_at ends_at spread catch_up "
         "overlap next_at due_at done_at last_at last_instance started skipped error stamp paused declared".split()
     ),
+    "inbox": tuple(
+        "id kind at source event type subject time target attrs expires_at instance workflow input_kind deadline "
+        "options data refused seen".split()
+    ),
 }
 """The tables with their columns in PostgreSQL. Workers are not copied: they have stopped, and their instances are free.
 
@@ -162,6 +166,12 @@ def _orphans(it: Reader) -> Iterator[Row]:
         yield id, it.now, bool(leaving)
 
 
+def _inbox(it: Reader) -> Iterator[Row]:
+    """The log is cut where its starts begin, so a snapshot says it all."""
+    for *row, seen in it.c.execute(f"SELECT {', '.join(COLUMNS['inbox'])} FROM romancy_inbox ORDER BY id"):
+        yield *row, it.order.after(seen or 0).born
+
+
 _DIFFER: dict[str, Callable[[Reader], Iterator[Row]]] = {
     "events": _events,
     "shapes": _shapes,
@@ -175,5 +185,6 @@ _DIFFER: dict[str, Callable[[Reader], Iterator[Row]]] = {
     "attempts": _attempts,
     "orphans": _orphans,
     "schedules": _schedules,
+    "inbox": _inbox,
 }
 """Tables that differ between SQLite and PostgreSQL."""
