@@ -5,6 +5,7 @@ workers.py          `run` and `worker`
 server.py           `serve`
 check.py            `check`; checker/ analyzes the code
 lists.py            `list`, `show`, `waits`
+events.py           `events`
 why.py              `why`
 endings.py          how an instance ended, and which command lets it go on
 children.py         the children of an instance, for `show` and `why`

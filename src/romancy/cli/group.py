@@ -26,6 +26,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "why": ("why:why", "Explain what an instance waits for and which events came close."),
         "waits": ("lists:waits", "List open waits."),
         "schedules": ("schedules:schedules", "List schedules; pause, resume, trigger or delete one."),
+        "events": ("events:events", "List events, newest first, or which old ones are kept for whom."),
         "replay": ("replays:replay", "Replay the history of an instance with the current code."),
         "viewer": ("live:viewer", "Serve the viewer, a web page for a database, without a worker."),
         "top": ("live:top", "Watch instances, open waits and upcoming timers."),
