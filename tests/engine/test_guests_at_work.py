@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -220,6 +221,26 @@ async def test_a_long_transaction_stalls_nobody(app: App, backend: str) -> None:
             await tx.send_event("go", "here", 2, id="next")
         assert await during.result(timeout=10) == 2
     assert len((await app.list_events()).items) == 2
+
+
+async def test_the_privileges_of_a_caller(app: App, backend: str) -> None:
+    """Another user than the app's may only insert."""
+    if backend == "sqlite":
+        pytest.skip("it has no users")
+    storage: Any = runtime_of(app).engine.storage
+    role = f"caller_{os.urandom(4).hex()}"
+    connection = await asyncpg.connect(pg_server.url())
+    await connection.execute(f"CREATE ROLE {role}")
+    try:
+        await connection.execute(f"GRANT USAGE ON SCHEMA {storage.schema} TO {role}")
+        await connection.execute(f"GRANT INSERT ON {storage.schema}.inbox TO {role}")
+        async with connection.transaction():
+            await connection.execute(f"SET LOCAL ROLE {role}")
+            pending = await app.within(connection).start_workflow(double, 4)
+        assert await pending.handle().result(timeout=10) == 8
+    finally:
+        await connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+        await connection.close()
 
 
 async def test_without_a_notice_it_is_found_within_a_second(app: App) -> None:

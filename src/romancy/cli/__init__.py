@@ -7,6 +7,7 @@ check.py            `check`; checker/ analyzes the code
 lists.py            `list`, `show`, `waits`
 events.py           `events`
 why.py              `why`
+inbox.py            `inbox`
 endings.py          how an instance ended, and which command lets it go on
 children.py         the children of an instance, for `show` and `why`
 replays.py          `replay`

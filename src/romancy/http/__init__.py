@@ -22,6 +22,7 @@ use that declaration. For an event, `events` reads the body (with `body`, within
     routes.py    routes, and how a path finds its route
     control.py   the control API
     schedules.py  the same for schedules
+    inbox.py     `GET /api/inbox`
     stream.py    `GET /api/stream`, live changes
     health.py    the routes for monitoring
     schemas.py   input and output of routes

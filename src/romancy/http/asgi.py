@@ -12,7 +12,7 @@ from typing import Any
 
 from romancy.core.visible import printable
 from romancy.errors import AppNotRunning
-from romancy.http import control, health, metrics, schedules, webhook
+from romancy.http import control, health, inbox, metrics, schedules, webhook
 from romancy.http.access import Access, bearer_of, take_from_url
 from romancy.http.backpressure import Backpressure, out_of_time
 from romancy.http.body import Head, read_body, read_head, read_model, read_query
@@ -72,7 +72,7 @@ class HttpApp:
         self._database_timeout = seconds(options.database_timeout)
         self._body_timeout = seconds(options.body_timeout)
         own = Route("GET", "/openapi.json", self.describe_api, {200: Described})
-        listed = (*control.ROUTES, *schedules.ROUTES, *health.ROUTES)
+        listed = (*control.ROUTES, *schedules.ROUTES, inbox.ROUTE, *health.ROUTES)
         self.routes = (Events(options).route, webhook.ROUTE, *listed, metrics.ROUTE, own)
         # OpenAPI can describe neither pages nor streams.
         self._router = Router((*self.routes, Hub().route, *pages))

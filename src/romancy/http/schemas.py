@@ -97,6 +97,10 @@ class EventsQuery(_Paged):
     unmatched: bool = Field(False, description="Only events that no instance has received.")
 
 
+class InboxQuery(_Paged):
+    cursor: Annotated[str, _cursor(int)] | None = _CURSOR
+
+
 class ResultQuery(_Closed):
     timeout: float = Field(0, ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the instance to end.")
 
@@ -298,6 +302,23 @@ class WaitPage(TypedDict):
 
 class EventPage(TypedDict):
     items: list[EventItem]
+    cursor: str | None
+
+
+class InboxEntry(TypedDict):
+    number: int
+    kind: Literal["start", "event"]
+    at: Time
+    instance_id: str | None
+    workflow: str | None
+    type: str | None
+    source: str | None
+    id: str | None
+    refused: str | None
+
+
+class InboxPage(TypedDict):
+    items: list[InboxEntry]
     cursor: str | None
 
 

@@ -16,6 +16,7 @@ from romancy.core.history import Entry
 from romancy.core.model import Event, Status
 from romancy.core.versions import SIGN, bare_name, split_name, stored_name
 from romancy.storage.batch import STATUS_CODES, STATUS_NAMES, UNKNOWN
+from romancy.storage.inbox_items import InboxRow
 from romancy.storage.records import InstanceRow, StoredWait, WorkerRow
 from romancy.storage.rows import to_event, to_instance
 from romancy.storage.sql import Run
@@ -422,6 +423,10 @@ class Catalog:
         name = "events_of_instance" if instance is not None else "events" if type is None else "events_of_type"
         given = {"type": type, "instance": instance, "unmatched": unmatched, "limit": limit}
         return await self._events(await self._ask(name, before=_LAST if before is None else before, **given))
+
+    async def inbox(self, after: int, limit: int) -> list[InboxRow]:
+        """Return what is in the inbox after a number, oldest first: what is to be moved, and what was refused."""
+        return [InboxRow(*row) for row in await self._ask("inbox_list", after=after, limit=limit)]
 
     async def shown_events(
         self, *, type: str | None, instance: str | None, unmatched: bool, limit: int, before: int | None, scan: int

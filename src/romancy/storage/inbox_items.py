@@ -43,6 +43,11 @@ class InboxRow:
     workflow: str | None
     refused: str | None
 
+    @property
+    def name(self) -> str:
+        """The kind in words."""
+        return "start" if self.kind == START else "event"
+
 
 def event_row(event: Event, at: int) -> dict[str, Any]:
     """Return the columns of an event."""

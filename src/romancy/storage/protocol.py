@@ -294,6 +294,10 @@ class Storage(Protocol):
         """Leave something in the inbox for good, because it can't be stored."""
         ...
 
+    async def forget_arrival(self, number: int) -> bool:
+        """Remove something that was refused from the inbox. False: there is no such thing."""
+        ...
+
     # --- reads ------------------------------------------------------------------------------------------------------
     async def load(self, instance: str) -> Snapshot | None:
         """Return everything needed to load an instance into memory, from one consistent snapshot."""

@@ -60,6 +60,9 @@ class Reads:
     async def refuse_arrival(self, number: int, reason: str) -> None:
         await self._do_named("refuse_arrival", number=number, reason=reason)
 
+    async def forget_arrival(self, number: int) -> bool:
+        return bool(await self._do_named("inbox_forget", id=number))
+
     async def due(self, worker: str, before: int, limit: int) -> list[Due]:
         given: dict[str, Any] = {"worker": worker, "before": before, "limit": limit}
         rows = await self._ask("due_waits", **given) + await self._ask("due_retries", **given)

@@ -9,9 +9,6 @@ FROM romancy.inbox b WHERE b.refused IS NULL ORDER BY b.id LIMIT :limit::integer
 UPDATE romancy.inbox SET refused = :reason::text WHERE id = :number::bigint RETURNING id
 
 -- For people.
--- name: inbox_count
-SELECT (SELECT count(*) FROM (SELECT 1 FROM romancy.inbox WHERE refused IS NULL LIMIT :cap::integer) x),
-  (SELECT count(*) FROM (SELECT 1 FROM romancy.inbox WHERE refused IS NOT NULL LIMIT :cap) x)
 -- name: inbox_list
 SELECT b.id, b.kind, b.at, b.source, b.event, b.type, b.instance, b.workflow, b.refused FROM romancy.inbox b
 WHERE b.id > :after::bigint ORDER BY b.id LIMIT :limit::integer
