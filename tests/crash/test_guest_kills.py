@@ -59,7 +59,7 @@ async def check_all_happened(where: tuple[str, str], waiting: str) -> None:
         assert await app.handle("taken", double).result(timeout=20) == 10
         await runtime_of(app).engine.take_in()
         storage: Any = runtime_of(app).engine.storage
-        assert await storage.arrivals(10) == []
+        assert await storage.arrivals(10, 1) == []
         [refused] = await storage._ask("inbox_list", after=0, limit=10)
         assert (refused[6], "different input" in refused[8]) == ("taken", True)
         assert len((await app.list_events()).items) == 1

@@ -31,6 +31,11 @@ async def collector(ctx: WorkflowContext, most: int) -> list[int]:
 
 
 @workflow
+async def sizes(ctx: WorkflowContext, most: int) -> list[int]:
+    return [len(event.data) async for event in events(ctx, "big", limit=most)]
+
+
+@workflow
 async def addressee(ctx: WorkflowContext) -> Any:
     return (await wait_event(ctx, "go")).data
 
@@ -40,7 +45,7 @@ async def started_by_event(ctx: WorkflowContext, event: Any) -> Any:
     return event.data
 
 
-WORKFLOWS = [double, collector, addressee, started_by_event]
+WORKFLOWS = [double, collector, sizes, addressee, started_by_event]
 
 
 @pytest.fixture
@@ -146,6 +151,18 @@ async def test_one_transaction_with_more_than_a_page(app: App) -> None:
     assert await handle.result(timeout=50) == list(range(1200))
 
 
+async def test_big_ones_are_moved_in_parts(app: App) -> None:
+    handle = await app.start_workflow(sizes, 5)
+    async with caller(app) as me:
+        async with me.transaction() as connection:
+            tx = app.within(connection)
+            for n in range(5):
+                await tx.send_event("big", "here", bytes(5_000_000 + n))
+        assert len(await runtime_of(app).engine.storage.arrivals(10, 1)) <= 1
+        await runtime_of(app).engine.take_in()
+    assert await handle.result(timeout=30) == [5_000_000 + n for n in range(5)]
+
+
 async def test_events_after_the_call_belong_to_the_instance(app: App) -> None:
     """An event that is accepted after the commit, but before the start is moved, is not missed."""
     engine: Any = runtime_of(app).engine
@@ -177,7 +194,7 @@ async def test_twins_are_one(app: App) -> None:
                 await tx.send_event("go", "here", 1, id="twin")
         assert await pending.handle().result(timeout=10) == await first.result() == 2
         await runtime_of(app).engine.take_in()
-    assert await runtime_of(app).engine.storage.arrivals(10) == []
+    assert await runtime_of(app).engine.storage.arrivals(10, 1) == []
     assert len((await app.list_events()).items) == len((await app.list_instances()).items) == 1
 
 
@@ -197,7 +214,7 @@ async def test_a_start_whose_id_is_taken_is_refused_and_seen(app: App, caplog: p
     refused = [record.getMessage() for record in caplog.records if "is refused" in record.getMessage()]
     assert len(refused) == 2
     assert all("different input" in message for message in refused)
-    assert await runtime_of(app).engine.storage.arrivals(10) == []
+    assert await runtime_of(app).engine.storage.arrivals(10, 1) == []
     with pytest.raises(InstanceExists):
         await app.start_workflow(double, 2, instance_id="taken")
 

@@ -19,6 +19,8 @@ from romancy.storage.protocol import Storage
 
 PAGE = 500
 """How much is moved at a time."""
+BYTES = 16 * 1024 * 1024
+"""A page ends once its data is this long."""
 REST = 1.0
 """Seconds between regular rounds, for what no notice was given."""
 _logger = logging.getLogger("romancy")
@@ -50,11 +52,11 @@ class Mover:
     async def move(self) -> None:
         """Move everything that is there now. When this returns, it has been moved, by this process or by another."""
         async with self._turn:
-            while items := await self._storage.arrivals(PAGE):
+            while items := await self._storage.arrivals(PAGE, BYTES):
                 if not self._announcement.is_made:
                     await self._announcement.wait()
                 page = _page(items)
-                if await self._move(page) and len(page) == len(items) < PAGE:
+                if await self._move(page) and len(page) == len(items) and not _may_go_on(items):
                     return
 
     async def _move(self, items: Sequence[InboxItem]) -> bool:
@@ -110,6 +112,11 @@ def _page(items: Sequence[InboxItem]) -> Sequence[InboxItem]:
                 return items[:n]
             seen.add(item.content.id)
     return items
+
+
+def _may_go_on(items: Sequence[InboxItem]) -> bool:
+    """Return whether there may be more than was read."""
+    return len(items) == PAGE or sum(item.size for item in items) >= BYTES
 
 
 def _name(item: InboxItem) -> str:

@@ -28,6 +28,12 @@ class InboxItem:
     number: int
     content: Start | Event
 
+    @property
+    def size(self) -> int:
+        """The length of its data."""
+        content = self.content
+        return len(content.input if isinstance(content, Start) else content.data or b"")
+
 
 @dataclass(frozen=True, slots=True)
 class InboxRow:

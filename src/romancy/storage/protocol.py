@@ -278,8 +278,8 @@ class Storage(Protocol):
         """Where callers leave starts and events, in transactions of their own."""
         ...
 
-    async def arrivals(self, limit: int) -> list[InboxItem]:
-        """Return what is in the inbox, oldest first, except what was refused."""
+    async def arrivals(self, limit: int, bytes: int) -> list[InboxItem]:
+        """Return what is in the inbox, oldest first, except what was refused: up to `limit`, and about this much."""
         ...
 
     async def move(self, batch: Batch) -> BatchResult | None:

@@ -93,7 +93,7 @@ class PostgresStorage(Reads):
         self._listener = Listener(
             direct, schema, self._announcer.sender, lambda: self._changed(), home, lambda: self._arrived()
         )
-        self._inbox: Inbox | None = None
+        self._inbox: Inbox | StorageError = StorageError(f"the database {self._connections.name} is not open")
         self._writer = BatchWriter(self._connections, self._tell)
         self._transactions = Transactions(self._connections, self._writer)
         self._owning = Owning(self._connections, self._listener, clock)
@@ -111,7 +111,7 @@ class PostgresStorage(Reads):
         try:
             await migrations.migrate(self._connections, self.schema, create=self._create)
             await self._connections.do_timed("tell_time")  # before anything asks for the time
-            self._inbox = await inbox.inbox_of(self._connections, self._listener.inbox)
+            self._inbox = await inbox.inbox_or_error(self._connections, self._listener.inbox)
             await self._listener.open()
         except BaseException:
             await self.close()
@@ -275,8 +275,8 @@ class PostgresStorage(Reads):
     # --- the inbox ---------------------------------------------------------------------------------------------------
     @property
     def inbox(self) -> Inbox:
-        if self._inbox is None:
-            raise StorageError(f"the database {self._connections.name} is not open")
+        if isinstance(self._inbox, StorageError):
+            raise self._inbox
         return self._inbox
 
     async def move(self, batch: Batch) -> BatchResult | None:

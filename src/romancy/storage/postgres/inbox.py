@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from romancy.errors import StorageError
 from romancy.storage.batch import Batch, BatchResult
+from romancy.storage.errors import TransientError
 from romancy.storage.guests import Inbox
 from romancy.storage.inbox_items import refusal
 from romancy.storage.postgres.batches import BatchWriter
 from romancy.storage.postgres.connection import Connections
 
 
-async def inbox_of(connections: Connections, channel: str) -> Inbox:
-    """Return where guests leave things in this database."""
+async def inbox_or_error(connections: Connections, channel: str) -> Inbox | StorageError:
+    """Return where guests leave things in this database, or why they can't: others must not suffer from it."""
     statements = connections.statements
-    [(identity,)] = await connections.ask("identity")
+    try:
+        [(identity,)] = await connections.ask("identity")
+    except TransientError:
+        raise
+    except StorageError as error:
+        return StorageError(f"app.within() can't be used, because the server does not tell its identity: {error}")
     place = {"identity": identity, "channel": channel}
     return Inbox("postgresql", connections.name, statements.text("leave"), statements.get("leave"), place)
 

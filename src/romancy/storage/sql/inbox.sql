@@ -1,10 +1,15 @@
 -- The inbox: starts and events that callers left in their own transactions (storage/guests.py), for a worker to move on.
 
--- What is to be moved, oldest first.
+-- What is to be moved, oldest first: at least one, and no more once there are this many bytes.
 -- name: inbox
 SELECT b.id, b.kind, b.at, b.source, b.event, b.type, b.subject, b.time, b.target, b.attrs, b.data, b.expires_at,
   b.instance, b.workflow, b.input_kind, b.deadline, b.options, {seen}
-FROM romancy.inbox b WHERE b.refused IS NULL ORDER BY b.id LIMIT :limit::integer
+FROM (SELECT y.id, sum(y.size) OVER (ORDER BY y.id) - y.size AS before
+  FROM (SELECT id, coalesce(length(data), 0) AS size FROM romancy.inbox
+    WHERE refused IS NULL ORDER BY id LIMIT :limit::integer) y) x
+JOIN romancy.inbox b ON b.id = x.id WHERE x.before < :bytes::bigint ORDER BY b.id
+-- name: inbox_has_some
+SELECT 1 FROM romancy.inbox WHERE refused IS NULL LIMIT 1
 -- name: refuse_arrival
 UPDATE romancy.inbox SET refused = :reason::text WHERE id = :number::bigint RETURNING id
 

@@ -48,7 +48,10 @@ SELECT NULL
 WHERE (SELECT ok FROM still)
 -- part: sent_by_guests
 (SELECT ok FROM still)
+-- Locked in the order of moves, so that it can't deadlock with one.
 -- name: settle_starts
-WITH known AS (DELETE FROM romancy.inbox WHERE id = ANY(:known::bigint[]))
-UPDATE romancy.inbox b SET refused = x.reason FROM unnest(:refused::bigint[], :reasons::text[]) AS x(id, reason)
-WHERE b.id = x.id
+WITH held AS MATERIALIZED (SELECT id FROM romancy.inbox
+  WHERE id = ANY(:known::bigint[]) OR id = ANY(:refused::bigint[]) ORDER BY id FOR UPDATE),
+known AS (DELETE FROM romancy.inbox b USING held h WHERE b.id = h.id AND b.id = ANY(:known))
+UPDATE romancy.inbox b SET refused = x.reason FROM held h, unnest(:refused, :reasons::text[]) AS x(id, reason)
+WHERE b.id = h.id AND b.id = x.id
