@@ -198,6 +198,32 @@ async def test_twins_are_one(app: App) -> None:
     assert len((await app.list_events()).items) == len((await app.list_instances()).items) == 1
 
 
+async def test_what_another_process_has_moved_is_not_stored_again(app: App) -> None:
+    """Even after it was removed: a process may have been paused for longer than the retention."""
+    storage: Any = runtime_of(app).engine.storage
+    moved: list[Any] = []
+    move = storage.move
+
+    async def remember(batch: Any) -> Any:
+        moved.append(batch)
+        return await move(batch)
+
+    storage.move = remember
+    async with caller(app) as me:
+        async with me.transaction() as connection:
+            tx = app.within(connection)
+            pending = await tx.start_workflow(double, 1)
+            await tx.send_event("n", "here", 1)
+        assert await pending.handle().result(timeout=10) == 2
+        for table in ("events", "instances"):
+            name = f"romancy_{table}" if storage.inbox.dialect == "sqlite" else f"{storage.schema}.{table}"
+            await me.run(f"DELETE FROM {name}")
+    [batch] = moved
+    assert await move(batch) is None
+    assert not (await app.list_events()).items
+    assert not (await app.list_instances()).items
+
+
 async def test_a_start_whose_id_is_taken_is_refused_and_seen(app: App, caplog: pytest.LogCaptureFixture) -> None:
     await app.start_workflow(double, 1, instance_id="taken")
     with caplog.at_level(logging.ERROR, "romancy"):

@@ -22,7 +22,7 @@ from romancy.storage.inbox_items import InboxRow
 @target_options
 @json_option
 def inbox(forget: int | None, limit: int, options: TargetOptions, as_json: bool) -> None:
-    """List what is in the inbox: starts and events of `app.within`, not yet taken in or refused.
+    """List what is in the inbox: starts and events of `app.within`.
 
     Workers take them in within a second after the commit. If none runs, they wait here. A start whose id is taken by
     an instance with another input is refused, and stays here until you remove it with --forget.
