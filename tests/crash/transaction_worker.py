@@ -1,0 +1,95 @@
+"""A worker that kills itself at a point of a transaction: `python -m ... DATABASE SCHEMA TABLE POINT NUMBER`.
+
+The points: `ran` (the function has returned), `stored` (the result is written, but not committed), `committed` (the
+code of the workflow was not fed the result yet). The worker dies when it gets there for the given time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import sys
+from typing import Any
+
+from romancy import App, Database, TransactionContext, WorkerOptions, WorkflowContext, activity, send_event, workflow
+from romancy.storage.postgres.transactions import PostgresTransaction
+from romancy.storage.sqlite.transactions import Lender, SQLiteTransaction
+
+DATABASE, SCHEMA, TABLE, POINT, NUMBER = (*sys.argv[1:6], *[""] * 5)[:5]
+_seen = [0]
+
+
+def reach(point: str) -> None:
+    if point == POINT:
+        _seen[0] += 1
+        if _seen[0] == int(NUMBER):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@activity(transactional=True)
+async def book(ctx: TransactionContext, entry: str) -> str:
+    if isinstance(ctx.connection, sqlite3.Connection):
+        ctx.connection.execute(f"INSERT INTO {TABLE} VALUES (?)", (entry,))
+    else:
+        await ctx.connection.execute(f"INSERT INTO {TABLE} VALUES ($1)", entry)
+    ctx.send_event("booked", "ledger", {"entry": entry})
+    reach("ran")
+    return entry
+
+
+@workflow
+async def books(ctx: WorkflowContext, n: int) -> list[str]:
+    done: list[str] = []
+    for k in range(3):
+        done.append(await book(ctx, f"{n}/{k}"))
+        await send_event(ctx, "seen", "ledger", {"entry": done[-1]})
+    return done
+
+
+def mine() -> None:
+    """Put the points into the storages."""
+    commit, write, end = PostgresTransaction.commit, PostgresTransaction._write, SQLiteTransaction.commit
+
+    async def committed(self: Any, batch: Any) -> Any:
+        answer = await commit(self, batch)
+        reach("committed")
+        return answer
+
+    async def written(self: Any, batch: Any) -> Any:
+        row = await write(self, batch)
+        reach("stored")
+        return row
+
+    async def ended(self: Any, batch: Any) -> Any:
+        answer = await end(self, batch)
+        reach("committed")
+        return answer
+
+    def lender(self: Any, connection: Any) -> None:
+        make(self, connection)
+        apply = self.batches.apply
+
+        def applied(batch: Any) -> Any:
+            answer = apply(batch)
+            reach("stored")
+            return answer
+
+        self.batches.apply = applied
+
+    make = Lender.__init__
+    PostgresTransaction.commit, PostgresTransaction._write = committed, written  # type: ignore[method-assign]
+    SQLiteTransaction.commit, Lender.__init__ = ended, lender  # type: ignore[method-assign]
+
+
+async def main() -> None:
+    mine()
+    options: dict[str, Any] = {"schema": SCHEMA} if SCHEMA else {}
+    app = App(Database(DATABASE, **options), workflows=[books], lease=2, worker=WorkerOptions(grace=1))
+    async with app:
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

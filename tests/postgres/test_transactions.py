@@ -1,0 +1,176 @@
+"""Transactional activities on PostgreSQL: lost answers, conflicts, long ones beside others, and what guests may say."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from romancy import (
+    App,
+    Database,
+    RetryPolicy,
+    TerminalError,
+    TransactionContext,
+    WorkerOptions,
+    WorkflowContext,
+    activity,
+    workflow,
+)
+from romancy.storage.postgres import guest
+from romancy.storage.postgres.transactions import PostgresTransaction
+from tests.postgres.conftest import Place
+
+SOON = RetryPolicy(initial=timedelta(milliseconds=10), max_attempts=3)
+
+
+@activity(transactional=True, retry=SOON)
+async def book(ctx: TransactionContext, seconds: float = 0) -> int:
+    await ctx.connection.execute(f'INSERT INTO "{ctx.state}".ledger VALUES ($1)', ctx.attempt)
+    await asyncio.sleep(seconds)
+    return ctx.attempt
+
+
+@workflow
+async def books(ctx: WorkflowContext, seconds: float = 0) -> int:
+    return await book(ctx, seconds)
+
+
+@workflow
+async def nothing(ctx: WorkflowContext) -> None:
+    """Ends at once."""
+
+
+@asynccontextmanager
+async def running(place: Place, **options: Any) -> AsyncIterator[tuple[App, Any]]:
+    at = Database(place.url, schema=place.schema)
+    async with App(at, workflows=[books, nothing], state=place.schema, **options) as app:
+        raw = await place.raw()
+        await raw.execute("CREATE TABLE ledger (attempt int)")
+        yield app, raw
+
+
+def slow_commit(raw: Any) -> Any:
+    """A COMMIT takes 0.4 seconds, once rows were written."""
+    return raw.execute(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM pg_sleep(0.4); RETURN NULL; END$$; "
+        "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION slow()"
+    )
+
+
+async def test_a_commit_whose_answer_is_lost_is_found(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    was_committed = PostgresTransaction._was_committed
+
+    async def watched(self: Any, batch: Any) -> bool:
+        asked.append(await was_committed(self, batch))
+        return asked[-1]
+
+    write = PostgresTransaction._write
+
+    async def cut_soon(self: Any, batch: Any) -> Any:
+        row = await write(self, batch)
+        asyncio.get_running_loop().call_later(0.05, self._guest.terminate)
+        return row
+
+    monkeypatch.setattr(PostgresTransaction, "_was_committed", watched)
+    monkeypatch.setattr(PostgresTransaction, "_write", cut_soon)
+    async with running(place) as (app, raw):
+        await slow_commit(raw)
+        assert await (await app.start_workflow(books)).result(20) == 1
+        assert asked == [True]
+        assert await raw.fetchval("SELECT count(*) FROM ledger") == 1
+
+
+async def test_a_commit_that_the_server_gave_up_is_repeated(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = PostgresTransaction._write
+    async with running(place) as (app, raw):
+        await slow_commit(raw)
+
+        async def end_soon(self: Any, batch: Any) -> Any:
+            row, pid = await write(self, batch), self._guest.get_server_pid()
+            monkeypatch.setattr(PostgresTransaction, "_write", write)
+            later = asyncio.get_running_loop().call_later
+            later(0.05, lambda: tasks.append(asyncio.ensure_future(raw.execute(f"SELECT pg_terminate_backend({pid})"))))
+            return row
+
+        tasks: list[Any] = []
+        monkeypatch.setattr(PostgresTransaction, "_write", end_soon)
+        assert await (await app.start_workflow(books)).result(20) == 2
+        await asyncio.gather(*tasks)
+        assert await raw.fetch("SELECT * FROM ledger") == [(2,)]
+
+
+async def test_long_transactions_do_not_delay_others(place: Place) -> None:
+    async with running(place) as (app, _):
+        await (await app.start_workflow(nothing)).result(20)
+        long = [await app.start_workflow(books, 1.0) for _ in range(10)]
+        slowest = 0.0
+        for _ in range(20):
+            begin = time.perf_counter()
+            await (await app.start_workflow(nothing)).result(20)
+            slowest = max(slowest, time.perf_counter() - begin)
+        assert not any([await handle.status() == "completed" for handle in long])
+        assert slowest < 0.5, "far less than a transaction takes"
+        assert [await handle.result(20) for handle in long] == [1] * 10
+
+
+async def test_there_are_no_more_transactions_than_allowed(place: Place) -> None:
+    async with running(place, worker=WorkerOptions(max_transactions=2)) as (app, raw):
+        handles = [await app.start_workflow(books, 0.05) for _ in range(8)]
+        most = 0
+        while not all([await handle.status() == "completed" for handle in handles]):
+            open = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%ledger%' AND pid <> pg_backend_pid()"
+            most = max(most, await raw.fetchval(open))
+        assert most <= 2
+        assert await raw.fetchval("SELECT count(*) FROM ledger") == 8
+
+
+async def test_a_deadlock_is_retried_whatever_the_policy_says(place: Place) -> None:
+    @activity(transactional=True, retry=RetryPolicy(max_attempts=3, non_retryable=(Exception,)))
+    async def cross(ctx: TransactionContext, first: int) -> int:
+        for row in (first, 3 - first):
+            await ctx.connection.execute(f'UPDATE "{ctx.state}".ledger SET attempt = attempt WHERE attempt = $1', row)
+            if ctx.attempt == 1:
+                both.append(row)
+                while len(both) < 2:  # noqa: ASYNC110 - the other one is in another transaction
+                    await asyncio.sleep(0.001)
+        return ctx.attempt
+
+    both: list[int] = []
+
+    @workflow
+    async def crosses(ctx: WorkflowContext, first: int) -> int:
+        return await cross(ctx, first)
+
+    async with running(place) as (app, raw):
+        app.register(crosses)
+        await raw.execute("INSERT INTO ledger VALUES (1), (2)")
+        handles = [await app.start_workflow(crosses, n) for n in (1, 2)]
+        assert sorted([await handle.result(30) for handle in handles]) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["COMMIT", " rollback;", "SELECT 1; END", "/* x */ BEGIN", "ABORT", "start transaction", "PREPARE TRANSACTION 'x'",
+     "SELECT 'a;'; -- b\nCOMMIT AND CHAIN", "ROLLBACK WORK", "SELECT $a$;$a$;COMMIT"],
+)  # fmt: skip
+def test_what_ends_a_transaction_is_refused(query: str) -> None:
+    with pytest.raises(TerminalError, match="can't be used in a transactional activity"):
+        guest.check(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["ROLLBACK TO a", "rollback work to savepoint a", "SAVEPOINT a", "RELEASE a", "SELECT 'x; COMMIT'",
+     "SELECT 1 -- ; COMMIT", "SELECT 1 /* ; COMMIT */", "DO $$BEGIN; COMMIT; END$$", 'SELECT 1 AS "; COMMIT"',
+     "INSERT INTO t VALUES ('it''s; END')", "SELECT CASE WHEN true THEN 1 END", "UPDATE t SET commit = 1"],
+)  # fmt: skip
+def test_everything_else_is_not(query: str) -> None:
+    guest.check(query)
