@@ -13,6 +13,7 @@ import pytest
 
 from romancy import (
     NO_RETRY,
+    ActivityContext,
     ActivityError,
     RetryPolicy,
     TransactionContext,
@@ -25,6 +26,7 @@ from romancy import (
     workflow,
 )
 from romancy.storage.sqlite import SQLiteStorage
+from romancy.sync import App as SyncApp
 from romancy.testing import Environment, activity_context, environment, transaction_context
 from tests.engine.helpers import down, kinds, until
 from tests.engine.ledgers import Ledger, ledger_of
@@ -497,3 +499,96 @@ async def test_a_worker_that_was_taken_over_commits_nothing(env: Environment, le
     paid = await handle.result()
     assert await ledger.rows() == [str(paid)]
     assert paid == (1 if ledger.is_sqlite else 2)
+
+
+# --- together with other features -------------------------------------------------------------------------------------
+async def test_beside_children_and_other_activities(env: Environment, ledger: Ledger) -> None:
+    @activity(transactional=True)
+    async def pay(ctx: TransactionContext, n: int) -> int:
+        await ledger.add(ctx, str(n))
+        return n
+
+    @workflow
+    async def child(ctx: WorkflowContext, n: int) -> int:
+        return await pay(ctx, n)
+
+    @activity
+    async def plain(ctx: ActivityContext, n: int) -> int:
+        return n
+
+    @workflow
+    async def parent(ctx: WorkflowContext) -> list[int]:
+        first = [pay(ctx, 1), child(ctx, 2), plain(ctx, 3), pay(ctx, 4), child(ctx, 5)]
+        return [*await asyncio.gather(*first), await child(ctx, 6), await pay(ctx, 7)]
+
+    env.app.register(child)
+    assert await (await env.start(parent)).result() == [1, 2, 3, 4, 5, 6, 7]
+    assert await ledger.rows() == ["1", "2", "4", "5", "6", "7"]
+
+
+async def test_undos_can_be_transactional(env: Environment, ledger: Ledger) -> None:
+    @activity(transactional=True)
+    async def pay(ctx: TransactionContext, order: str) -> str:
+        await ledger.add(ctx, order)
+        return order
+
+    @activity(transactional=True)
+    async def refund(ctx: TransactionContext, order: str) -> None:
+        await ledger.run(ctx, f"DELETE FROM {ledger.table} WHERE entry = 'a'")
+
+    pay.compensate(refund)
+
+    @workflow
+    async def shop(ctx: WorkflowContext) -> None:
+        await pay(ctx, "a")
+        await pay(ctx, "b")
+        raise ValueError("no")
+
+    with pytest.raises(WorkflowFailed, match="no"):
+        await (await env.start(shop)).result()
+    assert await ledger.rows() == ["b"]
+
+
+@pytest.mark.sqlite
+def test_the_blocking_api(db: str) -> None:
+    @activity(transactional=True)
+    def pay(ctx: TransactionContext[sqlite3.Connection], order: str) -> int:
+        ctx.connection.execute("INSERT INTO ledger VALUES (?)", (order,))
+        return ctx.connection.execute("SELECT count(*) FROM ledger").fetchone()[0]
+
+    @workflow
+    async def shop(ctx: WorkflowContext) -> int:
+        return await pay(ctx, "a")
+
+    outside = sqlite3.connect(db)
+    outside.execute("CREATE TABLE ledger (entry)")
+    with SyncApp(db, workflows=[shop]) as app:
+        assert app.start_workflow(shop).result(timeout=20) == 1
+    assert outside.execute("SELECT * FROM ledger").fetchall() == [("a",)]
+    outside.close()
+
+
+async def test_an_event_that_cannot_be_prepared(
+    env: Environment, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever goes wrong before the commit, the transaction ends, and others can write."""
+
+    @activity(transactional=True, retry=NO_RETRY)
+    async def pay(ctx: TransactionContext) -> None:
+        await ledger.add(ctx, "a")
+        ctx.send_event("paid", "shop")
+
+    @workflow
+    async def shop(ctx: WorkflowContext) -> None:
+        await pay(ctx)
+
+    def broken(event: Any) -> Any:
+        raise OSError("it can't be prepared")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(env.app._runtime.engine.delivery, "prepare", broken)
+        with pytest.raises(WorkflowFailed, match="can't be prepared"):
+            await (await env.start(shop)).result()
+    assert await ledger.rows() == []
+    await (await env.start(shop)).result()
+    assert await ledger.rows() == ["a"]

@@ -26,7 +26,7 @@ from romancy.engine.delivery import Delivery
 from romancy.engine.inbox import Inboxes
 from romancy.engine.resident import Resident, TransactionAsks, Turn
 from romancy.errors import TerminalError
-from romancy.storage.batch import Attempt, Commit
+from romancy.storage.batch import Attempt, Batch, Commit
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage, Transaction
 
@@ -206,18 +206,12 @@ class Transactions:
         payload: bytes,
         recorded: Callable[[], None],
     ) -> None:
-        resident, op = tried.resident, tried.call.id
-        at = max(self._clock.now(), turn.at)
-        entry = Entry(turn.n, Kind.ACTIVITY_COMPLETED, op, at, tried.call.input, payload)
-        commit = Commit(resident.instance.id, turn.version, turn.status, at, same_status=True, entries=[entry])
-        commit.sent = [self._delivery.prepare(event) for event in staged_events(context)]
-        # Until the code was fed the result, its attempts are recorded: see `Snapshot.unfed`.
-        attempt = resident.attempts.get(op) or Attempt(op, 0, tried.first_at, started=True)
-        commit.attempts = [] if op in resident.attempts else [attempt]
-        batch = self._committer.batch_of(commit)
+        resident = tried.resident
         try:
+            entry, attempt, batch = self._prepare(tried, context, turn, payload)
             answer = await transaction.commit(batch)
         except BaseException:
+            await self._abandon(transaction)  # unless it has ended already
             turns.give_back(self._inboxes, resident)
             raise
         if answer.commits[0]:
@@ -226,6 +220,19 @@ class Transactions:
         elif not resident.is_gone:
             self._reload()(resident)
         self._committer.stored_apart(batch, answer)
+
+    def _prepare(
+        self, tried: Tried, context: TransactionContext[Any], turn: Turn, payload: bytes
+    ) -> tuple[Entry, Attempt, Batch]:
+        resident, op = tried.resident, tried.call.id
+        at = max(self._clock.now(), turn.at)
+        entry = Entry(turn.n, Kind.ACTIVITY_COMPLETED, op, at, tried.call.input, payload)
+        commit = Commit(resident.instance.id, turn.version, turn.status, at, same_status=True, entries=[entry])
+        commit.sent = [self._delivery.prepare(event) for event in staged_events(context)]
+        # Until the code was fed the result, its attempts are recorded: see `Snapshot.unfed`.
+        attempt = resident.attempts.get(op) or Attempt(op, 0, tried.first_at, started=True)
+        commit.attempts = [] if op in resident.attempts else [attempt]
+        return entry, attempt, self._committer.batch_of(commit)
 
 
 def is_conflict(error: BaseException | None) -> bool:

@@ -53,6 +53,6 @@ def give_back(inboxes: Inboxes, resident: Resident) -> None:
 
 
 def _go_on(inboxes: Inboxes, resident: Resident) -> None:
+    """Go on with a step, even if the inbox is empty: the turn may have come in place of a step that had to be made."""
     resident.state = IDLE
-    if resident.inbox or resident.asking is not None:
-        inboxes.schedule(resident)
+    inboxes.schedule(resident)

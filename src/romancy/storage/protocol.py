@@ -40,7 +40,7 @@ Answered = Callable[["BatchResult | None", "BaseException | None"], None]
 
 
 class Transaction(Protocol):
-    """An open transaction, in which an activity runs. It ends with `commit` or `abandon`, called once."""
+    """An open transaction, in which an activity runs. It ends with `commit` or `abandon`."""
 
     @property
     def connection(self) -> Any:
@@ -56,7 +56,10 @@ class Transaction(Protocol):
         ...
 
     async def abandon(self) -> None:
-        """Roll back, and end. The connection can't be used any more, even by a thread that is still running."""
+        """Roll back, and end, unless it has ended already.
+
+        The connection can't be used any more, even by a thread that is still running.
+        """
         ...
 
 

@@ -104,14 +104,14 @@ class PostgresTransaction:
         lease: int,
     ) -> None:
         self._home, self._connections, self._writer, self._guest = home, connections, writer, guest
-        self._inner, self._lease = inner, lease
+        self._inner, self._lease, self._is_over = inner, lease, False
 
     @property
     def connection(self) -> Any:
         return self._guest
 
     async def commit(self, batch: Batch) -> BatchResult:
-        guest, self._guest.is_lent = self._guest, False
+        guest, self._guest.is_lent, self._is_over = self._guest, False, True
         try:
             if not guest.is_in_transaction():
                 raise TerminalError("the activity ended its transaction itself; Romancy commits it with its result")
@@ -169,8 +169,9 @@ class PostgresTransaction:
             return BatchResult(commits=[True])
 
     async def abandon(self) -> None:
-        guest = self._guest
-        guest.is_lent = False
+        if self._is_over:
+            return
+        guest, self._guest.is_lent, self._is_over = self._guest, False, True
         try:
             await asyncio.wait_for(self._inner.rollback(), STATEMENT_TIMEOUT)
         except BaseException:
