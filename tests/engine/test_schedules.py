@@ -204,22 +204,22 @@ async def test_what_is_refused(env: Environment) -> None:
     assert await env.app.list_schedules() == []
 
 
-async def test_a_declared_schedule_is_changed_in_code() -> None:
+async def test_a_declared_schedule_is_changed_in_code(db: str) -> None:
     def version(schedule: str | None) -> Any:
         async def daily(ctx: WorkflowContext) -> None: ...
 
         return workflow(schedule=schedule)(daily) if schedule else workflow(daily)
 
-    async with environment(workflows=[version("0 9 * * *")], database="one") as env:
+    async with environment(workflows=[version("0 9 * * *")], database=db) as env:
         with pytest.raises(ValueError, match="declared in code"):
             await env.app.set_schedule("daily", "@hourly", env.app.workflows["daily"])
         await env.app.pause_schedule("daily")
-    async with environment(workflows=[version("0 10 * * *")], database="one") as env:
+    async with environment(workflows=[version("0 10 * * *")], database=db) as env:
         found = await record(env, "daily")
         assert (found.cron, found.is_paused) == ("0 10 * * *", True)
-    async with environment(workflows=[report], database="one") as env:
+    async with environment(workflows=[report], database=db) as env:
         assert len(await env.app.list_schedules()) == 1  # not ours
-    async with environment(workflows=[version(None)], database="one") as env:
+    async with environment(workflows=[version(None)], database=db) as env:
         assert await env.app.list_schedules() == []
 
 

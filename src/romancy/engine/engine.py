@@ -143,8 +143,9 @@ class Engine:
         """Connect the parts that start instances by schedules."""
         to_schedule = asyncio.Event()
         timetable = self.timetable = Timetable(self.storage, self.clock, self.registry, self.schedule)
-        own, started, kick = (self.storage, self.clock, self.lease), self._to_sweep.set, to_schedule.set
-        self._schedules = SchedulesDuty(*own, self.residents, self.endings, timetable, self.cancel, started, kick)
+        own, started, kick = (self.storage, self.clock, self.registry), self._to_sweep.set, to_schedule.set
+        known = self.lease, self.residents, self.loader, self.endings, timetable
+        self._schedules = SchedulesDuty(*own, *known, self.cancel, started, kick)
         return Duty("schedules", self._schedules.round, outage, to_schedule)
 
     def __repr__(self) -> str:

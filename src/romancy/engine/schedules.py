@@ -9,10 +9,12 @@ from zoneinfo import ZoneInfoNotFoundError
 
 from romancy.core.clock import Alarm, Clock
 from romancy.core.model import FINAL
+from romancy.core.registry import Registry
 from romancy.core.schedules import Plan, plan
 from romancy.core.timestamps import format_time
 from romancy.engine.endings import Endings
 from romancy.engine.leases import Lease
+from romancy.engine.loader import Loader
 from romancy.engine.residents import Residents
 from romancy.engine.timetable import Timetable
 from romancy.errors import RomancyError
@@ -35,18 +37,23 @@ class SchedulesDuty:
         self,
         storage: Storage,
         clock: Clock,
+        registry: Registry,
         lease: Lease,
         residents: Residents,
+        loader: Loader,
         endings: Endings,
         timetable: Timetable,
         cancel: Callable[[str, str], Awaitable[object]],
         started: Callable[[], None],
         kick: Callable[[], None],
     ) -> None:
-        self._table, self._clock, self._lease, self._residents = storage.schedules, clock, lease, residents
+        self._table, self._clock, self._registry, self._lease = storage.schedules, clock, registry, lease
+        self._residents, self._loader = residents, loader
         self._endings, self._timetable, self._cancel = endings, timetable, cancel
         self._started, self._kick = started, kick
         self._alarm: Alarm | None = None
+        self._due: int | None = None
+        """When the alarm rings: then something is due."""
         self._held: dict[str, asyncio.Task[None]] = {}
 
     async def round(self) -> float:
@@ -56,7 +63,7 @@ class SchedulesDuty:
         if self._timetable.is_behind:
             await self._timetable.declare()
         now = self._clock.now()
-        due = await self._table.next_due(0)
+        due = self._due if self._due is not None and self._due <= now else await self._table.next_due(0)
         if due is not None and due <= now:
             await self._fire_all(worker, now)
             due = await self._table.next_due(now)
@@ -71,6 +78,7 @@ class SchedulesDuty:
 
     def _arm(self, due: int | None) -> None:
         self._disarm()
+        self._due = due
         if due is not None:
             self._alarm = self._clock.call_at(due, self._kick)
 
@@ -119,9 +127,12 @@ class SchedulesDuty:
             # Before the write: whoever finds the tick after a crash does it again.
             await self._cancel(last, f"schedule {row.name!r} starts again")
         id = None if step.start is None else f"{row.name}/{format_time(step.start)}"
-        firing = Firing(id, step.start, step.done, step.next, step.skipped, step.waits, self._clock.now())
+        mine = self._registry.get(row.order.workflow) is not None and self._residents.has_room
+        firing = Firing(id, step.start, step.done, step.next, step.skipped, step.waits, self._clock.now(), mine)
         fired = await self._table.fire(worker, row, firing)
-        if fired:
+        if fired and mine and id is not None:
+            self._loader.load(id)
+        elif fired:
             self._started()
         return fired is not None
 

@@ -88,6 +88,8 @@ class Firing:
     waits: bool
     """Do nothing while the last instance is open."""
     at: int
+    mine: bool = False
+    """Whether the worker that writes wants to run it."""
 
 
 class Schedules:

@@ -731,15 +731,15 @@ SELECT e.id, true FROM ended e JOIN romancy.instances i ON i.id = e.id WHERE i.v
 -- name: fire_schedule
 WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
 busy AS MATERIALIZED (SELECT id FROM romancy.instances WHERE id = :last::text AND status < 10),
-fate AS MATERIALIZED (SELECT :id::text IS NOT NULL AND NOT (:yields::boolean AND EXISTS (SELECT 1 FROM busy)) AS starts
-  FROM fence WHERE NOT (:waits::boolean AND EXISTS (SELECT 1 FROM busy))),
+fate AS MATERIALIZED (SELECT :id::text IS NOT NULL AND NOT (:yields::boolean AND EXISTS (SELECT 1 FROM busy)) AS starts,
+    CASE WHEN :mine::boolean THEN fence.id END AS owner FROM fence WHERE NOT (:waits::boolean AND EXISTS (SELECT 1 FROM busy))),
 won AS (UPDATE romancy.schedules s SET next_at = :next_at::bigint, due_at = :due_at::bigint, done_at = :done_at::bigint,
     last_at = CASE WHEN f.starts THEN :tick::bigint ELSE s.last_at END,
     last_instance = CASE WHEN f.starts THEN :id ELSE s.last_instance END,
     started = s.started + f.starts::integer, error = NULL, stamp = :stamp::bytea,
     skipped = s.skipped + :skipped::bigint + (:id IS NOT NULL AND NOT f.starts)::integer
   FROM fate f WHERE s.name = :name::text AND s.stamp = :seen::bytea AND NOT s.paused
-  RETURNING s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, f.starts),
+  RETURNING s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, f.starts, f.owner),
 {insert_scheduled}
 SELECT starts FROM won
 -- Start an instance now, whatever else the schedule says.
@@ -747,13 +747,14 @@ SELECT starts FROM won
 WITH won AS (UPDATE romancy.schedules s SET last_at = :tick::bigint, last_instance = :id::text, started = s.started + 1,
     stamp = :stamp::bytea
   WHERE s.name = :name::text AND NOT EXISTS (SELECT 1 FROM romancy.instances WHERE id = :id) AND {outdated} IS NULL
-  RETURNING s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, true AS starts),
+  RETURNING s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, true AS starts,
+    NULL::text AS owner),
 {insert_scheduled}
 SELECT workflow FROM won
 -- part: insert_scheduled
-begun AS (INSERT INTO romancy.instances (id, workflow, status, token, birth, born, input, input_kind, deadline, created_at,
+begun AS (INSERT INTO romancy.instances (id, workflow, status, owner, token, birth, born, input, input_kind, deadline, created_at,
     updated_at, schedule, scheduled_at)
-  SELECT :id, w.workflow, 1, :stamp, :stamp, pg_current_snapshot(), w.input, w.input_kind, :at::bigint + w.timeout, :at, :at,
+  SELECT :id, w.workflow, 1, w.owner, :stamp, :stamp, pg_current_snapshot(), w.input, w.input_kind, :at::bigint + w.timeout, :at, :at,
     w.name, :tick FROM won w WHERE w.starts ON CONFLICT (id) DO NOTHING RETURNING id),
 begun_attributes AS (INSERT INTO romancy.attributes (instance, name, value, created_at)
   SELECT b.id, a.key, a.value, :at FROM begun b, won w, json_each_text(w.attributes::json) a ON CONFLICT DO NOTHING)

@@ -495,9 +495,9 @@ WHERE name = :name AND stamp = :seen AND NOT paused RETURNING workflow
 UPDATE romancy.schedules SET last_at = :tick, last_instance = :id, started = started + 1, stamp = :stamp
 WHERE name = :name AND NOT EXISTS (SELECT 1 FROM romancy.instances WHERE id = :id) RETURNING workflow
 -- name: insert_scheduled
-INSERT INTO romancy.instances (id, workflow, status, token, birth, since, input, input_kind, deadline, created_at, updated_at,
-  schedule, scheduled_at)
-SELECT :id, workflow, 1, :stamp, :stamp, (SELECT coalesce(max(seq), 0) FROM romancy.events), input, input_kind, :at + timeout,
+INSERT INTO romancy.instances (id, workflow, status, owner, token, birth, since, input, input_kind, deadline, created_at,
+  updated_at, schedule, scheduled_at)
+SELECT :id, workflow, 1, :owner, :stamp, :stamp, (SELECT coalesce(max(seq), 0) FROM romancy.events), input, input_kind, :at + timeout,
   :at, :at, name, :tick FROM romancy.schedules WHERE name = :name ON CONFLICT (id) DO NOTHING RETURNING id
 -- name: insert_scheduled_attributes
 INSERT INTO romancy.attributes (instance, name, value, created_at)

@@ -31,14 +31,14 @@ def _fire(c: sqlite3.Connection, given: Mapping[str, Any]) -> list[tuple[Any, ..
     if not run(c, "advance_schedule", {**given, "starts": starts, "skipped": skipped}):
         return []
     if starts:
-        _insert(c, given)
+        _insert(c, {**given, "owner": given["worker"] if given["mine"] else None})
     return [(starts,)]
 
 
 def _trigger(c: sqlite3.Connection, given: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     rows = run(c, "advance_triggered", given)
     if rows:
-        _insert(c, given)
+        _insert(c, {**given, "owner": None})
     return rows
 
 
