@@ -11,6 +11,7 @@ import pytest
 from romancy import (
     App,
     InvalidInput,
+    RomancyError,
     Schedule,
     ScheduleNotFound,
     WorkflowContext,
@@ -111,6 +112,15 @@ async def test_without_a_schedule_it_is_the_start(env: Environment) -> None:
     handle = await env.start(report, "x")
     assert await handle.result() == "x 04 08:00:00"
     assert (await env.app.get_instance(handle.instance_id)).schedule is None
+
+
+async def test_schedules_do_not_keep_a_test_waiting_forever(env: Environment) -> None:
+    await env.app.set_schedule("s", Schedule("@hourly"), report)
+    handle = await env.start(slow)
+    with pytest.raises(RomancyError, match="can't end: it waits for event go"):
+        await handle.result()
+    with pytest.raises(TimeoutError):
+        await handle.result(HOUR)
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------

@@ -365,6 +365,11 @@ class Engine:
         return known and idle and duties and self._children.is_idle and not self.is_undeclared
 
     @property
+    def only_schedules(self) -> bool:
+        """Whether no timer is set, so that only schedules can make anything happen."""
+        return self._schedules.is_armed and self.timers.next_due() is None and not self.activities.running
+
+    @property
     def is_undeclared(self) -> bool:
         """Whether code was registered whose schedules are not stored yet."""
         return self.is_worker and self.timetable.is_behind

@@ -70,6 +70,11 @@ class SchedulesDuty:
         self._arm(due)
         return POLL
 
+    @property
+    def is_armed(self) -> bool:
+        """Whether there is a next tick."""
+        return self._alarm is not None
+
     def stop(self) -> None:
         """Forget the alarm, and instances that schedules wait for."""
         self._disarm()

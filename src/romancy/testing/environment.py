@@ -36,6 +36,8 @@ from romancy.testing.fakes import (
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
+_TICKS = 100
+"""How many ticks of schedules `result` waits for, if no timer is set."""
 _PATIENCE = 0.3
 """Real seconds after which an activity that is still running counts as waiting for the clock."""
 _PRUNE_EVERY = 3600 * SECOND
@@ -52,8 +54,12 @@ class TestHandle(WorkflowHandle[R]):
         """Return the result. Raise if the instance can't end, or `TimeoutError` after `timeout` on the env's clock."""
         env = self._env
         limit = None if timeout is None else env.clock.now() + duration_us(timeout, "timeout")
+        ticks = 0
         while not await self._has_ended():
             due = env.clock.next_alarm()
+            only_ticks = due is not None and self._runtime.engine.only_schedules
+            ticks = ticks + 1 if only_ticks else 0
+            due = None if ticks > _TICKS and limit is None else due  # schedules go on forever
             if due is None and self._runtime.engine.activities.running:
                 continue  # settle again: an activity takes real time
             if due is None:
