@@ -17,8 +17,8 @@ from romancy.core.model import SECOND, from_us
 from romancy.records import EventRecord, Page
 from romancy.storage.interests import Held
 
-MOST = 1_000_000
-"""How many events of a type are counted."""
+MOST = 10_000_000
+"""How many events are counted."""
 _DAY = 86400 * SECOND
 _RECEIVERS = 3
 
@@ -95,12 +95,13 @@ def _show_held(held: Sequence[Held], older: float, as_json: bool) -> None:
         ]
         print_json({"items": items, "cursor": None})
         return
+    is_cut = sum(one.count for one in held) == MOST
     Screen().table(
         ("type", "events", "oldest", "for workflow", "oldest instance"),
         [
             (
                 clean(one.type),
-                f"{one.count:,}{'+' if one.count == MOST else ''}",
+                f"{one.count:,}{'+' if is_cut else ''}",
                 when(from_us(one.oldest), present()),
                 clean(one.workflow),
                 clean(one.instance or ""),

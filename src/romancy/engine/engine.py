@@ -275,7 +275,6 @@ class Engine:
     def announce(self) -> None:
         """Announce workflows registered while running: their triggers must be known before the next event is stored."""
         self.lease.announce()
-        self._pruning.kick()  # it stores which events they may take
 
     def schedule(self) -> None:
         """Look at the schedules, because they have changed, or workflows were registered."""

@@ -108,7 +108,7 @@ class Held:
 
     type: str
     count: int
-    """At most as many as were to be counted."""
+    """As far as was counted: see `Storage.held`."""
     oldest: int
     workflow: str
     instance: str | None
@@ -197,7 +197,7 @@ class Keeping:
         return [seq for seq, _, is_useless in rows if is_useless]
 
     async def held(self, before: int, most: int) -> list[Held]:
-        """Return what is kept although it was accepted before a time, by type."""
+        """Return what is kept although it was accepted before a time, by type. Counts up to `most` in all."""
         floors = await self._floors(await self._ask("interests"))
         held: list[Held] = []
         holders: dict[str, str | None] = {}
@@ -206,6 +206,7 @@ class Keeping:
             if floor is None or oldest >= before:
                 continue
             [(count,)] = await self._ask("count_old_events", type=type, before=before, most=most)
+            most -= count
             if floor.workflow not in holders:
                 found = await self._ask("oldest_of_workflow", workflow=floor.workflow)
                 holders[floor.workflow] = found[0][0] if found else None

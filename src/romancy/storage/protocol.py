@@ -248,7 +248,7 @@ class Storage(Protocol):
     async def held(self, before: int, most: int) -> list[Held]:
         """Return which events that were accepted before a time are kept for whom, by type.
 
-        Counts up to `most` of each type. Addressed events are not counted.
+        Counts up to `most` in all: it takes a second for each million. Addressed events are not counted.
         """
         ...
 
