@@ -34,8 +34,8 @@ from romancy.core.model import Status
 from romancy.errors import StorageError
 from romancy.storage.batch import STATUS_NAMES, Batch, BatchResult, Commit, Fork
 from romancy.storage.errors import TransientError
-from romancy.storage.interests import Cut, rows_of
 from romancy.storage.inbox_items import InboxItem
+from romancy.storage.interests import Cut, rows_of
 from romancy.storage.protocol import Answered, Trigger
 from romancy.storage.reads import Reads
 from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
