@@ -61,6 +61,8 @@ class WorkerOptions:
 
     max_resident: int = 10_000
     """Maximum instances in memory. Those idle longest are evicted, and replayed when needed."""
+    max_transactions: int = 20
+    """Maximum transactional activities at the same time on PostgreSQL: each has a connection of its own."""
     grace: Duration = timedelta(seconds=10)
     """How long activities can take to finish when the app stops. Another worker repeats the rest."""
     build: str | None = None
@@ -70,8 +72,6 @@ class WorkerOptions:
     compensation_retry: RetryPolicy = FOR_A_DAY
     """When to retry undos that have no policy of their own: for a day, because outages take longer than an ordinary
     policy allows for, and an undo that fails for good needs a person."""
-    max_transactions: int = 20
-    """Maximum transactional activities at the same time on PostgreSQL: each has a connection of its own."""
 
     def __post_init__(self) -> None:
         check_count("max_resident", self.max_resident)

@@ -79,5 +79,5 @@ def test_the_database_is_a_path_a_url_or_a_group(tmp_path: Path, monkeypatch: py
 
 def test_groups_are_values() -> None:
     assert Database("x.db") == Database("x.db", None, None, "full")
-    assert WorkerOptions(5, 1) == WorkerOptions(max_resident=5, grace=1)
+    assert WorkerOptions(5, 1) == WorkerOptions(max_resident=5, max_transactions=1)
     assert Retention() == Retention(*[timedelta(days=7)] * 2, events=None)

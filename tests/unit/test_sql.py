@@ -15,9 +15,14 @@ from romancy.storage.sqlite.statements import _BLOCKS as SQLITE_BLOCKS
 
 FOLDER = Path(romancy.storage.sql.__file__).parent
 STORAGE = FOLDER.parent
-COMMON = blocks("common.sql") | blocks("retention.sql")
-SQLITE = blocks("sqlite.sql") | blocks("retention_sqlite.sql")
-POSTGRES = blocks("postgres.sql") | blocks("postgres_leases.sql") | blocks("retention_postgres.sql")
+COMMON = blocks("common.sql") | blocks("inbox.sql") | blocks("retention.sql")
+SQLITE = blocks("sqlite.sql") | blocks("sqlite_inbox.sql") | blocks("retention_sqlite.sql")
+POSTGRES = (
+    blocks("postgres.sql")
+    | blocks("postgres_leases.sql")
+    | blocks("postgres_inbox.sql")
+    | blocks("retention_postgres.sql")
+)
 MAY_PUT_TOGETHER = {
     "postgres/statements.py": "the group commit, of the pieces that a batch needs",
     "postgres/migrations.py": "names of schemas",
@@ -29,6 +34,7 @@ MAY_PUT_TOGETHER = {
 }
 """Files that do, and what: there are no parameters for names."""
 MAY_HOLD = MAY_PUT_TOGETHER | {
+    "guests.py": "asks which file a connection is open on",
     "postgres/connection.py": "asks which server this is",
     "postgres/listener.py": "locks of a session",
     "sqlite/threads.py": "asks whether others wrote to the file",
@@ -70,7 +76,10 @@ def test_nothing_is_both_common_and_of_a_dialect() -> None:
 
 def test_what_differs_says_why() -> None:
     said = [comments("sqlite.sql"), comments("postgres.sql") | comments("postgres_leases.sql")]
-    said = [of | comments(f"retention_{name}.sql") for of, name in zip(said, ("sqlite", "postgres"), strict=True)]
+    said = [
+        of | comments(f"{name}_inbox.sql") | comments(f"retention_{name}.sql")
+        for of, name in zip(said, ("sqlite", "postgres"), strict=True)
+    ]
     both = SQLITE.keys() & POSTGRES.keys()
     assert not [name for name in sorted(both) for of in said if not re.search(r"^-- Differs: \w", of[name], re.M)]
     alone = [name for of in said for name, text in of.items() if "Differs:" in text and name not in both]
@@ -84,7 +93,15 @@ def test_every_block_is_used(all_blocks: dict[str, str]) -> None:
     named = {name for name in all_blocks if not name.startswith("{")}
     by_index = re.compile("_of_(status|parent|attribute)$")
     assert {name for name in named if by_index.sub("", name) not in words} == set()
-    made = ("{write_", "{result_", "{sent_by_", "{newborn_")  # of the group commit
+    made = (
+        "{write_",
+        "{result_",
+        "{sent_by_",
+        "{newborn_",
+        "{startable_",
+        "{starts_",
+        "{no_starts_",
+    )  # of the group commit
     assert {name for name in all_blocks.keys() - named if name not in within and not name.startswith(made)} == set()
 
 

@@ -3,7 +3,7 @@
 -- What is to be moved, oldest first: at least one, and no more once there are this many bytes.
 -- name: inbox
 SELECT b.id, b.kind, b.at, b.source, b.event, b.type, b.subject, b.time, b.target, b.attrs, b.data, b.expires_at,
-  b.instance, b.workflow, b.input_kind, b.deadline, b.options, {seen}
+  b.instance, b.workflow, b.input_kind, b.deadline, b.options, b.seen::text
 FROM (SELECT y.id, sum(y.size) OVER (ORDER BY y.id) - y.size AS before
   FROM (SELECT id, coalesce(length(data), 0) AS size FROM romancy.inbox
     WHERE refused IS NULL ORDER BY id LIMIT :limit::integer) y) x

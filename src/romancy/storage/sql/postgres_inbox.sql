@@ -6,9 +6,6 @@
 -- older than the turn, but that is no harm: rows that another worker has moved meanwhile are gone when they are locked,
 -- and then nothing is stored (`still`). What it does not see yet announces itself.
 
--- Differs: a snapshot here, a number there.
--- part: seen
-b.seen::text
 -- Run by callers, in their own transactions. It stores nothing if it is not in a transaction block, where the time of
 -- the transaction is that of its first statement, or if this is another database. The notice reaches workers after the
 -- commit.

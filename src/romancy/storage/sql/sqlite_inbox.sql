@@ -1,8 +1,5 @@
 -- The inbox on SQLite, where a move is a transaction of several statements.
 
--- Differs: a number here, a snapshot there.
--- part: seen
-b.seen
 -- Run by callers, on their own connections: hence the database, because a temporary table may have the same name.
 -- Differs: where a new instance begins.
 -- name: leave
