@@ -4,23 +4,29 @@
 SELECT workflow, type, next, kind, since FROM romancy.interests
 -- name: settle_interest
 UPDATE romancy.interests SET kind = 1 WHERE workflow = :workflow::text AND type = '*' AND kind = 0
--- The oldest instance of each workflow that has not completed. Goes from one workflow to the next by the index.
+-- The oldest instance of each workflow that has not completed. Goes from one workflow to the next by the index: no other
+-- has this order, so that the planner can't choose one that has to skip a lot.
 -- name: oldest_instances
-WITH RECURSIVE names (workflow) AS (SELECT min(i.workflow) FROM romancy.instances i {by_oldest} WHERE i.status <> 10
-  UNION ALL SELECT (SELECT min(i.workflow) FROM romancy.instances i {by_oldest}
-    WHERE i.status <> 10 AND i.workflow > n.workflow) FROM names n WHERE n.workflow IS NOT NULL)
-SELECT n.workflow, (SELECT min(i.created_at) FROM romancy.instances i {by_oldest}
-  WHERE i.status <> 10 AND i.workflow = n.workflow) FROM names n WHERE n.workflow IS NOT NULL
+WITH RECURSIVE names (workflow) AS (SELECT (SELECT i.workflow FROM romancy.instances i {by_oldest}
+    WHERE i.status + 0 <> 10 AND i.workflow > '' ORDER BY i.workflow, i.created_at LIMIT 1)
+  UNION ALL SELECT (SELECT i.workflow FROM romancy.instances i {by_oldest}
+    WHERE i.status + 0 <> 10 AND i.workflow > n.workflow ORDER BY i.workflow, i.created_at LIMIT 1)
+  FROM names n WHERE n.workflow IS NOT NULL)
+SELECT n.workflow, (SELECT i.created_at FROM romancy.instances i {by_oldest}
+  WHERE i.status + 0 <> 10 AND i.workflow >= n.workflow ORDER BY i.workflow, i.created_at LIMIT 1)
+FROM names n WHERE n.workflow IS NOT NULL
 -- name: oldest_of_workflow
-SELECT i.id FROM romancy.instances i {by_oldest} WHERE i.status <> 10 AND i.workflow = :workflow::text
+SELECT i.id FROM romancy.instances i {by_oldest} WHERE i.status + 0 <> 10 AND i.workflow = :workflow::text
 ORDER BY i.created_at LIMIT 1
--- The oldest event of each type, except addressed ones. Goes from one type to the next by the index.
+-- The oldest event of each type, except addressed ones, in the same way.
 -- name: oldest_events
-WITH RECURSIVE types (type, n) AS (
-  SELECT min(e.type), 1 FROM romancy.events e {by_age} WHERE e.target IS NULL AND e.type > :after::text
-  UNION ALL SELECT (SELECT min(e.type) FROM romancy.events e {by_age} WHERE e.target IS NULL AND e.type > t.type), t.n + 1
-    FROM types t WHERE t.type IS NOT NULL AND t.n < :limit::integer)
-SELECT t.type, (SELECT min(e.accepted_at) FROM romancy.events e {by_age} WHERE e.target IS NULL AND e.type = t.type)
+WITH RECURSIVE types (type, n) AS (SELECT (SELECT e.type FROM romancy.events e {by_age}
+    WHERE e.target IS NULL AND e.type > :after::text ORDER BY e.type, e.accepted_at LIMIT 1), 1
+  UNION ALL SELECT (SELECT e.type FROM romancy.events e {by_age}
+    WHERE e.target IS NULL AND e.type > t.type ORDER BY e.type, e.accepted_at LIMIT 1), t.n + 1
+  FROM types t WHERE t.type IS NOT NULL AND t.n < :limit::integer)
+SELECT t.type, (SELECT e.accepted_at FROM romancy.events e {by_age}
+  WHERE e.target IS NULL AND e.type >= t.type ORDER BY e.type, e.accepted_at LIMIT 1)
 FROM types t WHERE t.type IS NOT NULL
 -- name: count_old_events
 SELECT count(*) FROM (SELECT 1 FROM romancy.events e {by_age} WHERE e.target IS NULL AND e.type = :type::text
@@ -46,10 +52,6 @@ FROM romancy.events e {by_address} WHERE e.target IS NOT NULL AND e.seq > :after
 -- name: cuttable_events
 SELECT e.seq, e.type, e.accepted_at FROM romancy.events e WHERE e.accepted_at < :before::bigint
   AND (e.expires_at IS NULL OR e.expires_at < :at::bigint) AND {handled} ORDER BY e.accepted_at LIMIT :limit::integer
--- Events that no instance may take again after a retry.
--- part: untaken
-NOT EXISTS (SELECT 1 FROM romancy.consumed c WHERE c.event = e.seq
-  AND EXISTS (SELECT 1 FROM romancy.instances i WHERE i.id = c.instance AND i.status <> 10))
 -- part: forgettable
 (e.expires_at IS NULL OR e.expires_at < :at::bigint) AND {handled}
   AND (e.expires_at IS NOT NULL OR {untaken})

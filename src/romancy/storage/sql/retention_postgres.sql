@@ -10,6 +10,11 @@
 -- part: handled
 NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq)
   AND NOT EXISTS (SELECT 1 FROM romancy.undispatched u WHERE u.event = e.seq)
+-- Events that no instance may take again after a retry.
+-- Differs: OFFSET 0 keeps the planner from joining, for which it would read whole tables.
+-- part: untaken
+NOT EXISTS (SELECT 1 FROM romancy.consumed c WHERE c.event = e.seq
+  AND EXISTS (SELECT 1 FROM romancy.instances i WHERE i.id = c.instance AND i.status <> 10 OFFSET 0) OFFSET 0)
 -- Differs: several types at once.
 -- name: prunable_events
 SELECT e.seq FROM unnest(:types::text[], :befores::bigint[]) AS x(type, before) CROSS JOIN LATERAL

@@ -12,6 +12,11 @@ INDEXED BY romancy.events_addressed
 -- Differs: events are dispatched when they are stored here, so none is left undispatched.
 -- part: handled
 NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq)
+-- Events that no instance may take again after a retry.
+-- Differs: SQLite looks up row by row anyway.
+-- part: untaken
+NOT EXISTS (SELECT 1 FROM romancy.consumed c WHERE c.event = e.seq
+  AND EXISTS (SELECT 1 FROM romancy.instances i WHERE i.id = c.instance AND i.status <> 10))
 -- Differs: one type at a time.
 -- name: prunable_events
 SELECT e.seq FROM romancy.events e {by_age} WHERE e.type = :type AND e.target IS NULL AND e.accepted_at < :before

@@ -25,7 +25,8 @@ CREATE TABLE romancy.interests (workflow TEXT NOT NULL, type TEXT NOT NULL, next
   kind INTEGER NOT NULL, since INTEGER NOT NULL, PRIMARY KEY (workflow, type, next)) WITHOUT ROWID;
 -- Events of a type that were removed although an open instance might have taken them: those accepted before a time.
 CREATE TABLE romancy.cuts (type TEXT PRIMARY KEY, upto INTEGER NOT NULL) WITHOUT ROWID;
-CREATE INDEX romancy.instances_oldest ON romancy.instances (workflow, created_at) WHERE status <> 10;
+-- Only for statements that ask for it by the same condition: others must not choose it because of a status.
+CREATE INDEX romancy.instances_oldest ON romancy.instances (workflow, created_at) WHERE status + 0 <> 10;
 CREATE INDEX romancy.events_age ON romancy.events (type, accepted_at) WHERE target IS NULL;
 CREATE INDEX romancy.events_addressed ON romancy.events (seq) WHERE target IS NOT NULL;
 
