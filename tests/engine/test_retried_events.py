@@ -127,15 +127,18 @@ async def test_nobody_else_receives_what_has_expired(env: Environment) -> None:
     await ends_with(env, handle, 1, 2)
 
 
-async def test_two_instances_get_the_same_event_back(env: Environment) -> None:
+@pytest.mark.parametrize("expires_in", [60, None], ids=["expired", "removed"])
+async def test_two_instances_get_the_same_event_back(env: Environment, expires_in: int | None) -> None:
     env.app.register(taking)
     world.broken = {"b"}
     handles = [await env.start(taking, instance_id=id) for id in ("i", "j")]
     await env.settle()
-    await send(env, 1)
+    await send(env, 1, expires_in)
     assert [await handle.status() for handle in handles] == ["failed", "failed"]
     world.broken = set()
     await env.advance(HOUR)
+    if expires_in is None:
+        await prune(env)
     for id in ("i", "j"):
         await env.app.retry_workflow(id, steps=["go:1"])
     await env.settle()

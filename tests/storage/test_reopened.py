@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from romancy.core.given_back import copy_for, original_id, own_copy
 from romancy.core.history import Entry, Kind
 from romancy.core.model import SECOND
 from romancy.core.operations import WaitRow
@@ -122,21 +123,31 @@ async def test_an_event_that_is_given_back_can_be_taken_again(db: Database) -> N
     assert [(offer.op, offer.event.seq) for offer in answer.offers] == [("w", first)]
 
 
+def given_back(db: Database, instance: str, *ids: str) -> list[Accept]:
+    return [Accept(copy_for(instance, db.event("go", 1, id=id).event, db.now), b"{}", is_restored=True) for id in ids]
+
+
 async def test_an_event_that_was_removed_is_stored_again_and_another_is_left_as_it_is(db: Database) -> None:
+    """Each instance gets a copy of its own, and the id is free for an event from outside."""
+    await db.commit(accepts=[db.event("go", 1, id="kept")])
+    for id in ("a", "b"):
+        await db.waiting(id, "me", db.wait("w", "other"))
+        answer = await db.step(id, "me", 1, opened=[db.wait("w2")], sent=given_back(db, id, "kept", "removed"))
+        assert [a.duplicate for a in answer.sent] == [True, False]
+        assert not any(a.differs for a in answer.sent)
+        assert [original_id(offer.event) for offer in answer.offers] == ["removed"]
+    stored = await db.rows("SELECT id, target, differed_at FROM romancy.events ORDER BY target")
+    copies = [(own_copy(given_back(db, id, "removed")[0].event).id, id, None) for id in ("a", "b")]
+    assert sorted(stored, key=str) == sorted([("kept", None, None), *copies], key=str)
+    assert not (await db.send(id="removed")).duplicate
+
+
+async def test_an_event_that_was_removed_is_stored_again_only_once(db: Database) -> None:
     await db.waiting("a", "me", db.wait("w", "other"))
-    kept = db.event("go", 1, id="kept")
-    await db.commit(accepts=[kept])
-    restored = [
-        Accept(db.event("go", n, id=id, target="a").event, b"{}", is_restored=True)
-        for n, id in ((1, "kept"), (2, "removed"))
-    ]
-    answer = await db.step("a", "me", 1, opened=[db.wait("w2")], sent=restored)
-    assert [a.duplicate for a in answer.sent] == [True, False]
-    assert not any(a.differs for a in answer.sent)
-    assert await db.rows("SELECT id, target, differed_at FROM romancy.events ORDER BY id") == [
-        ("kept", None, None),
-        ("removed", "a", None),
-    ]
+    for version, duplicate in ((1, False), (2, True)):
+        answer = await db.step("a", "me", version, opened=[db.wait(f"w{version}")], sent=given_back(db, "a", "removed"))
+        assert [a.duplicate for a in answer.sent] == [duplicate]
+    assert len(await db.rows("SELECT id FROM romancy.events")) == 1
 
 
 # --- children -------------------------------------------------------------------------------------------------------
