@@ -1,13 +1,13 @@
 """The connection that a transactional activity uses. Its transaction can't be ended from there.
 
 SQLite asks the authorizer when it prepares a statement, but not when Python runs one again that it has kept. So our own
-BEGIN and COMMIT have a text that differs from the user's, and a connection that is cut off gets a new authorizer, which
-makes SQLite prepare all statements again.
+BEGIN and COMMIT have a text that differs from the user's.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import threading
 import weakref
 from typing import Any, NoReturn
 
@@ -15,6 +15,8 @@ from romancy.errors import TerminalError
 
 BEGIN, COMMIT, ROLLBACK = "BEGIN IMMEDIATE /* romancy */", "COMMIT /* romancy */", "ROLLBACK /* romancy */"
 _ENDS = frozenset({sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH})
+_INTERRUPT_EVERY = 0.01
+"""Seconds."""
 _OVER = "its transaction is over; use ctx.connection only in the activity's own function, and within its time limit"
 _REFUSED = (
     "{what} can't be used in a transactional activity: Romancy commits its transaction together with its result, or "
@@ -23,28 +25,52 @@ _REFUSED = (
 
 
 class GuestCursor(sqlite3.Cursor):
-    """A cursor that only works while its connection is lent."""
+    """A cursor that only works while its connection is lent, in one thread at a time: see `Guest.cut`."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> GuestCursor:
-        guest = _check(self)
-        try:
-            super().execute(sql, parameters)
-        except sqlite3.DatabaseError as error:
-            guest.explain(error)
-            raise
+        guest = _guest(self)
+        with guest.busy:
+            guest.check()
+            try:
+                super().execute(sql, parameters)
+            except sqlite3.DatabaseError as error:
+                guest.explain(error)
+                raise
         return self
 
     def executemany(self, sql: str, parameters: Any, /) -> GuestCursor:
-        guest = _check(self)
-        try:
-            super().executemany(sql, parameters)
-        except sqlite3.DatabaseError as error:
-            guest.explain(error)
-            raise
+        guest, given = _guest(self), list(parameters)  # a generator may take its time, and is not in SQLite
+        with guest.busy:
+            guest.check()
+            try:
+                super().executemany(sql, given)
+            except sqlite3.DatabaseError as error:
+                guest.explain(error)
+                raise
         return self
 
     def executescript(self, sql_script: str, /) -> NoReturn:
         raise TerminalError(_REFUSED.format(what="executescript(), which commits first,"))
+
+    def fetchone(self) -> Any:
+        with _guest(self).busy:
+            return super().fetchone()
+
+    def fetchmany(self, size: int | None = None) -> list[Any]:
+        with _guest(self).busy:
+            return super().fetchmany(self.arraysize if size is None else size)
+
+    def fetchall(self) -> list[Any]:
+        with _guest(self).busy:
+            return super().fetchall()
+
+    def __next__(self) -> Any:
+        with _guest(self).busy:
+            return super().__next__()
+
+    def close(self) -> None:
+        with _guest(self).busy:
+            super().close()
 
 
 class Guest(sqlite3.Connection):
@@ -54,6 +80,8 @@ class Guest(sqlite3.Connection):
         super().__init__(*args, **options)
         self.is_lent = False
         self.is_cut = False
+        self.busy = threading.RLock()
+        """Held by the thread that is in SQLite."""
         self._refused = ""
         self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
         self.set_authorizer(self._authorize)
@@ -66,9 +94,12 @@ class Guest(sqlite3.Connection):
 
     # --- for the activity -------------------------------------------------------------------------------------------
     def cursor(self, factory: Any = GuestCursor) -> Any:
-        made = super().cursor(factory)
-        if self.is_lent:
-            self._cursors.add(made)
+        if not (isinstance(factory, type) and issubclass(factory, GuestCursor)):
+            factory = _guarded(factory)
+        with self.busy:
+            made = super().cursor(factory)
+            if self.is_lent:
+                self._cursors.add(made)
         return made
 
     def execute(self, sql: str, parameters: Any = (), /) -> Any:
@@ -122,28 +153,43 @@ class Guest(sqlite3.Connection):
     def take_back(self) -> None:
         """Take it back. Open cursors are closed: they would keep an old snapshot of the database."""
         self.is_lent = False
-        for cursor in list(self._cursors):
-            cursor.close()
-        self._cursors.clear()
+        self._close_cursors()
         self.row_factory, self.text_factory = None, str
 
     def cut(self) -> None:
-        """Close it while a thread may still be using it. Nothing that the thread tries later is executed."""
+        """Close it while a thread may still be using it. Nothing that the thread tries later is executed.
+
+        It must not be in SQLite meanwhile: Python frees what the thread uses there. It holds `busy` then.
+        """
         self.is_cut = True  # first of all: interrupted statements can end the transaction, and the next must not begin
         self.interrupt()
-        self.set_authorizer(_only_rollback)
-        if self.in_transaction:
-            sqlite3.Connection.rollback(self)
-        self.close()
+        while not self.busy.acquire(timeout=_INTERRUPT_EVERY):
+            self.interrupt()  # it may have begun just after the last one
+        try:
+            self.is_lent = False
+            self._close_cursors()  # until there are none, everything is interrupted, ROLLBACK included
+            if self.in_transaction:
+                sqlite3.Connection.rollback(self)
+        finally:
+            self.close()
+            self.busy.release()
+
+    def _close_cursors(self) -> None:
+        for cursor in list(self._cursors):
+            cursor.close()
+        self._cursors.clear()
 
 
-def _check(cursor: sqlite3.Cursor) -> Guest:
+def _guest(cursor: sqlite3.Cursor) -> Guest:
     guest = cursor.connection
     assert isinstance(guest, Guest)
-    guest.check()
     return guest
 
 
-def _only_rollback(action: int, first: str | None, *rest: str | None) -> int:
-    ends = action == sqlite3.SQLITE_TRANSACTION and first == "ROLLBACK"
-    return sqlite3.SQLITE_OK if ends else sqlite3.SQLITE_DENY
+def _guarded(factory: Any) -> type[GuestCursor]:
+    """Return a class of cursors of the user's own with our checks."""
+    if factory is sqlite3.Cursor:
+        return GuestCursor
+    if not (isinstance(factory, type) and issubclass(factory, sqlite3.Cursor)):
+        raise TypeError(f"the factory of a cursor must be a subclass of sqlite3.Cursor here, not {factory!r}")
+    return type(factory.__name__, (GuestCursor, factory), {})
