@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from romancy.core.interests import Interest
 from romancy.core.model import SECOND
-from romancy.storage.interests import FIRST, KNOWN, OPEN, SETTLED, SLACK, Floor, Floors, Row
+from romancy.storage.interests import FIRST, KNOWN, OPEN, SETTLED, SLACK, Floor, Floors, Keeping, Plan, Row
 from tests.storage.conftest import Database
 
 DAY = 24 * 3600 * SECOND
@@ -97,6 +99,32 @@ async def test_the_first_cohort_ends_when_an_instance_has_completed(db: Database
     await db.step("done", "me", 1, status="completed", closed=["w"])
     assert await prune(db) == 1
     assert await kept(db) == {"wanted"}
+
+
+async def test_an_interest_that_is_new_during_a_round_counts(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round has decided what to remove, and an instance begins to wait for that before it is removed."""
+    await db.storage.expect([Interest("wf", frozenset({"go"}), is_declared=True)])
+    await db.start("i", "me")
+    wanted = (await db.send("new", id="wanted")).seq
+    await db.send("new", id="wanted later")
+    await db.send("unwanted", id="unwanted")
+    db.clock.turn_to(db.now + 8 * DAY)
+    plan = Keeping.plan
+
+    async def slow(self: Keeping, *given: Any) -> Plan:
+        made = await plan(self, *given)
+        assert "new" in {type for type, _ in made.types}
+        answer = await db.step("i", "me", 0, opened=[db.wait("w", "new")], status="waiting_for_event", workflow="wf")
+        assert [offer.event.seq for offer in answer.offers] == [wanted]
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Keeping, "plan", slow)
+        await prune(db)
+    assert await kept(db) >= {"wanted", "wanted later"}
+    assert await db.look("i", "me") == [("w", wanted)], "also by a worker that was not told"
+    await prune(db)
+    assert await kept(db) == {"wanted", "wanted later"}
 
 
 async def test_a_round_removes_no_more_than_its_share(db: Database) -> None:

@@ -3,7 +3,8 @@
 That is not asked for each event. Each type of event has a *floor*: when the oldest instance was created, of all
 workflows that are interested in this type, that has not completed. Everything younger is kept. So a round costs a few
 lookups for each workflow and each type, however many events are kept. Floors only rise, because an instance that starts
-is younger than retention: a floor that was read before is safe to use.
+is younger than retention: a floor that was read before is safe to use, as long as no interest was added since. A round
+checks that when it removes events. An interest is stored before the wait that it comes from.
 
 A workflow that does not declare its interest is learned: from its source, and from every wait. As long as none of its
 instances has completed since it was first registered, not every wait may have been seen, so that everything is kept for
@@ -137,10 +138,18 @@ class Plan:
 
     types: list[tuple[str, int]] = field(default_factory=lambda: [])
     """Types, and before when their events are removed."""
+    interests: set[Row] = field(default_factory=lambda: set())
+    """By which that was decided: if there are others, none of these types is touched."""
     seqs: list[int] = field(default_factory=lambda: [])
     """Expired and addressed events."""
     settled: list[str] = field(default_factory=lambda: [])
     """Workflows whose first cohort has ended."""
+
+
+def _settling(rows: Sequence[Any], settled: Sequence[str] = ()) -> set[Row]:
+    """Return the rows as they are once the first cohorts of these workflows have ended."""
+    done = {(workflow, FIRST) for workflow in settled}
+    return {(w, t, n, SETTLED if (w, kind) in done else kind) for w, t, n, kind, _ in rows}
 
 
 class Keeping:
@@ -157,16 +166,15 @@ class Keeping:
         first = {workflow: since for workflow, _, _, kind, since in rows if kind == FIRST}
         if first:
             plan.settled = await self._settled(first, rows, ended, limit)
-        floors = await self._floors(rows, plan.settled)
-        plan.types = await self._types(floors, before)
+        plan.interests = _settling(rows, plan.settled)
+        plan.types = await self._types(await self._floors(plan.interests), before)
         expired = await self._ask("expired_events", before=before, at=now, limit=limit)
         plan.seqs = [*(seq for (seq,) in expired), *await self._addressed(before, now)][:limit]
         return plan
 
-    async def _floors(self, rows: Sequence[Any], settled: Sequence[str] = ()) -> Floors:
+    async def _floors(self, rows: Iterable[Row]) -> Floors:
         oldest: dict[str, int] = dict(tuple(row) for row in await self._ask("oldest_instances"))
-        done = {(workflow, FIRST) for workflow in settled}
-        return Floors([(w, t, n, SETTLED if (w, kind) in done else kind) for w, t, n, kind, _ in rows], oldest)
+        return Floors(rows, oldest)
 
     async def _settled(
         self, first: Mapping[str, int], rows: Sequence[Any], ended: Mapping[str, int], limit: int
@@ -198,7 +206,7 @@ class Keeping:
 
     async def held(self, before: int, most: int) -> list[Held]:
         """Return what is kept although it was accepted before a time, by type. Counts up to `most` in all."""
-        floors = await self._floors(await self._ask("interests"))
+        floors = await self._floors(_settling(await self._ask("interests")))
         held: list[Held] = []
         holders: dict[str, str | None] = {}
         for type, oldest in await self._ask("oldest_events", after="", limit=_TYPES):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from romancy.core.clock import Clock
 from romancy.storage.batch import Commit
 from romancy.storage.interests import Cut, Keeping, Plan, Row, cuts_of, rows_of_commits
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.records import DEATHS_KEPT
+
+_COLUMNS = "workflows", "types", "nexts", "kinds"
+
+
+def _columns(rows: Collection[Row]) -> dict[str, list[Any]]:
+    """Return rows of interests as parameters."""
+    return {name: [row[n] for row in rows] for n, name in enumerate(_COLUMNS)}
 
 
 class Pruning:
@@ -36,12 +44,18 @@ class Pruning:
         return len(instances) + gone
 
     async def _events(self, plan: Plan, now: int, limit: int) -> int:
-        seqs = plan.seqs
-        if plan.types:
+        gone = await self._delete(plan.seqs[:limit]) if plan.seqs else 0
+        if plan.types and len(plan.seqs) < limit:
             types, befores = map(list, zip(*plan.types, strict=True))
-            given = {"types": types, "befores": befores, "at": now, "limit": limit}
-            seqs = [*seqs, *(seq for (seq,) in await self._connections.ask("prunable_events", **given))][:limit]
-        return len(await self._connections.do("prune_events", seqs=seqs)) if seqs else 0
+            given = {"types": types, "befores": befores, "at": now, "limit": limit - len(plan.seqs)}
+            old = await self._connections.ask("prunable_events", **given)
+            gone += await self._delete([seq for (seq,) in old], plan.interests) if old else 0
+        return gone
+
+    async def _delete(self, seqs: list[int], interests: set[Row] | None = None) -> int:
+        """Delete events, unless there are other interests than these; return how many."""
+        given = _columns(interests) if interests is not None else dict.fromkeys(_COLUMNS)
+        return len(await self._connections.do("prune_events", seqs=seqs, **given))
 
     async def cut(self, before: int, limit: int) -> list[Cut]:
         """Delete events that were accepted before a time, whoever may want them. That is stored first."""
@@ -50,7 +64,7 @@ class Pruning:
         if cuts:
             uptos = [cut.upto for cut in cuts]
             await self._connections.do("insert_cuts", types=[cut.type for cut in cuts], uptos=uptos)
-            await self._connections.do("prune_events", seqs=[seq for seq, _, _ in rows])
+            await self._delete([seq for seq, _, _ in rows])
         return cuts
 
 
@@ -72,7 +86,5 @@ class Interests:
             await self.store(rows, at)
 
     async def store(self, rows: Sequence[Row], at: int) -> None:
-        names = "workflows", "types", "nexts", "kinds"
-        given = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
-        await self._connections.do("insert_interests", at=at, **given)
+        await self._connections.do("insert_interests", at=at, **_columns(rows))
         self._known.update(rows)

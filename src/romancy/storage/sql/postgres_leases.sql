@@ -201,8 +201,11 @@ DELETE FROM romancy.instances i WHERE i.id IN (SELECT id FROM gone) RETURNING i.
 UPDATE romancy.events e SET data = NULL WHERE expires_at < :at::bigint AND data IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq)
   AND NOT EXISTS (SELECT 1 FROM romancy.undispatched u WHERE u.event = e.seq)
+-- None is deleted if there are other interests than those that are given.
 -- name: prune_events
 WITH old AS MATERIALIZED (SELECT seq FROM romancy.events WHERE seq = ANY(:seqs::bigint[])
+    AND (:workflows::text[] IS NULL OR NOT EXISTS (SELECT workflow, type, next, kind FROM romancy.interests
+      EXCEPT SELECT * FROM unnest(:workflows, :types::text[], :nexts::text[], :kinds::smallint[])))
   ORDER BY seq FOR UPDATE SKIP LOCKED),
 gone AS (DELETE FROM romancy.events e WHERE e.seq IN (SELECT seq FROM old)
   AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq) RETURNING e.seq),

@@ -31,7 +31,8 @@ def prune(c: sqlite3.Connection, ended: Mapping[str, int], plan: Plan, now: int,
     c.execute(SQL["forget_deaths"], (now - DEATHS_KEPT,))
     c.execute(SQL["forget_trials"], (now - DEATHS_KEPT,))
     events = c.execute(SQL["still_handled"], (json.dumps(plan.seqs),)).fetchall() if plan.seqs else []
-    for type, before in plan.types:
+    is_current = {(w, t, n, kind) for w, t, n, kind, _ in run(c, "interests", {})} <= plan.interests
+    for type, before in plan.types if is_current else ():
         if len(events) < limit:
             given = {"type": type, "before": before, "at": now, "limit": limit - len(events)}
             events += run(c, "prunable_events", given)
