@@ -217,7 +217,7 @@ class Service(ScheduleVerbs):
             timeout = definition.timeout if definition else None
         else:
             raise TypeError(f"start_workflow takes a workflow or its name, not {wf!r}; is @workflow missing?")
-        if isinstance(wf, str) and not (wf and is_text(wf)):
+        if isinstance(wf, str) and not (wf and is_text(wf) and "\0" not in wf):
             raise InvalidInput(f"the name of a workflow must be a non-empty string, got {wf!r}")
         id = check_id(instance_id) if instance_id is not None else new_id(self._runtime.clock.now())
         name = definition.name if definition else stored_name(*split_name(str(wf)))  # pyright: ignore[reportUnknownArgumentType]

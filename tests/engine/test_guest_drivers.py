@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from romancy import App, InstanceNotFound, NotInTransaction, WorkflowContext, wait_event, workflow
+from romancy import App, InstanceNotFound, InvalidInput, NotInTransaction, WorkflowContext, wait_event, workflow
 from romancy.service import runtime_of
 from romancy.storage.postgres import PostgresStorage
 from tests import pg_server
@@ -261,6 +261,51 @@ async def test_autocommit_is_refused(app: App, backend: str) -> None:
     with Session(create_engine(alchemy_url(url, driver), poolclass=NullPool, isolation_level="AUTOCOMMIT")) as session:
         await refused(app, session, "AUTOCOMMIT")
     assert not (await app.list_events()).items
+
+
+@pytest.mark.parametrize("opened", [lambda engine: engine.connect(), Session])
+async def test_autocommit_of_the_driver_is_refused(app: App, backend: str, opened: Any) -> None:
+    """SQLAlchemy does not know of it."""
+    driver, arguments = (
+        ("pysqlite", {"isolation_level": None}) if backend == "sqlite" else ("psycopg", {"autocommit": 1})
+    )
+    engine = create_engine(alchemy_url(url_of(app), driver), poolclass=NullPool, connect_args=arguments)
+    with opened(engine) as connection:
+        await refused(app, connection, "no transaction is open")
+    assert not (await app.list_events()).items
+
+
+async def test_pipelines_of_psycopg(app: App, backend: str) -> None:
+    if backend == "sqlite":
+        pytest.skip("a driver of the other database")
+    with psycopg.connect(url_of(app)) as connection, connection.pipeline():
+        first = await app.within(connection).start_workflow(double, 1)
+    async with await psycopg.AsyncConnection.connect(url_of(app), autocommit=True) as another, another.pipeline():
+        async with another.transaction():
+            second = await app.within(another).start_workflow(double, 2)
+        await another.execute("SELECT 1")
+        await refused(app, another, "no transaction is open")
+    assert [await first.handle().result(timeout=10), await second.handle().result(timeout=10)] == [2, 4]
+
+
+async def test_other_cursors_of_psycopg(app: App, backend: str) -> None:
+    if backend == "sqlite":
+        pytest.skip("a driver of the other database")
+    for factory in (psycopg.RawCursor, psycopg.ClientCursor):
+        with psycopg.connect(url_of(app), cursor_factory=factory) as connection:
+            pending = await app.within(connection).start_workflow(double, 1)
+        assert await pending.handle().result(timeout=10) == 2
+
+
+async def test_a_name_that_the_database_would_refuse(app: App, backend: str) -> None:
+    """Its error would abort the caller's transaction."""
+    async with (
+        DRIVERS["sqlite"]["sqlite3"](url_of(app)) if backend == "sqlite" else by_asyncpg(url_of(app)) as connection
+    ):
+        with pytest.raises(InvalidInput, match="name of a workflow"):
+            await app.within(connection).start_workflow("a\0b")
+        pending = await app.within(connection).start_workflow(double, 1)
+    assert await pending.handle().result(timeout=10) == 2
 
 
 async def test_a_transaction_that_has_ended_is_refused(app: App, backend: str) -> None:

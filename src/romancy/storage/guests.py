@@ -91,6 +91,11 @@ class Guest(ABC):
 def guest_for(connection: object, inbox: Inbox) -> Guest:
     """Return the guest for a connection, checked; the error says what can be used instead."""
     found = _find(connection)
+    if found is None:
+        raise TypeError(
+            f"within() takes a connection of asyncpg, psycopg 3, sqlite3, aiosqlite, SQLAlchemy or Django, or a "
+            f"SQLAlchemy session, not {connection!r}"
+        )
     if found.dialect != inbox.dialect:
         raise NotInTransaction(
             f"this is a connection to {found.dialect!r}, but the app's database is {inbox.name!r}; pass a connection "
@@ -100,15 +105,12 @@ def guest_for(connection: object, inbox: Inbox) -> Guest:
     return found
 
 
-def _find(connection: Any) -> Guest:
+def _find(connection: Any) -> Guest | None:
     for base in type(connection).__mro__:
         make = _KINDS.get((base.__module__.partition(".")[0], base.__name__))
         if make is not None:
             return make(connection)
-    raise TypeError(
-        f"within() takes a connection of asyncpg, psycopg 3, sqlite3, aiosqlite, SQLAlchemy or Django, or a SQLAlchemy "
-        f"session, not {connection!r}"
-    )
+    return None
 
 
 # --- drivers ---------------------------------------------------------------------------------------------------------
@@ -128,18 +130,39 @@ class AsyncpgGuest(Guest):
 
 
 class PsycopgGuest(Guest):
-    """A connection of psycopg 3. Unless it is in autocommit mode, the first statement begins a transaction."""
+    """A connection of psycopg 3. Unless it is in autocommit mode, the first statement begins a transaction.
+
+    Its own cursors may be of a class with other parameters. In a pipeline, answers have to be awaited: the end of a
+    pipeline inside of it does so.
+    """
 
     dialect = "postgresql"
 
     def check(self) -> None:
-        if self.connection.autocommit and self.connection.info.transaction_status.name == "IDLE":
+        c = self.connection
+        if c.autocommit and c.info.transaction_status.name == "IDLE":
             raise NotInTransaction(f"{_NOT_OPEN}; use `with connection.transaction():`")
 
+    @property
+    def _is_pipeline(self) -> bool:
+        return self.connection.info.pipeline_status.name == "ON"
+
     def leave(self, inbox: Inbox, row: dict[str, Any]) -> Awaitable[None] | None:
+        from psycopg import Cursor  # of the caller, who uses it
+
+        self._catch_up()
         self.check()
-        inbox.check_count(self.connection.execute(inbox.formatted, row).rowcount)
+        opened: Any = Cursor(self.connection)
+        with opened as cursor:
+            cursor.execute(inbox.formatted, row)
+            self._catch_up()
+            inbox.check_count(cursor.rowcount)
         return None
+
+    def _catch_up(self) -> None:
+        if self._is_pipeline:
+            with self.connection.pipeline():
+                pass
 
 
 class AsyncPsycopgGuest(PsycopgGuest):
@@ -148,8 +171,20 @@ class AsyncPsycopgGuest(PsycopgGuest):
     is_async = True
 
     async def leave(self, inbox: Inbox, row: dict[str, Any]) -> None:
+        from psycopg import AsyncCursor  # of the caller, who uses it
+
+        await self._catch_up_async()
         self.check()
-        inbox.check_count((await self.connection.execute(inbox.formatted, row)).rowcount)
+        opened: Any = AsyncCursor(self.connection)
+        async with opened as cursor:
+            await cursor.execute(inbox.formatted, row)
+            await self._catch_up_async()
+            inbox.check_count(cursor.rowcount)
+
+    async def _catch_up_async(self) -> None:
+        if self._is_pipeline:
+            async with self.connection.pipeline():
+                pass
 
 
 class SQLiteGuest(Guest):
@@ -263,11 +298,19 @@ def _leave_by_alchemy(connection: Any, inbox: Inbox, row: dict[str, Any]) -> Non
     check_alchemy(connection)
     if inbox.dialect == "sqlite":
         inbox.check_file(connection.execute(text(_FILES)).first()[2])
+    _check_driver(connection.connection.driver_connection)
     statement = text(inbox.named)
     kinds: dict[str, Any] = {"int": BigInteger(), "bytes": LargeBinary()}
     used = {name: row[name] for name in inbox.statement.names}
     typed = [bindparam(name, type_=kinds.get(_kind(value), Text())) for name, value in used.items()]
     inbox.check_count(connection.execute(statement.bindparams(*typed), used).rowcount)
+
+
+def _check_driver(connection: Any) -> None:
+    """Refuse a connection that the driver was told to open in autocommit mode, which SQLAlchemy does not know of."""
+    guest = _find(connection)
+    if isinstance(guest, PsycopgGuest | SQLiteGuest):  # asyncpg has not begun yet; the server checks it
+        guest.check()
 
 
 def _kind(value: object) -> str:
