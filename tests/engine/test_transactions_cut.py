@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from romancy import NO_RETRY, ActivityError, App, TransactionContext, WorkflowContext, activity, workflow
+from romancy import NO_RETRY, ActivityError, App, TerminalError, TransactionContext, WorkflowContext, activity, workflow
 from romancy.storage.sqlite.guest import BEGIN, Guest
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.sqlite]
@@ -130,3 +130,37 @@ async def test_an_error_while_rows_are_unread(db: str, outside: sqlite3.Connecti
         with outside:
             outside.execute("INSERT INTO ledger VALUES ('others')")
     assert outside.execute("SELECT * FROM ledger").fetchall() == [("others",)]
+
+
+CHANGES = [
+    "CREATE TEMP TABLE mine (x)",
+    "CREATE TEMP VIEW mine AS SELECT 1",
+    "CREATE TEMP TRIGGER mine AFTER INSERT ON ledger BEGIN DELETE FROM ledger; END",
+    "PRAGMA locking_mode = EXCLUSIVE",
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_what_an_activity_changes_is_not_there_in_the_next(
+    db: str, outside: sqlite3.Connection, change: str
+) -> None:
+    @activity(transactional=True, retry=NO_RETRY)
+    def pay(ctx: TransactionContext[sqlite3.Connection], n: int) -> None:
+        ctx.connection.execute("INSERT INTO ledger VALUES (?)", (n,))
+        ctx.connection.execute(change)
+
+    @workflow
+    async def shop(ctx: WorkflowContext) -> None:
+        await pay(ctx, 1)
+        await pay(ctx, 2)
+
+    async with App(db, workflows=[shop]) as app:
+        await (await app.start_workflow(shop)).result(timeout=10)
+    assert outside.execute("SELECT * FROM ledger").fetchall() == [(1,), (2,)]
+
+
+def test_the_authorizer_cannot_be_replaced(db: str, outside: sqlite3.Connection) -> None:
+    guest = lent(db)
+    with pytest.raises(TerminalError, match="set_authorizer"):
+        guest.set_authorizer(None)
+    guest.cut()

@@ -15,6 +15,14 @@ from romancy.errors import TerminalError
 
 BEGIN, COMMIT, ROLLBACK = "BEGIN IMMEDIATE /* romancy */", "COMMIT /* romancy */", "ROLLBACK /* romancy */"
 _ENDS = frozenset({sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH})
+_TEMPORARY = frozenset(
+    {
+        sqlite3.SQLITE_CREATE_TEMP_TABLE,
+        sqlite3.SQLITE_CREATE_TEMP_VIEW,
+        sqlite3.SQLITE_CREATE_TEMP_TRIGGER,
+        sqlite3.SQLITE_CREATE_TEMP_INDEX,
+    }
+)
 _INTERRUPT_EVERY = 0.01
 """Seconds."""
 _OVER = "its transaction is over; use ctx.connection only in the activity's own function, and within its time limit"
@@ -84,9 +92,13 @@ class Guest(sqlite3.Connection):
         """Held by the thread that is in SQLite."""
         self._refused = ""
         self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
-        self.set_authorizer(self._authorize)
+        self.is_changed = False
+        """It has settings or temporary tables of an activity, which the next one must not find."""
+        super().set_authorizer(self._authorize)
 
     def _authorize(self, action: int, first: str | None, *rest: str | None) -> int:
+        if self.is_lent and (action in _TEMPORARY or (action == sqlite3.SQLITE_PRAGMA and rest[0] is not None)):
+            self.is_changed = True
         if action in _ENDS and self.is_lent:
             self._refused = first or "" if action == sqlite3.SQLITE_TRANSACTION else "ATTACH"
             return sqlite3.SQLITE_DENY
@@ -141,6 +153,9 @@ class Guest(sqlite3.Connection):
 
     def executescript(self, sql_script: str, /) -> NoReturn:
         self._refuse("executescript(), which commits first,")
+
+    def set_authorizer(self, authorizer_callback: Any) -> NoReturn:
+        self._refuse("set_authorizer()")
 
     def _refuse(self, what: str) -> NoReturn:
         raise TerminalError(_OVER if self.is_cut else _REFUSED.format(what=what))

@@ -105,7 +105,7 @@ class Transactions:
     def ended(self, lender: Lender) -> None:
         """Keep the connection for the next transaction. One to memory would lock tables if it has open cursors."""
         self._open = None
-        if is_uri(self._path):
+        if is_uri(self._path) or lender.guest.is_changed:
             lender.guest.close()
         elif not lender.guest.is_cut:
             self._free = lender
