@@ -20,6 +20,7 @@ from romancy import (
     workflow,
 )
 from romancy.core.model import to_us
+from romancy.storage.errors import TransientError
 from romancy.testing import Environment, environment
 from tests.engine.helpers import down_for
 
@@ -326,3 +327,23 @@ async def test_schedules_fire_in_real_time(db: str) -> None:
     assert 5 <= len(lags) <= 8
     assert found.skipped + found.started >= len(lags)
     assert min(lags) >= 0
+
+
+async def test_a_start_whose_answer_is_lost_still_runs(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The instance belongs to this worker then, and no other one would run it."""
+    await env.app.set_schedule("s", Schedule(every=HOUR), report)
+    table = env.app._runtime.engine.storage.schedules
+    fire, lost = table.fire, [True]
+
+    async def lossy(*given: Any) -> bool | None:
+        fired = await fire(*given)
+        if lost:
+            lost.clear()
+            raise TransientError("the connection broke after the commit")
+        return fired
+
+    monkeypatch.setattr(table, "fire", lossy)
+    await env.advance(HOUR)
+    async with asyncio.timeout(30):
+        await env.app.handle("s/2027-01-04T09:00:00Z").result()
+    assert (await record(env)).started == 1

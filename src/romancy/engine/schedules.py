@@ -18,6 +18,7 @@ from romancy.engine.loader import Loader
 from romancy.engine.residents import Residents
 from romancy.engine.timetable import Timetable
 from romancy.errors import RomancyError
+from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
 from romancy.storage.schedules import Firing, ScheduleRow
 
@@ -55,6 +56,8 @@ class SchedulesDuty:
         self._due: int | None = None
         """When the alarm rings: then something is due."""
         self._held: dict[str, asyncio.Task[None]] = {}
+        self._unsure: dict[str, tuple[str, int]] = {}
+        """Instances that this worker may have started, with the schedule and the tick: nothing was answered."""
 
     async def round(self) -> float:
         worker = self._lease.worker
@@ -62,6 +65,8 @@ class SchedulesDuty:
             return POLL
         if self._timetable.is_behind:
             await self._timetable.declare()
+        if self._unsure:
+            await self._look_again()
         now = self._clock.now()
         due = self._due if self._due is not None and self._due <= now else await self._table.next_due(0)
         if due is not None and due <= now:
@@ -134,12 +139,28 @@ class SchedulesDuty:
         id = None if step.start is None else f"{row.name}/{format_time(step.start)}"
         mine = self._registry.get(row.order.workflow) is not None and self._residents.has_room
         firing = Firing(id, step.start, step.done, step.next, step.skipped, step.waits, self._clock.now(), mine)
-        fired = await self._table.fire(worker, row, firing)
+        try:
+            fired = await self._table.fire(worker, row, firing)
+        except TransientError:
+            if mine and id is not None:
+                self._unsure[id] = row.name, step.done
+            raise
         if fired and mine and id is not None:
             self._loader.load(id)
         elif fired:
             self._started()
         return fired is not None
+
+    async def _look_again(self) -> None:
+        """Load what was started although the database gave no answer: this worker owns it, so nobody else runs it.
+
+        Once the tick is taken care of, a write that is still under way comes too late to start it.
+        """
+        for id, (name, tick) in list(self._unsure.items()):
+            row = await self._table.get(name)
+            if row is None or (row.done_at is not None and row.done_at >= tick):
+                del self._unsure[id]
+                self._loader.load(id)
 
     # --- ticks that wait for an instance to end ---------------------------------------------------------------------
     def _hold(self, instance: str) -> None:
