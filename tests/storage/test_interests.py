@@ -37,6 +37,7 @@ async def rows(db: Database) -> list[Row]:
         ([("a", "*", "", SETTLED), ("a", "go", "", KNOWN)], {"a": 5}, (5, "a")),
         ([("a", "*", "", SETTLED), ("a", "gone", "", KNOWN)], {"a": 5}, None),
         ([("a", "*", "", SETTLED), ("a", "g*", "", KNOWN)], {"a": 5}, (5, "a")),
+        ([("a", "gone", "", KNOWN)], {"a": 5}, (5, "a")),  # a wait was seen before the workflow was registered
         ([("a", "*", "", FIRST)], {"a": 5}, (5, "a")),
         ([("a", "*", "", OPEN)], {"a": 5}, (5, "a")),
         ([("a", "*", "", FIRST), ("b", "*", "", SETTLED), ("b", "go", "", KNOWN)], {"a": 5, "b": 3}, (3, "b")),

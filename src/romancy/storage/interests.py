@@ -67,14 +67,14 @@ class Floors:
 
     def __init__(self, rows: Iterable[Row], oldest: Mapping[str, int]) -> None:
         """`oldest`: when the oldest open instance of each workflow was created."""
-        types: dict[str, set[str]] = {}
+        stored = list(rows)
+        types: dict[str, set[str]] = {workflow: set() for workflow, type, _, _ in stored if type == ANY}
         later: dict[str, set[str]] = {}
-        for workflow, type, following, kind in rows:
-            mine = types.setdefault(workflow, set())
+        for workflow, type, following, kind in stored:
             if following:
                 later.setdefault(workflow, set()).add(following)
-            elif type != ANY or kind in (FIRST, OPEN):
-                mine.add(type)
+            elif workflow in types and (type != ANY or kind in (FIRST, OPEN)):
+                types[workflow].add(type)
         self._exact: dict[str, Floor] = {}
         self._patterns: dict[str, Floor] = {}
         for workflow, created in oldest.items():
@@ -96,7 +96,7 @@ def _interest(workflow: str, types: Mapping[str, set[str]], later: Mapping[str, 
     seen, ahead, found = {workflow}, [workflow], set[str]()
     while ahead:
         name = ahead.pop()
-        found |= types.get(name, {ANY})  # never registered: nothing is known of it
+        found |= types.get(name, {ANY})  # not registered yet: it may wait for more than was seen of it
         more = later.get(name, set[str]()) - seen
         seen |= more
         ahead += more
