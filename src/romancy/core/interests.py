@@ -13,7 +13,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 ANY = "*"
@@ -75,38 +75,46 @@ def read_interest(workflow: str, fn: Callable[..., Any], expects: Sequence[str] 
         parts = {begin: part} if (part := _part_of(fn)) is not None else {}
     if not parts:
         return Interest(workflow, is_open=True)
-    used = [parts[name] for name in _used(parts, begin)]
-    reader = _Resolver(getattr(fn, "__globals__", {}))
-    types = {reader.text(node) for part in used for node in part.types}
-    following = {reader.workflow(node) for part in used for node in part.next}
-    is_open = None in types or any(part.is_open for part in used)
-    known, later = frozenset(t for t in types if t), frozenset(name for name in following if name)
-    return Interest(workflow, known, later - {workflow}, is_open=is_open)
+    reader = _Reader(getattr(fn, "__globals__", {}), fn.__name__)
+    for name in _used(parts, begin):
+        reader.read(parts[name])
+    return Interest(workflow, frozenset(reader.types), frozenset(reader.next - {workflow}), is_open=reader.is_open)
 
 
 @dataclass(slots=True)
 class _Part:
-    """What one function or class of a module waits for, continues as, and refers to."""
+    """What one function, class or variable of a module calls and refers to."""
 
-    types: list[ast.expr] = field(default_factory=lambda: [])
+    calls: list[tuple[ast.Name | ast.Attribute, list[ast.expr]]] = field(default_factory=lambda: [])
+    """Calls that may be waits."""
     next: list[ast.expr] = field(default_factory=lambda: [])
+    """What it continues as."""
+    mentions: list[ast.Name | ast.Attribute] = field(default_factory=lambda: [])
+    """What it refers to without calling it."""
     names: set[str] = field(default_factory=lambda: set())
-    is_open: bool = False
+    bound: set[str] = field(default_factory=lambda: set())
+    """Its own variables: a variable of the module with the same name is not meant."""
 
 
 def _read_part(tree: ast.AST) -> _Part:
-    part = _Part()
+    part, called = _Part(), set[ast.expr]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            part.names.add(node.id)
-        elif isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if name in _WAITS and len(node.args) > 1:
-                part.types += node.args[1:]
-            elif name in _WAITS and len(node.args) == 1 and isinstance(node.args[0], ast.Starred):
-                part.is_open = True
-            elif name == _CONTINUES and isinstance(node.func, ast.Attribute):
+        if isinstance(node, ast.Call):
+            called.add(node.func)
+            if isinstance(node.func, ast.Attribute) and node.func.attr == _CONTINUES:
                 part.next.append(node.func.value)
+            elif node.args and isinstance(node.func, ast.Name | ast.Attribute):
+                part.calls.append((node.func, node.args))
+        elif isinstance(node, ast.arg):
+            part.bound.add(node.arg)
+        elif isinstance(node, ast.Name):
+            part.names.add(node.id)
+            if not isinstance(node.ctx, ast.Load):
+                part.bound.add(node.id)
+            elif node not in called:  # a call comes before its parts
+                part.mentions.append(node)
+        elif isinstance(node, ast.Attribute) and node.attr in _WAITS and node not in called:
+            part.mentions.append(node)
     return part
 
 
@@ -117,14 +125,19 @@ def _parts_of(module: ModuleType | None) -> Mapping[str, _Part] | None:
         tree = None if module is None else ast.parse(inspect.getsource(module))
     except (OSError, TypeError, SyntaxError, ValueError):
         return None
-    return None if tree is None else {node.name: _read_part(node) for node in _definitions(tree)}
+    return None if tree is None else {name: _read_part(node) for name, node in _definitions(tree)}
 
 
-def _definitions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+    """Yield functions and classes, and the values of variables: a table of functions, for example."""
     for node in ast.walk(tree):
         for child in ast.iter_child_nodes(node) if isinstance(node, ast.Module | ast.If | ast.Try | ast.With) else ():
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                yield child
+                yield child.name, child
+            elif isinstance(child, ast.Assign | ast.AnnAssign) and child.value is not None:
+                for target in child.targets if isinstance(child, ast.Assign) else [child.target]:
+                    if isinstance(target, ast.Name):
+                        yield target.id, child.value
 
 
 def _part_of(fn: Callable[..., Any]) -> _Part | None:
@@ -145,28 +158,57 @@ def _used(parts: Mapping[str, _Part], begin: str) -> set[str]:
     return found
 
 
-class _Resolver:
-    """Finds what an expression means: a literal, or a constant of the module."""
+class _Reader:
+    """Collects what parts of a module wait for. An expression is a literal, or a constant of the module."""
 
-    def __init__(self, names: Mapping[str, Any]) -> None:
-        self._names = names
+    def __init__(self, names: Mapping[str, Any], own: str) -> None:
+        self._names, self._own = names, own
+        self.types: set[str] = set()
+        self.next: set[str] = set()
+        self.is_open = False
 
-    def text(self, node: ast.expr) -> str | None:
-        found = self._value(node)
-        return str.__str__(found) if isinstance(found, str) else None
+    def read(self, part: _Part) -> None:
+        for called, args in part.calls:
+            if self._is_wait(called, part):
+                self._wait(args, part)
+        for node in part.next:
+            self._continue(node, part)
+        # A wait that is passed on or renamed is called elsewhere, nobody knows with what.
+        self.is_open |= any(self._is_wait_function(self._value(node, part)) for node in part.mentions)
 
-    def workflow(self, node: ast.expr) -> str | None:
+    def _wait(self, args: Sequence[ast.expr], part: _Part) -> None:
+        self.is_open |= isinstance(args[0], ast.Starred)
+        for node in args[1:]:
+            found = self._value(node, part)
+            if isinstance(found, str) and found:
+                self.types.add(str.__str__(found))
+            else:
+                self.is_open = True
+
+    def _continue(self, node: ast.expr, part: _Part) -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "options":
             node = node.func.value
-        name = getattr(self._value(node), "name", None)
-        return name if isinstance(name, str) else None
+        name = getattr(self._value(node, part), "name", None)
+        if isinstance(name, str):
+            self.next.add(name)
+        elif not (isinstance(node, ast.Name) and node.id == self._own):
+            self.is_open = True
 
-    def _value(self, node: ast.expr) -> Any:
+    def _is_wait(self, called: ast.Name | ast.Attribute, part: _Part) -> bool:
+        name = called.attr if isinstance(called, ast.Attribute) else called.id
+        return name in _WAITS or self._is_wait_function(self._value(called, part))
+
+    def _is_wait_function(self, value: Any) -> bool:
+        if not isinstance(value, FunctionType):  # other objects may do anything when they are asked for an attribute
+            return False
+        return value.__name__ in _WAITS and value.__module__.startswith("romancy.")
+
+    def _value(self, node: ast.expr, part: _Part) -> Any:
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
-            return self._names.get(node.id)
+            return None if node.id in part.bound else self._names.get(node.id)
         if isinstance(node, ast.Attribute):
-            owner = self._value(node.value)
+            owner = self._value(node.value, part)
             return getattr(owner, node.attr, None) if isinstance(owner, ModuleType | type) else None
         return None
