@@ -347,3 +347,14 @@ async def test_a_start_whose_answer_is_lost_still_runs(env: Environment, monkeyp
     async with asyncio.timeout(30):
         await env.app.handle("s/2027-01-04T09:00:00Z").result()
     assert (await record(env)).started == 1
+
+
+async def test_a_start_that_is_set_while_a_schedule_is_paused_holds(env: Environment) -> None:
+    await env.app.set_schedule("s", Schedule(every=HOUR), report)
+    await env.app.pause_schedule("s")
+    await env.advance(3 * HOUR)
+    start = MORNING + DAY + MINUTE
+    await env.app.set_schedule("s", Schedule(every=HOUR, starts_at=start), report)
+    await env.app.resume_schedule("s")
+    await env.advance(DAY)
+    assert await started(env) == [start, start + HOUR, start + 2 * HOUR]

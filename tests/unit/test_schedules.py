@@ -11,7 +11,7 @@ import pytest
 
 from romancy import Schedule, WorkflowContext, workflow
 from romancy.core.model import FOREVER_US, SECOND, from_us, to_us
-from romancy.core.schedules import LATE, MOST, due_at, next_ticks, plan, to_schedule
+from romancy.core.schedules import LATE, MOST, Times, due_at, next_ticks, plan, to_schedule
 
 BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
 HOUR = 3600 * SECOND
@@ -200,3 +200,17 @@ def test_a_workflow_with_a_schedule_takes_ctx_alone() -> None:
 
         @workflow(schedule="daily")
         async def wrong(ctx: WorkflowContext) -> None: ...
+
+
+def test_no_tick_comes_before_the_start_even_if_the_times_were_others_before() -> None:
+    start = 1_000 * 3600 * SECOND
+    times = Times(None, 3600 * SECOND, starts_at=start)
+    early = start - 5_000_000_001  # a tick that was due when the times were changed
+    assert times.after(early) == times.past(early, early + 1) == start
+    assert times.after(start + 7) == times.past(start - 1, start + 7) == start + 3600 * SECOND
+
+
+@pytest.mark.parametrize("timezone", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_there_are_no_ticks_after_the_last_year(timezone: str) -> None:
+    last = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
+    assert Schedule("0 9 * * *", timezone=timezone, starts_at=last).times.first(0) is None

@@ -52,17 +52,14 @@ class Times:
 
     def first(self, now: int) -> int | None:
         """Return the first tick after `now`, of a schedule that is new."""
-        start = self.starts_at
-        if self.every is None:
-            return self.after(now)
-        if start is None:
-            return self._until_end(now + self.every)
-        return self._until_end(start if start > now else _step(start, self.every, now))
+        return self.after(now)
 
     def after(self, tick: int) -> int | None:
-        """Return the first tick after another one."""
+        """Return the first tick after another one, which may be one of earlier times of the schedule."""
         if self.every is not None:
-            return self._until_end(tick + self.every)
+            if self.starts_at is None:
+                return self._until_end(tick + self.every)
+            return self._until_end(self.starts_at if self.starts_at > tick else _step(self.starts_at, self.every, tick))
         if self.starts_at is not None:
             tick = max(tick, self.starts_at - 1)
         return self._until_end(_next_match(_expression(self.cron or ""), self.timezone, tick))
@@ -71,7 +68,9 @@ class Times:
         """Return the first tick after `now`, counted on from an earlier one."""
         if tick > now:
             return tick
-        return self.after(now) if self.every is None else self._until_end(_step(tick, self.every, now))
+        if self.every is None or self.starts_at is not None:
+            return self.after(now)
+        return self._until_end(_step(tick, self.every, now))
 
     def following(self, tick: int) -> Iterator[int]:
         """Yield a tick, and those after it."""
@@ -290,10 +289,13 @@ def _zone(name: str) -> tzinfo:
 def _next_match(expression: str, timezone: str, after: int) -> int | None:
     """Return the first match after a time. In an hour that comes twice, a fixed time counts only at first."""
     start = from_us(after)
-    for match in CronSim(expression, start.astimezone(_zone(timezone))):
-        found = to_us(match.astimezone(UTC))
-        if found > after:
-            return found
+    try:
+        for match in CronSim(expression, start.astimezone(_zone(timezone))):
+            found = to_us(match.astimezone(UTC))
+            if found > after:
+                return found
+    except OverflowError:
+        pass  # it would be after the year 9999
     return None
 
 
