@@ -20,7 +20,9 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.storage.interests import rows_of_commits
 from romancy.testing import Environment, environment
+from tests.engine.helpers import watch
 
 DAY = timedelta(days=1)
 MONTH = timedelta(days=30)
@@ -323,3 +325,19 @@ async def test_the_test_kit_removes_what_production_removes(db: str) -> None:
         await env.advance(timedelta(hours=1))
         assert not (await env.app.list_instances()).items
         assert not await kept(env)
+
+
+@workflow(expects=["paid.*"])
+async def paid_by(ctx: WorkflowContext, order: str) -> None:
+    await wait_event(ctx, f"paid.{order}")
+
+
+async def test_a_type_for_each_instance_adds_nothing_to_what_is_declared() -> None:
+    """What is remembered of interest is read in every round of retention: it must not grow with instances."""
+    async with environment(workflows=[paid_by]) as env:
+        batches = watch(env)
+        await env.start(paid_by, "1")
+        await env.settle()
+        commits = [commit for batch in batches for commit in batch.commits if commit.opened]
+        assert [wait.types for commit in commits for wait in commit.opened] == [("paid.1",)]
+        assert rows_of_commits(commits, set()) == []

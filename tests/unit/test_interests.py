@@ -109,3 +109,13 @@ def test_a_type_is_found(wf: Workflow[..., Any]) -> None:
 )
 def test_anything_is_kept_if_a_type_can_not_be_known(wf: Workflow[..., Any]) -> None:
     assert interest(wf).is_open
+
+
+@workflow(expects=["sent"])
+async def continues_as_another(ctx: WorkflowContext) -> None:
+    imported_as.continue_as_new(ctx)
+
+
+def test_a_workflow_that_declares_its_types_is_also_interested_in_those_of_the_next() -> None:
+    found = read_interest("continues_as_another", continues_as_another.fn, ["sent"])
+    assert found == Interest("continues_as_another", frozenset({"sent"}), frozenset({"imported_as"}), is_declared=True)

@@ -66,9 +66,12 @@ def check_expected(types: Collection[str], expects: Sequence[str], workflow: str
 
 
 def read_interest(workflow: str, fn: Callable[..., Any], expects: Sequence[str] | None) -> Interest:
-    """Return the interest of a workflow: declared, or else what its source shows."""
-    if expects is not None:
-        return Interest(workflow, frozenset(expects), is_declared=True)
+    """Return the interest of a workflow: declared, or what its source shows. That also shows what it continues as."""
+    found = _read_source(workflow, fn)
+    return found if expects is None else Interest(workflow, frozenset(expects), found.next, is_declared=True)
+
+
+def _read_source(workflow: str, fn: Callable[..., Any]) -> Interest:
     parts = _parts_of(sys.modules.get(fn.__module__))
     begin = fn.__qualname__.partition(".")[0]
     if parts is None or begin not in parts:

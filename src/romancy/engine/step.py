@@ -201,7 +201,8 @@ class Step(Draft):
         commit.entries = asked.entries
         if asked.opened:
             commit.opened = [op.row for op in asked.opened if op.has_row]
-            commit.workflow = self.instance.definition.name
+            if self.instance.definition.expects is None:
+                commit.workflow = self.instance.definition.name  # otherwise nothing is to be learned
         if asked.closed or resident.stale_waits:
             closed = [op.id for op in asked.closed if op.has_row]
             commit.closed = [*closed, *resident.stale_waits]
