@@ -125,8 +125,8 @@ def replace(db: str, away: str) -> None:
 
 
 @workflow
-async def take_one(ctx: WorkflowContext) -> Any:
-    return (await wait_event(ctx, "news")).data
+async def take_one(ctx: WorkflowContext, type: str = "news") -> Any:
+    return (await wait_event(ctx, type)).data
 
 
 @pytest.mark.parametrize("vanish", [remove, replace])
@@ -140,7 +140,7 @@ async def test_nothing_is_acknowledged_while_the_file_is_not_in_its_place(
         vanish(db, away)
         calls = [
             asyncio.ensure_future(env.app.send_event("news", "test", "kept", id="e1")),
-            asyncio.ensure_future(env.app.start_workflow(take_one, instance_id="two")),
+            asyncio.ensure_future(env.app.start_workflow(take_one, "other", instance_id="two")),
             asyncio.ensure_future(env.app.cancel_workflow("two")),
         ]
         await until(lambda: "removed or replaced" in caplog.text)
