@@ -7,6 +7,7 @@ import logging
 import os
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -163,6 +164,33 @@ async def test_a_migration_waits_for_a_writer_and_looks_again(path: Path, monkey
 
 
 # --- what is no database of ours -------------------------------------------------------------------------------------
+async def test_a_read_that_is_cancelled_while_it_opens_the_file_closes_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = SQLiteStorage(str(path))
+    await storage.open()
+    opened: list[sqlite3.Connection] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(path: str, durability: str) -> sqlite3.Connection:
+        begun.set()
+        assert go_on.wait(10)
+        opened.append(connect(path, durability=durability))
+        return opened[0]
+
+    monkeypatch.setattr("romancy.storage.sqlite.connect", slowly)
+    look = asyncio.ensure_future(storage.catalog.instance("a"))
+    assert await asyncio.to_thread(begun.wait, 10)
+    look.cancel()
+    asyncio.get_running_loop().call_later(0.05, go_on.set)
+    with pytest.raises(asyncio.CancelledError):
+        await look
+    await storage.close()
+    [connection] = opened
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+
+
 async def test_a_file_that_is_no_database_is_left_alone(path: Path) -> None:
     text = "my diary\n" * 1000
     path.write_text(text)

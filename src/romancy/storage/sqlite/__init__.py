@@ -186,7 +186,12 @@ class SQLiteStorage(Reads):
 
     async def _connection(self) -> sqlite3.Connection:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, lambda: connect(self.path, durability=self._durability))
+        opening = loop.run_in_executor(None, lambda: connect(self.path, durability=self._durability))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:  # otherwise the file would still be in use after this storage was closed
+            (await opening).close()
+            raise
 
     # --- writes -----------------------------------------------------------------------------------------------------
     def append(self, commit: Commit, worker: str | None) -> bool:
