@@ -14,6 +14,7 @@ from romancy.api.waiting import sleep, sleep_until, wait_event
 from romancy.api.workflow import Workflow, workflow
 from romancy.app import App
 from romancy.core.model import Duration, ReceivedEvent, Scalar, Status
+from romancy.core.queues import Queue, Rate
 from romancy.core.retry import NO_RETRY, RetryPolicy
 from romancy.errors import (
     AccessDenied,
@@ -30,6 +31,7 @@ from romancy.errors import (
     NotRetryable,
     NotStorable,
     Overloaded,
+    QueueFull,
     RomancyError,
     ScheduleNotFound,
     ServerUnreachable,
@@ -74,6 +76,7 @@ from romancy.records import (
     Instance,
     InstanceFilter,
     Page,
+    QueueRecord,
     Receipt,
     ScheduleRecord,
     Wait,
@@ -128,6 +131,10 @@ __all__ = [
     "Overloaded",
     "Page",
     "PendingHandle",
+    "Queue",
+    "QueueFull",
+    "QueueRecord",
+    "Rate",
     "Receipt",
     "ReceivedEvent",
     "RemoteHandle",

@@ -151,6 +151,15 @@ class ScheduleNotFound(RomancyError, LookupError):
         self.name = name
 
 
+class QueueFull(RomancyError):
+    """Too many instances wait in the queue; start it again later."""
+
+    def __init__(self, message: str | None = None, *, queue: str = "", max_waiting: int | None = None) -> None:
+        most = "" if max_waiting is None else f": {max_waiting:,} instances wait (max_waiting)"
+        super().__init__(message or f"queue {queue!r} is full{most}; nothing was started, try again later")
+        self.queue = queue
+
+
 class NotRetryable(RomancyError):
     """Only instances that failed or were cancelled can be retried, unless they have undone their steps.
 

@@ -91,6 +91,11 @@ class Instance:
     """Of a fork: the id of the instance that it was copied from. That one may have been removed since."""
     schedule: str | None = None
     """The name of the schedule that started it."""
+    queue: str | None = None
+    """The queue whose limits it counts for."""
+    key: str | None = None
+    """Its key in the queue; None if it has none."""
+    priority: int = 0
 
 
 class InstanceFilter(TypedDict, total=False):
@@ -111,6 +116,10 @@ class InstanceFilter(TypedDict, total=False):
     """The type of the error, as `Instance.error["type"]` shows it."""
     parent: str | None
     """The id of the instance that started it."""
+    queue: str | None
+    """The name of its queue."""
+    key: str | None
+    """Its key in the queue."""
     started_after: datetime | None
     started_before: datetime | None
 
@@ -188,6 +197,17 @@ class ScheduleRecord:
 
 
 @dataclass(frozen=True)
+class QueueRecord:
+    """A queue: how many instances hold a slot, and how many wait. Both are counted up to 100,000."""
+
+    name: str
+    running: int
+    waiting: int
+    oldest_at: datetime | None
+    """When the instance that has waited longest was started."""
+
+
+@dataclass(frozen=True)
 class Page(Generic[T]):
     """A page of items, and the cursor for the next page; None on the last page."""
 
@@ -218,6 +238,9 @@ def to_instance(row: InstanceRow, waits: Sequence[Wait] = (), shown: Shown | Non
         builds=tuple(to_builds(row.builds)) if row.status == "blocked" else (),
         forked_from=run.origin,
         schedule=row.schedule,
+        queue=row.queue,
+        key=row.queue_key or None,
+        priority=row.priority or 0,
     )
 
 

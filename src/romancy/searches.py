@@ -16,7 +16,7 @@ from romancy.storage.catalog import Search
 
 FILTERS: tuple[str, ...] = tuple(InstanceFilter.__annotations__)
 """The names of all filters."""
-_TEXTS = ("workflow", "text", "error_type", "parent")
+_TEXTS = ("workflow", "text", "error_type", "parent", "queue", "key")
 
 
 def given(which: InstanceFilter) -> InstanceFilter:
@@ -60,6 +60,8 @@ def to_search(which: InstanceFilter) -> Search:
         started_before=None if before is None else before - 1,
         error_type=found.get("error_type"),
         parent=found.get("parent"),
+        queue=found.get("queue"),
+        key=found.get("key"),
         where=found.get("where", {}) and encode_where(found["where"]),
     )
 

@@ -12,12 +12,13 @@ from types import ModuleType, TracebackType
 from typing import Any, Never, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from romancy.api.context import WorkflowContext
-from romancy.api.workflow import Workflow, definition_of, start_options
+from romancy.api.workflow import Workflow, definition_of, queue_options, start_options
 from romancy.bulk import SCAN, BulkVerb, add_up, cancelling, check_most, parts, resuming, retrying
 from romancy.core.events import make_event
 from romancy.core.ids import check_id, check_lookup, check_reason, is_text, new_id
 from romancy.core.inputs import declared_by, write_input
 from romancy.core.model import Attribute, Duration, Scalar, Status, duration_us, from_us
+from romancy.core.places import place_of
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.retry import RetryPolicy, check_policy
 from romancy.core.versions import bare_name, split_name, stored_name
@@ -186,7 +187,12 @@ class Service(ScheduleVerbs):
         """
         engine = self._runtime.engine
         start, definition = self._prepare(wf, args, kwargs, instance_id)
-        answer = await engine.start_instance(start)
+        queue = None if definition is None else definition.queue
+        if queue is None:
+            answer = await engine.start_instance(start)
+        else:
+            chosen = instance_id or (start_options(cast("Any", wf))[0] if isinstance(wf, Workflow) else None)
+            answer = await engine.start_queued(start, queue, may_exist=chosen is not None)
         if not answer.created and not answer.same:
             is_other = bare_name(answer.workflow) != bare_name(start.workflow)
             raise InstanceExists(
@@ -208,6 +214,7 @@ class Service(ScheduleVerbs):
         if isinstance(wf, Workflow):
             given = cast("Workflow[..., Any]", wf)
             definition, (chosen_id, timeout) = definition_of(given), start_options(given)
+            key, priority = queue_options(given)
             instance_id = instance_id if instance_id is not None else chosen_id
             self._runtime.registry.check(definition)
             if self._runtime.works:  # without a worker it would not run here anyway
@@ -215,6 +222,7 @@ class Service(ScheduleVerbs):
         elif isinstance(wf, str):
             definition = self._runtime.registry.latest(wf)
             timeout = definition.timeout if definition else None
+            key = priority = None
         else:
             raise TypeError(f"start_workflow takes a workflow or its name, not {wf!r}; is @workflow missing?")
         if isinstance(wf, str) and not (wf and is_text(wf) and "\0" not in wf):
@@ -225,6 +233,7 @@ class Service(ScheduleVerbs):
         now = self._runtime.clock.now()
         start = Start(id, name, raw, kind, now, None if timeout is None else now + timeout)
         start.attributes = declared_by(definition, kind, raw)
+        start.place = place_of(definition, kind, raw, key, priority)
         return start, definition
 
     @overload
@@ -400,6 +409,8 @@ class Service(ScheduleVerbs):
         text: str | None = None,
         error_type: str | None = None,
         parent: str | None = None,
+        queue: str | None = None,
+        key: str | None = None,
         started_after: datetime | None = None,
         started_before: datetime | None = None,
         limit: int = 50,
@@ -414,6 +425,8 @@ class Service(ScheduleVerbs):
                 text=text,
                 error_type=error_type,
                 parent=parent,
+                queue=queue,
+                key=key,
                 started_after=started_after,
                 started_before=started_before,
             )

@@ -21,6 +21,7 @@ WorkflowContext ActivityContext Context current_context activity workflow Activi
 step start_workflow ChildHandle events EventStream compensate saga
 wait_event sleep sleep_until send_event ReceivedEvent RetryPolicy NO_RETRY Duration Scalar Status
 Receipt Instance InstanceFilter BulkResult Wait Page HistoryEntry EventRecord
+Queue Rate QueueFull QueueRecord
 RomancyError WaitTimeout ActivityError ActivityTimeout WorkflowFailed WorkflowCancelled NonDeterminismError
 InstanceNotFound InstanceExists InvalidInput InvalidEvent TerminalError
 ServerUnreachable AccessDenied UnexpectedAnswer

@@ -9,13 +9,15 @@ from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Protocol, Typ
 from romancy.api.activity import check_function, check_plain
 from romancy.api.context import WorkflowContext, instance_of
 from romancy.core.continuation import ContinueAsNew, NextRun
-from romancy.core.declared_attributes import parse_paths
+from romancy.core.declared_attributes import parse_key, parse_paths
 from romancy.core.ids import check_id
 from romancy.core.inputs import write_input
 from romancy.core.instance import Instance
 from romancy.core.interests import check_expects
 from romancy.core.model import FOREVER_US, Duration, duration_us
 from romancy.core.operations import ChildCall, child_id
+from romancy.core.places import place_of
+from romancy.core.queues import Queue, check_key, check_priority
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.schedules import Schedule, to_schedule
 from romancy.core.versions import check_version, stored_name
@@ -29,12 +31,18 @@ class Workflow(Generic[P, R_co]):
     """A function decorated with `@workflow`. Start it with `app.start_workflow(payment, "ORD-1")`."""
 
     def __init__(
-        self, definition: WorkflowDefinition, instance_id: str | None = None, timeout: int | None = None
+        self,
+        definition: WorkflowDefinition,
+        instance_id: str | None = None,
+        timeout: int | None = None,
+        key: str | None = None,
+        priority: int | None = None,
     ) -> None:
         self._definition = definition
         self._instance_id = instance_id
         self._own_timeout = timeout
         self._timeout = definition.timeout if timeout is None else timeout
+        self._key, self._priority = key, priority
         self.name = definition.name
         self.fn: Callable[..., Any] = definition.fn
         self.__doc__ = definition.fn.__doc__
@@ -68,12 +76,28 @@ class Workflow(Generic[P, R_co]):
         deadline = None if self._own_timeout is None else min(instance.at + self._own_timeout, FOREVER_US)
         raise ContinueAsNew(NextRun(self.name, input, kind, deadline))
 
-    def options(self, *, instance_id: str | None = None, timeout: Duration | None = None) -> Workflow[P, R_co]:
-        """Return the same workflow with its own instance id or time limit for one start."""
+    def options(
+        self,
+        *,
+        instance_id: str | None = None,
+        timeout: Duration | None = None,
+        key: str | None = None,
+        priority: int | None = None,
+    ) -> Workflow[P, R_co]:
+        """Return the same workflow with its own instance id or time limit for one start.
+
+        Of a workflow with a queue, also with its own key, or its own priority: a higher one comes first.
+        """
+        if self._definition.queue is None and (key is not None or priority is not None):
+            raise TypeError(
+                f"workflow {self.name!r} has no queue, so it takes no key or priority: @workflow(queue=...)"
+            )
         return Workflow(
             self._definition,
             instance_id if instance_id is not None else self._instance_id,
             self._own_timeout if timeout is None else duration_us(timeout, "timeout"),
+            self._key if key is None else check_key(key),
+            self._priority if priority is None else check_priority(priority),
         )
 
 
@@ -99,7 +123,8 @@ def child_call(
     own = None if chosen is None else check_id(chosen)
     suffix = "" if instance.dropped is None else instance.dropped.suffix(op)
     about = name, definition, input, kind, child_id(instance.alias, op, own, suffix), timeout
-    return ChildCall(op, instance.at, *about, is_free=is_free, own_id=own)
+    place = None if isinstance(wf, str) else place_of(definition, kind, input, *queue_options(wf))
+    return ChildCall(op, instance.at, *about, is_free=is_free, own_id=own, place=place)
 
 
 def definition_of(wf: Workflow[..., Any]) -> WorkflowDefinition:
@@ -110,6 +135,11 @@ def definition_of(wf: Workflow[..., Any]) -> WorkflowDefinition:
 def start_options(wf: Workflow[..., Any]) -> tuple[str | None, int | None]:
     """The id and the time limit (in microseconds) a workflow is to be started with."""
     return wf._instance_id, wf._timeout  # pyright: ignore[reportPrivateUsage]
+
+
+def queue_options(wf: Workflow[..., Any]) -> tuple[str | None, int | None]:
+    """The key and the priority of a start, if it has its own."""
+    return wf._key, wf._priority  # pyright: ignore[reportPrivateUsage]
 
 
 class _WorkflowDecorator(Protocol):
@@ -140,6 +170,18 @@ def workflow(
     version: int = 1,
     timeout: Duration | None = None,
 ) -> _ScheduleDecorator: ...
+@overload
+def workflow(
+    *,
+    queue: Queue | None,
+    key: str | None = None,
+    priority: int = 0,
+    name: str | None = None,
+    version: int = 1,
+    on_event: str | Sequence[str] = (),
+    timeout: Duration | None = None,
+    attributes: Mapping[str, str] | None = None,
+) -> _WorkflowDecorator: ...
 def workflow(
     fn: Callable[..., Any] | None = None,
     /,
@@ -151,6 +193,9 @@ def workflow(
     attributes: Mapping[str, str] | None = None,
     expects: str | Sequence[str] | None = None,
     schedule: str | Schedule | None = None,
+    queue: Queue | None = None,
+    key: str | None = None,
+    priority: int = 0,
 ) -> Any:
     """Turn an `async def` function whose first parameter is `ctx` into a workflow.
 
@@ -168,6 +213,10 @@ def workflow(
 
     With `schedule=`, a cron expression or a `Schedule`, it takes `ctx` alone, and is started at these times as long as
     a worker runs. The schedule has the name of the workflow. `ctx.scheduled_at` is the time it was started for.
+
+    With `queue=Queue("mail", max_concurrent=50)`, its instances are `queued` until the limits of the queue allow them
+    to run. `key="customer"` is a path into the arguments, like those of `attributes`: keys take turns, and can have
+    limits of their own. Within a key, a higher `priority` comes first.
     """
     times = None if schedule is None else to_schedule(schedule)
     types = (on_event,) if isinstance(on_event, str) else tuple(on_event)
@@ -190,6 +239,7 @@ def workflow(
         paths = parse_paths(attributes, f"workflow {stored!r}")
         expected = check_expects(expects, f"workflow {stored!r}")
         definition = WorkflowDefinition(stored, fn, WorkflowContext, types, us, paths, expects=expected, schedule=times)
+        _set_queue(definition, queue, key, priority)
         definition.resolve_early()
         return Workflow(definition)
 
@@ -209,3 +259,15 @@ def _check_scheduled(fn: Callable[..., Any], name: str, types: Sequence[str]) ->
             f"workflow {name!r} is started by its schedule, so it takes ctx alone, not {', '.join(needed)}; for "
             "arguments, leave schedule= out and call app.set_schedule(name, schedule, workflow, *args)"
         )
+
+
+def _set_queue(definition: WorkflowDefinition, queue: Any, key: Any, priority: Any) -> None:
+    what = f"workflow {definition.name!r}"
+    if queue is None:
+        if key is not None or priority != 0:
+            raise TypeError(f"{what} has no queue, so it takes no key or priority: @workflow(queue=...)")
+        return
+    if not isinstance(queue, Queue):
+        raise TypeError(f"{what}: queue= takes a Queue, e.g. Queue('mail', max_concurrent=50), got {queue!r}")
+    definition.queue, definition.queue_key = queue, parse_key(key, what)
+    definition.priority = check_priority(priority)

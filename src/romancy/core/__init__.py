@@ -41,6 +41,9 @@ if it does not, `divergence` reports it.
     strict_json.py reads JSON from outside, strictly
     events.py      creates and checks outgoing events
     same_event.py  whether two events with the same source and id have the same content
+    queues.py      queues, their limits, and the places of instances in them
+    places.py      where the instance of a start waits
+    admission.py   which queued instances are admitted next
     registry.py    definitions of workflows and activities, by name
     versions.py    versions of a workflow, in its stored name
     retry.py       how often and how soon a failed activity is retried

@@ -68,6 +68,32 @@ def check_paths(paths: Paths, signature: Signature) -> None:
             raise TypeError(f"{signature.what}: attribute {name!r} has the path {path!r}, but {wrong}") from None
 
 
+def parse_key(key: Any, what: str) -> tuple[str, ...] | None:
+    """Check the form of the path to the key of a queue; return it, split."""
+    if key is None:
+        return None
+    if not isinstance(key, str) or not _PATH.fullmatch(key):
+        raise TypeError(
+            f"{what}: key= is a path into the arguments: the name of a parameter, then fields or keys, with dots "
+            f"between them, such as 'order.customer_id'; got {key!r}. For a fixed key, use options(key=...)"
+        )
+    return tuple(key.split("."))
+
+
+def check_key_path(path: Sequence[str], signature: Signature) -> None:
+    """Raise `TypeError` if the signature shows that the path to a key does not lead to a scalar."""
+    parameter, *fields = path
+    if parameter not in signature.annotations:
+        raise TypeError(
+            f"{signature.what}: key={'.'.join(path)!r} begins at {parameter!r}, which is not one of its parameters"
+            f" ({', '.join(signature.names) or 'it has none'})"
+        )
+    try:
+        _check_scalar(_annotation_at(signature.annotations[parameter], fields))
+    except _Wrong as wrong:
+        raise TypeError(f"{signature.what}: key={'.'.join(path)!r}: {wrong}") from None
+
+
 def _annotation_at(annotation: Any, fields: Sequence[str]) -> Any:
     for field in fields:
         annotation = _field(annotation, field)
@@ -135,7 +161,7 @@ def declared(paths: Paths, signature: Signature, args: tuple[Any, ...], kwargs: 
     found: dict[str, str] = {}
     for name, path in paths.items():
         try:
-            value = _value_at(bound, path)
+            value = value_at(bound, path)
             if value is not None:
                 found[name] = encode_attribute(name, value)
         except InvalidInput as error:
@@ -145,7 +171,8 @@ def declared(paths: Paths, signature: Signature, args: tuple[Any, ...], kwargs: 
     return found
 
 
-def _value_at(bound: Mapping[str, Any], path: Sequence[str]) -> Any:
+def value_at(bound: Mapping[str, Any], path: Sequence[str]) -> Any:
+    """Return what a path leads to, from the arguments by name."""
     value: Any = bound
     for part in path:
         if value is None:

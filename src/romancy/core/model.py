@@ -16,6 +16,7 @@ Duration: TypeAlias = timedelta | float
 Scalar: TypeAlias = str | int | bool | None
 Attribute: TypeAlias = str | int | bool
 Status: TypeAlias = Literal[
+    "queued",
     "running",
     "waiting_for_event",
     "waiting_for_timer",
@@ -26,7 +27,7 @@ Status: TypeAlias = Literal[
     "cancelled",
     "blocked",
 ]
-WaitKind: TypeAlias = Literal["event", "timer", "activity", "retry", "child"]
+WaitKind: TypeAlias = Literal["event", "timer", "activity", "retry", "child", "queue"]
 """`retry` is an activity between two attempts."""
 BUSIEST_FIRST: tuple[Status, ...] = ("running", "waiting_for_event", "waiting_for_timer", "waiting_for_child")
 """The statuses of open operations. An instance has the first one that any of its operations has."""

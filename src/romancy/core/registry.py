@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from romancy.core.codec import Codec
-from romancy.core.declared_attributes import Paths, check_paths
+from romancy.core.declared_attributes import Paths, check_key_path, check_paths
 from romancy.core.interests import Interest, read_interest
 from romancy.core.model import MAX_RESULT
+from romancy.core.queues import Queue
 from romancy.core.retry import RetryPolicy
 from romancy.core.schedules import Schedule
 from romancy.core.signature import Signature
@@ -141,6 +142,10 @@ class WorkflowDefinition(Definition):
     """The types of events that it may wait for, if it declares them."""
     schedule: Schedule | None = None
     """When it is started, if its code says so."""
+    queue: Queue | None = None
+    queue_key: Sequence[str] | None = None
+    """The path into the arguments that leads to the key."""
+    priority: int = 0
 
     @cached_property
     def event_model(self) -> Codec | None:
@@ -198,6 +203,8 @@ class Registry:
         """The highest version of each workflow, by bare name."""
         self._on_event: dict[str, list[WorkflowDefinition]] = {}
         self.names: list[str] = []
+        self.queues: dict[str, Queue] = {}
+        """The queues of the workflows, by name."""
 
     def check(self, definition: WorkflowDefinition) -> None:
         """Raise `ValueError` if another workflow has the same name."""
@@ -213,6 +220,8 @@ class Registry:
         _ = definition.signature  # fail now if the signature can't be stored, not at the first start
         if definition.attributes is not None:
             check_paths(definition.attributes, definition.signature)
+        if definition.queue is not None:
+            self._add_queue(definition, definition.queue)
         if definition.name not in self._workflows:
             self._workflows[definition.name] = definition
             self.names = sorted(self._workflows)
@@ -221,6 +230,16 @@ class Registry:
             if known is None or version > split_name(known.name)[1]:
                 self._latest[name] = definition
                 self._on_event = _by_event(self._latest.values())
+
+    def _add_queue(self, definition: WorkflowDefinition, queue: Queue) -> None:
+        if definition.queue_key is not None:
+            check_key_path(definition.queue_key, definition.signature)
+        known = self.queues.setdefault(queue.name, queue)
+        if known != queue:
+            raise ValueError(
+                f"workflow {definition.name!r}: another workflow has a different queue {queue.name!r} ({known!r} and "
+                f"{queue!r}); use one Queue object for both, or another name"
+            )
 
     def replace(self, definition: WorkflowDefinition, fake: Callable[..., Any]) -> None:
         """Run a fake in place of the function of a workflow, in this registry only."""

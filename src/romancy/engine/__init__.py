@@ -26,6 +26,7 @@ connects them: read its constructor from top to bottom.
     halves.py       splits a batch that is too large; pure
     laggards.py     items that take too long even alone
     delivery.py     prepares incoming events, and checks which waits their data fits
+    waiting_room.py refuses starts in full queues; takes instances that were started without a place there
     custody.py      holds code that may have killed its worker until its turn comes
     inquest.py      after the death of a worker: what ran there, and how it continues
     evidence.py     what killed the worker: a verdict by numbers; pure
@@ -50,6 +51,7 @@ connects them: read its constructor from top to bottom.
     leases.py       registers this process as a worker, renews its lease, notices when it is lost
     sweep.py        mail, takeovers, claims, strays; instances that ended elsewhere
     unfit.py        instances that other builds could not follow: tried once by this one
+    admission.py    lets queued instances run
     balancing.py    a fair share for every worker
     timer_refresh.py reads the timers that fall due soon
     mover.py        takes in what callers left in transactions of their own

@@ -143,6 +143,7 @@ class Children:
             if definition is not None:
                 start.workflow = definition.name
             may_keep = not self._storage.is_remote or n < KEPT
+            may_keep = may_keep and start.place is None  # it has no owner before it is admitted
             start.mine = may_keep and self._registry.get(start.workflow) is not None and self._residents.reserve()
             done = partial(self._started, parent, call, start, may_be_old)
             self._committer.start_child(start, self._revival.begin, done)

@@ -10,9 +10,11 @@ from typing import Any
 from romancy.core.clock import Clock
 from romancy.core.model import Event
 from romancy.core.outcome import Outcome
+from romancy.core.queues import Queue
 from romancy.core.registry import Registry
 from romancy.core.retry import Policies
 from romancy.engine.activities import Activities
+from romancy.engine.admission import Admissions
 from romancy.engine.announcement import Announcement
 from romancy.engine.background import Duty
 from romancy.engine.balancing import Balancing
@@ -46,8 +48,9 @@ from romancy.engine.timers import WINDOW, Timers
 from romancy.engine.timetable import Timetable
 from romancy.engine.transactions import Transactions
 from romancy.engine.unfit import UnfitInstances
+from romancy.engine.waiting_room import Unplaced, WaitingRoom
 from romancy.engine.watchdog import Watchdog
-from romancy.errors import AppNotRunning, InstanceNotFound, Outdated
+from romancy.errors import AppNotRunning, InstanceNotFound, Outdated, QueueFull
 from romancy.hooks import HooksBase
 from romancy.options import Retention
 from romancy.storage.batch import CANCEL, Request, RequestAnswer, Start, StartAnswer
@@ -55,6 +58,8 @@ from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
 
 _logger = logging.getLogger("romancy")
+NO_QUEUES = 3600.0
+"""Seconds between rounds of admission in a worker without queues. A sweep begins a round once there are some."""
 
 
 class Engine:
@@ -82,7 +87,7 @@ class Engine:
         """Each part gets those before it. Calls to later ones are lambdas; the lease calls methods of the engine."""
         self.loop, self._grace = asyncio.get_running_loop(), grace
         self.storage, self.clock, self.registry = storage, clock, registry
-        self._to_sweep, self._to_refresh = asyncio.Event(), (refresh := asyncio.Event())
+        self._to_sweep, self._to_refresh, self._to_admit = asyncio.Event(), asyncio.Event(), asyncio.Event()
         metrics, told = self.metrics, self.hooks = Metrics(), HookRunner(hooks)
         watchdog, outage = Watchdog(), Outage()
         endings = self.endings = Endings(storage)
@@ -104,25 +109,40 @@ class Engine:
         activities = self.activities = Activities(clock, max_activities, retry, state, inboxes, told, metrics, tx)
         timers = self.timers = Timers(clock, loader.fire, self._to_refresh.set, timer_window, metrics)
         exits = self.exits = Exits(
-            clock, residents, loader, committer, inquest, activities, timers, endings, told, metrics, build
-        )
+            clock, residents, loader, committer, inquest, activities, timers, endings, told, metrics, build,
+            on_freed=self._to_admit.set,
+        )  # fmt: skip
         replays, recollection = Replays(clock, told, watchdog), Recollection(storage, outage)
+        unplaced = Unplaced(clock, committer, loader, self._to_admit.set)
+        self._waiting_room = WaitingRoom(storage, clock)
         revival = self.revival = Revival(
-            registry, state, inboxes, loader, committer, custody, inquest, timers, exits, replays, recollection, metrics
-        )
+            registry, state, inboxes, loader, committer, custody, inquest, timers, exits, replays, recollection,
+            unplaced, metrics,
+        )  # fmt: skip
         children = self._children = Children(clock, registry, inboxes, committer, exits, revival, storage, outage)
-        followup = Followup(
+        followup: Followup = Followup(
             clock, me, inboxes, loader, committer, inquest, activities, timers, exits, revival, children, told, metrics
         )
         scheduler = self.scheduler = Scheduler(
             clock, inboxes, committer, delivery, inquest, exits, followup, watchdog, told
         )
+        self._make_background(announcement, outage, retention, build)
+
+    def _make_background(self, announcement: Announcement, outage: Outage, retention: Retention, build: str) -> None:
+        """Connect the parts that look for work."""
+        storage, clock, registry, me = self.storage, self.clock, self.registry, self.lease
+        residents, loader, timers = self.residents, self.loader, self.timers
         balancing = self.balancing = Balancing(
-            storage, clock, registry, me, residents, loader, committer, timers, exits, self._look_around
+            storage, clock, registry, me, residents, loader, self.committer, timers, self.exits, self._look_around
         )
         self.sweep = Sweep(
-            storage, clock, registry, me, residents, loader, revival, inquest, timers, balancing, endings,
-            UnfitInstances(storage, clock, registry, residents, loader, build), self._to_sweep.set, refresh.set,
+            storage, clock, registry, me, residents, loader, self.revival, self.inquest, timers, balancing,
+            self.endings, UnfitInstances(storage, clock, registry, residents, loader, build),
+            self._to_sweep.set, self._to_refresh.set,
+        )  # fmt: skip
+        self._admissions = Admissions(
+            storage, clock, registry, me, residents, loader, self.metrics,
+            kick=self._to_admit.set, claim=self._to_sweep.set, answer_lost=self.sweep.answer_lost,
         )  # fmt: skip
         self.refresh = TimerRefresh(storage, clock, me, timers, self._to_refresh.set)
         self._make_duties(announcement, retention, outage)
@@ -132,7 +152,8 @@ class Engine:
         storage, clock, registry, metrics = self.storage, self.clock, self.registry, self.metrics
         self._renewal = Duty("lease", self.lease.round, outage)
         self._balance = Duty("balance", self.balancing.round, outage)
-        self._sweep = Duty("sweep", self.sweep.round, outage, self._to_sweep)
+        self._sweep = Duty("sweep", self._sweep_round, outage, self._to_sweep)
+        self._admission = Duty("admission", self._admit, outage, self._to_admit)
         self._refreshing = Duty("timers", self.refresh.round, outage, self._to_refresh)
         self._pruning = Duty("retention", Pruner(storage, clock, registry, retention, metrics).round, outage)
         self._mover = Mover(storage, clock, announcement, self.delivery, metrics, self._to_sweep.set)
@@ -182,6 +203,7 @@ class Engine:
             self._moving.start()
             self._refreshing.start()
             self._scheduling.start()
+            self._admission.start()
         self._renewal.start()
         self._sweep.start()
 
@@ -203,7 +225,8 @@ class Engine:
     async def _stop(self) -> None:
         self.lease.leave()
         self._schedules.stop()
-        for duty in (self._moving, self._sweep, self._pruning, self._balance, self._scheduling):
+        self._admissions.stop()
+        for duty in (self._moving, self._sweep, self._pruning, self._balance, self._scheduling, self._admission):
             await duty.stop()
         self.timers.stop()
         await self.activities.stop(self._grace)
@@ -224,8 +247,9 @@ class Engine:
         """For tests: stop as if killed. Nothing is finished, stored or released."""
         self.lease.close()
         self._schedules.stop()
+        self._admissions.stop()
         tidying = (self._pruning, self._balance, self._renewal)
-        for duty in (self._moving, self._sweep, *tidying, self._refreshing, self._scheduling):
+        for duty in (self._moving, self._sweep, *tidying, self._refreshing, self._scheduling, self._admission):
             await duty.stop()
         self._announcement.stop()
         self.timers.stop()
@@ -255,7 +279,8 @@ class Engine:
         self.committer.refuse(error)
         self._announcement.stop()
         self._schedules.stop()
-        for duty in (self._moving, self._sweep, self._pruning, self._balance, self._scheduling):
+        self._admissions.stop()
+        for duty in (self._moving, self._sweep, self._pruning, self._balance, self._scheduling, self._admission):
             duty.retire()
         self.timers.stop()
         self.inboxes.close()
@@ -294,6 +319,25 @@ class Engine:
         """Read timers and mail, because this worker may own more waiting instances now."""
         self._to_refresh.set()
         self._to_sweep.set()
+
+    async def _sweep_round(self) -> float:
+        """Whatever leads to a sweep may also have filled a queue, or given back a slot, in another process."""
+        if self.registry.queues:
+            self._to_admit.set()
+        return await self.sweep.round()
+
+    async def _admit(self) -> float:
+        return await self._admissions.round() if self.registry.queues else NO_QUEUES
+
+    async def start_queued(self, start: Start, queue: Queue, *, may_exist: bool) -> StartAnswer:
+        """Start an instance that waits in a queue. Raise `QueueFull` if no more can wait, unless it exists already."""
+        async with self._waiting_room.entering(queue) as has_room:
+            if not has_room and not (may_exist and await self.storage.existing([start.id])):
+                raise QueueFull(queue=queue.name, max_waiting=queue.max_waiting)
+            answer = await self.committer.start(start, self.revival.begin)
+        if answer.created:
+            self._to_admit.set()
+        return answer
 
     async def start_instance(self, start: Start) -> StartAnswer:
         known = self.worker_id is not None and self.registry.get(start.workflow) is not None
@@ -360,7 +404,8 @@ class Engine:
     def is_idle_but_for_activities(self) -> bool:
         known = self._announcement.is_made and not self.lease.is_pending and not self.refresh.is_behind
         idle = self.hooks.is_idle and self.inboxes.is_idle and self.committer.is_idle
-        duties = all(d.is_idle for d in (self._sweep, self._refreshing, self._moving, self._scheduling))
+        kicked = (self._sweep, self._refreshing, self._moving, self._scheduling, self._admission)
+        duties = all(d.is_idle for d in kicked)
         return known and idle and duties and self._children.is_idle and not self.is_undeclared
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from romancy import hooks as h
 from romancy.core import failure as failures
@@ -59,10 +60,13 @@ class Exits:
         hooks: HookRunner,
         metrics: Metrics,
         build: str,
+        on_freed: Callable[[], None],
     ) -> None:
+        """`on_freed` is called when an instance that held a slot of a queue has ended."""
         self._clock, self._residents, self._loader, self._committer = clock, residents, loader, committer
         self._quarantine, self._activities, self._timers = inquest.quarantine, activities, timers
         self._endings, self._hooks, self._metrics, self._build = endings, hooks, metrics, build
+        self._on_freed = on_freed
 
     def drop(self, resident: Resident) -> None:
         """Remove an instance from memory. Its code must not act any more."""
@@ -104,6 +108,8 @@ class Exits:
                 extra={"instance_id": instance.id, "workflow": instance.definition.name},
             )
         self._tell(resident, ENDS[outcome.status], outcome.error)
+        if instance.definition.queue is not None:
+            self._on_freed()
 
     def block(self, resident: Resident, error: Exception, record: Attempt | None = None) -> None:
         """Set an instance aside, with all its state, until the problem is fixed. `record`: the guilty attempt."""

@@ -54,4 +54,6 @@ def child_start(parent: str, call: ChildCall, now: int) -> Start:
     deadline = None if call.timeout is None else min(now + call.timeout, FOREVER_US)
     about = call.child, call.workflow, call.arguments, call.input_kind, now, deadline
     attributes = declared_by(call.definition, call.input_kind, call.arguments)
-    return Start(*about, parent=parent, parent_op=call.id, is_free=call.is_free or None, attributes=attributes)
+    start = Start(*about, parent=parent, parent_op=call.id, is_free=call.is_free or None, attributes=attributes)
+    start.place = call.place
+    return start

@@ -59,6 +59,8 @@ class Metrics:
         """Events that are kept for open instances beyond the retention period, by type; counted every hour."""
         self.events_cut: Counter[str] = Counter()
         """Events that were removed although an open instance might have taken them, by type."""
+        self.instances_admitted: Counter[str] = Counter()
+        """By queue."""
         self.commit_items = Histogram(SIZES)
         self.commit_seconds = Histogram(SECONDS)
         self.timer_lag = Histogram(SECONDS)

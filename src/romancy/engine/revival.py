@@ -27,6 +27,7 @@ from romancy.engine.recollection import Recollection
 from romancy.engine.replays import Replays
 from romancy.engine.resident import Answered, CancelAsked, ChildEnded, EventOffered, Input, Looked, Resident, Stored
 from romancy.engine.timers import Timers
+from romancy.engine.waiting_room import Unplaced
 from romancy.storage.batch import BODY, RETRY, Continuation, Start, Started
 from romancy.storage.records import InstanceRow, Snapshot
 
@@ -50,18 +51,21 @@ class Revival:
         exits: Exits,
         replays: Replays,
         recollection: Recollection,
+        unplaced: Unplaced,
         metrics: Metrics,
     ) -> None:
         self._registry, self._state, self._metrics = registry, state, metrics
         self._inboxes, self._residents, self._loader = inboxes, inboxes.residents, loader
         self._committer, self._custody, self._inquest = committer, custody, inquest
         self._timers, self._exits, self._replays = timers, exits, replays
-        self._recollection = recollection
+        self._recollection, self._unplaced = recollection, unplaced
 
     def begin(self, start: Start | Started) -> None:
         """Run an instance that was just created and is owned by this worker."""
         definition = self._registry.get(start.workflow)
         if definition is not None and start.id not in self._residents:
+            if definition.queue is not None and self._unplaced.divert(definition, start, 0):
+                return
             resident = Resident(self._instance(definition, start), 0)
             if isinstance(start, Start) and start.parent is not None:
                 resident.parent = start.parent, start.parent_op or ""
@@ -110,6 +114,12 @@ class Revival:
 
     def _revive(self, definition: WorkflowDefinition, snapshot: Snapshot, inputs: list[Input], crashed: bool) -> None:
         row, attempts = snapshot.row, {a.op: a for a in snapshot.attempts}
+        if (
+            definition.queue is not None
+            and _lacks_place(snapshot)
+            and self._unplaced.divert(definition, row, row.version)
+        ):
+            return
         unfed = snapshot.unfed
         if unfed is not None:
             snapshot = replace(snapshot, history=snapshot.fed)
@@ -218,6 +228,12 @@ class Revival:
         self._custody.clear()
         self._replays.drop_all()
         self._recollection.drop_all()
+
+
+def _lacks_place(snapshot: Snapshot) -> bool:
+    """Return whether an instance that has not begun was started by a process that did not know its queue."""
+    row = snapshot.row
+    return row.queue is None and row.generation == 0 and not snapshot.history and not snapshot.waits
 
 
 def _deadline(definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> int | None:

@@ -127,7 +127,7 @@ class Sweep:
             try:
                 claimed = await self._storage.claim(worker, self._registry.names, CLAIM, due_before)
             except TransientError:
-                self._answer_lost()
+                self.answer_lost()
                 raise
             if not claimed:  # a short answer is not the last one: workflows take turns
                 return
@@ -138,7 +138,7 @@ class Sweep:
         try:
             await self._unfit.take_back(worker)
         except TransientError:
-            self._answer_lost()
+            self.answer_lost()
             raise
 
     async def _take_on(self, claimed: Sequence[Claimed]) -> None:
@@ -162,7 +162,7 @@ class Sweep:
             return error
         return None
 
-    def _answer_lost(self) -> None:
+    def answer_lost(self) -> None:
         """Look for strays soon: instances may be ours now, and we don't know which."""
         self._strays_at, self._lost_answers = 0, 2
         self._refresh_timers()

@@ -8,6 +8,7 @@
     errors.py    errors that a database can raise
     catalog.py   reads for people
     schedules.py the table of schedules
+    queues.py    what waits in queues, and how it is admitted
     sessions.py  the viewer's login sessions
     guests.py    connections of callers, on which things are left in the inbox
     inbox_items.py  what is in the inbox
@@ -36,6 +37,7 @@ Checked again by the statement that relies on it:
 - which workers are dead: a session lock that was missing can be back by now. In that case a live worker is fenced and
   starts again. What can be pruned or handed to others is checked again by the delete or the commit;
 - schedules that were read: every write names the stamp of the row it is based on, and does nothing if that has changed;
+- who can be admitted to a queue: the admission compares the version of the queue with the one read before the counts;
 - offers, deliveries, notices, timers, balances: hints. The owner decides when it feeds them, and its commit is checked.
 
 Permanently true once remembered:

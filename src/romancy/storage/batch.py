@@ -11,6 +11,7 @@ from romancy.core.history import Entry
 from romancy.core.model import Event, Status
 from romancy.core.operations import WaitRow
 from romancy.core.published import Publication
+from romancy.core.queues import Place
 
 STATUS_CODES: Mapping[Status, int] = {
     "running": 1,
@@ -18,12 +19,16 @@ STATUS_CODES: Mapping[Status, int] = {
     "waiting_for_timer": 3,
     "waiting_for_child": 4,
     "compensating": 0,
+    "queued": 8,
     "blocked": 9,
     "completed": 10,
     "failed": 11,
     "cancelled": 12,
 }
-"""Below 2 an instance has work to do, below 9 it waits: two ranges, so that an index finds either in order."""
+"""Below 2 an instance has work to do, below 8 it waits: two ranges, so that an index finds either in order.
+
+At 8 it is queued. No worker claims it: only its admission makes it run, or its cancellation ends it.
+"""
 STATUS_NAMES: Mapping[int, Status] = {code: name for name, code in STATUS_CODES.items()}
 UNKNOWN: Status = "blocked"
 """A status that this version does not know was written by a newer one: the instance can't run here."""
@@ -64,6 +69,8 @@ class Start:
     """True: its parent does not cancel it."""
     since: str | int | None = None
     """Where it begins, as the database wrote it when the start was left in the inbox. None: now."""
+    place: Place | None = None
+    """Where it waits until it is admitted. It has no owner until then."""
 
 
 @dataclass(slots=True)
@@ -230,6 +237,8 @@ class Commit:
     rejoins: Sequence[Rejoin] = ()
     replaced: Sequence[str] = ()
     """Children in whose place others are started. If they are retried, they no longer answer the instance."""
+    place: Place | None = None
+    """Where it waits, of an instance that becomes queued: it was started by a process that did not know its queue."""
     children: Sequence[Start] = ()
     """Children that an instance started just before its run ended: they are stored with it, and have no owner yet."""
     append_only: bool = False

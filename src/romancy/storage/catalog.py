@@ -71,6 +71,9 @@ class Search:
     """Only instances newer than this one."""
     error_type: str | None = None
     parent: str | None = None
+    queue: str | None = None
+    key: str | None = None
+    """The key in the queue."""
     where: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
     """Attributes with their values as JSON; None: it has no such attribute."""
     driver: str | None = None
@@ -80,6 +83,7 @@ class Search:
     def is_indexed(self) -> bool:
         """Whether the indexes answer it; otherwise rows must be checked one by one."""
         others = self.workflow is None and not self.text and self.error_type is None and self.parent is None
+        others = others and self.queue is None and self.key is None
         return others and not self.where
 
     @property
@@ -113,7 +117,7 @@ class Search:
         bounds = dict(zip(("low_at", "low_id", "high_at", "high_id"), (*low, *high), strict=True))
         code = None if status is None else STATUS_CODES[status]
         error = None if self.error_type is None else Failure.beginning(self.error_type)
-        others = {"parent": self.parent, "error": error, "text": text}
+        others = {"parent": self.parent, "error": error, "text": text, "queue": self.queue, "queue_key": self.key}
         return {**bounds, "status": code, **_workflow(self.workflow), **others, **self._attributes()}
 
     def _attributes(self) -> dict[str, Any]:

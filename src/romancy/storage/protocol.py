@@ -17,6 +17,7 @@ from romancy.storage.catalog import Catalog
 from romancy.storage.guests import Inbox
 from romancy.storage.inbox_items import InboxItem
 from romancy.storage.interests import Cut, Held
+from romancy.storage.queues import Queues
 from romancy.storage.records import (
     FIRST_MAIL,
     Claimed,
@@ -96,6 +97,11 @@ class Storage(Protocol):
     @property
     def schedules(self) -> Schedules:
         """The table of schedules."""
+        ...
+
+    @property
+    def queues(self) -> Queues:
+        """Queues: what waits in them, and how it is admitted."""
         ...
 
     async def open(self) -> None:

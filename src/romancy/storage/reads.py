@@ -10,6 +10,7 @@ from romancy.storage.batch import STATUS_NAMES, UNKNOWN
 from romancy.storage.catalog import Catalog
 from romancy.storage.inbox_items import InboxItem, to_item
 from romancy.storage.interests import Held, Keeping
+from romancy.storage.queues import Admit, Queues
 from romancy.storage.records import (
     FIRST_MAIL,
     MOST_DEATHS,
@@ -35,8 +36,9 @@ class Reads:
     `look` reads for people, `schedule` writes schedules, `do` writes everything else.
     """
 
-    def __init__(self, ask: Run, look: Run, do: Run, clock: Clock, schedule: Run | None = None) -> None:
+    def __init__(self, ask: Run, look: Run, do: Run, admit: Admit, clock: Clock, schedule: Run | None = None) -> None:
         self._ask, self._do_named, self._clock = ask, do, clock
+        self.queues = Queues(ask, do, admit)
         self.catalog = Catalog(look)
         self.sessions = Sessions(ask, do)
         self.schedules = Schedules(ask, schedule or do)

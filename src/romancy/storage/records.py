@@ -165,6 +165,10 @@ class InstanceRow:
     """The name of the schedule that started it."""
     scheduled_at: int | None = None
     """The tick it was started for."""
+    queue: str | None = None
+    queue_key: str | None = None
+    """Its key in the queue, "" for none."""
+    priority: int | None = None
 
     @property
     def child_of(self) -> tuple[str, str] | None:

@@ -12,6 +12,7 @@ from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind, Meaning, Payload
 from romancy.core.model import ReceivedEvent, Status, WaitKind
 from romancy.core.operations.operation import Operation, shortened
+from romancy.core.queues import Place
 from romancy.core.registry import WorkflowDefinition
 from romancy.errors import InstanceExists, WorkflowCancelled, WorkflowFailed
 
@@ -46,6 +47,8 @@ class ChildCall(Operation):
     is_free: bool = False
     own_id: str | None = None
     """The id that the code chose for the child. Replay compares it."""
+    place: Place | None = None
+    """Where it waits, if its workflow has a queue."""
     is_of_fork: bool = field(default=False, init=False)
     """Started by a fork in place of an open child of the original. Its id is not the one that the code chose."""
     is_over: bool = field(default=False, init=False)

@@ -27,6 +27,7 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from romancy.core.admission import Admission
 from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.interests import Interest
 from romancy.core.model import Status
@@ -46,6 +47,7 @@ from romancy.storage.postgres.retention import Pruning
 from romancy.storage.postgres.statements import Statements
 from romancy.storage.postgres.transactions import PostgresTransaction, Transactions
 from romancy.storage.protocol import Answered, Trigger
+from romancy.storage.queues import Admitted
 from romancy.storage.reads import Reads
 from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
 from romancy.storage.urls import check_schema
@@ -86,7 +88,7 @@ class PostgresStorage(Reads):
         clock = clock or SystemClock()
         statements = Statements(schema, relaxed=durability == "normal", reader=migrations.LIBRARY_VERSION)
         self._connections = Connections(url, statements, clock, self._replaced)
-        super().__init__(self._find, self._find, self._connections.do, clock, self._schedule)
+        super().__init__(self._find, self._find, self._connections.do, self._admit, clock, self._schedule)
         self._announcer = Announcer(self._connections)
         direct, home = notify_url or url if listen else None, self._connections if notify_url else None
         self._arrived: Callable[[], None] = lambda: None
@@ -224,6 +226,14 @@ class PostgresStorage(Reads):
 
     async def claim_unfit(self, worker: str, wanted: Sequence[Unfit]) -> set[str]:
         return await self._owning.claim_unfit(worker, wanted)
+
+    async def _admit(
+        self, admission: Admission, worker: str, at: int, workflows: Collection[str]
+    ) -> list[Admitted] | None:
+        admitted = await self._owning.admit(admission, worker, at, workflows)
+        if admitted and not all(one.is_mine for one in admitted):
+            self._tell({None}, ended=False)
+        return admitted
 
     async def resume(self, instance: str) -> Status | None:
         while not await self.resume_all([instance]):

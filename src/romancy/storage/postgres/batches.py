@@ -158,7 +158,7 @@ class BatchWriter:
 
     # --- starts and commits -----------------------------------------------------------------------------------------
     async def _answer_starts(self, batch: Batch, row: Any, fenced: bool) -> list[StartAnswer]:
-        created: set[str] = {*(row.get("started") or ()), *(row.get("born") or ())}
+        created: set[str] = {*(row.get("started") or ()), *(row.get("born") or ()), *(row.get("queued") or ())}
         answers: list[StartAnswer | None] = []
         for start in batch.starts:
             new = start.id in created

@@ -31,7 +31,11 @@ _NAMES: dict[str, str] = {
     "touches": "ids versions ats",
     "steps": "ids versions ats statuses free outputs errors descriptions",
     "runs": "ids versions ats statuses free outputs errors descriptions next_workflows next_inputs next_kinds "
-    "next_deadlines next_bases forgets builds",
+    "next_deadlines next_bases forgets builds next_queues next_keys next_priorities",
+    "queued": "queued_ids queued_workflows queued_inputs queued_kinds queued_deadlines queued_ats queued_parents "
+    "queued_ops queued_free queued_queues queued_keys queued_priorities",
+    "queued_last": "later_ids later_workflows later_inputs later_kinds later_deadlines later_ats later_parents "
+    "later_ops later_free later_queues later_keys later_priorities",
     "entries": "entry_instances entry_ns entry_kinds entry_ops entry_ats entry_inputs entry_payloads entry_events",
     "appended": "added_instances added_ns added_kinds added_ops added_ats added_inputs added_payloads added_events",
     "consumed": "taken_instances taken_events taken_ops",
@@ -82,6 +86,10 @@ class Columns:
         starts = _first_of_each(batch.starts)
         self._described = [s for s in starts if s.attributes]
         """The starts that have attributes."""
+        queued = [s for s in starts if s.place is not None]
+        if queued:
+            self._add("queued", map(_queued, queued))
+            starts = [s for s in starts if s.place is None]
         self._add("starts", [(*_start(s), s.since) for s in starts if s.parent is None])
         # Without a worker, nobody owns a parent: such starts are refused.
         self._add("children", [(*_start(s), *_family(s)) for s in starts if s.parent is not None])
@@ -113,7 +121,7 @@ class Columns:
     def _add_commits(self, commits: list[Commit], workflows: Collection[str]) -> None:
         if all(c.is_touch for c in commits):
             self._add("touches", [(c.instance, c.version, c.at) for c in commits])
-        elif all(c.continuation is None and c.builds is None for c in commits):
+        elif all(c.continuation is None and c.builds is None and c.place is None for c in commits):
             self._add("steps", map(_step, commits))
         else:
             self._add("runs", [_run(c, workflows) for c in commits])
@@ -174,7 +182,8 @@ class Columns:
         self._add("replaced", [(c.instance, child) for c in commits for child in c.replaced])
         children = [child for c in commits for child in c.children]
         self._described += [child for child in children if child.attributes]
-        self._add("last_children", [(*_start(s)[:-1], *_family(s)) for s in children])
+        self._add("last_children", [(*_start(s)[:-1], *_family(s)) for s in children if s.place is None])
+        self._add("queued_last", [_queued(s) for s in children if s.place is not None])
         self._add("requests_done", [(c.instance, id) for c in commits for id in c.requests_done])
         shown = [(c, c.publication) for c in commits if c.publication is not None]
         if shown:
@@ -212,6 +221,10 @@ def _start(s: Start) -> tuple[Any, ...]:
     return s.id, s.workflow, s.input, s.input_kind, s.deadline, s.created_at, s.mine
 
 
+def _queued(s: Start) -> tuple[Any, ...]:
+    return *_start(s)[:-1], *_family(s), *(s.place or ())
+
+
 def _first_attributes(s: Start) -> Iterable[tuple[Any, ...]]:
     return [(s.id, name, value, s.created_at) for name, value in (s.attributes or {}).items()]
 
@@ -230,13 +243,13 @@ def _step(c: Commit) -> tuple[Any, ...]:
 
 
 def _run(c: Commit, workflows: Collection[str]) -> tuple[Any, ...]:
-    """Return the columns of a commit in a batch in which some instance continues as new, or is unfit."""
+    """Return the columns of a commit in a batch in which some instance continues as new, is unfit or becomes queued."""
     if c.continuation is None:
-        return *_step(c), None, None, None, None, None, None, c.builds
+        return *_step(c), None, None, None, None, None, None, c.builds, *(c.place or (None, None, None))
     id, version, at, status, _, *rest = _step(c)
     run, free = c.continuation.run, c.continuation.run.workflow not in workflows
     next_run = run.workflow, run.input, run.input_kind, run.deadline, c.continuation.base, c.continuation.forget
-    return id, version, at, status, free, *rest, *next_run, None
+    return id, version, at, status, free, *rest, *next_run, None, None, None, None
 
 
 def _letters(c: Commit, token: bytes) -> Iterable[tuple[Any, ...]]:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from romancy.core.admission import Admission
 from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.model import SECOND
 from romancy.core.versions import bare_name
@@ -15,6 +16,7 @@ from romancy.storage.postgres import migrations
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.listener import Listener, lock_key
 from romancy.storage.protocol import Trigger
+from romancy.storage.queues import Admitted
 from romancy.storage.records import MOST_COUNTED, Claimed, Shares, Unfit
 
 _logger = logging.getLogger("romancy")
@@ -162,6 +164,25 @@ class Owning:
         share = max(1, limit // max(1, len(workflows)))
         rows = await self._connections.do("claim", worker=worker, limit=limit, share=share, **given)
         return [Claimed(*row) for row in rows]
+
+    async def admit(
+        self, admission: Admission, worker: str, at: int, workflows: Collection[str]
+    ) -> list[Admitted] | None:
+        """Admit instances, unless another admission of their queue came first. Own those whose workflows are given."""
+        rows = await self._connections.do(
+            "admit",
+            worker=worker,
+            queue=admission.queue,
+            version=admission.version,
+            turn=admission.turn,
+            reserved=admission.reserved,
+            keys=list(admission.keys),
+            reservations=list(admission.keys.values()),
+            ids=admission.ids,
+            at=at,
+            workflows=list(workflows),
+        )
+        return [Admitted(id, name, owner == worker) for _, id, name, owner in rows if id is not None] if rows else None
 
     async def unfit(self, workflows: Collection[str], after: tuple[str, str], limit: int) -> list[Unfit]:
         """Return a page of the instances that some builds of their code could not follow, in order."""

@@ -70,14 +70,12 @@ def _snapshots(rows: list[Any]) -> dict[str, Snapshot]:
 
 def _snapshot(id: str, of: dict[str, list[Any]]) -> Snapshot:
     [row] = of["instance"]
-    workflow, owner, description, schedule, *parent = row["names"]
-    status, version, input_kind, *times, limited_from, scheduled_at = row["numbers"]
-    scheduled = schedule, scheduled_at
+    workflow, owner, description, schedule, *parent, queue, key = row["names"]
+    status, version, input_kind, *times, limited_from, scheduled_at, priority = row["numbers"]
     kept = row["input"], input_kind, row["payload"], row["error"], row["due"]
+    later = schedule, scheduled_at, queue, key, priority
     return Snapshot(
-        to_instance(
-            (id, workflow, status, owner, version, *kept, description, *times, *parent, limited_from, *scheduled)
-        ),
+        to_instance((id, workflow, status, owner, version, *kept, description, *times, *parent, limited_from, *later)),
         [Entry(*row[2:9]) for row in of.get("entry", ())],
         {row["op"]: row["due"] for row in of.get("wait", ())},
         sorted(map(_attempt, of.get("attempt", ())), key=lambda attempt: attempt.op),

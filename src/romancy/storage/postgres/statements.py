@@ -9,6 +9,8 @@ from romancy.storage.sql import Statement, dialect, expanded, make
 from romancy.storage.urls import quoted
 
 BLOCKS = dialect("postgres")
+_NEWBORN = ("starts", "children", "last_children", "queued", "queued_last")
+"""The pieces that store new instances."""
 
 
 class Statements:
@@ -51,12 +53,12 @@ class Statements:
             "fence",
             *(
                 piece
-                for piece in ("moved", "appended", "starts", "children", "letters", "unlooked", "events")
+                for piece in ("moved", "appended", "starts", "children", "queued", "letters", "unlooked", "events")
                 if piece in pieces
             ),
         ]
         results += ["applied"] if steps else []
-        results += ["outdated"] if "starts" in pieces or "events" in pieces else []
+        results += ["outdated"] if not {"starts", "queued", "events"}.isdisjoint(pieces) else []
         results += ["relaxed"] if self._relaxed else []
         if "bounded" in pieces:
             results, pieces = [*results, "bounded"], [piece for piece in pieces if piece != "bounded"]
@@ -69,6 +71,6 @@ class Statements:
             "{moved_starts}": self._blocks["{starts_moved}" if "starts" in pieces else "{no_starts_moved}"],
         }
         sendable = self._blocks["{sent_by_guests}"] if moved else sendable
-        born = [f"{{newborn_{piece}}}" for piece in ("starts", "children", "last_children") if piece in pieces]
+        born = [f"{{newborn_{piece}}}" for piece in _NEWBORN if piece in pieces]
         parts = {**self._blocks, **of_guests, "{sendable}": sendable, "{newborn}": " UNION ALL ".join(born)}
         return make(f"WITH {written} SELECT {answered}", parts, "$")

@@ -3,7 +3,7 @@
 -- part: instance
 i.id, i.workflow, i.status, i.owner, i.version, i.input, i.input_kind, i.output, i.error, i.deadline, i.description,
   i.created_at, i.updated_at, i.finished_at, i.generation, i.base, i.began_at, i.parent, i.parent_op,
-  i.builds, i.seed, i.limited_from, i.schedule, i.scheduled_at
+  i.builds, i.seed, i.limited_from, i.schedule, i.scheduled_at, i.queue, i.queue_key, i.priority
 -- part: event
 e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.accepted_at, e.expires_at
 -- The workflow is looked up by id for each row: with a join, the planner may read all instances in order first.
@@ -15,7 +15,7 @@ w.instance, (SELECT i.workflow FROM romancy.instances i WHERE i.id = w.instance)
 -- part: has_work
 i.status < 9 AND i.status < 2
 -- part: only_waits
-i.status < 9 AND i.status >= 2
+i.status < 9 AND i.status >= 2 AND i.status < 8
 -- part: retry
 a.instance, (SELECT i.workflow FROM romancy.instances i WHERE i.id = a.instance) AS workflow, a.op, 'retry' AS kind,
   {no_bytes} AS spec, a.first_at AS created_at, a.next_due AS due, '' AS location, a.error
@@ -98,6 +98,7 @@ i.id, i.workflow, i.status, CASE WHEN length(i.error) <= 65536 THEN i.error END,
 -- part: fitting
 (:workflow::text IS NULL OR i.workflow = :workflow OR substr(i.workflow, 1, length(:versions::text)) = :versions)
   AND (:parent::text IS NULL OR i.parent = :parent)
+  AND (:queue::text IS NULL OR i.queue = :queue) AND (:queue_key::text IS NULL OR i.queue_key = :queue_key)
   AND (:error::bytea IS NULL OR substr(i.error, 1, length(:error)) = :error) AND {has_text} AND {has_attributes}
 -- part: newest
 ORDER BY i.created_at DESC, i.id DESC LIMIT
@@ -175,7 +176,8 @@ SELECT i.id, i.workflow, i.status, i.owner, i.version,
   CASE WHEN length(i.input) <= 65536 THEN i.input ELSE substr(i.input, 1, 4096) END, i.input_kind,
   CASE WHEN length(i.output) <= 65536 THEN i.output ELSE substr(i.output, 1, 4096) END, i.error, i.deadline,
   i.description, i.created_at, i.updated_at, i.finished_at, i.generation, i.base, i.began_at, i.parent, i.parent_op,
-  i.builds, i.seed, i.limited_from, i.schedule, i.scheduled_at, length(i.input), coalesce(length(i.output), 0),
+  i.builds, i.seed, i.limited_from, i.schedule, i.scheduled_at, i.queue, i.queue_key, i.priority,
+  length(i.input), coalesce(length(i.output), 0),
   (SELECT coalesce(max(n), i.base) FROM romancy.history WHERE instance = i.id)
 FROM romancy.instances i WHERE i.id = :id::text
 -- name: sequences
@@ -335,3 +337,39 @@ RETURNING name
 -- name: delete_schedule
 DELETE FROM romancy.schedules WHERE name = :name::text AND (:seen::bytea IS NULL OR stamp = :seen) AND {outdated} IS NULL
 RETURNING name
+
+-- === queues ===
+
+-- An instance that holds a slot; one that waits for a slot.
+-- part: has_slot
+i.queue IS NOT NULL AND i.status <> 8 AND i.status < 10
+-- part: is_queued
+i.status = 8 AND i.queue = :queue::text
+-- name: insert_queue
+INSERT INTO romancy.queues (name, version, reserved) VALUES (:queue::text, 0, 0) ON CONFLICT DO NOTHING
+-- The version is read with the count, in one snapshot: an admission that this does not see has another version.
+-- name: queue
+SELECT q.version, q.turn, q.reserved, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_slot}
+    WHERE i.queue = :queue::text AND {has_slot} LIMIT :most::integer) x),
+  (SELECT min(i.queue_key) FROM romancy.instances i {by_queue} WHERE {is_queued}) IS NOT NULL
+FROM romancy.queues q WHERE q.name = :queue
+-- Goes from one key to the next by the index: each can have many instances that wait.
+-- name: waiting_keys
+WITH RECURSIVE k (key, n) AS (SELECT CASE WHEN :after::text IS NULL
+    THEN (SELECT min(i.queue_key) FROM romancy.instances i {by_queue} WHERE {is_queued})
+    ELSE (SELECT min(i.queue_key) FROM romancy.instances i {by_queue} WHERE {is_queued} AND i.queue_key > :after) END, 1
+  UNION ALL SELECT (SELECT min(i.queue_key) FROM romancy.instances i {by_queue} WHERE {is_queued} AND i.queue_key > k.key),
+    k.n + 1 FROM k WHERE k.key IS NOT NULL AND k.n < :limit::integer)
+SELECT k.key, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_slot}
+    WHERE i.queue = :queue AND i.queue_key = k.key AND {has_slot} LIMIT :most::integer) x),
+  coalesce((SELECT q.reserved FROM romancy.queue_keys q WHERE q.queue = :queue AND q.key = k.key), 0)
+FROM k WHERE k.key IS NOT NULL ORDER BY k.n
+-- The first instances of each key, as a JSON array.
+-- name: next_of_keys
+SELECT x.value, (SELECT {ids_as_json} FROM (SELECT i.id FROM romancy.instances i {by_queue} WHERE {is_queued}
+    AND i.queue_key = x.value ORDER BY i.priority DESC, i.created_at, i.id LIMIT :limit::integer) y)
+FROM {listed} ORDER BY x.n
+-- name: count_waiting
+SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_queue} WHERE {is_queued} LIMIT :cap::integer) x
+-- name: forget_queue_keys
+DELETE FROM romancy.queue_keys WHERE reserved < :before::bigint

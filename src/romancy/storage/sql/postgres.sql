@@ -46,6 +46,30 @@ born AS (INSERT INTO romancy.instances (id, workflow, status, owner, token, birt
     :child_free::boolean[]) AS x(id, workflow, input, kind, deadline, at, mine, parent, parent_op, is_free), fence,
     LATERAL (SELECT owner, status FROM romancy.instances p WHERE p.id = x.parent OFFSET 0) p
   WHERE p.owner = fence.id AND p.status < 9 ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id)
+-- Starts and children that wait in a queue. They have no owner before they are admitted.
+-- part: write_queued
+queued AS (INSERT INTO romancy.instances (id, workflow, status, token, birth, born, input, input_kind, deadline,
+    created_at, updated_at, parent, parent_op, is_free, queue, queue_key, priority)
+  SELECT x.id, x.workflow, 8, :token::bytea, :token, pg_current_snapshot(), x.input, x.kind, x.deadline, x.at, x.at,
+    x.parent, x.parent_op, x.is_free, x.queue, x.key, x.priority
+  FROM unnest(:queued_ids::text[], :queued_workflows::text[], :queued_inputs::bytea[], :queued_kinds::smallint[],
+    :queued_deadlines::bigint[], :queued_ats::bigint[], :queued_parents::text[], :queued_ops::text[],
+    :queued_free::boolean[], :queued_queues::text[], :queued_keys::text[], :queued_priorities::integer[])
+    AS x(id, workflow, input, kind, deadline, at, parent, parent_op, is_free, queue, key, priority)
+    LEFT JOIN LATERAL (SELECT owner, status FROM romancy.instances p WHERE p.id = x.parent OFFSET 0) p ON true
+  WHERE x.parent IS NULL OR p.owner = (SELECT id FROM fence) AND p.status < 9
+  ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id)
+-- Children in a queue that an instance started just before its run ended.
+-- part: write_queued_last
+queued_last AS (INSERT INTO romancy.instances (id, workflow, status, token, birth, born, input, input_kind, deadline,
+    created_at, updated_at, parent, parent_op, is_free, queue, queue_key, priority)
+  SELECT x.id, x.workflow, 8, :token::bytea, :token, pg_current_snapshot(), x.input, x.kind, x.deadline, x.at, x.at,
+    x.parent, x.parent_op, x.is_free, x.queue, x.key, x.priority
+  FROM unnest(:later_ids::text[], :later_workflows::text[], :later_inputs::bytea[], :later_kinds::smallint[],
+    :later_deadlines::bigint[], :later_ats::bigint[], :later_parents::text[], :later_ops::text[],
+    :later_free::boolean[], :later_queues::text[], :later_keys::text[], :later_priorities::integer[])
+    AS x(id, workflow, input, kind, deadline, at, parent, parent_op, is_free, queue, key, priority)
+  WHERE x.parent IN (SELECT id FROM applied) ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id)
 -- The planner must not expect many rows and scan the whole table: OFFSET 0 keeps the lookup by id separate, and the
 -- outer conditions reduce the estimate. The update checks the conditions again, because it may have to wait for a lock.
 -- part: write_touches
@@ -71,21 +95,23 @@ applied AS (UPDATE romancy.instances i SET version = i.version + 1, token = :tok
   FROM meant x, fence
   WHERE i.id = x.id AND i.version = x.version AND i.owner IS NOT DISTINCT FROM fence.id AND i.status < 9
   RETURNING i.id, x.status >= 10 AS ended)
--- The same for a batch in which an instance goes on with a new run, or is blocked because its code does not follow its
--- history. The events it took, and what is addressed to it, stay as they are.
+-- The same for a batch in which an instance goes on with a new run, is blocked because its code does not follow its
+-- history, or becomes queued. The events it took, and what is addressed to it, stay as they are.
 -- part: write_runs
 meant AS MATERIALIZED (SELECT x.*
   FROM unnest(:ids::text[], :versions::bigint[], :ats::bigint[], :statuses::smallint[], :free::boolean[],
     :outputs::bytea[], :errors::bytea[], :descriptions::text[], :next_workflows::text[], :next_inputs::bytea[],
     :next_kinds::smallint[], :next_deadlines::bigint[], :next_bases::bigint[], :forgets::bigint[],
-    :builds::text[]) AS x(id, version, at, status, free, output, error, description, workflow, input, kind, deadline,
-      base, forget, builds), fence,
+    :builds::text[], :next_queues::text[], :next_keys::text[], :next_priorities::integer[])
+      AS x(id, version, at, status, free, output, error, description, workflow, input, kind, deadline,
+      base, forget, builds, queue, queue_key, priority), fence,
     LATERAL (SELECT version, owner, status FROM romancy.instances i WHERE i.id = x.id OFFSET 0) i
   WHERE i.version = x.version AND i.owner = fence.id AND i.status < 9),
 applied AS (UPDATE romancy.instances i SET version = i.version + 1, token = :token::bytea, status = x.status,
     owner = CASE WHEN x.free THEN NULL ELSE i.owner END, updated_at = x.at,
     finished_at = CASE WHEN x.status >= 10 THEN x.at END, output = x.output, error = x.error,
-    builds = CASE WHEN x.workflow IS NULL AND x.builds IS NULL THEN i.builds ELSE nullif(x.builds, '') END,
+    queue = coalesce(x.queue, i.queue), queue_key = coalesce(x.queue_key, i.queue_key),
+    priority = coalesce(x.priority, i.priority), builds = CASE WHEN x.workflow IS NULL AND x.builds IS NULL THEN i.builds ELSE nullif(x.builds, '') END,
     description = coalesce(x.description, i.description),
     generation = CASE WHEN x.workflow IS NULL THEN i.generation ELSE i.generation + 1 END,
     began_at = CASE WHEN x.workflow IS NULL THEN i.began_at ELSE x.at END,
@@ -255,7 +281,7 @@ kin AS MATERIALIZED (SELECT c.*, x.parent AS waits, x.op, x.at, x.token, x.reope
   WHERE x.parent IN (SELECT id FROM applied)
     AND NOT EXISTS (SELECT 1 FROM romancy.requests r WHERE r.instance = x.parent AND r.op = x.op
       AND NOT (x.reopens AND r.kind IN (4, 5)))),
-rejoined AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = i.version + 1, finished_at = NULL,
+rejoined AS (UPDATE romancy.instances i SET status = CASE WHEN i.queue IS NULL THEN 1 ELSE 8 END, owner = NULL, version = i.version + 1, finished_at = NULL,
     output = NULL, error = NULL, updated_at = e.at, limited_from = e.at,
     deadline = e.at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at)
   FROM kin e WHERE i.id = e.id AND i.version = e.version AND e.reopens AND e.status IN (11, 12) AND NOT {undone}
@@ -322,6 +348,10 @@ SELECT id FROM started
 SELECT id FROM born
 -- part: newborn_last_children
 SELECT id FROM last_born
+-- part: newborn_queued
+SELECT id FROM queued
+-- part: newborn_queued_last
+SELECT id FROM queued_last
 -- Numbers are drawn in the order of the batch; rows are inserted by (source, id), so that two batches can't deadlock.
 -- part: write_events
 numbered AS MATERIALIZED (SELECT nextval('romancy.event_numbers') AS seq, x.*
@@ -355,6 +385,8 @@ sender IS NULL OR sender IN (SELECT id FROM applied)
 (SELECT array_agg(id) FROM started) AS started
 -- part: result_children
 (SELECT array_agg(id) FROM born) AS born
+-- part: result_queued
+(SELECT array_agg(id) FROM queued) AS queued
 -- part: result_letters
 (SELECT array_agg(ARRAY[id::text, instance, owner, kind::text, op] ORDER BY id) FROM told) AS letters,
   (SELECT array_agg(payload ORDER BY id) FROM told) AS letter_payloads
@@ -642,7 +674,8 @@ WITH cancelled AS (UPDATE romancy.instances i SET status = 12, owner = NULL, ver
         || substring(i.error FROM position('"not_undone": ['::bytea IN i.error))
       ELSE x.error END
   FROM unnest(:instances::text[], :ats::bigint[], :errors::bytea[], :reasons::bytea[]) AS x(instance, at, error, reason)
-  WHERE i.id = ANY(:instances) AND i.id = x.instance AND (i.status = 9 AND :blocked::boolean OR i.status = 1 AND i.owner IS NULL AND i.version = 0)
+  WHERE i.id = ANY(:instances) AND i.id = x.instance AND (i.status = 9 AND :blocked::boolean OR i.status = 1 AND i.owner IS NULL AND i.version = 0
+    OR i.status = 8 AND NOT EXISTS (SELECT 1 FROM romancy.history h WHERE h.instance = i.id))
   RETURNING i.id, i.parent, i.parent_op, x.error, i.finished_at, i.token, x.reason),
 asked AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
   SELECT i.id, 6, c.reason, c.finished_at, sha256(c.token || convert_to(c.id || ' ' || i.id, 'UTF8')), 0
@@ -686,11 +719,13 @@ SELECT id FROM resumed
 -- name: fork
 WITH made AS (INSERT INTO romancy.instances (id, workflow, status, version, token, birth, born, trigger_xid, trigger_seq,
     input, input_kind, deadline, created_at, updated_at, generation, base, began_at, limited_from, seed,
-    schedule, scheduled_at)
-  SELECT :id::text, e.workflow, 1, 1, :token::bytea, :token, e.born, e.trigger_xid, e.trigger_seq, e.input, e.input_kind,
+    schedule, scheduled_at, queue, queue_key, priority)
+  SELECT :id::text, e.workflow, CASE WHEN e.queue IS NULL THEN 1 ELSE 8 END, 1, :token::bytea, :token, e.born, e.trigger_xid,
+    e.trigger_seq, e.input, e.input_kind,
     :at::bigint + e.deadline - coalesce(e.limited_from, e.began_at, e.created_at), :at, :at,
     CASE WHEN :cut::bigint = 0 THEN 0 ELSE e.generation END, CASE WHEN :cut = 0 THEN 0 ELSE e.base END,
-    CASE WHEN :cut > 0 THEN coalesce(e.began_at, e.created_at) END, :at, :seed::text, e.schedule, e.scheduled_at
+    CASE WHEN :cut > 0 THEN coalesce(e.began_at, e.created_at) END, :at, :seed::text, e.schedule, e.scheduled_at,
+    e.queue, e.queue_key, e.priority
   FROM romancy.instances e WHERE e.id = :origin::text AND {outdated} IS NULL AND e.generation = :generation::bigint
     AND (:cut = 0 OR NOT {undone})
   ON CONFLICT (id) DO NOTHING RETURNING id),
@@ -712,7 +747,7 @@ EXISTS (SELECT 1 FROM romancy.history h WHERE h.instance = e.id AND h.n > e.base
 -- name: reopen
 WITH ended AS MATERIALIZED (SELECT id, error, base, version FROM romancy.instances WHERE id = ANY(:ids::text[])
   AND coalesce(status, 0) IN (11, 12) AND {outdated} IS NULL ORDER BY id FOR NO KEY UPDATE),
-reopened AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = i.version + 1, finished_at = NULL,
+reopened AS (UPDATE romancy.instances i SET status = CASE WHEN i.queue IS NULL THEN 1 ELSE 8 END, owner = NULL, version = i.version + 1, finished_at = NULL,
     output = NULL, error = NULL, updated_at = :at::bigint, limited_from = :at,
     deadline = :at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at)
   FROM ended e WHERE i.id = e.id AND i.version = e.version AND NOT {undone}

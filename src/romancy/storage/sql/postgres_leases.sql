@@ -84,7 +84,7 @@ SELECT EXISTS (SELECT 1 FROM unnest(:workflows::text[]) AS w(name) CROSS JOIN LA
       LIMIT 1) IS NOT NULL
 -- Differs: lists are arrays.
 -- part: claimable
-i.status < 9 AND i.workflow = ANY(:workflows::text[])
+i.status < 9 AND i.status <> 8 AND i.workflow = ANY(:workflows::text[])
   AND (i.owner IS NULL OR EXISTS (SELECT 1 FROM romancy.orphans o WHERE o.id = i.owner))
 -- Rows that other workers have locked are skipped. Running instances are claimed by workflow, each with its share.
 -- Differs: found and claimed in one statement, skipping locked rows.
@@ -134,6 +134,36 @@ free AS MATERIALIZED (SELECT i.id FROM unnest(:ids::text[], :builds::text[]) AS 
    FOR NO KEY UPDATE SKIP LOCKED) i)
 UPDATE romancy.instances i SET status = 1, owner = fence.id, version = i.version + 1, error = NULL FROM free f, fence
 WHERE i.id = f.id RETURNING i.id
+
+-- === queues ===
+
+-- Differs: the planner chooses the index.
+-- part: by_queue
+
+-- Differs: the planner chooses the index.
+-- part: by_slot
+
+-- Differs: the name of the function.
+-- part: ids_as_json
+json_agg(y.id)::text
+-- One statement. An admission that came before it has changed the version, so this one does nothing. Instances that are
+-- being cancelled are skipped. The time limit runs from now on.
+-- Differs: one statement, because each statement is a transaction.
+-- name: admit
+WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
+turned AS MATERIALIZED (UPDATE romancy.queues q SET version = q.version + 1, turn = :turn::text, reserved = :reserved::bigint
+  FROM fence WHERE q.name = :queue::text AND q.version = :version::bigint RETURNING q.name),
+keys AS (INSERT INTO romancy.queue_keys (queue, key, reserved) SELECT t.name, x.key, x.reserved
+  FROM turned t, unnest(:keys::text[], :reservations::bigint[]) AS x(key, reserved) ORDER BY x.key
+  ON CONFLICT (queue, key) DO UPDATE SET reserved = excluded.reserved),
+next AS MATERIALIZED (SELECT i.id FROM turned, unnest(:ids::text[]) AS x(id) CROSS JOIN LATERAL
+  (SELECT i.id FROM romancy.instances i WHERE i.id = x.id AND coalesce(i.status, 0) = 8
+   FOR NO KEY UPDATE SKIP LOCKED) i),
+admitted AS (UPDATE romancy.instances i SET status = 1, version = i.version + 1, updated_at = :at::bigint,
+    owner = CASE WHEN i.workflow = ANY(:workflows::text[]) THEN :worker END, limited_from = :at,
+    deadline = :at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at)
+  FROM next n WHERE i.id = n.id RETURNING i.id, i.workflow, i.owner)
+SELECT t.name, a.id, a.workflow, a.owner FROM turned t LEFT JOIN admitted a ON true
 
 -- === balancing: how many each worker owns, which can leave, which are free; statuses 2 and 3 only wait ===
 
@@ -262,9 +292,9 @@ UNION ALL SELECT 'request', instance, id, kind, op, NULL, NULL, payload, NULL, N
 UNION ALL SELECT 'delivery', instance, NULL, NULL, NULL, NULL, NULL, NULL, event, NULL, NULL, NULL, NULL
   FROM romancy.deliveries WHERE instance = ANY(:ids)
 UNION ALL SELECT 'instance', id, NULL, NULL, NULL, NULL, input, output, NULL, deadline, error,
-  ARRAY[workflow, owner, description, schedule, parent, parent_op, builds, seed],
+  ARRAY[workflow, owner, description, schedule, parent, parent_op, builds, seed, queue, queue_key],
   ARRAY[status, version, input_kind, created_at, updated_at, finished_at, generation, base, began_at,
-    limited_from, scheduled_at]
+    limited_from, scheduled_at, priority]
   FROM romancy.instances WHERE id = ANY(:ids)
 ORDER BY instance, n, op, event
 -- Differs: LATERAL limits the rows of each.

@@ -22,6 +22,15 @@ INDEXED BY romancy.instances_status
 -- Differs: SQLite must be told which index has the right order.
 -- part: by_parent
 INDEXED BY romancy.instances_parent
+-- Differs: SQLite must be told which index has the right order.
+-- part: by_queue
+INDEXED BY romancy.instances_queued
+-- Differs: SQLite must be told which index has the right order.
+-- part: by_slot
+INDEXED BY romancy.instances_slots
+-- Differs: SQLite has no arrays.
+-- part: ids_as_json
+json_group_array(y.id)
 -- Differs: SQLite must be told which index to read, and in which order to join.
 -- part: by_attribute
 romancy.attributes t INDEXED BY romancy.attributes_value CROSS JOIN romancy.instances i ON i.id = t.instance
@@ -291,7 +300,8 @@ UPDATE romancy.instances SET status = 12, owner = NULL, version = version + 1, f
   error = CASE WHEN instr(error, CAST('"not_undone": [' AS BLOB)) > 0
     THEN CAST(substr(:error, 1, length(:error) - 1) || ', '
       || substr(error, instr(error, CAST('"not_undone": [' AS BLOB))) AS BLOB)
-    ELSE :error END, builds = NULL WHERE id = :id AND (status = 9 AND :blocked OR status = 1 AND owner IS NULL AND version = 0)
+    ELSE :error END, builds = NULL WHERE id = :id AND (status = 9 AND :blocked OR status = 1 AND owner IS NULL AND version = 0
+    OR status = 8 AND NOT EXISTS (SELECT 1 FROM romancy.history h WHERE h.instance = :id))
 -- Differs: further statements delete the evidence against it.
 -- name: resume_blocked
 UPDATE romancy.instances SET status = 1, owner = NULL, version = version + 1, error = NULL, builds = NULL
@@ -308,17 +318,18 @@ WHERE instance = :instance AND (crashes > 0 OR suspected_at IS NOT NULL)
 SELECT i.error FROM romancy.instances i WHERE i.id = :id AND i.status IN (11, 12) AND NOT EXISTS (SELECT 1 FROM romancy.history h
   WHERE h.instance = i.id AND h.n > i.base AND h.op >= 'undo ' AND h.op < 'undo!')
 -- name: reopen_instance
-UPDATE romancy.instances SET status = 1, owner = NULL, version = version + 1, finished_at = NULL, output = NULL, error = NULL,
+UPDATE romancy.instances SET status = CASE WHEN queue IS NULL THEN 1 ELSE 8 END, owner = NULL, version = version + 1, finished_at = NULL, output = NULL, error = NULL,
   updated_at = :at, deadline = :at + deadline - coalesce(limited_from, began_at, created_at), limited_from = :at WHERE id = :id
 -- A copy of an instance. One that has undone its steps can only begin again. It has run: what it does may have to be undone
 -- if it is cancelled.
 -- name: insert_fork
 INSERT INTO romancy.instances (id, workflow, status, version, token, birth, since, input, input_kind, deadline, created_at,
-  updated_at, generation, base, began_at, limited_from, seed, schedule, scheduled_at)
-SELECT :id, o.workflow, 1, 1, :token, :token, o.since, o.input, o.input_kind,
+  updated_at, generation, base, began_at, limited_from, seed, schedule, scheduled_at, queue, queue_key, priority)
+SELECT :id, o.workflow, CASE WHEN o.queue IS NULL THEN 1 ELSE 8 END, 1, :token, :token, o.since, o.input, o.input_kind,
   :at + o.deadline - coalesce(o.limited_from, o.began_at, o.created_at), :at, :at, CASE WHEN :cut = 0 THEN 0 ELSE o.generation END,
   CASE WHEN :cut = 0 THEN 0 ELSE o.base END, CASE WHEN :cut > 0 THEN coalesce(o.began_at, o.created_at) END,
-  :at, :seed, o.schedule, o.scheduled_at FROM romancy.instances o WHERE o.id = :origin AND o.generation = :generation
+  :at, :seed, o.schedule, o.scheduled_at, o.queue, o.queue_key, o.priority FROM romancy.instances o
+  WHERE o.id = :origin AND o.generation = :generation
   AND (:cut = 0 OR NOT EXISTS (SELECT 1 FROM romancy.history h
     WHERE h.instance = o.id AND h.n > o.base AND h.op >= 'undo ' AND h.op < 'undo!')) ON CONFLICT (id) DO NOTHING
 -- name: copy_entry
@@ -378,11 +389,11 @@ INSERT INTO romancy.triggers (type, workflow, timeout) VALUES (:type, :workflow,
 
 -- Differs: one at a time, from those found before.
 -- name: claim
-UPDATE romancy.instances SET owner = :worker, version = version + 1 WHERE id = :id AND status < 9
+UPDATE romancy.instances SET owner = :worker, version = version + 1 WHERE id = :id AND status < 8
   AND (owner IS NULL OR owner IN (SELECT id FROM romancy.orphans))
 -- Differs: lists are passed as JSON.
 -- part: claimable
-i.status < 9 AND (i.owner IS NULL OR i.owner IN (SELECT id FROM romancy.orphans))
+i.status < 8 AND (i.owner IS NULL OR i.owner IN (SELECT id FROM romancy.orphans))
   AND i.workflow IN (SELECT value FROM json_each(:workflows))
 -- name: free_running
 SELECT i.id, i.owner FROM romancy.instances i WHERE i.owner IS NULL AND {has_work} AND i.workflow = :workflow LIMIT :limit
@@ -406,6 +417,19 @@ ORDER BY id LIMIT :limit
 -- name: claim_unfit
 UPDATE romancy.instances SET status = 1, owner = :worker, version = version + 1, error = NULL
 WHERE id = :id AND status = 9 AND builds = :builds
+
+-- Queues.
+-- name: set_place
+UPDATE romancy.instances SET status = 8, owner = NULL, queue = :queue, queue_key = :key, priority = :priority WHERE id = :id
+-- name: turn_queue
+UPDATE romancy.queues SET version = version + 1, turn = :turn, reserved = :reserved WHERE name = :queue AND version = :version
+-- name: reserve_key
+INSERT INTO romancy.queue_keys (queue, key, reserved) VALUES (:queue, :key, :reserved)
+ON CONFLICT (queue, key) DO UPDATE SET reserved = excluded.reserved
+-- Differs: one at a time. The time limit runs from now on.
+-- name: admit
+UPDATE romancy.instances SET status = 1, version = version + 1, updated_at = :at, limited_from = :at,
+  deadline = :at + deadline - coalesce(limited_from, began_at, created_at) WHERE id = :id AND status = 8 RETURNING id, workflow
 
 -- Balancing: how many each worker owns, which can leave, which are free. Two statuses mean that an instance only waits.
 -- Differs: a separate statement counts the free ones.

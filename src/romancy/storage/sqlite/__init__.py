@@ -28,6 +28,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
+from romancy.core.admission import Admission
 from romancy.core.clock import Clock, SystemClock
 from romancy.core.interests import Interest
 from romancy.core.model import Status
@@ -37,6 +38,7 @@ from romancy.storage.errors import TransientError
 from romancy.storage.inbox_items import InboxItem
 from romancy.storage.interests import Cut, rows_of
 from romancy.storage.protocol import Answered, Trigger
+from romancy.storage.queues import Admitted
 from romancy.storage.reads import Reads
 from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
 from romancy.storage.sqlite import inbox, leases, reads, retention, schedules
@@ -73,7 +75,9 @@ class SQLiteStorage(Reads):
         self._arrived: Callable[[], None] = lambda: None
         self.inbox = inbox.inbox_of(path)
         self._durability = durability
-        super().__init__(self._ask_reader, self._ask_looker, self._do, clock or SystemClock(), self._schedule)
+        super().__init__(
+            self._ask_reader, self._ask_looker, self._do, self._admit, clock or SystemClock(), self._schedule
+        )
         self._in_memory = path == ":memory:"
         self._locks = WorkerLocks(None if self._in_memory else lock_folder(path))
         self._leases = Leases(self._clock)
@@ -283,6 +287,11 @@ class SQLiteStorage(Reads):
 
     async def claim_unfit(self, worker: str, wanted: Sequence[Unfit]) -> set[str]:
         return await self._write(lambda c: leases.claim_unfit(c, worker, wanted))
+
+    async def _admit(
+        self, admission: Admission, worker: str, at: int, workflows: Collection[str]
+    ) -> list[Admitted] | None:
+        return await self._write(lambda c: leases.admit(c, admission, worker, at, workflows))
 
     async def resume(self, instance: str) -> Status | None:
         def resume(c: sqlite3.Connection) -> Status | None:

@@ -16,6 +16,7 @@ from romancy.core.inputs import EVENT
 from romancy.core.model import Event
 from romancy.core.operations import After
 from romancy.core.published import Publication
+from romancy.core.queues import Place
 from romancy.core.retrial import RetryAsk
 from romancy.core.versions import bare_name, highest_versions
 from romancy.storage.batch import (
@@ -122,6 +123,7 @@ class BatchWriter:
         since = horizon if start.since is None else int(start.since)
         if self._insert_instance(start, owner, batch.token, since):
             self._set_attributes(start)
+            self._set_place(start.id, start.place)
             return StartAnswer(True, owned=owner is not None)
         workflow, stored, birth = self._run(SQL["existing_instance"], (start.id,)).fetchone()
         if birth == batch.token and first:
@@ -142,6 +144,7 @@ class BatchWriter:
         first = self._is_first(start.id)
         if not fenced and self._run(SQL["insert_child"], values).rowcount == 1:
             self._set_attributes(start)
+            self._set_place(start.id, start.place)
             return StartAnswer(True, owned=owner is not None)
         row = self._run(SQL["existing_child"], (start.parent, start.parent_op, start.id)).fetchone()
         if row is None:
@@ -150,6 +153,11 @@ class BatchWriter:
         if birth == batch.token and first and is_same:
             return StartAnswer(True, owned=owner is not None)  # stored by an earlier submission of this batch
         return StartAnswer(False, bool(is_same), workflow)
+
+    def _set_place(self, instance: str, place: Place | None) -> None:
+        """Let a new instance wait in its queue."""
+        if place is not None:
+            self._run(SQL["set_place"], (*place, instance))
 
     def _is_first(self, key: object) -> bool:
         """Return whether the key is new in this batch: a repeat within a batch is a twin, not another submission."""
@@ -202,6 +210,7 @@ class BatchWriter:
                 )
                 if self._run(SQL["insert_last_child"], values).rowcount == 1:
                     self._set_attributes(child)
+                    self._set_place(child.id, child.place)
         self._dispatcher.waits_changed()
         for commit, applied in zip(batch.commits, answer.commits, strict=True):
             if commit.append_only or not applied:
@@ -253,6 +262,8 @@ class BatchWriter:
         applied = self._run(SQL["advance_instance"], values).rowcount == 1
         if applied and commit.builds is not None:
             self._run(SQL["set_builds"], (commit.builds or None, commit.instance))
+        if applied:
+            self._set_place(commit.instance, commit.place)
         return applied
 
     def _continue(self, commit: Commit, continuation: Continuation, batch: Batch) -> bool:

@@ -8,10 +8,12 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from romancy.core.admission import Admission
 from romancy.core.versions import bare_name
 from romancy.errors import Outdated
 from romancy.storage.batch import RETRY, Fork
 from romancy.storage.protocol import Trigger
+from romancy.storage.queues import Admitted
 from romancy.storage.records import MOST_COUNTED, Claimed, Shares, Unfit
 from romancy.storage.sqlite import migrations
 from romancy.storage.sqlite.expiry import Leases
@@ -114,6 +116,22 @@ def claim(c: sqlite3.Connection, worker: str, wanted: list[Claimed]) -> list[Cla
     if c.execute(SQL["fence"], (worker,)).fetchone() is None:
         return []
     return [item for item in wanted if c.execute(SQL["claim"], (worker, item.id)).rowcount == 1]
+
+
+def admit(
+    c: sqlite3.Connection, admission: Admission, worker: str, at: int, workflows: Collection[str]
+) -> list[Admitted] | None:
+    """Admit instances, unless another admission of their queue came first. Own those whose workflows are given."""
+    turned = admission.turn, admission.reserved, admission.queue, admission.version
+    if c.execute(SQL["fence"], (worker,)).fetchone() is None or c.execute(SQL["turn_queue"], turned).rowcount != 1:
+        return None
+    c.executemany(SQL["reserve_key"], [(admission.queue, *reserved) for reserved in admission.keys.items()])
+    admitted: list[Admitted] = []
+    for id in admission.ids:
+        for _, workflow in c.execute(SQL["admit"], (at, id)).fetchall():
+            is_mine = workflow in workflows and c.execute(SQL["claim"], (worker, id)).rowcount == 1
+            admitted.append(Admitted(id, workflow, is_mine))
+    return admitted
 
 
 def unfit(c: sqlite3.Connection, workflows: Collection[str], after: tuple[str, str], limit: int) -> list[Unfit]:

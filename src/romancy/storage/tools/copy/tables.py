@@ -21,7 +21,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "instances": tuple(
         "id workflow generation status owner version token birth born trigger_xid trigger_seq parent input input_kind "
         "output error deadline description created_at updated_at finished_at parent_op base began_at builds "
-        "is_free seed limited_from schedule scheduled_at".split()
+        "is_free seed limited_from schedule scheduled_at queue queue_key priority".split()
     ),
     "history": ("instance", "n", "kind", "op", "at", "input", "payload", "event"),
     "waits": ("instance", "op", "due_at", "born", "since", "model", "spec", "location", "created_at"),
@@ -51,6 +51,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "id kind at source event type subject time target attrs expires_at instance workflow input_kind deadline "
         "options data refused seen".split()
     ),
+    "queues": ("name", "version", "turn", "reserved"),
+    "queue_keys": ("queue", "key", "reserved"),
 }
 """The tables with their columns in PostgreSQL. Workers are not copied: they have stopped, and their instances are free.
 

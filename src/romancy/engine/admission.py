@@ -1,0 +1,155 @@
+"""Admission: lets queued instances run as soon as the limits of their queues allow it.
+
+Every worker that has a queue in its code does it; there is no leader. Two that admit at the same time don't add up: the
+write of the second one is refused, and it reads again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from romancy.core.admission import (
+    Admission,
+    KeyState,
+    QueueState,
+    admission,
+    opens_at,
+    room,
+    room_of_key,
+    take_turns,
+)
+from romancy.core.clock import Alarm, Clock
+from romancy.core.model import SECOND
+from romancy.core.queues import Queue
+from romancy.core.registry import Registry
+from romancy.engine.leases import Lease
+from romancy.engine.loader import Loader
+from romancy.engine.metrics import Metrics
+from romancy.engine.residents import Residents
+from romancy.storage.errors import TransientError
+from romancy.storage.protocol import Storage
+
+SWEEP = 1.0
+"""Seconds between regular rounds, for slots that other processes gave back."""
+KEYS = 200
+"""How many keys are looked at together."""
+SKIPPED = 10
+"""How often that many keys can be skipped in one round, because they are at their limits."""
+FORGET = 60 * SECOND
+"""How often the rates of keys that are no longer used up are deleted."""
+
+
+class Admissions:
+    """Admits instances to the queues that this worker has in its code. `claim` runs those it does not own itself."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        registry: Registry,
+        lease: Lease,
+        residents: Residents,
+        loader: Loader,
+        metrics: Metrics,
+        kick: Callable[[], None],
+        claim: Callable[[], None],
+        answer_lost: Callable[[], None],
+    ) -> None:
+        self._storage, self._clock, self._registry, self._lease = storage, clock, registry, lease
+        self._residents, self._loader, self._metrics = residents, loader, metrics
+        self._kick, self._claim, self._answer_lost = kick, claim, answer_lost
+        self._alarm: Alarm | None = None
+        self._forgotten_at = 0
+
+    def __repr__(self) -> str:
+        return f"<Admissions queues={len(self._registry.queues)}>"
+
+    def stop(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    async def round(self) -> float:
+        worker = self._lease.worker
+        if worker is None:
+            return SWEEP
+        opening: list[int] = []
+        for queue in list(self._registry.queues.values()):
+            at = await self._admit_all(queue, worker)
+            if at is not None:
+                opening.append(at)
+        self._wake_at(min(opening, default=None))
+        await self._forget_keys()
+        return SWEEP
+
+    def _wake_at(self, at: int | None) -> None:
+        """Do the next round when a rate allows the next instance."""
+        self.stop()
+        self._alarm = None if at is None else self._clock.call_at(at, self._kick)
+
+    async def _forget_keys(self) -> None:
+        now = self._clock.now()
+        if any(queue.rate_per_key is not None for queue in self._registry.queues.values()) and not (
+            self._forgotten_at <= now < self._forgotten_at + FORGET
+        ):
+            await self._storage.queues.forget_keys(now)
+            self._forgotten_at = now
+
+    # --- one queue --------------------------------------------------------------------------------------------------
+    async def _admit_all(self, queue: Queue, worker: str) -> int | None:
+        """Admit instances until no more can be. Return when a rate allows the next one, if a rate is the reason."""
+        skipped = 0
+        while True:
+            state = await self._storage.queues.state(queue.name, queue.max_concurrent)
+            if not state.has_waiting:
+                return None
+            now = self._clock.now()
+            most = room(queue, state, now)
+            if most == 0:
+                return opens_at(queue, state, (), now)
+            keys, has_more = await self._keys(queue, state)
+            free = [key for key in keys if room_of_key(queue, key, now) > 0]
+            if free:
+                await self._admit(queue, state, free, most, worker, now)
+            elif not has_more or skipped == SKIPPED:
+                return opens_at(queue, state, keys, now)
+            else:
+                skipped += 1
+                await self._skip(queue, state, keys[-1].key, worker, now)
+
+    async def _skip(self, queue: Queue, state: QueueState, key: str, worker: str, now: int) -> None:
+        """Begin after this key the next time, because all keys before it are at their limits."""
+        await self._storage.queues.admit(Admission(queue.name, state.version, key, state.reserved), worker, now, ())
+
+    async def _keys(self, queue: Queue, state: QueueState) -> tuple[Sequence[KeyState], bool]:
+        """Return the keys whose turn is next, and whether there are more."""
+        limit, read = queue.max_concurrent_per_key, self._storage.queues.keys
+        keys = await read(queue.name, state.turn, KEYS, limit)
+        if len(keys) == KEYS or state.turn is None:
+            return keys, len(keys) == KEYS
+        first = [key for key in await read(queue.name, None, KEYS, limit) if key.key <= state.turn]
+        return [*keys, *first][:KEYS], len(keys) + len(first) > KEYS or len(first) == KEYS
+
+    async def _admit(
+        self, queue: Queue, state: QueueState, keys: Sequence[KeyState], most: int, worker: str, now: int
+    ) -> None:
+        known = {key.key: key for key in keys[:most]}
+        share = max(1, most // len(known))
+        first = await self._storage.queues.first(queue.name, list(known), share)
+        waiting = {key: ids[: room_of_key(queue, known[key], now)] for key, ids in first.items()}
+        taken = take_turns(waiting, most)
+        if taken:  # else they were cancelled meanwhile
+            await self._store(admission(queue, state, known, taken, now), worker, now)
+
+    async def _store(self, made: Admission, worker: str, now: int) -> None:
+        mine = self._registry.names if self._residents.has_room else ()
+        try:
+            admitted = await self._storage.queues.admit(made, worker, now, mine)
+        except TransientError:
+            self._answer_lost()  # they may be ours now
+            raise
+        for one in admitted or ():
+            self._metrics.instances_admitted[made.queue] += 1
+            if one.is_mine:
+                self._loader.load(one.id)
+            else:
+                self._claim()

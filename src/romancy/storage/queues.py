@@ -1,0 +1,75 @@
+"""Queues: what admission reads, and the one write that admits.
+
+An admission is a compare-and-set. The version of the queue is read first, then how many instances hold a slot and which
+wait. The write raises the version, and does nothing if it has changed. Only admissions take slots, so none has been
+taken since the counts were read. Slots may have been given back meanwhile, which does no harm.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from romancy.core.admission import Admission, KeyState, QueueState
+from romancy.storage.sql import Run
+
+UNLIMITED = 1
+"""Where there is no limit to compare with, one row is counted."""
+
+
+@dataclass(slots=True, frozen=True)
+class Admitted:
+    """An instance that was admitted. `is_mine`: this worker owns it."""
+
+    id: str
+    workflow: str
+    is_mine: bool
+
+
+class Admit(Protocol):
+    """Admits instances in one transaction. None: another admission came first, or the worker was taken over."""
+
+    async def __call__(
+        self, admission: Admission, worker: str, at: int, workflows: Collection[str]
+    ) -> list[Admitted] | None: ...
+
+
+class Queues:
+    """The queues of one database. `admit` owns the instances whose workflows are given."""
+
+    def __init__(self, ask: Run, do: Run, admit: Admit) -> None:
+        self._ask, self._do = ask, do
+        self.admit = admit
+
+    async def state(self, queue: str, max_concurrent: int | None) -> QueueState:
+        """Return a queue, which is added if it is new. What holds a slot is counted up to the limit."""
+        most = UNLIMITED if max_concurrent is None else max_concurrent
+        rows = await self._ask("queue", queue=queue, most=most)
+        while not rows:
+            await self._do("insert_queue", queue=queue)
+            rows = await self._ask("queue", queue=queue, most=most)
+        version, turn, reserved, running, has_waiting = rows[0]
+        return QueueState(version, turn, reserved, running, bool(has_waiting))
+
+    async def keys(self, queue: str, after: str | None, limit: int, max_per_key: int | None) -> list[KeyState]:
+        """Return a page of the keys that have instances waiting, in order, after a key."""
+        most = UNLIMITED if max_per_key is None else max_per_key
+        return [
+            KeyState(*row) for row in await self._ask("waiting_keys", queue=queue, after=after, limit=limit, most=most)
+        ]
+
+    async def first(self, queue: str, keys: Sequence[str], limit: int) -> dict[str, list[str]]:
+        """Return up to `limit` instances of each key that are next."""
+        rows = await self._ask("next_of_keys", queue=queue, listed=list(keys), limit=limit)
+        return {key: json.loads(ids) if ids else [] for key, ids in rows}
+
+    async def count_waiting(self, queue: str, cap: int) -> int:
+        """Return how many instances wait, counted up to a limit."""
+        [(n,)] = await self._ask("count_waiting", queue=queue, cap=cap)
+        return n
+
+    async def forget_keys(self, before: int) -> None:
+        """Forget the rates of keys that are no longer used up."""
+        await self._do("forget_queue_keys", before=before)
