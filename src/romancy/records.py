@@ -314,6 +314,12 @@ def to_wait(row: StoredWait) -> Wait:
     )
 
 
+def to_queue_wait(row: InstanceRow) -> Wait:
+    """Return what a queued instance waits for: a slot of its queue."""
+    since = row.created_at if row.limited_from is None else row.limited_from
+    return Wait(row.id, row.queue or "", "queue", (), {}, from_us(since), None, "", workflow=row.workflow)
+
+
 STARTED = 0
 """The kind of the entry for the start of an instance. It is derived from the instance, not stored."""
 

@@ -46,6 +46,7 @@ from romancy.records import (
     Instance,
     InstanceFilter,
     Page,
+    QueueRecord,
     Receipt,
     Wait,
     check_limit,
@@ -55,6 +56,7 @@ from romancy.records import (
     to_event_record,
     to_histories,
     to_instance,
+    to_queue_wait,
     to_wait,
     write_cursor,
 )
@@ -383,6 +385,8 @@ class Service(ScheduleVerbs):
         stored = await self._runtime.engine.storage.catalog.all_waits(instance_id, 1000)
         shown = await self._runtime.engine.storage.catalog.shown([instance_id])
         waits = self._with_slots([*(to_wait(w) for w in stored), *self._open_without_row(instance_id, stored)])
+        if row.status == "queued":
+            waits = [to_queue_wait(row), *waits]
         return to_instance(row, waits, shown.get(instance_id))
 
     def _open_without_row(self, instance_id: str, stored: Sequence[Any]) -> list[Wait]:
@@ -441,6 +445,12 @@ class Service(ScheduleVerbs):
     async def count_instances(self, **which: Unpack[InstanceFilter]) -> int:
         """Return how many instances match all filters; without filters, how many there are."""
         return await self._runtime.engine.storage.catalog.count(to_search(which), SCAN)
+
+    async def list_queues(self) -> list[QueueRecord]:
+        """Return the queues, by name: how many instances run, and how many wait."""
+        known = self._runtime.registry.queues
+        rows = await self._runtime.engine.storage.catalog.queues(known)
+        return [QueueRecord(name, n, waiting, from_us(at) if at else None) for name, n, waiting, at in rows]
 
     async def list_waits(
         self,

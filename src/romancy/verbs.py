@@ -19,6 +19,7 @@ from romancy.records import (
     Instance,
     InstanceFilter,
     Page,
+    QueueRecord,
     Receipt,
     ScheduleRecord,
     Wait,
@@ -95,6 +96,8 @@ class Verbs(Protocol):
         text: str | None = None,
         error_type: str | None = None,
         parent: str | None = None,
+        queue: str | None = None,
+        key: str | None = None,
         started_after: datetime | None = None,
         started_before: datetime | None = None,
         limit: int = 50,
@@ -102,6 +105,8 @@ class Verbs(Protocol):
     ) -> Page[Instance]: ...
 
     async def count_instances(self, **which: Unpack[InstanceFilter]) -> int: ...
+
+    async def list_queues(self) -> list[QueueRecord]: ...
 
     async def list_waits(
         self, *, instance_id: str | None = None, type: str | None = None, limit: int = 50, cursor: str | None = None

@@ -78,6 +78,8 @@ _OPTIONS = (
         "child failed, otherwise what the workflow itself raised.",
     ),
     click.option("--parent", metavar="ID", help="Only instances that this instance has started."),
+    click.option("--queue", metavar="NAME", help="Only instances of this queue."),
+    click.option("--key", metavar="KEY", help="Only instances with this key in their queue."),
     click.option(
         "--since",
         "started_after",

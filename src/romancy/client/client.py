@@ -32,6 +32,7 @@ from romancy.records import (
     Instance,
     InstanceFilter,
     Page,
+    QueueRecord,
     Receipt,
     ScheduleRecord,
     Wait,
@@ -325,6 +326,8 @@ class Client:
         text: str | None = None,
         error_type: str | None = None,
         parent: str | None = None,
+        queue: str | None = None,
+        key: str | None = None,
         started_after: datetime | None = None,
         started_before: datetime | None = None,
         limit: int = 50,
@@ -338,6 +341,8 @@ class Client:
             text=text,
             error_type=error_type,
             parent=parent,
+            queue=queue,
+            key=key,
             started_after=started_after,
             started_before=started_before,
         )
@@ -371,6 +376,10 @@ class Client:
         query = {"type": type, "instance_id": instance_id, "unmatched": "true" if unmatched else None}
         query |= {"limit": check_limit(limit), "cursor": cursor}
         return await self._get("/api/events", responses.to_page(responses.to_event_record), query=query)
+
+    async def list_queues(self) -> list[QueueRecord]:
+        """The queues, by name: how many instances run, and how many wait."""
+        return await self._get("/api/queues", lambda found: [responses.to_queue(item) for item in found["items"]])
 
     async def get_history(self, instance_id: str) -> list[HistoryEntry]:
         """The history of an instance, in order; the first entry is its start."""

@@ -7,7 +7,7 @@ import json
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
-from romancy.api.workflow import Workflow, definition_of, start_options
+from romancy.api.workflow import Workflow, definition_of, queue_options, start_options
 from romancy.core.ids import check_lookup, is_text
 from romancy.core.model import SECOND
 from romancy.core.schedules import Schedule
@@ -75,7 +75,9 @@ def _encoded(wf: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     values: dict[str, Any] = json.loads(signature.encode(signature.bind(args, kwargs)))
     _, *parameters = inspect.signature(wf.fn).parameters.values()
     bound = inspect.BoundArguments(inspect.Signature(parameters), cast("Any", values))
-    return wf.name, {"args": list(bound.args), "kwargs": bound.kwargs}
+    key, priority = queue_options(wf)
+    place = {name: value for name, value in (("key", key), ("priority", priority)) if value is not None}
+    return wf.name, {"args": list(bound.args), "kwargs": bound.kwargs, **place}
 
 
 def schedule_content(schedule: Schedule) -> dict[str, Any]:

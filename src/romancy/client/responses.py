@@ -22,6 +22,7 @@ from romancy.errors import (
     NotRetryable,
     NotStorable,
     Overloaded,
+    QueueFull,
     RomancyError,
     ScheduleNotFound,
     ServerUnreachable,
@@ -30,7 +31,17 @@ from romancy.errors import (
     UnknownWorkflow,
 )
 from romancy.http.cloudevents import InvalidBatch
-from romancy.records import BulkResult, EventRecord, HistoryEntry, Instance, Page, Receipt, ScheduleRecord, Wait
+from romancy.records import (
+    BulkResult,
+    EventRecord,
+    HistoryEntry,
+    Instance,
+    Page,
+    QueueRecord,
+    Receipt,
+    ScheduleRecord,
+    Wait,
+)
 
 T = TypeVar("T")
 _SAME: Mapping[str, type[RomancyError]] = {
@@ -78,6 +89,8 @@ def to_error(url: str, status: int, content: object, about: About, *, with_token
         return InstanceExists(problem, instance_id=about.instance_id, advice=str(found.get("advice", "")))
     if kind == "NotRetryable":
         return NotRetryable(str(text), instance_id=about.instance_id, status=str(found.get("status", "")))
+    if kind == "QueueFull":
+        return QueueFull(str(text), queue=str(found.get("queue", "")))
     if kind == "InvalidBatch":
         failures = [(int(failure["index"]), str(failure["error"])) for failure in found.get("failures", ())]
         return InvalidBatch(failures, about.events)
@@ -161,7 +174,14 @@ def to_instance(item: Mapping[str, Any]) -> Instance:
         builds=tuple(item.get("builds", ())),
         forked_from=item.get("forked_from"),
         schedule=item.get("schedule"),
+        queue=item.get("queue"),
+        key=item.get("key"),
+        priority=item.get("priority", 0),
     )
+
+
+def to_queue(item: Mapping[str, Any]) -> QueueRecord:
+    return QueueRecord(item["name"], item["running"], item["waiting"], _maybe_time(item["oldest_at"]))
 
 
 def to_wait(item: Mapping[str, Any]) -> Wait:

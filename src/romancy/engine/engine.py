@@ -53,7 +53,7 @@ from romancy.engine.watchdog import Watchdog
 from romancy.errors import AppNotRunning, InstanceNotFound, Outdated, QueueFull
 from romancy.hooks import HooksBase
 from romancy.options import Retention
-from romancy.storage.batch import CANCEL, Request, RequestAnswer, Start, StartAnswer
+from romancy.storage.batch import CANCEL, BatchResult, Request, RequestAnswer, Start, StartAnswer
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
 
@@ -101,7 +101,7 @@ class Engine:
         delivery = self.delivery = Delivery(registry, clock, metrics)
         committer = self.committer = Committer(
             storage, clock, registry, me, outage, metrics,
-            on_events=delivery.stored, on_answer=lambda answer: followup.answered(answer), on_settled=inboxes.hurry,
+            on_events=delivery.stored, on_answer=self._answered, on_settled=inboxes.hurry,
         )  # fmt: skip
         custody = Custody(clock, committer, residents)
         inquest = self.inquest = Inquest(clock, max_activities, inboxes, custody)
@@ -120,7 +120,7 @@ class Engine:
             unplaced, metrics,
         )  # fmt: skip
         children = self._children = Children(clock, registry, inboxes, committer, exits, revival, storage, outage)
-        followup: Followup = Followup(
+        followup = self._followup = Followup(
             clock, me, inboxes, loader, committer, inquest, activities, timers, exits, revival, children, told, metrics
         )
         scheduler = self.scheduler = Scheduler(
@@ -314,6 +314,9 @@ class Engine:
     def _foreign_change(self) -> None:
         self.changes.elsewhere()
         self.sweep.notice()
+
+    def _answered(self, answer: BatchResult) -> None:
+        self._followup.answered(answer)
 
     def _look_around(self) -> None:
         """Read timers and mail, because this worker may own more waiting instances now."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, cast
 
+from romancy.api.workflow import Workflow
 from romancy.bulk import BulkVerb, Part, add_up, cancelling, parts, resuming, retrying
 from romancy.core.ids import new_id
 from romancy.core.model import FINAL, STOPPED
@@ -40,6 +41,11 @@ async def list_events(request: Request) -> Response:
     """The event log, newest first, with the instances that received each event."""
     query: schemas.EventsQuery = request.query
     return await paged(request.app.list_events, query.model_dump(), serialize.event_item)
+
+
+async def list_queues(request: Request) -> Response:
+    """Queues, by name: how many instances run, and how many wait."""
+    return json_answer(200, {"items": list(map(serialize.queue_item, await request.app.list_queues()))})
 
 
 async def get_instance(request: Request) -> Response:
@@ -107,9 +113,20 @@ async def start_workflow(request: Request) -> Response:
     args, kwargs = arguments(request.runtime.registry.latest(name), body)
     id = new_id(request.runtime.clock.now()) if body.instance_id is None else body.instance_id
     unknown = f"; it is unknown whether the workflow was started: try again with the instance_id {id!r}"
-    starting = app.start_workflow(name, *args, instance_id=id, **kwargs)
+    starting = app.start_workflow(_queued(request, name), *args, instance_id=id, **kwargs)
     handle = await request.backpressure.store(starting, request.size, unknown)
     return json_answer(201 if handle.created else 200, {"instance_id": handle.instance_id})
+
+
+def _queued(request: Request, name: str) -> Any:
+    """The workflow with the key and the priority of this start; its name if it has none of its own."""
+    key, priority = request.body.key, request.body.priority
+    if key is None and priority is None:
+        return name
+    definition = request.runtime.registry.latest(name)
+    if definition is None or definition.queue is None:
+        raise InvalidInput(f"no workflow {name!r} with a queue is registered here, so key and priority mean nothing")
+    return Workflow[..., Any](definition).options(key=key, priority=priority)
 
 
 def arguments(
@@ -275,6 +292,7 @@ ROUTES = (
     Route("POST", "/api/instances/retry", retry_many, {200: schemas.BulkItem}, scope="control", body=schemas.BulkBody),
     Route("GET", "/api/waits", list_waits, {200: schemas.WaitPage}, query=schemas.WaitsQuery),
     Route("GET", "/api/events", list_events, {200: schemas.EventPage}, query=schemas.EventsQuery),
+    Route("GET", "/api/queues", list_queues, {200: schemas.Queues}),
     Route("GET", "/api/workflows", list_workflows, {200: schemas.Workflows}),
     Route(
         "POST",

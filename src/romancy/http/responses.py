@@ -18,6 +18,7 @@ from romancy.errors import (
     NotRetryable,
     NotStorable,
     Overloaded,
+    QueueFull,
     RomancyError,
     ScheduleNotFound,
     StorageError,
@@ -81,6 +82,7 @@ STATUSES: Sequence[tuple[type[Exception], int]] = (
     (ScheduleNotFound, 404),
     (InstanceExists, 409),
     (NotRetryable, 409),
+    (QueueFull, 429),
     (Overloaded, 429),
     (AppNotRunning, 503),
     (RefusedValue, 400),
@@ -130,6 +132,8 @@ def _details(error: Exception) -> dict[str, Any]:
     """The invalid events of a refused batch, the two parts of a message that ends with advice, or a status."""
     if isinstance(error, NotRetryable):
         return {"status": error.status}
+    if isinstance(error, QueueFull):
+        return {"queue": error.queue}
     if isinstance(error, InstanceExists) and error.advice:
         return {"problem": error.problem, "advice": error.advice}
     found: Sequence[tuple[int, str]] = getattr(error, "failures", ())

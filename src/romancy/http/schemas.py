@@ -25,6 +25,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 from romancy.core.model import Status
+from romancy.core.queues import MOST_PRIORITY
 from romancy.http import constraints
 from romancy.reruns import STEPS
 
@@ -76,6 +77,8 @@ class CountQuery(_Closed):
     text: str | None = Field(None, description="Only instances with this text in their id, input or error.")
     error_type: str | None = Field(None, description="Only instances with an error of this type.")
     parent: str | None = Field(None, description="Only instances that this instance has started.")
+    queue: str | None = Field(None, description="Only instances of this queue.")
+    key: str | None = Field(None, description="Only instances with this key in their queue.")
     started_after: Moment | None = Field(None, description="Only instances started after this time.")
     started_before: Moment | None = Field(None, description="Only instances started before this time.")
 
@@ -112,6 +115,10 @@ class StartBody(_Closed):
     )
     instance_id: Annotated[str, WithJsonSchema(constraints.INSTANCE_ID)] | None = Field(
         None, description="If an instance with this id, workflow and input exists, it is returned."
+    )
+    key: str | None = Field(None, max_length=255, description="Its key in the queue of the workflow.")
+    priority: Annotated[int, Field(strict=True, ge=-MOST_PRIORITY, le=MOST_PRIORITY)] | None = Field(
+        None, description="Its priority in the queue of the workflow: higher ones come first."
     )
 
 
@@ -218,7 +225,7 @@ class WaitItem(TypedDict):
     instance_id: str
     workflow: str
     wait_id: str
-    kind: Literal["event", "timer", "activity", "retry", "child"]
+    kind: Literal["event", "timer", "activity", "retry", "child", "queue"]
     types: list[str]
     where: dict[str, str | int | bool | None]
     subject: str | None
@@ -250,6 +257,22 @@ class InstanceItem(TypedDict):
     error: Problem | None
     builds: list[str]
     schedule: str | None
+    queue: str | None
+    key: str | None
+    priority: int
+
+
+class QueueItem(TypedDict):
+    """`running` instances hold a slot of the queue, `waiting` ones are queued; both are counted up to 100,000."""
+
+    name: str
+    running: int
+    waiting: int
+    oldest_at: Time | None
+
+
+class Queues(TypedDict):
+    items: list[QueueItem]
 
 
 class InstanceWithWaits(InstanceItem):

@@ -9,7 +9,7 @@ from typing import Any
 from romancy.core.history import is_json, showable
 from romancy.core.model import from_us
 from romancy.http import schemas
-from romancy.records import EventRecord, HistoryEntry, Instance, ScheduleRecord, Wait
+from romancy.records import EventRecord, HistoryEntry, Instance, QueueRecord, ScheduleRecord, Wait
 
 
 def time_text(moment: datetime) -> str:
@@ -18,6 +18,15 @@ def time_text(moment: datetime) -> str:
 
 def _time(moment: datetime | None) -> str | None:
     return None if moment is None else time_text(moment)
+
+
+def queue_item(queue: QueueRecord) -> schemas.QueueItem:
+    return {
+        "name": queue.name,
+        "running": queue.running,
+        "waiting": queue.waiting,
+        "oldest_at": _time(queue.oldest_at),
+    }
 
 
 def _plain(value: object) -> Any:
@@ -66,6 +75,9 @@ def instance_item(instance: Instance) -> schemas.InstanceItem:
         "error": instance.error,
         "builds": list(instance.builds),
         "schedule": instance.schedule,
+        "queue": instance.queue,
+        "key": instance.key,
+        "priority": instance.priority,
     }
 
 

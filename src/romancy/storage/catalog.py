@@ -28,6 +28,8 @@ BEGINNING = 4 * 1024
 
 _WITH_ERROR: tuple[Status, ...] = ("failed", "cancelled", "blocked", "compensating")
 """The statuses of instances that can have an error."""
+MOST_IN_QUEUE = 100_000
+"""Up to this many instances of a queue are counted."""
 FEW = 1_000
 """Up to this many instances are counted for each attribute and status, to find what the fewest have."""
 _FIRST, _LAST = -(2**63), 2**63 - 1
@@ -367,6 +369,17 @@ class Catalog:
     async def misfits(self, instance: str) -> list[tuple[int, str, str]]:
         """Return (event, wait, problem) of each event whose data did not fit a wait of the instance."""
         return [tuple(row) for row in await self._ask("misfits", instance=instance)]
+
+    async def queues(self, known: Collection[str]) -> list[tuple[str, int, int, int | None]]:
+        """Return (name, running, waiting, start of the oldest that waits) of the stored queues and the known ones."""
+        names = sorted({*known, *(name for (name,) in await self._ask("queue_names"))})
+        return [tuple(row) for row in await self._ask("queue_counts", listed=names, cap=MOST_IN_QUEUE)]
+
+    async def ahead(self, row: InstanceRow) -> int:
+        """Return how many instances with the key of a queued one come before it, counted up to a limit."""
+        given = {"queue": row.queue, "key": row.queue_key, "priority": row.priority, "cap": MOST_IN_QUEUE}
+        [(n,)] = await self._ask("count_ahead", at=row.created_at, id=row.id, **given)
+        return n
 
     # --- waits ------------------------------------------------------------------------------------------------------
     async def waits(

@@ -209,6 +209,7 @@ class Blocking(ABC):
     get_history = blocking(Service.get_history)
     list_instances = blocking(Service.list_instances)
     count_instances = blocking(Service.count_instances)
+    list_queues = blocking(Service.list_queues)
     list_waits = blocking(Service.list_waits)
     list_events = blocking(Service.list_events)
 

@@ -373,3 +373,17 @@ FROM {listed} ORDER BY x.n
 SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_queue} WHERE {is_queued} LIMIT :cap::integer) x
 -- name: forget_queue_keys
 DELETE FROM romancy.queue_keys WHERE reserved < :before::bigint
+-- name: queue_names
+SELECT name FROM romancy.queues ORDER BY name LIMIT 1000
+-- name: queue_counts
+SELECT x.value, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_slot}
+    WHERE i.queue = x.value AND {has_slot} LIMIT :cap::integer) y),
+  (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_queue}
+    WHERE i.status = 8 AND i.queue = x.value LIMIT :cap) y),
+  (SELECT min(y.created_at) FROM (SELECT i.created_at FROM romancy.instances i {by_queue}
+    WHERE i.status = 8 AND i.queue = x.value LIMIT :cap) y)
+FROM {listed} ORDER BY x.n
+-- name: count_ahead
+SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_queue} WHERE {is_queued} AND i.queue_key = :key::text
+  AND (i.priority > :priority::integer OR i.priority = :priority AND (i.created_at, i.id) < (:at::bigint, :id::text))
+  LIMIT :cap::integer) x
