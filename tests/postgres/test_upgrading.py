@@ -17,8 +17,9 @@ FORMER = """
 ALTER TABLE wait_keys DROP CONSTRAINT wait_keys_pkey, DROP COLUMN follows, DROP COLUMN alike,
   ADD PRIMARY KEY (type, shape, key, instance, op);
 ALTER TABLE instances DROP COLUMN parent_op, DROP COLUMN base, DROP COLUMN began_at, DROP COLUMN builds,
-  DROP COLUMN limited_from, DROP COLUMN seed, DROP COLUMN is_free, DROP COLUMN schedule, DROP COLUMN scheduled_at;
-DROP TABLE schedules;
+  DROP COLUMN limited_from, DROP COLUMN seed, DROP COLUMN is_free, DROP COLUMN schedule, DROP COLUMN scheduled_at,
+  DROP COLUMN queue, DROP COLUMN queue_key, DROP COLUMN priority;
+DROP TABLE schedules, queues, queue_keys;
 DROP INDEX instances_parent;
 DROP TABLE views, attributes;
 DROP TABLE inbox;

@@ -17,7 +17,7 @@ ROWS = 2_000
 LISTS = {"listed", "codes", "seqs", "workflows", "pairs", "absent"}
 """Parameters that are JSON."""
 SMALL = {"workers", "orphans", "owners", "shapes", "triggers", "schema_info", "json_each", "deliveries", "requests"}
-SMALL |= {"sessions", "deaths", "trials", "schedules"}
+SMALL |= {"sessions", "deaths", "trials", "schedules", "queues"}
 SMALL |= {"interests", "cuts", "names", "types"}  # few workflows and types; the last two go through an index by steps
 SMALL |= {"inbox"}
 """Hints, requests and the like: handled and deleted at once, or bounded, so reading them all is right."""

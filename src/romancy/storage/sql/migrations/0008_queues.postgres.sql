@@ -17,3 +17,4 @@ CREATE TABLE queues (name text COLLATE "C" PRIMARY KEY, version bigint NOT NULL,
 -- The same for the rates of single keys, until that time.
 CREATE TABLE queue_keys (queue text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, reserved bigint NOT NULL,
   PRIMARY KEY (queue, key));
+CREATE INDEX queue_keys_reserved ON queue_keys (reserved);

@@ -11,4 +11,5 @@ CREATE INDEX romancy.instances_slots ON romancy.instances (queue, queue_key)
 CREATE TABLE romancy.queues (name TEXT PRIMARY KEY, version INTEGER NOT NULL, turn TEXT, reserved INTEGER NOT NULL)
   WITHOUT ROWID;
 CREATE TABLE romancy.queue_keys (queue TEXT NOT NULL, key TEXT NOT NULL, reserved INTEGER NOT NULL,
-  PRIMARY KEY (queue, key)) WITHOUT ROWID
+  PRIMARY KEY (queue, key)) WITHOUT ROWID;
+CREATE INDEX romancy.queue_keys_reserved ON romancy.queue_keys (reserved)
