@@ -88,7 +88,9 @@ class DatabaseTarget:
         owner = snapshot.row.owner
         worker = await owner_of(self._runtime.engine.storage, owner)
         is_cancelling = any(request.kind == CANCEL for request in snapshot.requests)
-        return Inside(owner, worker, snapshot.attempts, is_cancelling, len(snapshot.deliveries))
+        catalog, row = self._runtime.engine.storage.catalog, snapshot.row
+        ahead = await catalog.ahead(row) if row.status == "queued" else 0
+        return Inside(owner, worker, snapshot.attempts, is_cancelling, len(snapshot.deliveries), ahead)
 
     async def stored(self, id: str) -> Snapshot:
         snapshot = await self._runtime.engine.storage.load(id)

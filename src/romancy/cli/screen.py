@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 STATUS_STYLES = {
+    "queued": "bright_black",
     "running": "bold blue",
     "waiting_for_event": "cyan",
     "waiting_for_timer": "magenta",

@@ -35,6 +35,8 @@ class Inside:
     attempts: Sequence[Attempt]
     is_cancelling: bool
     deliveries: int
+    ahead: int = 0
+    """Of a queued instance: how many of its key come before it."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import click
 from romancy.cli.children import awaited, is_replaced_with_parent
 from romancy.cli.endings import not_undone, undone_words, way_on
 from romancy.cli.lists import present
+from romancy.cli.queues import queued_words
 from romancy.cli.screen import Screen, json_option, print_json
 from romancy.cli.target import Inside, Standing, Target
 from romancy.cli.target_options import TargetOptions, target_options
@@ -159,6 +160,8 @@ def _state(standing: Standing, now: datetime, *, is_replaced: bool) -> list[str]
             f"fix the code, test it with `romancy replay {id} --module MODULE`, "
             f"then `romancy resume {id}` (or `romancy cancel {id}`)",
         ]
+    if instance.status == "queued":
+        return queued_words(instance, inside)
     if instance.status in WAITING:
         return [] if inside is None else [_runner(instance, inside, now)]
     undoing = _undoing(standing) if instance.status == "compensating" else []

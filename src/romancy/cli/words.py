@@ -14,7 +14,7 @@ from romancy.core.model import Status
 from romancy.core.visible import printable
 from romancy.records import CODE, Wait
 
-RARE: frozenset[Status] = frozenset({"compensating", "waiting_for_child"})
+RARE: frozenset[Status] = frozenset({"compensating", "waiting_for_child", "queued"})
 """Statuses that are counted only if an instance has them."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _FRAME = re.compile(r'^ *File "(.+)", line \d+', re.MULTILINE)

@@ -49,6 +49,8 @@ class _Collector(Collector):
         retried = {(name,): n for name, n in m.workflows_retried.items()}
         yield _counter("workflows_retried", "Instances that were retried after they had ended.", ["workflow"], retried)
         yield _counter("workflows_continued", "Runs that began by continue_as_new.", ["workflow"], continued)
+        admitted = {(name,): n for name, n in m.instances_admitted.items()}
+        yield _counter("instances_admitted", "Queued instances that this process admitted.", ["queue"], admitted)
         yield _counter("workflows_ended", "Instances that ended here.", ["workflow", "status"], m.workflows_ended)
         yield _histograms("workflow_duration_seconds", "From start to end.", "workflow", m.workflow_seconds)
 
