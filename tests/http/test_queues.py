@@ -1,0 +1,111 @@
+"""Queues over HTTP, through the client, through blocking code, and on the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from romancy import (
+    App,
+    Client,
+    HTTPOptions,
+    InvalidInput,
+    Queue,
+    QueueFull,
+    WorkflowContext,
+    sync,
+    wait_event,
+    workflow,
+)
+from romancy.cli.group import main
+from romancy.testing import environment
+from tests.viewer.test_catalog import until
+
+narrow = Queue("narrow", max_concurrent=1, max_waiting=2)
+
+
+@workflow(queue=narrow, key="customer")
+async def job(ctx: WorkflowContext, customer: str) -> str:
+    await wait_event(ctx, "go")
+    return customer
+
+
+@workflow
+async def plain(ctx: WorkflowContext) -> None: ...
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[App, Client, httpx.AsyncClient]]:
+    async with App(":memory:", workflows=[job, plain], http=HTTPOptions(open=True)) as app:
+        transport = httpx.ASGITransport(app)
+        async with (
+            Client("http://localhost", transport=transport, retry_for=0) as client,
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as raw,
+        ):
+            await client.start_workflow(job.options(instance_id="j0"), "a")
+            await until(app, "j0", "waiting_for_event")
+            yield app, client, raw
+
+
+async def test_a_start_with_a_key_and_a_priority() -> None:
+    async with serving() as (_, client, raw):
+        await client.start_workflow(job.options(instance_id="j1", key="vip", priority=7), "b")
+        found = await client.get_instance("j1")
+        assert (found.status, found.queue, found.key, found.priority) == ("queued", "narrow", "vip", 7)
+        assert [(wait.kind, wait.wait_id) for wait in found.waits] == [("queue", "narrow")]
+        assert [item.instance_id for item in (await client.list_instances(queue="narrow", key="vip")).items] == ["j1"]
+        assert await client.count_instances(queue="narrow", key="a") == 1
+        [queue] = await client.list_queues()
+        assert (queue.name, queue.running, queue.waiting, queue.oldest_at) == ("narrow", 1, 1, found.started_at)
+        assert (await raw.get("/api/queues")).json()["items"][0]["name"] == "narrow"
+        answer = await raw.post("/api/workflows/plain/start", json={"key": "x"})
+        assert answer.status_code == 400
+        assert "queue" in answer.json()["error"]
+        with pytest.raises(InvalidInput):
+            await client.start_workflow(job.options(key="\n"), "b")
+
+
+async def test_a_full_queue_is_429() -> None:
+    async with serving() as (_, client, raw):
+        for n in (1, 2):
+            await client.start_workflow(job.options(instance_id=f"j{n}"), "b")
+        answer = await raw.post("/api/workflows/job/start", json={"args": ["c"]})
+        assert (answer.status_code, answer.json()["error_type"], answer.json()["queue"]) == (429, "QueueFull", "narrow")
+        assert answer.headers["retry-after"]
+        with pytest.raises(QueueFull, match="'narrow' is full") as refused:
+            await client.start_workflow(job, "c")
+        assert refused.value.queue == "narrow"
+
+
+def test_blocking_code_sees_queues(tmp_path: Path) -> None:
+    with sync.App(str(tmp_path / "romancy.db"), workflows=[job]) as app:
+        app.start_workflow(job, "a")
+        [queue] = app.list_queues()
+        assert (queue.name, queue.running + queue.waiting) == ("narrow", 1)
+
+
+async def three_jobs(database: str) -> None:
+    async with environment(database=database, workflows=[job]) as env:
+        for n in range(3):
+            await env.app.start_workflow(job.options(instance_id=f"j{n}"), "c-7")
+            await env.settle()
+
+
+def test_the_command_line_says_behind_how_many(tmp_path: Path) -> None:
+    database = str(tmp_path / "romancy.db")
+    asyncio.run(three_jobs(database))
+    runner = CliRunner()
+    listed = runner.invoke(main, ["queues", "-d", database, "--json"])
+    assert [(q["name"], q["running"], q["waiting"]) for q in json.loads(listed.output)["items"]] == [("narrow", 1, 2)]
+    assert "narrow" in runner.invoke(main, ["queues", "-d", database]).output
+    said = runner.invoke(main, ["why", "j2", "-d", database]).output
+    assert "queued behind 1 other of key c-7 in queue narrow" in said
+    assert "the next one of key c-7" in runner.invoke(main, ["why", "j1", "-d", database]).output
+    assert "j2" in runner.invoke(main, ["list", "-d", database, "--queue", "narrow", "--status", "queued"]).output
