@@ -59,7 +59,7 @@ def test_list_pages_with_a_cursor(romancy, answered) -> None:
 def test_list_as_json(answered) -> None:
     (item,) = answered("list", "-s", "completed")["items"]
     fields = "instance_id workflow status input output error started_at finished_at description version"
-    later = "parent run_number run_started_at attributes view builds forked_from schedule"
+    later = "parent run_number run_started_at attributes view builds forked_from schedule queue key priority"
     assert set(item) == {*fields.split(), *later.split()}
     assert item["input"] == {"name": "Ada", "times": 1}
     assert item["output"] == {"greeting": "hello Ada "}

@@ -73,6 +73,7 @@ async def test_counts_stop_at_the_cap(app: App) -> None:
         "waiting_for_timer": 1,
         "waiting_for_child": 0,
         "compensating": 0,
+        "queued": 0,
         "blocked": 0,
         "completed": 4,
         "failed": 1,
