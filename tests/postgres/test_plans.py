@@ -36,6 +36,7 @@ SMALL = {
     "inbox",
     "interests",
     "cuts",
+    "queues",
     "pg_database",
 }
 """Hints, requests and the like: handled and deleted at once, or bounded, so reading them all is right."""
@@ -58,6 +59,10 @@ INSERT INTO instances
     CASE WHEN n % 11 > 0 THEN n END FROM generate_series(1, :rows) n;
 UPDATE instances SET parent = 'i' || length(id), parent_op = 'x' WHERE created_at % 4 = 1;
 UPDATE instances SET status = 1 WHERE status < 9 AND length(id) % 2 = 0 AND id LIKE '%7';
+UPDATE instances SET queue = 'q' || created_at % 3, queue_key = 'k' || created_at % 97, priority = 0
+  WHERE created_at % 3 > 0;
+UPDATE instances SET status = 8 WHERE queue IS NOT NULL AND status = 2 AND owner IS NULL;
+INSERT INTO queue_keys SELECT 'q1', 'k' || n, n FROM generate_series(1, :rows) n;
 INSERT INTO history SELECT 'i' || n, 1, 1, 'x', 0 FROM generate_series(1, :rows) n;
 INSERT INTO waits SELECT 'i' || n, 'w', n, NULL, NULL, '', '{}', '', 0 FROM generate_series(11, :rows, 11) n;
 INSERT INTO wait_keys
@@ -88,6 +93,7 @@ ANALYZE instances, waits, wait_keys;
 """
 """Everything waits, and its one owner died: the small tables have no statistics yet."""
 EMPTY = {"events", "event_keys", "consumed", "marks", "misfits", "attempts", "history", "views", "attributes"}
+EMPTY |= {"queue_keys"}
 """Then."""
 
 
