@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from romancy.core.model import Event
+from romancy.core.queues import Place
 from romancy.core.versions import bare_name
 from romancy.storage.batch import Start, StartAnswer
 from romancy.storage.rows import packed_attrs, to_event
@@ -92,6 +93,8 @@ def to_item(row: tuple[Any, ...]) -> InboxItem:
     number, kind, at, *event, instance, workflow, input_kind, deadline, options, seen = row
     if kind == START:
         data, further = event[7], cast("dict[str, Any]", json.loads(options) if options else {})
+        if place := further.pop("place", None):
+            further["place"] = Place(*place)
         start = Start(instance, workflow, data, input_kind, at, deadline, since=seen, **further)
         return InboxItem(number, start)
     *values, expires_at = event

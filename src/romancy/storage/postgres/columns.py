@@ -33,7 +33,7 @@ _NAMES: dict[str, str] = {
     "runs": "ids versions ats statuses free outputs errors descriptions next_workflows next_inputs next_kinds "
     "next_deadlines next_bases forgets builds next_queues next_keys next_priorities",
     "queued": "queued_ids queued_workflows queued_inputs queued_kinds queued_deadlines queued_ats queued_parents "
-    "queued_ops queued_free queued_queues queued_keys queued_priorities",
+    "queued_ops queued_free queued_queues queued_keys queued_priorities queued_borns",
     "queued_last": "later_ids later_workflows later_inputs later_kinds later_deadlines later_ats later_parents "
     "later_ops later_free later_queues later_keys later_priorities",
     "entries": "entry_instances entry_ns entry_kinds entry_ops entry_ats entry_inputs entry_payloads entry_events",
@@ -88,7 +88,7 @@ class Columns:
         """The starts that have attributes."""
         queued = [s for s in starts if s.place is not None]
         if queued:
-            self._add("queued", map(_queued, queued))
+            self._add("queued", [(*_queued(s), s.since) for s in queued])
             starts = [s for s in starts if s.place is None]
         self._add("starts", [(*_start(s), s.since) for s in starts if s.parent is None])
         # Without a worker, nobody owns a parent: such starts are refused.

@@ -68,9 +68,15 @@ class Statements:
         moved = "moved" in pieces
         of_guests = {
             "{startable}": self._blocks["{startable_moved}" if moved else "{startable_always}"],
-            "{moved_starts}": self._blocks["{starts_moved}" if "starts" in pieces else "{no_starts_moved}"],
+            "{queueable}": self._blocks["{queueable_moved}" if moved else "{queueable_always}"],
+            "{moved_starts}": " UNION ALL ".join(self._blocks[f"{{{part}}}"] for part in _moved_starts(pieces)),
         }
         sendable = self._blocks["{sent_by_guests}"] if moved else sendable
         born = [f"{{newborn_{piece}}}" for piece in _NEWBORN if piece in pieces]
         parts = {**self._blocks, **of_guests, "{sendable}": sendable, "{newborn}": " UNION ALL ".join(born)}
         return make(f"WITH {written} SELECT {answered}", parts, "$")
+
+
+def _moved_starts(pieces: Sequence[str]) -> list[str]:
+    """Return the parts that read which starts were stored now."""
+    return [f"{piece}_moved" for piece in ("starts", "queued") if piece in pieces] or ["no_starts_moved"]

@@ -50,14 +50,15 @@ born AS (INSERT INTO romancy.instances (id, workflow, status, owner, token, birt
 -- part: write_queued
 queued AS (INSERT INTO romancy.instances (id, workflow, status, token, birth, born, input, input_kind, deadline,
     created_at, updated_at, parent, parent_op, is_free, queue, queue_key, priority)
-  SELECT x.id, x.workflow, 8, :token::bytea, :token, pg_current_snapshot(), x.input, x.kind, x.deadline, x.at, x.at,
-    x.parent, x.parent_op, x.is_free, x.queue, x.key, x.priority
+  SELECT x.id, x.workflow, 8, :token::bytea, :token, coalesce(x.born::pg_snapshot, pg_current_snapshot()), x.input, x.kind,
+    x.deadline, x.at, x.at, x.parent, x.parent_op, x.is_free, x.queue, x.key, x.priority
   FROM unnest(:queued_ids::text[], :queued_workflows::text[], :queued_inputs::bytea[], :queued_kinds::smallint[],
     :queued_deadlines::bigint[], :queued_ats::bigint[], :queued_parents::text[], :queued_ops::text[],
-    :queued_free::boolean[], :queued_queues::text[], :queued_keys::text[], :queued_priorities::integer[])
-    AS x(id, workflow, input, kind, deadline, at, parent, parent_op, is_free, queue, key, priority)
+    :queued_free::boolean[], :queued_queues::text[], :queued_keys::text[], :queued_priorities::integer[],
+    :queued_borns::text[])
+    AS x(id, workflow, input, kind, deadline, at, parent, parent_op, is_free, queue, key, priority, born)
     LEFT JOIN LATERAL (SELECT owner, status FROM romancy.instances p WHERE p.id = x.parent OFFSET 0) p ON true
-  WHERE x.parent IS NULL OR p.owner = (SELECT id FROM fence) AND p.status < 9
+  WHERE (x.parent IS NULL OR p.owner = (SELECT id FROM fence) AND p.status < 9) {queueable}
   ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id)
 -- Children in a queue that an instance started just before its run ended.
 -- part: write_queued_last

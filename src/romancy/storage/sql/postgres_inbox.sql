@@ -36,6 +36,8 @@ gone AS (DELETE FROM romancy.inbox b USING held h, still
   WHERE b.id = h.id AND still.ok AND (h.instance IS NULL OR h.instance IN ({moved_starts})))
 -- part: starts_moved
 SELECT id FROM started
+-- part: queued_moved
+SELECT id FROM queued
 -- part: no_starts_moved
 SELECT NULL
 -- part: result_moved
@@ -43,6 +45,9 @@ SELECT NULL
 -- part: startable_always
 -- part: startable_moved
 WHERE (SELECT ok FROM still)
+-- part: queueable_always
+-- part: queueable_moved
+AND (SELECT ok FROM still)
 -- part: sent_by_guests
 (SELECT ok FROM still)
 -- Locked in the order of moves, so that it can't deadlock with one.
