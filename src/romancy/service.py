@@ -8,22 +8,19 @@ import uuid
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from types import ModuleType, TracebackType
 from typing import Any, Never, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from romancy.api.context import WorkflowContext
-from romancy.api.workflow import Workflow, definition_of, queue_options, start_options
+from romancy.api.workflow import Workflow, definition_of
 from romancy.bulk import SCAN, BulkVerb, add_up, cancelling, check_most, parts, resuming, retrying
 from romancy.core.events import make_event
-from romancy.core.ids import check_id, check_lookup, check_reason, is_text, new_id
-from romancy.core.inputs import declared_by, write_input
+from romancy.core.ids import check_lookup, check_reason
 from romancy.core.model import Attribute, Duration, Scalar, Status, duration_us, from_us
-from romancy.core.places import place_of
-from romancy.core.registry import WorkflowDefinition
 from romancy.core.retry import RetryPolicy, check_policy
-from romancy.core.versions import bare_name, split_name, stored_name
 from romancy.engine.delivery import Accepted
-from romancy.errors import InstanceExists, InstanceNotFound, InvalidInput
+from romancy.errors import InstanceNotFound
 from romancy.handle import ScheduleVerbs, WorkflowHandle
 from romancy.hooks import HooksBase
 from romancy.options import (
@@ -63,7 +60,7 @@ from romancy.records import (
 from romancy.reruns import Steps, fork, retry_one
 from romancy.runtime import Runtime
 from romancy.searches import some, to_search
-from romancy.storage.batch import Start
+from romancy.starts import is_named, prepare, store
 from romancy.storage.urls import usual_schema
 from romancy.within import Desk, Within
 
@@ -188,55 +185,13 @@ class Service(ScheduleVerbs):
         A name means the highest version registered here, `"payment@1"` a version of its own; an object means itself.
         """
         engine = self._runtime.engine
-        start, definition = self._prepare(wf, args, kwargs, instance_id)
-        queue = None if definition is None else definition.queue
-        if queue is None:
-            answer = await engine.start_instance(start)
-        else:
-            chosen = instance_id or (start_options(cast("Any", wf))[0] if isinstance(wf, Workflow) else None)
-            answer = await engine.start_queued(start, queue, may_exist=chosen is not None)
-        if not answer.created and not answer.same:
-            is_other = bare_name(answer.workflow) != bare_name(start.workflow)
-            raise InstanceExists(
-                f"instance {start.id!r} already exists with a different "
-                f"{f'workflow ({answer.workflow})' if is_other else 'input'}",
-                instance_id=start.id,
-                advice="use another instance_id",
-            )
+        start, definition = prepare(self._runtime, wf, args, kwargs, instance_id)
+        answer = await store(engine, start, definition, may_exist=is_named(wf, instance_id))
         if not answer.created:  # perhaps an earlier version, with another result
             definition = self._runtime.registry.get(answer.workflow) or definition
         result = definition.signature.result if definition else None
         handle: WorkflowHandle[Any] = WorkflowHandle(self, self._runtime, start.id, result, answer.created)
         return handle
-
-    def _prepare(
-        self, wf: Any, args: tuple[Any, ...], kwargs: dict[str, Any], instance_id: str | None
-    ) -> tuple[Start, WorkflowDefinition | None]:
-        """Return a start, checked, and the definition of its workflow, if it is registered here."""
-        if isinstance(wf, Workflow):
-            given = cast("Workflow[..., Any]", wf)
-            definition, (chosen_id, timeout) = definition_of(given), start_options(given)
-            key, priority = queue_options(given)
-            instance_id = instance_id if instance_id is not None else chosen_id
-            self._runtime.registry.check(definition)
-            if self._runtime.works:  # without a worker it would not run here anyway
-                self._runtime.registry.require(given.name)
-        elif isinstance(wf, str):
-            definition = self._runtime.registry.latest(wf)
-            timeout = definition.timeout if definition else None
-            key = priority = None
-        else:
-            raise TypeError(f"start_workflow takes a workflow or its name, not {wf!r}; is @workflow missing?")
-        if isinstance(wf, str) and not (wf and is_text(wf) and "\0" not in wf):
-            raise InvalidInput(f"the name of a workflow must be a non-empty string, got {wf!r}")
-        id = check_id(instance_id) if instance_id is not None else new_id(self._runtime.clock.now())
-        name = definition.name if definition else stored_name(*split_name(str(wf)))  # pyright: ignore[reportUnknownArgumentType]
-        kind, raw = write_input(definition, name, args, kwargs)
-        now = self._runtime.clock.now()
-        start = Start(id, name, raw, kind, now, None if timeout is None else now + timeout)
-        start.attributes = declared_by(definition, kind, raw)
-        start.place = place_of(definition, kind, raw, key, priority)
-        return start, definition
 
     @overload
     def handle(self, instance_id: str, wf: Workflow[..., R], /) -> WorkflowHandle[R]: ...
@@ -513,7 +468,8 @@ def runtime_of(service: Service) -> Runtime:
 
 def desk_of(service: Service, wake: bool) -> Desk:
     """Return what makes rows for the inbox, for the interfaces."""
-    return Desk(service, runtime_of(service), wake, service._prepare)  # pyright: ignore[reportPrivateUsage]
+    runtime = runtime_of(service)
+    return Desk(service, runtime, wake, partial(prepare, runtime))
 
 
 def to_receipt(accepted: Accepted) -> Receipt:

@@ -127,9 +127,8 @@ class BatchWriter:
             return StartAnswer(True, owned=owner is not None)
         workflow, stored, birth = self._run(SQL["existing_instance"], (start.id,)).fetchone()
         if birth == batch.token and first:
-            return StartAnswer(
-                True, owned=owner is not None
-            )  # an earlier submission of this batch was stored, and only its answer was lost
+            # An earlier submission of this batch was stored, and only its answer was lost.
+            return StartAnswer(True, owned=owner is not None)
         is_same = bare_name(workflow) == bare_name(start.workflow) and stored == start.input
         return StartAnswer(False, is_same, workflow)
 
@@ -202,12 +201,8 @@ class BatchWriter:
             for child in commit.replaced:
                 self._run(SQL["replace_child"], (child, commit.instance))
             for child in commit.children:
-                values = (
-                    *self._instance_values(child, None, batch.token, self._horizon()),
-                    child.parent,
-                    child.parent_op,
-                    child.is_free,
-                )
+                family = child.parent, child.parent_op, child.is_free
+                values = *self._instance_values(child, None, batch.token, self._horizon()), *family
                 if self._run(SQL["insert_last_child"], values).rowcount == 1:
                     self._set_attributes(child)
                     self._set_place(child.id, child.place)
