@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from romancy.api.workflow import Workflow, definition_of, start_options
+from romancy.api.workflow import Workflow, definition_of, queue_options, start_options
 from romancy.core.codec import Codec
 from romancy.core.ids import check_lookup
 from romancy.core.model import Duration, Status, duration_us
@@ -125,7 +125,8 @@ class ScheduleVerbs:
         if self._runtime.works:
             registry.require(given.name)
         call = args, cast("dict[str, Any]", kwargs)
-        await engine.timetable.put(make_order(name, to_schedule(schedule), definition, wf.name, call, timeout))
+        times, options = to_schedule(schedule), queue_options(given)
+        await engine.timetable.put(make_order(name, times, definition, wf.name, call, timeout, options))
 
     async def pause_schedule(self, name: str) -> None:
         """Pause a schedule: until it is resumed, it starts nothing. Raise `ScheduleNotFound` if it does not exist."""

@@ -1,13 +1,16 @@
-"""Queues, whatever starts an instance."""
+"""Queues, whatever starts an instance: a caller's transaction, or a schedule."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
-from romancy import App, Queue, WorkflowContext, wait_event, workflow
+from romancy import App, Queue, Schedule, WorkflowContext, wait_event, workflow
 from romancy.service import runtime_of
+from romancy.testing import Environment
 from tests.engine.test_within import caller
 
+HOUR = timedelta(hours=1)
 one = Queue("one", max_concurrent=1)
 
 
@@ -83,3 +86,71 @@ async def test_nothing_is_moved_that_another_process_has_settled(db: str) -> Non
         assert await places(app) == {}
         await engine.take_in()
         assert await places(app) == {"o1": ("queued", "one", "a", 0)}
+
+
+# --- schedules --------------------------------------------------------------------------------------------------------
+async def test_what_a_schedule_starts_waits_in_its_queue(env: Environment) -> None:
+    env.app.register(order)
+    await env.app.start_workflow(order.options(instance_id="first"), "a")
+    await env.settle()
+    await env.app.set_schedule("hourly", Schedule(every=HOUR, overlap="allow"), order, "b")
+    await env.app.set_schedule("own", Schedule(every=HOUR), order.options(key="mine", priority=3), "c")
+    await env.advance(timedelta(minutes=61))
+    found = await places(env.app)
+    assert found.pop("first")[0] == "waiting_for_event"
+    assert sorted(found.values()) == [("queued", "one", "b", 0), ("queued", "one", "mine", 3)]
+    [instance] = (await env.app.list_instances(key="b")).items
+    assert (instance.schedule, instance.attributes) == ("hourly", {"customer": "b"})
+    for customer in "abc":
+        await env.send_event("go", "test", {"customer": customer})
+        await env.settle()
+    assert {status for status, *_ in (await places(env.app)).values()} == {"completed"}
+
+
+async def test_a_schedule_skips_a_tick_while_its_instance_is_queued(env: Environment) -> None:
+    env.app.register(order)
+    await env.app.start_workflow(order.options(instance_id="first"), "a")
+    await env.app.set_schedule("hourly", Schedule(every=HOUR), order, "b")
+    await env.advance(timedelta(hours=3, minutes=1))
+    [record] = await env.app.list_schedules()
+    assert (record.started, record.skipped) == (1, 2)
+    assert len(await places(env.app)) == 2
+
+
+async def test_a_triggered_schedule_waits_in_its_queue(env: Environment) -> None:
+    env.app.register(order)
+    await env.app.start_workflow(order.options(instance_id="first"), "a")
+    await env.app.set_schedule("hourly", Schedule(every=HOUR), order.options(key="mine"), "b")
+    handle = await env.app.trigger_schedule("hourly")
+    await env.settle()
+    assert (await places(env.app))[handle.instance_id] == ("queued", "one", "mine", 0)
+    await env.send_event("go", "test", {"customer": "a"})
+    await env.send_event("go", "test", {"customer": "b"})
+    assert await handle.result() == "b"
+
+
+async def test_a_declared_schedule_can_have_a_queue(env: Environment) -> None:
+    nightly: Any = workflow(schedule=Schedule(every=HOUR), queue=one, name="nightly")  # type: ignore[call-overload]
+
+    @nightly
+    async def fn(ctx: WorkflowContext) -> None: ...
+
+    env.app.register(order, fn)
+    await env.app.start_workflow(order.options(instance_id="first"), "a")
+    await env.advance(timedelta(minutes=61))
+    found = await places(env.app)
+    assert found.pop("first")[0] == "waiting_for_event"
+    assert list(found.values()) == [("queued", "one", None, 0)]
+
+
+async def test_a_schedule_goes_on_when_its_workflow_has_no_queue_any_more(env: Environment) -> None:
+    """It is the code that says where instances wait, not what the schedule was set with."""
+    env.app.register(order)
+    await env.app.set_schedule("hourly", Schedule(every=HOUR, overlap="allow"), order.options(key="mine"), "b")
+    order._definition.queue = None  # pyright: ignore[reportPrivateUsage]
+    try:
+        await env.advance(timedelta(minutes=61))
+        [(status, queue, _, _)] = (await places(env.app)).values()
+        assert (status, queue) == ("waiting_for_event", None)
+    finally:
+        order._definition.queue = one  # pyright: ignore[reportPrivateUsage]

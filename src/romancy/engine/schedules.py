@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfoNotFoundError
 
 from romancy.core.clock import Alarm, Clock
 from romancy.core.model import FINAL
+from romancy.core.queues import Place
 from romancy.core.registry import Registry
 from romancy.core.schedules import Plan, plan
 from romancy.core.timestamps import format_time
@@ -20,7 +21,7 @@ from romancy.engine.timetable import Timetable
 from romancy.errors import RomancyError
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
-from romancy.storage.schedules import Firing, ScheduleRow
+from romancy.storage.schedules import Firing, Order, ScheduleRow
 
 _logger = logging.getLogger("romancy")
 POLL = 1.0
@@ -137,8 +138,9 @@ class SchedulesDuty:
             # Before the write: whoever finds the tick after a crash does it again.
             await self._cancel(last, f"schedule {row.name!r} starts again")
         id = None if step.start is None else f"{row.name}/{format_time(step.start)}"
-        mine = self._registry.get(row.order.workflow) is not None and self._residents.has_room
-        firing = Firing(id, step.start, step.done, step.next, step.skipped, step.waits, self._clock.now(), mine)
+        definition, place = self._registry.get(row.order.workflow), self._place(row.order)
+        mine = definition is not None and place is None and self._residents.has_room
+        firing = Firing(id, step.start, step.done, step.next, step.skipped, step.waits, self._clock.now(), mine, place)
         try:
             fired = await self._table.fire(worker, row, firing)
         except TransientError:
@@ -161,6 +163,15 @@ class SchedulesDuty:
             if row is None or (row.done_at is not None and row.done_at >= tick):
                 del self._unsure[id]
                 self._loader.load(id)
+
+    def _place(self, order: Order) -> Place | None:
+        """Return where an instance waits. Its queue is that of the code, which may have changed since it was set."""
+        definition = self._registry.get(order.workflow)
+        if definition is None:
+            return order.place
+        if definition.queue is None or order.place is None:  # a worker that is about to run it lets it wait
+            return None
+        return order.place._replace(queue=definition.queue.name)
 
     # --- ticks that wait for an instance to end ---------------------------------------------------------------------
     def _hold(self, instance: str) -> None:

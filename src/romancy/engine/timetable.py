@@ -10,6 +10,7 @@ from typing import Any
 from romancy.core.clock import Clock
 from romancy.core.ids import check_id, new_id
 from romancy.core.inputs import declared_by, write_input
+from romancy.core.places import place_of
 from romancy.core.registry import Registry, WorkflowDefinition
 from romancy.core.schedules import Schedule
 from romancy.core.versions import bare_name
@@ -38,14 +39,19 @@ def make_order(
     workflow: str,
     call: tuple[tuple[Any, ...], dict[str, Any]],
     timeout: int | None,
+    options: tuple[str | None, int | None] = (None, None),
     *,
     declared: bool = False,
 ) -> Order:
-    """Return what a schedule is to do; raise an error if the workflow can't be called like this."""
+    """Return what a schedule is to do; raise an error if the workflow can't be called like this.
+
+    `options`: key and priority in the queue of the workflow, if they are not those that it says itself.
+    """
     kind, raw = write_input(definition, workflow, *call)
     attributes = declared_by(definition, kind, raw)
     shown = None if attributes is None else json.dumps(attributes, sort_keys=True)
-    return Order(name, workflow, raw, kind, timeout, shown, schedule, declared)
+    place = place_of(definition, kind, raw, *options)
+    return Order(name, workflow, raw, kind, timeout, shown, schedule, declared, place)
 
 
 def next_tick(row: ScheduleRow, order: Order, now: int) -> int | None:

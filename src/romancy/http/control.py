@@ -113,12 +113,12 @@ async def start_workflow(request: Request) -> Response:
     args, kwargs = arguments(request.runtime.registry.latest(name), body)
     id = new_id(request.runtime.clock.now()) if body.instance_id is None else body.instance_id
     unknown = f"; it is unknown whether the workflow was started: try again with the instance_id {id!r}"
-    starting = app.start_workflow(_queued(request, name), *args, instance_id=id, **kwargs)
+    starting = app.start_workflow(queued(request, name), *args, instance_id=id, **kwargs)
     handle = await request.backpressure.store(starting, request.size, unknown)
     return json_answer(201 if handle.created else 200, {"instance_id": handle.instance_id})
 
 
-def _queued(request: Request, name: str) -> Any:
+def queued(request: Request, name: str) -> Any:
     """The workflow with the key and the priority of this start; its name if it has none of its own."""
     key, priority = request.body.key, request.body.priority
     if key is None and priority is None:

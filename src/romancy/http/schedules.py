@@ -10,7 +10,7 @@ from romancy.core.versions import split_name, stored_name
 from romancy.engine.timetable import make_order
 from romancy.errors import InvalidInput, ScheduleNotFound
 from romancy.http import schemas
-from romancy.http.control import arguments
+from romancy.http.control import arguments, queued
 from romancy.http.responses import Response, json_answer
 from romancy.http.routes import Request, Route
 from romancy.http.serialize import schedule_item
@@ -29,9 +29,10 @@ async def set_schedule(request: Request) -> Response:
     definition = request.runtime.registry.latest(body.workflow)
     workflow = definition.name if definition else stored_name(*split_name(body.workflow))
     try:
-        order = make_order(
-            name, _schedule(body), definition, workflow, arguments(definition, body), definition and definition.timeout
-        )
+        queued(request, body.workflow)  # checks its key and priority
+        call, timeout = arguments(definition, body), definition and definition.timeout
+        options = body.key, body.priority
+        order = make_order(name, _schedule(body), definition, workflow, call, timeout, options)
         await _store(request, request.runtime.engine.timetable.put(order), "set")
     except ValueError as error:
         raise error if isinstance(error, InvalidInput) else InvalidInput(str(error)) from error
@@ -39,7 +40,8 @@ async def set_schedule(request: Request) -> Response:
 
 
 def _schedule(body: schemas.ScheduleBody) -> Schedule:
-    given: dict[str, Any] = body.model_dump(exclude={"cron", "workflow", "args", "kwargs"}, exclude_none=True)
+    others = {"cron", "workflow", "args", "kwargs", "key", "priority"}
+    given: dict[str, Any] = body.model_dump(exclude=others, exclude_none=True)
     return Schedule(body.cron, **given) if body.cron is not None else Schedule(**given)
 
 

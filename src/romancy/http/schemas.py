@@ -108,17 +108,20 @@ class ResultQuery(_Closed):
     timeout: float = Field(0, ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the instance to end.")
 
 
-class StartBody(_Closed):
+class _Queued(_Closed):
+    key: str | None = Field(None, max_length=255, description="Its key in the queue of the workflow.")
+    priority: Annotated[int, Field(strict=True, ge=-MOST_PRIORITY, le=MOST_PRIORITY)] | None = Field(
+        None, description="Its priority in the queue of the workflow: higher ones come first."
+    )
+
+
+class StartBody(_Queued):
     args: list[Any] = Field([], description="Positional arguments, as JSON.")
     kwargs: Annotated[dict[str, Any], WithJsonSchema(constraints.KWARGS)] = Field(
         {}, description="Keyword arguments, as JSON."
     )
     instance_id: Annotated[str, WithJsonSchema(constraints.INSTANCE_ID)] | None = Field(
         None, description="If an instance with this id, workflow and input exists, it is returned."
-    )
-    key: str | None = Field(None, max_length=255, description="Its key in the queue of the workflow.")
-    priority: Annotated[int, Field(strict=True, ge=-MOST_PRIORITY, le=MOST_PRIORITY)] | None = Field(
-        None, description="Its priority in the queue of the workflow: higher ones come first."
     )
 
 
@@ -406,7 +409,7 @@ class Health(TypedDict):
 
 
 # --- schedules ------------------------------------------------------------------------------------------------------
-class ScheduleBody(_Closed):
+class ScheduleBody(_Queued):
     """Either `cron` or `every` is required."""
 
     workflow: str = Field(min_length=1, description="The name of the workflow to start.")

@@ -8,9 +8,12 @@ from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from romancy.core.model import FOREVER_US
+from romancy.core.queues import Place
 from romancy.core.schedules import CatchUp, Overlap, Schedule, Times, due_at
 from romancy.storage.batch import FIRST_FINAL
 from romancy.storage.sql import Run
+
+_PLACE = ("queue", "queue_key", "priority")
 
 
 @dataclass(slots=True, frozen=True)
@@ -28,15 +31,17 @@ class Order:
     schedule: Schedule
     declared: bool
     """Whether it is in the code: `@workflow(schedule=...)`."""
+    place: Place | None = None
+    """Where its instances wait, if their workflow has a queue."""
 
     def columns(self, next_at: int | None) -> dict[str, Any]:
         """Return the columns that hold this."""
         times, schedule = self.schedule.times, self.schedule
-        kept = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "schedule"}
+        kept = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("schedule", "place")}
         when = {f.name: getattr(times, f.name) for f in fields(times)}
         due = None if next_at is None else due_at(self.name, next_at, schedule.spread)
         policy = {"spread": schedule.spread, "catch_up": schedule.catch_up, "overlap": schedule.overlap}
-        return {**kept, **when, **policy, "next_at": next_at, "due_at": due}
+        return {**kept, **when, **policy, **_place(self.place), "next_at": next_at, "due_at": due}
 
 
 @dataclass(slots=True)
@@ -90,6 +95,8 @@ class Firing:
     at: int
     mine: bool = False
     """Whether the worker that writes wants to run it."""
+    place: Place | None = None
+    """Where it waits."""
 
 
 class Schedules:
@@ -149,7 +156,7 @@ class Schedules:
         """
         schedule = row.order.schedule
         due = None if firing.next_at is None else due_at(row.name, firing.next_at, schedule.spread)
-        given = {f.name: getattr(firing, f.name) for f in fields(firing)}
+        given = {f.name: getattr(firing, f.name) for f in fields(firing) if f.name != "place"} | _place(firing.place)
         known = {"name": row.name, "seen": row.stamp, "last": row.last_instance, "yields": schedule.overlap == "skip"}
         rows = await self._do("fire_schedule", **given, **known, worker=worker, due_at=due, stamp=_stamp())
         return bool(rows[0][0]) if rows else None
@@ -163,18 +170,24 @@ class Schedules:
         return rows[0][0] if rows else None
 
 
+def _place(place: Place | None) -> dict[str, Any]:
+    """Return the columns that hold a place."""
+    return dict(zip(_PLACE, place or (None, None, None), strict=True))
+
+
 def _stamp() -> bytes:
     return os.urandom(12)
 
 
 def _row(row: Any) -> ScheduleRow:
-    name, workflow, input, kind, timeout, attributes, *rest = row
+    name, workflow, input, kind, timeout, attributes, queue, key, priority, *rest = row
     cron, every, timezone, starts_at, ends_at, spread, catch_up, overlap, *rest = rest
     next_at, due, done, last_at, last, paused, declared, started, skipped, error, stamp, status, ended = rest
     schedule = stored_schedule(
         Times(cron, every, timezone, starts_at, ends_at), {"spread": spread, "catch_up": catch_up, "overlap": overlap}
     )
-    order = Order(name, workflow, input, kind, timeout, attributes, schedule, bool(declared))
+    place = None if queue is None else Place(queue, key, priority)
+    order = Order(name, workflow, input, kind, timeout, attributes, schedule, bool(declared), place)
     state = next_at, due, done, last_at, last, bool(paused), started, skipped, error, bytes(stamp), status, ended
     return ScheduleRow(order, *state)
 

@@ -298,7 +298,7 @@ DELETE FROM romancy.sessions WHERE key = :key::bytea
 -- === schedules ===
 
 -- part: schedule
-s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, s.cron, s.every, s.timezone, s.starts_at, s.ends_at,
+s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, s.queue, s.queue_key, s.priority, s.cron, s.every, s.timezone, s.starts_at, s.ends_at,
   s.spread, s.catch_up, s.overlap, s.next_at, s.due_at, s.done_at, s.last_at, s.last_instance, s.paused, s.declared,
   s.started, s.skipped, s.error, s.stamp, i.status, i.finished_at
 FROM romancy.schedules s LEFT JOIN romancy.instances i ON i.id = s.last_instance
@@ -314,15 +314,16 @@ ORDER BY s.due_at, s.name LIMIT :limit::integer
 -- name: next_schedule
 SELECT min(due_at) FROM romancy.schedules WHERE NOT paused AND due_at > :after::bigint
 -- name: insert_schedule
-INSERT INTO romancy.schedules (name, workflow, input, input_kind, timeout, attributes, cron, every, timezone, starts_at,
-  ends_at, spread, catch_up, overlap, next_at, due_at, paused, declared, started, skipped, stamp)
-SELECT :name::text, :workflow::text, :input::bytea, :input_kind::smallint, :timeout::bigint, :attributes::text, :cron::text,
-  :every::bigint, :timezone::text, :starts_at::bigint, :ends_at::bigint, :spread::bigint, :catch_up::text, :overlap::text,
+INSERT INTO romancy.schedules (name, workflow, input, input_kind, timeout, attributes, queue, queue_key, priority, cron, every,
+  timezone, starts_at, ends_at, spread, catch_up, overlap, next_at, due_at, paused, declared, started, skipped, stamp)
+SELECT :name::text, :workflow::text, :input::bytea, :input_kind::smallint, :timeout::bigint, :attributes::text, :queue::text,
+  :queue_key::text, :priority::integer, :cron::text, :every::bigint, :timezone::text, :starts_at::bigint, :ends_at::bigint, :spread::bigint, :catch_up::text, :overlap::text,
   :next_at::bigint, :due_at::bigint, false, :declared::boolean, 0, 0, :stamp::bytea
 WHERE {outdated} IS NULL ON CONFLICT DO NOTHING RETURNING name
 -- name: change_schedule
 UPDATE romancy.schedules SET workflow = :workflow::text, input = :input::bytea, input_kind = :input_kind::smallint,
-  timeout = :timeout::bigint, attributes = :attributes::text, cron = :cron::text, every = :every::bigint,
+  timeout = :timeout::bigint, attributes = :attributes::text, queue = :queue::text, queue_key = :queue_key::text,
+  priority = :priority::integer, cron = :cron::text, every = :every::bigint,
   timezone = :timezone::text, starts_at = :starts_at::bigint, ends_at = :ends_at::bigint, spread = :spread::bigint,
   catch_up = :catch_up::text, overlap = :overlap::text, next_at = :next_at::bigint, due_at = :due_at::bigint,
   declared = :declared::boolean, error = NULL, stamp = :stamp::bytea

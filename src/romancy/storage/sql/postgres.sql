@@ -775,7 +775,8 @@ won AS (UPDATE romancy.schedules s SET next_at = :next_at::bigint, due_at = :due
     started = s.started + f.starts::integer, error = NULL, stamp = :stamp::bytea,
     skipped = s.skipped + :skipped::bigint + (:id IS NOT NULL AND NOT f.starts)::integer
   FROM fate f WHERE s.name = :name::text AND s.stamp = :seen::bytea AND NOT s.paused
-  RETURNING s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, f.starts, f.owner),
+  RETURNING s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, f.starts, f.owner, :queue::text AS queue,
+    :queue_key::text AS queue_key, :priority::integer AS priority),
 {insert_scheduled}
 SELECT starts FROM won
 -- Start an instance now, whatever else the schedule says.
@@ -784,13 +785,13 @@ WITH won AS (UPDATE romancy.schedules s SET last_at = :tick::bigint, last_instan
     stamp = :stamp::bytea
   WHERE s.name = :name::text AND NOT EXISTS (SELECT 1 FROM romancy.instances WHERE id = :id) AND {outdated} IS NULL
   RETURNING s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, true AS starts,
-    NULL::text AS owner),
+    NULL::text AS owner, s.queue, s.queue_key, s.priority),
 {insert_scheduled}
 SELECT workflow FROM won
 -- part: insert_scheduled
 begun AS (INSERT INTO romancy.instances (id, workflow, status, owner, token, birth, born, input, input_kind, deadline, created_at,
-    updated_at, schedule, scheduled_at)
-  SELECT :id, w.workflow, 1, w.owner, :stamp, :stamp, pg_current_snapshot(), w.input, w.input_kind, :at::bigint + w.timeout, :at, :at,
-    w.name, :tick FROM won w WHERE w.starts ON CONFLICT (id) DO NOTHING RETURNING id),
+    updated_at, schedule, scheduled_at, queue, queue_key, priority)
+  SELECT :id, w.workflow, CASE WHEN w.queue IS NULL THEN 1 ELSE 8 END, w.owner, :stamp, :stamp, pg_current_snapshot(), w.input,
+    w.input_kind, :at::bigint + w.timeout, :at, :at, w.name, :tick, w.queue, w.queue_key, w.priority FROM won w WHERE w.starts ON CONFLICT (id) DO NOTHING RETURNING id),
 begun_attributes AS (INSERT INTO romancy.attributes (instance, name, value, created_at)
   SELECT b.id, a.key, a.value, :at FROM begun b, won w, json_each_text(w.attributes::json) a ON CONFLICT DO NOTHING)

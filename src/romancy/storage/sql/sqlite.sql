@@ -517,12 +517,14 @@ UPDATE romancy.schedules SET next_at = :next_at, due_at = :due_at, done_at = :do
 WHERE name = :name AND stamp = :seen AND NOT paused RETURNING workflow
 -- name: advance_triggered
 UPDATE romancy.schedules SET last_at = :tick, last_instance = :id, started = started + 1, stamp = :stamp
-WHERE name = :name AND NOT EXISTS (SELECT 1 FROM romancy.instances WHERE id = :id) RETURNING workflow
+WHERE name = :name AND NOT EXISTS (SELECT 1 FROM romancy.instances WHERE id = :id)
+RETURNING workflow, queue, queue_key, priority
 -- name: insert_scheduled
 INSERT INTO romancy.instances (id, workflow, status, owner, token, birth, since, input, input_kind, deadline, created_at,
-  updated_at, schedule, scheduled_at)
-SELECT :id, workflow, 1, :owner, :stamp, :stamp, (SELECT coalesce(max(seq), 0) FROM romancy.events), input, input_kind, :at + timeout,
-  :at, :at, name, :tick FROM romancy.schedules WHERE name = :name ON CONFLICT (id) DO NOTHING RETURNING id
+  updated_at, schedule, scheduled_at, queue, queue_key, priority)
+SELECT :id, workflow, CASE WHEN :queue IS NULL THEN 1 ELSE 8 END, :owner, :stamp, :stamp,
+  (SELECT coalesce(max(seq), 0) FROM romancy.events), input, input_kind, :at + timeout, :at, :at, name, :tick, :queue, :queue_key,
+  :priority FROM romancy.schedules WHERE name = :name ON CONFLICT (id) DO NOTHING RETURNING id
 -- name: insert_scheduled_attributes
 INSERT INTO romancy.attributes (instance, name, value, created_at)
 SELECT :id, a.key, a.value, :at FROM romancy.schedules s JOIN json_each(s.attributes) a WHERE s.name = :name

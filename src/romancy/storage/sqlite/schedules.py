@@ -38,7 +38,8 @@ def _fire(c: sqlite3.Connection, given: Mapping[str, Any]) -> list[tuple[Any, ..
 def _trigger(c: sqlite3.Connection, given: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     rows = run(c, "advance_triggered", given)
     if rows:
-        _insert(c, {**given, "owner": None})
+        _, queue, key, priority = rows[0]
+        _insert(c, {**given, "owner": None, "queue": queue, "queue_key": key, "priority": priority})
     return rows
 
 

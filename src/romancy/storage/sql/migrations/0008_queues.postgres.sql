@@ -18,3 +18,5 @@ CREATE TABLE queues (name text COLLATE "C" PRIMARY KEY, version bigint NOT NULL,
 CREATE TABLE queue_keys (queue text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, reserved bigint NOT NULL,
   PRIMARY KEY (queue, key));
 CREATE INDEX queue_keys_reserved ON queue_keys (reserved);
+-- Where the instances of a schedule wait.
+ALTER TABLE schedules ADD COLUMN queue text COLLATE "C", ADD COLUMN queue_key text COLLATE "C", ADD COLUMN priority integer;

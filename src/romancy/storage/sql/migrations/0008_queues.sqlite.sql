@@ -12,4 +12,8 @@ CREATE TABLE romancy.queues (name TEXT PRIMARY KEY, version INTEGER NOT NULL, tu
   WITHOUT ROWID;
 CREATE TABLE romancy.queue_keys (queue TEXT NOT NULL, key TEXT NOT NULL, reserved INTEGER NOT NULL,
   PRIMARY KEY (queue, key)) WITHOUT ROWID;
-CREATE INDEX romancy.queue_keys_reserved ON romancy.queue_keys (reserved)
+CREATE INDEX romancy.queue_keys_reserved ON romancy.queue_keys (reserved);
+-- Where the instances of a schedule wait.
+ALTER TABLE romancy.schedules ADD COLUMN queue TEXT;
+ALTER TABLE romancy.schedules ADD COLUMN queue_key TEXT;
+ALTER TABLE romancy.schedules ADD COLUMN priority INTEGER
