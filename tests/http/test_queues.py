@@ -54,6 +54,20 @@ async def serving() -> AsyncIterator[tuple[App, Client, httpx.AsyncClient]]:
             yield app, client, raw
 
 
+async def test_a_schedule_with_a_key_and_a_priority() -> None:
+    async with serving() as (app, client, raw):
+        await client.set_schedule("s", "@yearly", job.options(key="vip", priority=7), "b")
+        handle = await client.trigger_schedule("s")
+        found = await client.get_instance(handle.instance_id)
+        assert (found.status, found.queue, found.key, found.priority) == ("queued", "narrow", "vip", 7)
+        await client.set_schedule("s", "@yearly", job, "b")  # the same name again changes it
+        found = await app.get_instance((await client.trigger_schedule("s")).instance_id)
+        assert (found.queue, found.key, found.priority) == ("narrow", "b", 0)
+        refused = await raw.post("/api/schedules/s/set", json={"workflow": "plain", "cron": "@yearly", "key": "vip"})
+        assert refused.status_code == 400
+        assert "with a queue" in refused.text
+
+
 async def test_a_start_with_a_key_and_a_priority() -> None:
     async with serving() as (_, client, raw):
         await client.start_workflow(job.options(instance_id="j1", key="vip", priority=7), "b")
