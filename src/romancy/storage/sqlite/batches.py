@@ -257,7 +257,7 @@ class BatchWriter:
         applied = self._run(SQL["advance_instance"], values).rowcount == 1
         if applied and commit.builds is not None:
             self._run(SQL["set_builds"], (commit.builds or None, commit.instance))
-        if applied:
+        if applied and commit.place is not None:
             self._set_place(commit.instance, commit.place)
         return applied
 
