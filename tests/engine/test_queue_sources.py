@@ -154,3 +154,16 @@ async def test_a_schedule_goes_on_when_its_workflow_has_no_queue_any_more(env: E
         assert (status, queue) == ("waiting_for_event", None)
     finally:
         order._definition.queue = one  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_fork_of_what_a_schedule_started_waits_with_the_same_key(env: Environment) -> None:
+    env.app.register(order)
+    await env.app.set_schedule("hourly", Schedule(every=HOUR), order.options(key="mine", priority=3), "b")
+    first = await env.app.trigger_schedule("hourly")
+    await env.settle()
+    await env.app.fork_workflow(first.instance_id, new_id="fork")
+    await env.settle()
+    assert (await places(env.app))["fork"] == ("queued", "one", "mine", 3)
+    assert (await env.app.get_instance("fork")).schedule == "hourly"
+    await env.send_event("go", "test", {"customer": "b"})
+    assert await first.result() == await env.app.handle("fork").result() == "b"
