@@ -124,7 +124,8 @@ async def no_connection_left(server: Breakable, raw: Any) -> AsyncGenerator[None
 Trouble = Callable[[Breakable, Any], AbstractAsyncContextManager[None]]
 TROUBLES: dict[str, tuple[Trouble, str]] = {
     "sessions cut": (sessions_cut, "terminat|connection"),
-    "no time": (no_time, "statement timeout"),
+    # A connection whose reset is cut short is closed, and whoever uses it next may be the first to tell.
+    "no time": (no_time, "statement timeout|connection was lost"),
     "read-only": (read_only, "read-only|read-write"),
     "disk full": (disk_full, "its disk is full; work continues when there is space again"),
     "no connection left": (no_connection_left, "no free connections|terminat|connection"),

@@ -16,12 +16,12 @@ from romancy.storage.sqlite.statements import _BLOCKS as SQLITE_BLOCKS
 FOLDER = Path(romancy.storage.sql.__file__).parent
 STORAGE = FOLDER.parent
 COMMON = blocks("common.sql") | blocks("inbox.sql") | blocks("retention.sql")
-SQLITE = blocks("sqlite.sql") | blocks("sqlite_inbox.sql") | blocks("retention_sqlite.sql")
+SQLITE = blocks("sqlite.sql") | blocks("sqlite_inbox.sql") | blocks("sqlite_retention.sql")
 POSTGRES = (
     blocks("postgres.sql")
     | blocks("postgres_leases.sql")
     | blocks("postgres_inbox.sql")
-    | blocks("retention_postgres.sql")
+    | blocks("postgres_retention.sql")
 )
 MAY_PUT_TOGETHER = {
     "postgres/statements.py": "the group commit, of the pieces that a batch needs",
@@ -77,7 +77,7 @@ def test_nothing_is_both_common_and_of_a_dialect() -> None:
 def test_what_differs_says_why() -> None:
     said = [comments("sqlite.sql"), comments("postgres.sql") | comments("postgres_leases.sql")]
     said = [
-        of | comments(f"{name}_inbox.sql") | comments(f"retention_{name}.sql")
+        of | comments(f"{name}_inbox.sql") | comments(f"{name}_retention.sql")
         for of, name in zip(said, ("sqlite", "postgres"), strict=True)
     ]
     both = SQLITE.keys() & POSTGRES.keys()
@@ -101,6 +101,8 @@ def test_every_block_is_used(all_blocks: dict[str, str]) -> None:
         "{startable_",
         "{starts_",
         "{no_starts_",
+        "{queueable_",
+        "{queued_",
     )  # of the group commit
     assert {name for name in all_blocks.keys() - named if name not in within and not name.startswith(made)} == set()
 

@@ -17,7 +17,7 @@ from importlib import resources
 from typing import Any, Protocol
 
 _FILES = {
-    "sqlite": ("common.sql", "inbox.sql", "retention.sql", "sqlite.sql", "sqlite_inbox.sql", "retention_sqlite.sql"),
+    "sqlite": ("common.sql", "inbox.sql", "retention.sql", "sqlite.sql", "sqlite_inbox.sql", "sqlite_retention.sql"),
     "postgres": (
         "common.sql",
         "inbox.sql",
@@ -25,7 +25,7 @@ _FILES = {
         "postgres.sql",
         "postgres_leases.sql",
         "postgres_inbox.sql",
-        "retention_postgres.sql",
+        "postgres_retention.sql",
     ),
 }
 _HEAD = re.compile(r"-- (name|part): (\w+)")
