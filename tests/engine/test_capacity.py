@@ -57,7 +57,7 @@ async def test_a_timeout_that_cannot_be_confirmed_yet_is_not_read_again_and_agai
 
     @workflow
     async def waiting(ctx: WorkflowContext) -> None:
-        await wait_event(ctx, "go", timeout=0.3)
+        await wait_event(ctx, "go", timeout=1.0)
 
     async with App(db, workflows=[working, waiting], worker=WorkerOptions(max_resident=1)) as app:
         storage, residents = app._runtime.engine.storage, app._runtime.engine.scheduler.residents

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from romancy.engine.background import Duty
 from romancy.engine.outage import Outage
 
@@ -25,3 +27,15 @@ async def test_one_whose_work_swallows_a_cancellation_stops_too() -> None:
     await working.wait()
     async with asyncio.timeout(10):
         await duty.stop()
+
+
+async def test_one_that_outlives_the_program_ends_silently(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> float:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    duty = Duty("work", work, Outage())
+    duty.start()
+    assert duty._task is not None
+    async with asyncio.timeout(10):
+        await duty._task
+    assert not caplog.records

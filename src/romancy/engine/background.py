@@ -62,6 +62,8 @@ class Duty:
                 self._outage.noticed(self._name, error)
                 rest = 1.0
             except Exception as error:
+                if isinstance(error, RuntimeError) and "interpreter shutdown" in str(error):
+                    return  # the program ends without having stopped the app, and no thread can begin any more
                 if not self._failing:
                     _logger.warning("%s: %s; trying again every second", self._name, error)
                 self._failing = True
