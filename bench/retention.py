@@ -110,7 +110,8 @@ async def main(dialect: str = "sqlite", events: str = "1000000") -> None:
             print(f"{count:,} events in {time.perf_counter() - begin:.0f} s", flush=True)
             types = [frozenset({f"type{n}", f"type{n + 50}"}) for n in range(WORKFLOWS)]
             declared = [Interest(f"workflow{n}", types[n], is_declared=True) for n in range(WORKFLOWS)]
-            await storage.expect([*declared, Interest(STRAGGLER, is_open=True)])
+            others = [interest for interest in declared if interest.workflow != STRAGGLER]
+            await storage.expect([*others, Interest(STRAGGLER, is_open=True)])
             await _time("all held", lambda: storage.prune(0, now - 7 * DAY, 500))
             held = await _time("count", lambda: storage.held(now - 7 * DAY, 1_000_000), 3)
             print(f"{sum(one.count for one in held):,} held, of {len(held)} types", flush=True)
