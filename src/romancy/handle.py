@@ -146,7 +146,7 @@ class ScheduleVerbs:
         return WorkflowHandle(cast("_Service", self), self._runtime, id, result, created=True)
 
     async def delete_schedule(self, name: str) -> None:
-        """Delete a schedule. Its instances go on. One that code declares comes back when a worker starts."""
+        """Delete a schedule. Its instances go on. Raise `ValueError` if the code of this app declares it."""
         await self._runtime.engine.timetable.delete(name)
 
     async def list_schedules(self) -> list[ScheduleRecord]:

@@ -11,7 +11,8 @@ import pytest
 
 from romancy import Schedule, WorkflowContext, workflow
 from romancy.core.model import FOREVER_US, SECOND, from_us, to_us
-from romancy.core.schedules import LATE, MOST, Times, due_at, next_ticks, plan, to_schedule
+from romancy.core.schedules import LATE, MOST, Course, Plan, Times, due_at, due_ticks, next_ticks, to_schedule
+from romancy.core.schedules import plan as plan_ticks
 
 BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
 HOUR = 3600 * SECOND
@@ -19,7 +20,7 @@ NOW = to_us(datetime(2027, 1, 4, 12, 0, tzinfo=UTC))
 
 
 def ticks(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
-    return [from_us(t) for t in next_ticks(schedule.times, schedule.times.after(to_us(after)), count)]
+    return [from_us(t) for t in next_ticks(Course(schedule.times), schedule.times.after(to_us(after)), count)]
 
 
 def local(schedule: Schedule, after: datetime, count: int, zone: ZoneInfo = BERLIN) -> list[str]:
@@ -63,7 +64,7 @@ def test_a_schedule_by_the_hour_goes_through_both_changes_of_the_clock() -> None
 def test_ticks_are_the_same_wherever_one_begins_to_count(cron: str, day: datetime) -> None:
     times = Schedule(cron, timezone="Europe/Berlin").times
     begin, end = to_us(day), to_us(day + timedelta(hours=8))
-    listed = [t for t in next_ticks(times, times.after(begin), 2000) if t <= end]
+    listed = [t for t in next_ticks(Course(times), times.after(begin), 2000) if t <= end]
     assert listed == sorted(set(listed))
     for at in range(begin, end, 7 * 60 * SECOND):
         following = next((t for t in listed if t > at), None)
@@ -79,9 +80,9 @@ def test_an_interval_counts_seconds() -> None:
 def test_a_schedule_has_a_beginning_and_an_end() -> None:
     begin = datetime(2027, 1, 5, 0, 0, tzinfo=UTC)
     cron = Schedule("@daily", starts_at=begin, ends_at=begin + timedelta(days=1)).times
-    assert next_ticks(cron, cron.first(NOW), 5) == [to_us(begin), to_us(begin) + 24 * HOUR]
+    assert next_ticks(Course(cron), cron.first(NOW), 5) == [to_us(begin), to_us(begin) + 24 * HOUR]
     every = Schedule(every=3600, starts_at=begin, ends_at=begin + timedelta(hours=1)).times
-    assert next_ticks(every, every.first(NOW), 5) == [to_us(begin), to_us(begin) + HOUR]
+    assert next_ticks(Course(every), every.first(NOW), 5) == [to_us(begin), to_us(begin) + HOUR]
     late = Schedule(every=3600, starts_at=from_us(NOW - 90 * 60 * SECOND)).times
     assert late.first(NOW) == NOW + 30 * 60 * SECOND
 
@@ -136,6 +137,12 @@ def test_spread_is_the_same_everywhere_and_differs_from_tick_to_tick() -> None:
 
 
 # --- plans ------------------------------------------------------------------------------------------------------------
+def plan(name: str, schedule: Schedule, next_at: int, now: int, held_until: int | None) -> Plan | None:
+    course = Course(schedule.times)
+    due = list(due_ticks(name, schedule, course, next_at, now, held_until))
+    return plan_ticks(name, schedule, course, due, now, held_until) if due else None
+
+
 def test_nothing_is_planned_before_a_tick_is_due() -> None:
     assert plan("x", Schedule(every=60), NOW + 1, NOW, None) is None
 
@@ -214,3 +221,26 @@ def test_no_tick_comes_before_the_start_even_if_the_times_were_others_before() -
 def test_there_are_no_ticks_after_the_last_year(timezone: str) -> None:
     last = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
     assert Schedule("0 9 * * *", timezone=timezone, starts_at=last).times.first(0) is None
+
+
+# --- times that change ------------------------------------------------------------------------------------------------
+def test_ticks_before_a_change_are_those_of_the_times_before_it() -> None:
+    day = 24 * HOUR
+    daily, hourly = Times(None, day), Times(None, HOUR)
+    course = Course(daily).changed(hourly, NOW + 3 * day + 5)
+    days, hours = [NOW + n * day for n in range(4)], [NOW + 3 * day + 5 + n * HOUR for n in (1, 2)]
+    assert next_ticks(course, NOW, 6) == days + hours
+    twice = course.changed(daily, NOW + 3 * day + HOUR + 10)
+    last = NOW + 3 * day + HOUR
+    assert next_ticks(twice, NOW + 3 * day, 4) == [NOW + 3 * day, last + 5, last + 10 + day, last + 10 + 2 * day]
+    assert twice.changed(daily, last + 20) == twice
+    assert [past.times for past in twice.former_from(last)] == [hourly]
+    assert twice.former_from(None) == ()
+
+
+def test_former_times_without_further_ticks_lead_to_the_new_ones() -> None:
+    ended, hourly = Times(None, HOUR, ends_at=NOW), Times(None, HOUR, starts_at=NOW + 10 * HOUR)
+    course = Course(ended).changed(hourly, NOW + 2 * HOUR)
+    assert next_ticks(course, NOW, 2) == [NOW, NOW + 10 * HOUR]
+    assert course.past(NOW, NOW + 12 * HOUR) == NOW + 13 * HOUR
+    assert Course(Times(None, HOUR)).past(NOW, NOW + 90 * 60 * SECOND) == NOW + 2 * HOUR

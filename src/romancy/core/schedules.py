@@ -72,13 +72,6 @@ class Times:
             return self.after(now)
         return self._until_end(_step(tick, self.every, now))
 
-    def following(self, tick: int) -> Iterator[int]:
-        """Yield a tick, and those after it."""
-        at: int | None = tick
-        while at is not None:
-            yield at
-            at = self.after(at)
-
     def _until_end(self, tick: int | None) -> int | None:
         if tick is None or tick >= FOREVER_US // 2:
             return None
@@ -91,6 +84,55 @@ class Times:
         return words if self.timezone == "UTC" else f"{words} ({self.timezone})"
 
 
+@dataclass(frozen=True, slots=True)
+class Former:
+    """Times that a schedule had before they were changed: its ticks up to then are theirs."""
+
+    times: Times
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The ticks of a schedule whose times may have been changed while ticks were overdue."""
+
+    times: Times
+    former: tuple[Former, ...] = ()
+    """The oldest first. Those before the next tick are forgotten."""
+
+    def after(self, tick: int) -> int | None:
+        """Return the first tick after another one."""
+        for past in self.former:
+            if tick <= past.until:
+                found = past.times.after(tick)
+                if found is not None and found <= past.until:
+                    return found
+                tick = past.until
+        return self.times.after(tick)
+
+    def following(self, tick: int) -> Iterator[int]:
+        """Yield a tick, and those after it."""
+        at: int | None = tick
+        while at is not None:
+            yield at
+            at = self.after(at)
+
+    def past(self, tick: int, now: int) -> int | None:
+        """Return the first tick after `now`, counted on from an earlier one."""
+        if tick > now or not self.former:
+            return tick if tick > now else self.times.past(tick, now)
+        first = self.times.after(self.former[-1].until)
+        return None if first is None else self.times.past(first, now)
+
+    def former_from(self, tick: int | None) -> tuple[Former, ...]:
+        """Return the former times that still count if a tick is the next one."""
+        return () if tick is None else tuple(past for past in self.former if past.until >= tick)
+
+    def changed(self, times: Times, now: int) -> Course:
+        """Return the course after a change of the times, while a tick is overdue."""
+        return self if times == self.times else Course(times, (*self.former, Former(self.times, now)))
+
+
 class Schedule:
     """When to start a workflow: by a cron expression, or every so often.
 
@@ -101,9 +143,9 @@ class Schedule:
     daylight saving skips is made up for when the clock has been put forward, and one that comes twice counts once.
     `spread`: each start is later by a part of this that differs from tick to tick, so that not all begin at once.
     `catch_up`: what becomes of ticks that were missed, because no worker ran: "one" starts the latest, "all" starts
-    every one, "skip" starts none that is more than a minute late. `overlap`: what becomes of a tick if the instance
-    of the tick before has not ended: "skip" it, "allow" both, "queue" it until the other one ends, or "cancel" the
-    other one. There are no ticks before `starts_at`, and none after `ends_at`.
+    every one, "skip" starts none that is more than a minute late. `overlap`: what becomes of a tick if an instance
+    that the schedule started before has not ended: "skip" it, "allow" both, "queue" it until the other one ends, or
+    "cancel" the other one. There are no ticks before `starts_at`, and none after `ends_at`.
     """
 
     __slots__ = ("catch_up", "overlap", "spread", "times")
@@ -232,43 +274,49 @@ class Plan:
     next: int | None
     """The tick after that."""
     waits: bool
-    """Do nothing of this before the instance that the schedule started last has ended."""
+    """Do nothing of this before all instances that the schedule started have ended."""
 
 
-def plan(name: str, schedule: Schedule, next_at: int, now: int, held_until: int | None) -> Plan | None:
-    """Return what to do next; None if no tick is due.
+def due_ticks(
+    name: str, schedule: Schedule, course: Course, next_at: int, now: int, held_until: int | None
+) -> Iterator[int]:
+    """Yield the ticks that are due, at most one more than a plan takes care of; see `plan`."""
+    most = 1 if schedule.catch_up == "all" or _was_held(schedule, next_at, held_until) else MOST + 1
+    for tick in islice(course.following(next_at), most):
+        if due_at(name, tick, schedule.spread) > now:
+            return
+        yield tick
 
-    `held_until`: when the instance that the schedule started last ended, later than any time if it has not. Ticks up to
-    then that are queued were not missed: they waited.
+
+def plan(name: str, schedule: Schedule, course: Course, due: list[int], now: int, held_until: int | None) -> Plan:
+    """Return what to do next about ticks that are due.
+
+    `held_until`: when the last instance that the schedule started ended, later than any time if one has not. Ticks up
+    to then that are queued were not missed: they waited.
     """
-    times, spread = schedule.times, schedule.spread
-    due: list[int] = []
-    for tick in islice(times.following(next_at), MOST + 1):
-        if due_at(name, tick, spread) > now:
-            break
-        due.append(tick)
-    if not due:
-        return None
-    queues = schedule.overlap == "queue"
-    was_held = queues and held_until is not None and next_at <= held_until
+    spread, queues = schedule.spread, schedule.overlap == "queue"
     missed = due_at(name, due[0], spread) < now - LATE
-    if schedule.catch_up == "all" or was_held:
+    if schedule.catch_up == "all" or _was_held(schedule, due[0], held_until):
         # All of them are to be started, and no two at a time: those that were missed can wait a little longer.
-        return _plan(times, due[:1], starts=True, waits=queues or (schedule.overlap == "skip" and missed))
+        return _plan(course, due[:1], starts=True, waits=queues or (schedule.overlap == "skip" and missed))
     if schedule.catch_up == "one":
-        return _plan(times, due[:MOST], starts=len(due) <= MOST, waits=queues)
+        return _plan(course, due[:MOST], starts=len(due) <= MOST, waits=queues)
     old = sum(1 for tick in due[:MOST] if due_at(name, tick, spread) < now - LATE)
-    return _plan(times, due[: min(old + 1, MOST)], starts=old < min(len(due), MOST), waits=queues)
+    return _plan(course, due[: min(old + 1, MOST)], starts=old < min(len(due), MOST), waits=queues)
 
 
-def _plan(times: Times, ticks: list[int], *, starts: bool, waits: bool) -> Plan:
+def _was_held(schedule: Schedule, tick: int, held_until: int | None) -> bool:
+    return schedule.overlap == "queue" and held_until is not None and tick <= held_until
+
+
+def _plan(course: Course, ticks: list[int], *, starts: bool, waits: bool) -> Plan:
     last = ticks[-1]
-    return Plan(last if starts else None, len(ticks) - starts, last, times.after(last), waits and starts)
+    return Plan(last if starts else None, len(ticks) - starts, last, course.after(last), waits and starts)
 
 
-def next_ticks(times: Times, tick: int | None, count: int) -> list[int]:
+def next_ticks(course: Course, tick: int | None, count: int) -> list[int]:
     """Return a tick and those after it, up to `count`."""
-    return [] if tick is None else list(islice(times.following(tick), count))
+    return [] if tick is None else list(islice(course.following(tick), count))
 
 
 # --- cron expressions -------------------------------------------------------------------------------------------------

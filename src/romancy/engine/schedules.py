@@ -11,7 +11,7 @@ from romancy.core.clock import Alarm, Clock
 from romancy.core.model import FINAL
 from romancy.core.queues import Place
 from romancy.core.registry import Registry
-from romancy.core.schedules import Plan, plan
+from romancy.core.schedules import Plan, due_ticks, plan
 from romancy.core.timestamps import format_time
 from romancy.engine.endings import Endings
 from romancy.engine.leases import Lease
@@ -30,6 +30,10 @@ PAGE = 100
 """How many schedules are read at a time."""
 IN_A_ROW = 100
 """How many ticks of one schedule are started in one round."""
+SLICE = 20
+"""How many ticks are counted without letting other tasks run: that takes about a millisecond."""
+MOST_OPEN = 1000
+"""How many instances a tick cancels at most."""
 
 
 class SchedulesDuty:
@@ -120,7 +124,7 @@ class SchedulesDuty:
         if row.paused or row.next_at is None:
             return None
         try:
-            return plan(row.name, row.order.schedule, row.next_at, now, row.held_until)
+            return await self._plan_ticks(row, row.next_at, now)
         except (ZoneInfoNotFoundError, OSError) as error:
             text = f"the time zone {row.order.schedule.timezone!r} is not known to a worker: {error}"
             if row.error != text:
@@ -128,15 +132,23 @@ class SchedulesDuty:
                 await self._table.blame(row, text)
             return None
 
+    async def _plan_ticks(self, row: ScheduleRow, next_at: int, now: int) -> Plan | None:
+        schedule, due = row.order.schedule, list[int]()
+        for tick in due_ticks(row.name, schedule, row.course, next_at, now, row.held_until):
+            due.append(tick)
+            if len(due) % SLICE == 0:  # the write names what was read, so it may change meanwhile
+                await asyncio.sleep(0)
+        return plan(row.name, schedule, row.course, due, now, row.held_until) if due else None
+
     async def _fire(self, worker: str, row: ScheduleRow, step: Plan) -> bool:
         """Carry out a plan. False: nothing was written, because another worker was first, or it is too early."""
-        last, overlap = row.last_instance, row.order.schedule.overlap
-        if step.waits and row.is_busy and last is not None:
-            self._hold(last)
+        if step.waits and row.open_instance is not None:
+            self._hold(row.open_instance)
             return False
-        if step.start is not None and overlap == "cancel" and row.is_busy and last is not None:
+        if step.start is not None and row.order.schedule.overlap == "cancel" and row.is_busy:
             # Before the write: whoever finds the tick after a crash does it again.
-            await self._cancel(last, f"schedule {row.name!r} starts again")
+            for id in await self._table.open_instances(row.name, MOST_OPEN):
+                await self._cancel(id, f"schedule {row.name!r} starts again")
         id = None if step.start is None else f"{row.name}/{format_time(step.start)}"
         definition, place = self._registry.get(row.order.workflow), self._place(row.order)
         mine = definition is not None and place is None and self._residents.has_room

@@ -12,7 +12,7 @@ from romancy.core.ids import check_id, new_id
 from romancy.core.inputs import declared_by, write_input
 from romancy.core.places import place_of
 from romancy.core.registry import Registry, WorkflowDefinition
-from romancy.core.schedules import Schedule
+from romancy.core.schedules import Course, Schedule
 from romancy.core.versions import bare_name
 from romancy.errors import InvalidInput, ScheduleNotFound
 from romancy.storage.protocol import Storage
@@ -54,17 +54,20 @@ def make_order(
     return Order(name, workflow, raw, kind, timeout, shown, schedule, declared, place)
 
 
-def next_tick(row: ScheduleRow, order: Order, now: int) -> int | None:
-    """Return the next tick of a schedule after a change, so that none is repeated and none is skipped.
+def next_tick(row: ScheduleRow, order: Order, now: int) -> tuple[int | None, Course]:
+    """Return the next tick of a schedule after a change, and its ticks from there: none is repeated or skipped.
 
-    A tick that was due before the change is still to be started. Otherwise the new times count from now on.
+    Ticks that were due before the change are still to be started: those of the times before it. The new times count
+    from now on.
     """
     before, times, after = row.order.schedule.times, order.schedule.times, max(now, row.done_at or 0)
-    if row.next_at is not None and row.next_at <= now:
-        return row.next_at
+    if row.next_at is not None and row.next_at <= now and not (row.paused and times != before):
+        return row.next_at, row.course.changed(times, after)
     if times != before:
-        return times.first(after)
-    return row.next_at if times.every is not None else times.after(after)  # the rules of the time zone may be new
+        return times.first(after), Course(times)
+    if times.every is not None:
+        return row.next_at, row.course
+    return times.after(after), Course(times)  # the rules of the time zone may be new
 
 
 class Timetable:
@@ -91,10 +94,10 @@ class Timetable:
                 f"the schedule {order.name!r} is declared in code, at workflow {row.order.workflow!r}; "
                 "change it there, or use another name"
             )
-        next_at = next_tick(row, order, now)
+        next_at, course = next_tick(row, order, now)
         if row.order == order and row.next_at == next_at:
             return True
-        return await self._table.change(row, order, next_at)
+        return await self._table.change(row, order, next_at, course.former_from(next_at))
 
     async def pause(self, name: str, *, paused: bool) -> None:
         """Pause a schedule or let it go on. Ticks that pass meanwhile are dropped."""
@@ -103,12 +106,17 @@ class Timetable:
             row = await self._get(name)
             next_at = row.next_at
             if not paused and row.paused and next_at is not None:
-                next_at = row.order.schedule.times.past(next_at, self._clock.now())
+                next_at = row.course.past(next_at, self._clock.now())
             is_done = row.paused == paused or await self._table.pause(row, paused, next_at)
         self._kick()
 
     async def delete(self, name: str) -> None:
         """Delete a schedule. Its instances are left alone."""
+        if name in self._registry.scheduled:
+            raise ValueError(
+                f"the schedule {name!r} is declared in code and would come back when a worker starts; remove "
+                f"schedule= from its workflow, or stop it with pause_schedule({name!r})"
+            )
         if not _is_name(name) or not await self._table.delete(name):
             raise ScheduleNotFound(name=name)
 

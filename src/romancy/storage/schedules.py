@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from typing import Any, cast
 
 from romancy.core.model import FOREVER_US
 from romancy.core.queues import Place
-from romancy.core.schedules import CatchUp, Overlap, Schedule, Times, due_at
-from romancy.storage.batch import FIRST_FINAL
+from romancy.core.schedules import CatchUp, Course, Former, Overlap, Schedule, Times, due_at
 from romancy.storage.sql import Run
 
 _PLACE = ("queue", "queue_key", "priority")
@@ -61,9 +61,12 @@ class ScheduleRow:
     skipped: int
     error: str | None
     stamp: bytes
-    last_status: int | None
-    """The code of the status of the last instance; None if there is none (any more)."""
+    former: tuple[Former, ...]
+    """Times that were changed while ticks were overdue, which are theirs."""
+    open_instance: str | None
+    """One of the instances that it started and that have not ended."""
     last_ended_at: int | None
+    """When an instance that it started ended, the last time."""
 
     @property
     def name(self) -> str:
@@ -71,13 +74,18 @@ class ScheduleRow:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the instance that it started last has not ended."""
-        return self.last_status is not None and self.last_status < FIRST_FINAL
+        """Whether an instance that it started has not ended."""
+        return self.open_instance is not None
 
     @property
     def held_until(self) -> int | None:
-        """When the instance that it started last ended; later than any time if it has not."""
+        """When the last instance that it started ended; later than any time if one has not."""
         return FOREVER_US if self.is_busy else self.last_ended_at
+
+    @property
+    def course(self) -> Course:
+        """Its ticks from the next one on."""
+        return Course(self.order.schedule.times, self.former)
 
 
 @dataclass(slots=True, frozen=True)
@@ -91,7 +99,7 @@ class Firing:
     next_at: int | None
     skipped: int
     waits: bool
-    """Do nothing while the last instance is open."""
+    """Do nothing while an instance that it started is open."""
     at: int
     mine: bool = False
     """Whether the worker that writes wants to run it."""
@@ -130,14 +138,17 @@ class Schedules:
         """Add a schedule. False: its name is taken."""
         return bool(await self._do("insert_schedule", **order.columns(next_at), stamp=_stamp()))
 
-    async def change(self, row: ScheduleRow, order: Order, next_at: int | None) -> bool:
+    async def change(
+        self, row: ScheduleRow, order: Order, next_at: int | None, former: tuple[Former, ...] = ()
+    ) -> bool:
         """Replace what a schedule is to do. False: it is not as it was read."""
-        given = order.columns(next_at)
+        given = order.columns(next_at) | {"former": _write_former(former)}
         return bool(await self._do("change_schedule", **given, seen=row.stamp, stamp=_stamp()))
 
     async def pause(self, row: ScheduleRow, paused: bool, next_at: int | None) -> bool:
         """Pause a schedule, or let it go on with a tick. False: it is not as it was read."""
         when = {k: v for k, v in row.order.columns(next_at).items() if k in ("name", "next_at", "due_at")}
+        when["former"] = _write_former(row.course.former_from(next_at))
         return bool(await self._do("pause_schedule", **when, paused=paused, seen=row.stamp, stamp=_stamp()))
 
     async def blame(self, row: ScheduleRow, error: str) -> None:
@@ -152,14 +163,21 @@ class Schedules:
         """Advance a schedule. Return whether an instance was started; None: nothing was written.
 
         Nothing is written if the schedule is not as it was read, or the worker has lost its lease, or the schedule
-        waits for its last instance.
+        waits for an instance that it started.
         """
         schedule = row.order.schedule
         due = None if firing.next_at is None else due_at(row.name, firing.next_at, schedule.spread)
         given = {f.name: getattr(firing, f.name) for f in fields(firing) if f.name != "place"} | _place(firing.place)
-        known = {"name": row.name, "seen": row.stamp, "last": row.last_instance, "yields": schedule.overlap == "skip"}
-        rows = await self._do("fire_schedule", **given, **known, worker=worker, due_at=due, stamp=_stamp())
+        known = {"name": row.name, "seen": row.stamp, "yields": schedule.overlap == "skip"}
+        former = _write_former(row.course.former_from(firing.next_at))
+        rows = await self._do(
+            "fire_schedule", **given, **known, former=former, worker=worker, due_at=due, stamp=_stamp()
+        )
         return bool(rows[0][0]) if rows else None
+
+    async def open_instances(self, name: str, limit: int) -> list[str]:
+        """Return ids of instances that a schedule started and that have not ended."""
+        return [id for (id,) in await self._ask("open_of_schedule", name=name, limit=limit)]
 
     async def trigger(self, name: str, id: str, at: int) -> str | None:
         """Start an instance now. Return the name of its workflow.
@@ -182,14 +200,22 @@ def _stamp() -> bytes:
 def _row(row: Any) -> ScheduleRow:
     name, workflow, input, kind, timeout, attributes, queue, key, priority, *rest = row
     cron, every, timezone, starts_at, ends_at, spread, catch_up, overlap, *rest = rest
-    next_at, due, done, last_at, last, paused, declared, started, skipped, error, stamp, status, ended = rest
+    next_at, due, done, last_at, last, paused, declared, started, skipped, error, stamp, former, busy, ended = rest
     schedule = stored_schedule(
         Times(cron, every, timezone, starts_at, ends_at), {"spread": spread, "catch_up": catch_up, "overlap": overlap}
     )
     place = None if queue is None else Place(queue, key, priority)
     order = Order(name, workflow, input, kind, timeout, attributes, schedule, bool(declared), place)
-    state = next_at, due, done, last_at, last, bool(paused), started, skipped, error, bytes(stamp), status, ended
-    return ScheduleRow(order, *state)
+    state = next_at, due, done, last_at, last, bool(paused), started, skipped, error, bytes(stamp)
+    return ScheduleRow(order, *state, _read_former(former), busy, ended)
+
+
+def _write_former(former: tuple[Former, ...]) -> str | None:
+    return json.dumps([[*astuple(past.times), past.until] for past in former]) if former else None
+
+
+def _read_former(text: str | None) -> tuple[Former, ...]:
+    return () if text is None else tuple(Former(Times(*times), until) for *times, until in json.loads(text))
 
 
 def stored_schedule(times: Times, policy: Mapping[str, Any]) -> Schedule:

@@ -42,7 +42,7 @@ def _line(row: ScheduleRow) -> Line:
     schedule = row.order.schedule
     zone, ticks = _zone(schedule.timezone), list[datetime]()
     if zone is not None and not row.paused:
-        ticks = [from_us(tick).astimezone(zone) for tick in next_ticks(schedule.times, row.next_at, SHOWN)]
+        ticks = [from_us(tick).astimezone(zone) for tick in next_ticks(row.course, row.next_at, SHOWN)]
     return Line(to_schedule_record(row), str(schedule.times), ticks, schedule.overlap, schedule.catch_up)
 
 

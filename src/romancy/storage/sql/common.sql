@@ -297,11 +297,17 @@ DELETE FROM romancy.sessions WHERE key = :key::bytea
 
 -- === schedules ===
 
+-- The expression of the index: with the column alone, planners choose the index of all instances that have ended.
+-- part: not_ended
+i.finished_at + 0 IS NULL
 -- part: schedule
 s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, s.queue, s.queue_key, s.priority, s.cron, s.every, s.timezone, s.starts_at, s.ends_at,
   s.spread, s.catch_up, s.overlap, s.next_at, s.due_at, s.done_at, s.last_at, s.last_instance, s.paused, s.declared,
-  s.started, s.skipped, s.error, s.stamp, i.status, i.finished_at
-FROM romancy.schedules s LEFT JOIN romancy.instances i ON i.id = s.last_instance
+  s.started, s.skipped, s.error, s.stamp, s.former,
+  (SELECT i.id FROM romancy.instances i WHERE i.schedule = s.name AND {not_ended} LIMIT 1),
+  (SELECT i.finished_at FROM romancy.instances i WHERE i.schedule = s.name AND i.finished_at + 0 IS NOT NULL
+    ORDER BY i.finished_at + 0 DESC LIMIT 1)
+FROM romancy.schedules s
 -- name: schedule
 SELECT {schedule} WHERE s.name = :name::text
 -- name: schedules
@@ -313,6 +319,8 @@ SELECT {schedule} WHERE NOT s.paused AND s.due_at <= :now::bigint AND (s.due_at,
 ORDER BY s.due_at, s.name LIMIT :limit::integer
 -- name: next_schedule
 SELECT min(due_at) FROM romancy.schedules WHERE NOT paused AND due_at > :after::bigint
+-- name: open_of_schedule
+SELECT i.id FROM romancy.instances i WHERE i.schedule = :name::text AND {not_ended} LIMIT :limit::integer
 -- name: insert_schedule
 INSERT INTO romancy.schedules (name, workflow, input, input_kind, timeout, attributes, queue, queue_key, priority, cron, every,
   timezone, starts_at, ends_at, spread, catch_up, overlap, next_at, due_at, paused, declared, started, skipped, stamp)
@@ -326,11 +334,11 @@ UPDATE romancy.schedules SET workflow = :workflow::text, input = :input::bytea, 
   priority = :priority::integer, cron = :cron::text, every = :every::bigint,
   timezone = :timezone::text, starts_at = :starts_at::bigint, ends_at = :ends_at::bigint, spread = :spread::bigint,
   catch_up = :catch_up::text, overlap = :overlap::text, next_at = :next_at::bigint, due_at = :due_at::bigint,
-  declared = :declared::boolean, error = NULL, stamp = :stamp::bytea
+  former = :former::text, declared = :declared::boolean, error = NULL, stamp = :stamp::bytea
 WHERE name = :name::text AND stamp = :seen::bytea AND {outdated} IS NULL RETURNING name
 -- name: pause_schedule
 UPDATE romancy.schedules SET paused = :paused::boolean, next_at = :next_at::bigint, due_at = :due_at::bigint,
-  stamp = :stamp::bytea WHERE name = :name::text AND stamp = :seen::bytea AND {outdated} IS NULL RETURNING name
+  former = :former::text, stamp = :stamp::bytea WHERE name = :name::text AND stamp = :seen::bytea AND {outdated} IS NULL RETURNING name
 -- What a worker could not do about a schedule.
 -- name: blame_schedule
 UPDATE romancy.schedules SET error = :error::text WHERE name = :name::text AND stamp = :seen::bytea AND {outdated} IS NULL

@@ -762,19 +762,19 @@ SELECT e.id, true FROM ended e JOIN romancy.instances i ON i.id = e.id WHERE i.v
 -- === schedules ===
 
 -- Advance a schedule and start its tick, in one commit, so that no tick is missed or started twice: the stamp is the one
--- that was read, the id says which tick it is, and the worker still has its lease. The row names the instance that it
--- started last, and both were written together: whoever still finds this stamp sees whether that instance is open.
+-- that was read, the id says which tick it is, and the worker still has its lease. Each instance was inserted together
+-- with a new stamp: whoever still finds the stamp that was read sees all of them, and whether one is open.
 -- name: fire_schedule
 WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
-busy AS MATERIALIZED (SELECT id FROM romancy.instances WHERE id = :last::text AND status < 10),
+busy AS MATERIALIZED (SELECT i.id FROM romancy.instances i WHERE i.schedule = :name::text AND {not_ended} LIMIT 1),
 fate AS MATERIALIZED (SELECT :id::text IS NOT NULL AND NOT (:yields::boolean AND EXISTS (SELECT 1 FROM busy)) AS starts,
     CASE WHEN :mine::boolean THEN fence.id END AS owner FROM fence WHERE NOT (:waits::boolean AND EXISTS (SELECT 1 FROM busy))),
 won AS (UPDATE romancy.schedules s SET next_at = :next_at::bigint, due_at = :due_at::bigint, done_at = :done_at::bigint,
-    last_at = CASE WHEN f.starts THEN :tick::bigint ELSE s.last_at END,
+    former = :former::text, last_at = CASE WHEN f.starts THEN :tick::bigint ELSE s.last_at END,
     last_instance = CASE WHEN f.starts THEN :id ELSE s.last_instance END,
     started = s.started + f.starts::integer, error = NULL, stamp = :stamp::bytea,
     skipped = s.skipped + :skipped::bigint + (:id IS NOT NULL AND NOT f.starts)::integer
-  FROM fate f WHERE s.name = :name::text AND s.stamp = :seen::bytea AND NOT s.paused
+  FROM fate f WHERE s.name = :name AND s.stamp = :seen::bytea AND NOT s.paused
   RETURNING s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, f.starts, f.owner, :queue::text AS queue,
     :queue_key::text AS queue_key, :priority::integer AS priority),
 {insert_scheduled}

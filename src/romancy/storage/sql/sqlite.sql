@@ -508,10 +508,8 @@ WHERE a.op IN (SELECT o.op FROM romancy.attempts o WHERE o.instance = x.value AN
 -- Differs: a transaction checks the version in a statement of its own.
 -- part: outdated
 NULL
--- name: is_open
-SELECT 1 FROM romancy.instances WHERE id = :id AND status < 10
 -- name: advance_schedule
-UPDATE romancy.schedules SET next_at = :next_at, due_at = :due_at, done_at = :done_at,
+UPDATE romancy.schedules SET next_at = :next_at, due_at = :due_at, done_at = :done_at, former = :former,
   last_at = CASE WHEN :starts THEN :tick ELSE last_at END, last_instance = CASE WHEN :starts THEN :id ELSE last_instance END,
   started = started + :starts, error = NULL, stamp = :stamp, skipped = skipped + :skipped
 WHERE name = :name AND stamp = :seen AND NOT paused RETURNING workflow

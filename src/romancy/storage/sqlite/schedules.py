@@ -22,7 +22,7 @@ def _fire(c: sqlite3.Connection, given: Mapping[str, Any]) -> list[tuple[Any, ..
     """Advance a schedule and start its tick; see the statement of this name in postgres.sql."""
     if c.execute(SQL["fence"], (given["worker"],)).fetchone() is None:
         return []
-    busy = c.execute(SQL["is_open"], (given["last"],)).fetchone() is not None
+    busy = bool(run(c, "open_of_schedule", {"name": given["name"], "limit": 1}))
     if busy and given["waits"]:
         return []
     wants = given["id"] is not None

@@ -33,7 +33,8 @@ CREATE INDEX events_age ON events (type, accepted_at) WHERE target IS NULL;
 CREATE INDEX events_addressed ON events (seq) WHERE target IS NOT NULL;
 
 -- Schedules. `next_at` is the next tick, `due_at` when it is due; ticks up to `done_at` are taken care of. `stamp` changes
--- with every write, and every write that was decided on by what was read names the stamp that was read.
+-- with every write, and every write that was decided on by what was read names the stamp that was read. `former`: times
+-- that were changed while ticks were overdue, with the time of the change: [[cron, every, ..., until], ...].
 CREATE TABLE schedules (
   name text COLLATE "C" PRIMARY KEY,
   workflow text COLLATE "C" NOT NULL,
@@ -44,11 +45,13 @@ CREATE TABLE schedules (
   next_at bigint, due_at bigint, done_at bigint, last_at bigint, last_instance text COLLATE "C",
   paused boolean NOT NULL, declared boolean NOT NULL, started bigint NOT NULL, skipped bigint NOT NULL, error text,
   stamp bytea NOT NULL,
+  former text,
   queue text COLLATE "C", queue_key text COLLATE "C", priority integer  -- where the instances it starts wait
 );
 CREATE INDEX schedules_due ON schedules (due_at, name) WHERE NOT paused;
 -- The schedule that started an instance, and the tick.
 ALTER TABLE instances ADD COLUMN schedule text COLLATE "C", ADD COLUMN scheduled_at bigint;
+CREATE INDEX instances_scheduled ON instances (schedule, (finished_at + 0)) WHERE schedule IS NOT NULL;
 
 -- Queues. Where an instance waits, and whether it holds a slot, is in its own row: status 8 is queued, any other status
 -- below 10 holds a slot. Older libraries would run queued instances at once. The columns take no time, and both indexes

@@ -30,7 +30,8 @@ CREATE INDEX romancy.events_age ON romancy.events (type, accepted_at) WHERE targ
 CREATE INDEX romancy.events_addressed ON romancy.events (seq) WHERE target IS NOT NULL;
 
 -- Schedules. `next_at` is the next tick, `due_at` when it is due; ticks up to `done_at` are taken care of. `stamp` changes
--- with every write, and every write that was decided on by what was read names the stamp that was read.
+-- with every write, and every write that was decided on by what was read names the stamp that was read. `former`: times
+-- that were changed while ticks were overdue, with the time of the change: [[cron, every, ..., until], ...].
 CREATE TABLE romancy.schedules (
   name TEXT PRIMARY KEY,
   workflow TEXT NOT NULL,
@@ -41,12 +42,14 @@ CREATE TABLE romancy.schedules (
   next_at INTEGER, due_at INTEGER, done_at INTEGER, last_at INTEGER, last_instance TEXT,
   paused INTEGER NOT NULL, declared INTEGER NOT NULL, started INTEGER NOT NULL, skipped INTEGER NOT NULL, error TEXT,
   stamp BLOB NOT NULL,
+  former TEXT,
   queue TEXT, queue_key TEXT, priority INTEGER  -- where the instances it starts wait
 ) WITHOUT ROWID;
 CREATE INDEX romancy.schedules_due ON romancy.schedules (due_at, name) WHERE NOT paused;
 -- The schedule that started an instance, and the tick.
 ALTER TABLE romancy.instances ADD COLUMN schedule TEXT;
 ALTER TABLE romancy.instances ADD COLUMN scheduled_at INTEGER;
+CREATE INDEX romancy.instances_scheduled ON romancy.instances (schedule, (finished_at + 0)) WHERE schedule IS NOT NULL;
 
 -- Queues. Where an instance waits, and whether it holds a slot, is in its own row: status 8 is queued, any other status
 -- below 10 holds a slot. Older libraries would run queued instances at once.

@@ -45,8 +45,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "attributes": ("instance", "name", "value", "created_at"),
     "schedules": tuple(
         "name workflow input input_kind timeout attributes cron every timezone starts_at ends_at spread catch_up "
-        "overlap next_at due_at done_at last_at last_instance started skipped error stamp paused declared "
-        "queue queue_key priority".split()
+        "overlap next_at due_at done_at last_at last_instance started skipped error stamp former queue "
+        "queue_key priority paused declared".split()
     ),
     "inbox": tuple(
         "id kind at source event type subject time target attrs expires_at instance workflow input_kind deadline "
