@@ -378,6 +378,10 @@ async def test_an_event_that_lives_longer_than_the_retention(env: Environment) -
     assert record.event.data == b'"long"'
     await env.advance(timedelta(days=11))
     await prune(env)
+    (record,) = (await env.app.list_events()).items
+    assert record.event.data is None, "it has expired, but its id is known for a while"
+    await env.advance(timedelta(days=7))
+    await prune(env)
     assert (await env.app.list_events()).items == []
 
 

@@ -20,6 +20,7 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.engine.retention import BRISK, REST
 from romancy.storage.interests import rows_of_commits
 from romancy.testing import Environment, environment
 from tests.engine.helpers import watch
@@ -341,3 +342,46 @@ async def test_a_type_for_each_instance_adds_nothing_to_what_is_declared() -> No
         commits = [commit for batch in batches for commit in batch.commits if commit.opened]
         assert [wait.types for commit in commits for wait in commit.opened] == [("paid.1",)]
         assert rows_of_commits(commits, set()) == []
+
+
+@workflow
+async def sometimes(ctx: WorkflowContext, days: int) -> Any:
+    if days == 0:
+        return None
+    await sleep(ctx, days * DAY)
+    return (await elsewhere().wait_for_signature(ctx)).data
+
+
+@pytest.mark.parametrize("is_declared", [False, True])
+async def test_a_wait_in_another_module_that_has_never_happened_is_not_known(db: str, is_declared: bool) -> None:
+    """As docs/operating.md says: after the first cohort, only `expects` keeps what such a wait asks for."""
+    expects = ["signed"] if is_declared else None
+    wf: Any = workflow(name="sometimes", expects=expects)(sometimes.fn)
+    async with environment(database=db, workflows=[wf]) as env:
+        await env.start(wf, 0)
+        await env.advance(DAY)
+        handle = await env.start(wf, 20)
+        await env.send_event("signed", "test", 1, id="first")
+        await env.advance(10 * DAY)
+        assert await kept(env) == ({"first"} if is_declared else set())
+        await env.advance(11 * DAY)
+        assert await handle.status() == ("completed" if is_declared else "waiting_for_event")
+        if not is_declared:  # from now on it is known
+            later = await env.start(wf, 20)
+            await env.send_event("signed", "test", 2, id="second", to=handle.instance_id)
+            await env.send_event("signed", "test", 3, id="third")
+            await env.advance(19 * DAY)
+            assert "third" in await kept(env)
+            assert await later.result() == 3
+
+
+async def test_a_round_that_removes_a_little_is_followed_by_a_rest(db: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a steady trickle of old events would keep every worker busy."""
+    monkeypatch.setattr("romancy.engine.retention.CHUNK", 3)
+    async with environment(database=db, workflows=[quick]) as env:
+        pruning = env.app._runtime.engine._pruning
+        for n in range(7):
+            await env.app.send_event("news", "test", id=str(n))
+        env.clock._now += 8 * 24 * 3600 * 1_000_000
+        assert [await pruning.round() for _ in range(3)] == [BRISK, BRISK, REST]
+        assert await kept(env) == set()

@@ -8,7 +8,20 @@ import pytest
 
 from romancy.core.interests import Interest
 from romancy.core.model import SECOND
-from romancy.storage.interests import FIRST, KNOWN, OPEN, SETTLED, SLACK, Floor, Floors, Keeping, Plan, Row
+from romancy.storage.interests import (
+    CROWD,
+    FIRST,
+    KNOWN,
+    MOST_TYPES,
+    OPEN,
+    SETTLED,
+    SLACK,
+    Floor,
+    Floors,
+    Keeping,
+    Plan,
+    Row,
+)
 from tests.storage.conftest import Database
 
 DAY = 24 * 3600 * SECOND
@@ -158,3 +171,41 @@ async def test_what_is_held_names_the_oldest_instance(db: Database) -> None:
     await db.start("second", "me")
     [held] = await db.storage.held(db.now, 10)
     assert (held.type, held.count, held.workflow, held.instance) == ("go", 1, "wf", "first")
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+async def test_a_type_for_each_instance_is_not_remembered_for_ever(db: Database, is_registered: bool) -> None:
+    """What is remembered is read in every round: ten thousand types of one workflow count as all types."""
+    if is_registered:
+        await db.storage.expect([Interest("wf", is_open=True)])
+    await db.send("type 9999", id="wanted")
+    await db.start("i", "me")
+    for n in range(0, 10_000, 50):
+        waits = [db.wait(f"w{m}", f"type {m}") for m in range(n, n + 50)]
+        await db.step("i", "me", n // 50, opened=waits, closed=[f"w{m}" for m in range(n - 50, n)], workflow="wf")
+    found = await rows(db)
+    assert len(found) <= (1 if is_registered else MOST_TYPES + 1)
+    assert ("wf", "*", "", OPEN) in found
+    db.clock.turn_to(db.now + 8 * DAY)
+    assert await prune(db) == 0
+    assert await kept(db) == {"wanted"}
+
+
+async def test_types_that_many_processes_learned_are_too_many_in_the_end(db: Database) -> None:
+    types = frozenset(f"type {n}" for n in range(CROWD + 1))
+    await db.storage.expect([Interest("wf", types), Interest("few", frozenset({"go"}))])
+    await prune(db)
+    assert {(w, kind) for w, type, _, kind in await rows(db) if type == "*"} == {("wf", OPEN), ("few", FIRST)}
+
+
+async def test_an_event_that_expires_is_removed_some_time_after_that(db: Database) -> None:
+    """Until then its id is known, for duplicates. Neither an address nor a limit removes it earlier."""
+    for id, target in (("all", None), ("one", "nobody")):
+        await db.send("go", id=id, target=target, expires_at=db.now + 20 * DAY)
+    db.clock.turn_to(db.now + 26 * DAY)
+    assert await prune(db) == 0
+    assert await db.storage.cut(db.now - WEEK, 100) == []
+    assert await kept(db) == {"all", "one"}
+    db.clock.turn_to(db.now + 2 * DAY)
+    assert await prune(db) == 2
+    assert await kept(db) == set()

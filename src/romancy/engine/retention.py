@@ -17,7 +17,7 @@ _logger = logging.getLogger("romancy")
 CHUNK = 500
 """How many instances, and how many events, are deleted at a time."""
 BRISK, REST = 0.05, 60.0
-"""Seconds between rounds: while there is more to delete, and otherwise."""
+"""Seconds between rounds: while they delete as much as one may, and otherwise."""
 SURVEY = 3600 * SECOND
 """Microseconds between counts of the events that are kept for open instances."""
 MANY = 1_000_000
@@ -40,7 +40,7 @@ class Pruner:
         await self._expect()
         instances, failed = map(self._before, (self._kept.instances, self._kept.failed))
         events = self._before(kept_events(self._kept))
-        if await self._storage.prune(instances, events, CHUNK, failed_before=failed):
+        if await self._storage.prune(instances, events, CHUNK, failed_before=failed) >= CHUNK:
             return BRISK
         if self._kept.events is not None and await self._cut(self._before(self._kept.events)):
             return BRISK
@@ -66,7 +66,7 @@ class Pruner:
                 from_us(max(cut.upto for cut in cuts)),
                 ", ".join(repr(cut.type) for cut in cuts[:5]) + (" and others" if len(cuts) > 5 else ""),
             )
-        return bool(cuts)
+        return sum(cut.count for cut in cuts) >= CHUNK
 
     async def _survey(self, before: int) -> None:
         """Count what is kept for open instances from time to time. Say so if it is much, and nothing limits it."""

@@ -13,7 +13,8 @@ its instances (the *first cohort*). The same applies to a workflow that was neve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ from romancy.storage.sql import Run
 FIRST, SETTLED, OPEN, KNOWN = range(4)
 """Kinds of rows. The row of a workflow for any type: the first cohort is under way; it has ended, or the interest is
 declared; the code computes types. `KNOWN`: a single type or pattern, or a workflow that instances continue as."""
+MOST_TYPES, CROWD = 100, 1000
+"""How many types of a workflow a process learns, and how many are stored, before it counts as interested in all."""
 SLACK = 3600 * SECOND
 """How far the clocks of processes may be apart."""
 _TYPES, _PAGE, _ENDED = 1000, 2000, 1000
@@ -42,7 +45,43 @@ def rows_of(interest: Interest) -> list[Row]:
     return [(interest.workflow, ANY, "", OPEN if ANY in interest.types else kind), *types, *later]
 
 
-def rows_of_commits(commits: Iterable[Commit], known: set[Row]) -> list[Row]:
+class Known:
+    """Rows that a process knows to be stored, so that it need not store them for each wait.
+
+    A workflow that waits for many types (`f"paid.{order}"`, in a function that was not read) counts as interested in
+    everything: neither this nor the table grows with the number of its instances.
+    """
+
+    def __init__(self) -> None:
+        self._rows: set[Row] = set()
+        self._types: Counter[str] = Counter()
+        """How many types of a workflow were new. One that was not stored may count twice."""
+
+    def __contains__(self, row: Row) -> bool:
+        return row in self._rows or (bool(row[1]) and self._is_open(row[0]))
+
+    def new(self, commits: Iterable[Commit]) -> list[Row]:
+        """Return the rows for what these commits begin to wait for, as far as they are not known to be stored."""
+        rows = rows_of_commits(commits, self)
+        self._types.update(workflow for workflow, type, _, _ in rows if type)
+        crowded = [name for name in dict.fromkeys(row[0] for row in rows) if self._types[name] > MOST_TYPES]
+        if not crowded:
+            return rows
+        kept = [row for row in rows if row[0] not in crowded or not row[1]]
+        return kept + [(name, ANY, "", OPEN) for name in crowded]
+
+    def add(self, *rows: Row) -> None:
+        self._rows.update(rows)
+
+    def clear(self) -> None:
+        self._rows.clear()
+        self._types.clear()
+
+    def _is_open(self, workflow: str) -> bool:
+        return (workflow, ANY, "", OPEN) in self._rows
+
+
+def rows_of_commits(commits: Iterable[Commit], known: Container[Row]) -> list[Row]:
     """Return the rows for what these commits begin to wait for, except those that are known to be stored."""
     found: dict[Row, None] = {}
     for commit in commits:
@@ -144,12 +183,22 @@ class Plan:
     """Expired and addressed events."""
     settled: list[str] = field(default_factory=lambda: [])
     """Workflows whose first cohort has ended."""
+    opened: list[str] = field(default_factory=lambda: [])
+    """Workflows that wait for too many types to remember them."""
 
 
-def _settling(rows: Sequence[Any], settled: Sequence[str] = ()) -> set[Row]:
-    """Return the rows as they are once the first cohorts of these workflows have ended."""
-    done = {(workflow, FIRST) for workflow in settled}
-    return {(w, t, n, SETTLED if (w, kind) in done else kind) for w, t, n, kind, _ in rows}
+def _settling(rows: Sequence[Any], settled: Sequence[str] = (), opened: Sequence[str] = ()) -> set[Row]:
+    """Return the rows as they are once the first cohorts of these workflows have ended, and others are opened."""
+    kinds: dict[tuple[Any, Any], Any] = {(workflow, FIRST): SETTLED for workflow in settled}
+    kinds |= {(workflow, kind): OPEN for workflow in opened for kind in (FIRST, SETTLED)}
+    return {(w, t, n, kinds.get((w, kind), kind)) for w, t, n, kind, _ in rows}
+
+
+def _crowded(rows: Sequence[Any]) -> list[str]:
+    """Return workflows with more types than are remembered, unless they count as interested in everything."""
+    count = Counter(workflow for workflow, type, _, kind, _ in rows if kind == KNOWN and type)
+    open_ones = {workflow for workflow, _, _, kind, _ in rows if kind == OPEN}
+    return sorted(name for name, types in count.items() if types > CROWD and name not in open_ones)
 
 
 class Keeping:
@@ -160,16 +209,17 @@ class Keeping:
         self._after_type, self._after_event = "", 0
         """Where the next round goes on."""
 
-    async def plan(self, ended: Mapping[str, int], before: int, now: int, limit: int) -> Plan:
+    async def plan(self, ended: Mapping[str, int], before: int, limit: int) -> Plan:
         """Return what to remove of what was accepted before a time. `ended`: which instances are removed."""
         plan, rows = Plan(), await self._ask("interests")
         first = {workflow: since for workflow, _, _, kind, since in rows if kind == FIRST}
         if first:
             plan.settled = await self._settled(first, rows, ended, limit)
-        plan.interests = _settling(rows, plan.settled)
+        plan.opened = _crowded(rows)
+        plan.interests = _settling(rows, plan.settled, plan.opened)
         plan.types = await self._types(await self._floors(plan.interests), before)
-        expired = await self._ask("expired_events", before=before, at=now, limit=limit)
-        plan.seqs = [*(seq for (seq,) in expired), *await self._addressed(before, now)][:limit]
+        expired = await self._ask("expired_events", before=before, limit=limit)
+        plan.seqs = [*(seq for (seq,) in expired), *await self._addressed(before)][:limit]
         return plan
 
     async def _floors(self, rows: Iterable[Row]) -> Floors:
@@ -197,8 +247,8 @@ class Keeping:
                 found.append((type, upto))
         return found
 
-    async def _addressed(self, before: int, now: int) -> list[int]:
-        given = {"after": self._after_event, "before": before, "at": now, "limit": _PAGE}
+    async def _addressed(self, before: int) -> list[int]:
+        given = {"after": self._after_event, "before": before, "limit": _PAGE}
         rows = await self._ask("addressed_events", **given)
         is_all_old = len(rows) == _PAGE and rows[-1][1] < before
         self._after_event = rows[-1][0] if is_all_old else 0

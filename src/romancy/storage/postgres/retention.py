@@ -7,7 +7,7 @@ from typing import Any
 
 from romancy.core.clock import Clock
 from romancy.storage.batch import Commit
-from romancy.storage.interests import Cut, Keeping, Plan, Row, cuts_of, rows_of_commits
+from romancy.storage.interests import Cut, Keeping, Known, Plan, Row, cuts_of
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.records import DEATHS_KEPT
 
@@ -28,14 +28,16 @@ class Pruning:
     async def prune(self, ended: Mapping[str, int], accepted_before: int, limit: int) -> int:
         """Delete old events, and instances that ended before a time (its own for failed ones); return how many."""
         now = self._clock.now()
-        plan = await self._keeping.plan(ended, accepted_before, now, limit)
+        plan = await self._keeping.plan(ended, accepted_before, limit)
         for workflow in plan.settled:
             await self._connections.do("settle_interest", workflow=workflow)
+        for workflow in plan.opened:
+            await self._connections.do("open_interest", workflow=workflow)
         instances = await self._connections.ask("prunable_instances", latest=max(ended.values()), limit=limit, **ended)
         if instances:
             instances = await self._connections.do("prune_instances", ids=[id for (id,) in instances], **ended)
         await self._connections.do("forget_expired_data", at=now)
-        gone = await self._events(plan, now, limit)
+        gone = await self._events(plan, limit)
         await self._connections.do("delete_spent_mail")
         await self._connections.do("orphan_unknown", at=now)
         for name in ("forget_deaths", "forget_trials"):
@@ -43,11 +45,11 @@ class Pruning:
         await self._connections.do("delete_spent_orphans")
         return len(instances) + gone
 
-    async def _events(self, plan: Plan, now: int, limit: int) -> int:
+    async def _events(self, plan: Plan, limit: int) -> int:
         gone = await self._delete(plan.seqs[:limit]) if plan.seqs else 0
         if plan.types and len(plan.seqs) < limit:
             types, befores = map(list, zip(*plan.types, strict=True))
-            given = {"types": types, "befores": befores, "at": now, "limit": limit - len(plan.seqs)}
+            given = {"types": types, "befores": befores, "limit": limit - len(plan.seqs)}
             old = await self._connections.ask("prunable_events", **given)
             gone += await self._delete([seq for (seq,) in old], plan.interests) if old else 0
         return gone
@@ -59,7 +61,7 @@ class Pruning:
 
     async def cut(self, before: int, limit: int) -> list[Cut]:
         """Delete events that were accepted before a time, whoever may want them. That is stored first."""
-        rows = await self._connections.ask("cuttable_events", before=before, at=self._clock.now(), limit=limit)
+        rows = await self._connections.ask("cuttable_events", before=before, limit=limit)
         cuts = cuts_of([(seq, type, accepted) for seq, type, accepted in rows])
         if cuts:
             uptos = [cut.upto for cut in cuts]
@@ -73,7 +75,7 @@ class Interests:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._known: set[Row] = set()
+        self._known = Known()
         """Rows that are stored: they are never deleted."""
 
     def forget(self) -> None:
@@ -81,10 +83,10 @@ class Interests:
 
     async def learn(self, commits: Sequence[Commit], at: int) -> None:
         """Before waits are stored, store the interest in their types."""
-        rows = rows_of_commits(commits, self._known)
+        rows = self._known.new(commits)
         if rows:
-            await self.store(rows, at)
+            await self.store(rows, at, learned=True)
 
-    async def store(self, rows: Sequence[Row], at: int) -> None:
-        await self._connections.do("insert_interests", at=at, **_columns(rows))
-        self._known.update(rows)
+    async def store(self, rows: Sequence[Row], at: int, *, learned: bool = False) -> None:
+        await self._connections.do("insert_interests", at=at, learned=learned, **_columns(rows))
+        self._known.add(*rows)

@@ -21,11 +21,13 @@ SELECT e.seq FROM unnest(:types::text[], :befores::bigint[]) AS x(type, before) 
   (SELECT e.seq FROM romancy.events e WHERE e.type = x.type AND e.target IS NULL AND e.accepted_at < x.before
     AND {forgettable} ORDER BY e.accepted_at LIMIT :limit::integer) e
 LIMIT :limit
+-- A workflow that may wait for any type need not learn others.
 -- name: insert_interests
 INSERT INTO romancy.interests (workflow, type, next, kind, since)
 SELECT x.workflow, x.type, x.next, x.kind, :at::bigint
 FROM unnest(:workflows::text[], :types::text[], :nexts::text[], :kinds::smallint[]) AS x(workflow, type, next, kind)
-WHERE {outdated} IS NULL ORDER BY 1, 2, 3
+WHERE {outdated} IS NULL AND NOT (:learned::boolean AND x.kind = 3 AND x.type <> '' AND EXISTS (SELECT 1 FROM romancy.interests i
+  WHERE i.workflow = x.workflow AND i.type = '*' AND i.kind = 2)) ORDER BY 1, 2, 3
 ON CONFLICT (workflow, type, next) DO UPDATE SET kind = excluded.kind
 WHERE excluded.kind IN (1, 2) AND interests.kind <> excluded.kind
 -- name: insert_cuts

@@ -21,8 +21,11 @@ NOT EXISTS (SELECT 1 FROM romancy.consumed c WHERE c.event = e.seq
 -- name: prunable_events
 SELECT e.seq FROM romancy.events e {by_age} WHERE e.type = :type AND e.target IS NULL AND e.accepted_at < :before
   AND {forgettable} ORDER BY e.accepted_at LIMIT :limit
+-- A workflow that may wait for any type need not learn others.
 -- name: insert_interest
-INSERT INTO romancy.interests (workflow, type, next, kind, since) VALUES (:workflow, :type, :next, :kind, :since)
+INSERT INTO romancy.interests (workflow, type, next, kind, since) SELECT :workflow, :type, :next, :kind, :since
+WHERE NOT (:learned AND :kind = 3 AND :type <> '' AND EXISTS (SELECT 1 FROM romancy.interests i
+  WHERE i.workflow = :workflow AND i.type = '*' AND i.kind = 2))
 ON CONFLICT (workflow, type, next) DO UPDATE SET kind = excluded.kind
 WHERE excluded.kind IN (1, 2) AND romancy.interests.kind <> excluded.kind
 -- name: insert_cut

@@ -315,11 +315,11 @@ class SQLiteStorage(Reads):
     ) -> int:
         ended = {"before": finished_before, "failed": finished_before if failed_before is None else failed_before}
         now = self._clock.now()
-        plan = await self._keeping.plan(ended, accepted_before, now, limit)
+        plan = await self._keeping.plan(ended, accepted_before, limit)
         return await self._write(lambda c: retention.prune(c, ended, plan, now, limit))
 
     async def cut(self, accepted_before: int, limit: int) -> list[Cut]:
-        return await self._write(lambda c: retention.cut(c, accepted_before, self._clock.now(), limit))
+        return await self._write(lambda c: retention.cut(c, accepted_before, limit))
 
     async def expect(self, interests: Sequence[Interest]) -> None:
         rows = [row for interest in interests for row in rows_of(interest)]

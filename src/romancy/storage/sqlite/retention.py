@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 
 from romancy.storage.batch import Commit
-from romancy.storage.interests import Cut, Plan, Row, cuts_of, rows_of_commits
+from romancy.storage.interests import Cut, Known, Plan, Row, cuts_of
 from romancy.storage.records import DEATHS_KEPT
 from romancy.storage.sqlite.leases import check_version
 from romancy.storage.sqlite.statements import SQL, run
@@ -23,6 +23,7 @@ _OF_EVENT = ("delete_event_keys", "delete_receivers", "delete_event")
 def prune(c: sqlite3.Connection, ended: Mapping[str, int], plan: Plan, now: int, limit: int) -> int:
     """Delete instances that ended before a time (a separate one for failed ones), and the events of the plan."""
     c.executemany(SQL["settle_interest"], [(workflow,) for workflow in plan.settled])
+    c.executemany(SQL["open_interest"], [(workflow,) for workflow in plan.opened])
     instances = run(c, "prunable_instances", {"latest": max(ended.values()), "limit": limit, **ended})
     for name in _OF_INSTANCE:
         c.executemany(SQL[name], instances)
@@ -34,15 +35,15 @@ def prune(c: sqlite3.Connection, ended: Mapping[str, int], plan: Plan, now: int,
     is_current = {(w, t, n, kind) for w, t, n, kind, _ in run(c, "interests", {})} <= plan.interests
     for type, before in plan.types if is_current else ():
         if len(events) < limit:
-            given = {"type": type, "before": before, "at": now, "limit": limit - len(events)}
+            given = {"type": type, "before": before, "limit": limit - len(events)}
             events += run(c, "prunable_events", given)
     _delete(c, events)
     return len(instances) + len(set(events))
 
 
-def cut(c: sqlite3.Connection, before: int, now: int, limit: int) -> list[Cut]:
+def cut(c: sqlite3.Connection, before: int, limit: int) -> list[Cut]:
     """Delete events that were accepted before a time, whoever may want them."""
-    rows = c.execute(SQL["cuttable_events"], (before, now, limit)).fetchall()
+    rows = c.execute(SQL["cuttable_events"], (before, limit)).fetchall()
     cuts = cuts_of(rows)
     c.executemany(SQL["insert_cut"], [(cut.type, cut.upto) for cut in cuts])
     _delete(c, [(seq,) for seq, _, _ in rows])
@@ -57,7 +58,7 @@ def _delete(c: sqlite3.Connection, events: Sequence[tuple[int]]) -> None:
 def expect(c: sqlite3.Connection, rows: Iterable[Row], at: int) -> None:
     """Store which events workflows are interested in."""
     check_version(c)
-    c.executemany(SQL["insert_interest"], [(*row, at) for row in rows])
+    c.executemany(SQL["insert_interest"], [(*row, at, False) for row in rows])
 
 
 class Interests:
@@ -65,10 +66,10 @@ class Interests:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._run = connection.execute
-        self._known: set[Row] = set()
+        self._known = Known()
         """Rows that are stored. One is added when it is found, not when it is written: that may be rolled back."""
 
     def learn(self, commits: Sequence[Commit], at: int) -> None:
-        for row in rows_of_commits(commits, self._known):
-            if self._run(SQL["insert_interest"], (*row, at)).rowcount == 0:
+        for row in self._known.new(commits):
+            if self._run(SQL["insert_interest"], (*row, at, True)).rowcount == 0:
                 self._known.add(row)

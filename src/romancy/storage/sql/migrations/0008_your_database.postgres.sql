@@ -29,7 +29,7 @@ CREATE TABLE interests (workflow text COLLATE "C" NOT NULL, type text COLLATE "C
 CREATE TABLE cuts (type text COLLATE "C" PRIMARY KEY, upto bigint NOT NULL);
 -- Only for statements that ask for it by the same condition: others must not choose it because of a status.
 CREATE INDEX instances_oldest ON instances (workflow, created_at) WHERE status + 0 <> 10;
-CREATE INDEX events_age ON events (type, accepted_at) WHERE target IS NULL;
+CREATE INDEX events_age ON events (type, accepted_at) WHERE target IS NULL AND expires_at IS NULL;
 CREATE INDEX events_addressed ON events (seq) WHERE target IS NOT NULL;
 
 -- Schedules. `next_at` is the next tick, `due_at` when it is due; ticks up to `done_at` are taken care of. `stamp` changes

@@ -26,7 +26,7 @@ CREATE TABLE romancy.interests (workflow TEXT NOT NULL, type TEXT NOT NULL, next
 CREATE TABLE romancy.cuts (type TEXT PRIMARY KEY, upto INTEGER NOT NULL) WITHOUT ROWID;
 -- Only for statements that ask for it by the same condition: others must not choose it because of a status.
 CREATE INDEX romancy.instances_oldest ON romancy.instances (workflow, created_at) WHERE status + 0 <> 10;
-CREATE INDEX romancy.events_age ON romancy.events (type, accepted_at) WHERE target IS NULL;
+CREATE INDEX romancy.events_age ON romancy.events (type, accepted_at) WHERE target IS NULL AND expires_at IS NULL;
 CREATE INDEX romancy.events_addressed ON romancy.events (seq) WHERE target IS NOT NULL;
 
 -- Schedules. `next_at` is the next tick, `due_at` when it is due; ticks up to `done_at` are taken care of. `stamp` changes
