@@ -1,7 +1,8 @@
 """A worker that kills itself at a point of a transaction: `python -m ... DATABASE SCHEMA TABLE POINT NUMBER`.
 
 The points: `ran` (the function has returned), `stored` (the result is written, but not committed), `committed` (the
-code of the workflow was not fed the result yet). The worker dies when it gets there for the given time.
+code of the workflow was not fed the result yet). The worker dies when it gets there for the given time. `stop-ran` and
+`stop-stored` are the same points, but the worker stops there, until it is told to go on.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _seen = [0]
 
 
 def reach(point: str) -> None:
-    if point == POINT:
+    if point == POINT.removeprefix("stop-"):
         _seen[0] += 1
         if _seen[0] == int(NUMBER):
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL if point == POINT else signal.SIGSTOP)
 
 
 @activity(transactional=True)

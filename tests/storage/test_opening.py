@@ -381,3 +381,21 @@ def test_waits_of_a_former_version_are_kept(monkeypatch: pytest.MonkeyPatch) -> 
     migrate(c, ":memory:")
     assert c.execute("SELECT * FROM romancy_wait_keys").fetchall() == [(*key, 0, b"") for key in keys]
     c.close()
+
+
+async def test_a_relative_path_means_the_same_file_after_chdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections are also opened later: for reading, and for transactions."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    storage = SQLiteStorage("romancy.db")
+    monkeypatch.chdir(elsewhere)
+    await storage.open()
+    try:
+        transaction = await storage.begin(10**6)
+        await transaction.abandon()
+        assert await storage.catalog.instance("nothing") is None
+    finally:
+        await storage.close()
+    assert (tmp_path / "romancy.db").exists()
+    assert list(elsewhere.iterdir()) == []

@@ -62,3 +62,44 @@ Guest: Any = type(asyncpg.Connection)(
         **{name: _guarded(name) for name in RUN},
     },
 )
+
+
+# --- what the activity gets -------------------------------------------------------------------------------------------
+class Lent(asyncpg.pool.PoolConnectionProxy):
+    """Stands for a connection, as those of asyncpg's pools do, until the transaction is over.
+
+    The connection is lent to other activities later, so one that is kept must not lead to it.
+    """
+
+    __slots__ = ("_guest",)
+
+    @property
+    def _con(self) -> Any:
+        if self._guest is None:
+            raise TerminalError(
+                "its transaction is over; use ctx.connection only in the activity's own function, and within its time "
+                "limit"
+            )
+        return self._guest
+
+    @_con.setter
+    def _con(self, guest: Any) -> None:
+        self._guest: Any = guest
+
+    def __repr__(self) -> str:
+        return (
+            f"<connection lent to an activity: {'its transaction is over' if self._guest is None else self._guest!r}>"
+        )
+
+
+def lend(guest: Any) -> Lent:
+    """Return what an activity gets for a connection."""
+    guest.is_lent = True
+    return Lent(None, guest)
+
+
+def take_back(guest: Any, lent: Lent) -> None:
+    """Detach what an activity got."""
+    guest.is_lent = False
+    if lent._guest is not None:  # pyright: ignore[reportPrivateUsage]
+        lent._detach()

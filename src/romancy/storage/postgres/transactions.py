@@ -20,7 +20,7 @@ from romancy.storage.postgres.batches import BatchWriter
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.driver import FAILED, LOST
 from romancy.storage.postgres.errors import STATEMENT_TIMEOUT
-from romancy.storage.postgres.guest import Guest
+from romancy.storage.postgres.guest import Guest, lend, take_back
 
 _LONGEST_PAUSE = 2.0
 
@@ -49,7 +49,6 @@ class Transactions:
                 raise
         except (*FAILED, ValueError) as error:
             raise self._connections.explain(error) from error
-        guest.is_lent = True
         return PostgresTransaction(self, self._connections, self._writer, guest, inner, lease)
 
     async def _take(self) -> Any:
@@ -66,8 +65,8 @@ class Transactions:
 
     async def give_back(self, guest: Any) -> None:
         """Keep a connection, without the settings, locks and listeners that the activity left."""
-        guest.is_lent = False
         self._lent.discard(guest)
+        guest._pool_release_ctr += 1  # cursors and prepared statements that were kept raise an error
         try:
             await guest.reset(timeout=STATEMENT_TIMEOUT)
         except BaseException as error:
@@ -105,13 +104,11 @@ class PostgresTransaction:
     ) -> None:
         self._home, self._connections, self._writer, self._guest = home, connections, writer, guest
         self._inner, self._lease, self._is_over = inner, lease, False
-
-    @property
-    def connection(self) -> Any:
-        return self._guest
+        self.connection: Any = lend(guest)
 
     async def commit(self, batch: Batch) -> BatchResult:
-        guest, self._guest.is_lent, self._is_over = self._guest, False, True
+        guest, self._is_over = self._guest, True
+        take_back(guest, self.connection)
         try:
             if not guest.is_in_transaction():
                 raise TerminalError("the activity ended its transaction itself; Romancy commits it with its result")
@@ -171,7 +168,8 @@ class PostgresTransaction:
     async def abandon(self) -> None:
         if self._is_over:
             return
-        guest, self._guest.is_lent, self._is_over = self._guest, False, True
+        guest, self._is_over = self._guest, True
+        take_back(guest, self.connection)
         try:
             await asyncio.wait_for(self._inner.rollback(), STATEMENT_TIMEOUT)
         except BaseException:

@@ -43,7 +43,7 @@ from romancy.storage.reads import Reads
 from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
 from romancy.storage.sqlite import inbox, leases, reads, retention, schedules
 from romancy.storage.sqlite.batches import BatchWriter, append_statement
-from romancy.storage.sqlite.connection import connect, lock_folder
+from romancy.storage.sqlite.connection import absolute, connect, lock_folder
 from romancy.storage.sqlite.expiry import Leases
 from romancy.storage.sqlite.inline_reader import NearReader
 from romancy.storage.sqlite.locks import WorkerLocks
@@ -70,7 +70,7 @@ class SQLiteStorage(Reads):
     def __init__(self, path: str, *, durability: str = "full", clock: Clock | None = None) -> None:
         if durability not in ("full", "normal"):
             raise ValueError(f'durability must be "full" or "normal", got {durability!r}')
-        self.path = path
+        self.path = path = absolute(path)
         self._changed: Callable[[], None] = lambda: None
         self._arrived: Callable[[], None] = lambda: None
         self.inbox = inbox.inbox_of(path)

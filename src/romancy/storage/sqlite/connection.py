@@ -48,6 +48,11 @@ def is_uri(path: str) -> bool:
     return path.startswith("file:") and path.endswith("?mode=memory&cache=shared")
 
 
+def absolute(path: str) -> str:
+    """Return a path that means the same file wherever the process goes: connections are also opened later."""
+    return path if path == ":memory:" or is_uri(path) else os.path.abspath(path)
+
+
 def _check_place(path: str) -> None:
     if path == ":memory:" or is_uri(path):
         return

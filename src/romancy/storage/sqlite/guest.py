@@ -90,6 +90,8 @@ class Guest(sqlite3.Connection):
         self.is_cut = False
         self.busy = threading.RLock()
         """Held by the thread that is in SQLite."""
+        self._owner: int | None = None
+        """The only thread that can use it: the one that commits its transaction."""
         self._refused = ""
         self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
         self.is_changed = False
@@ -109,6 +111,8 @@ class Guest(sqlite3.Connection):
         if not (isinstance(factory, type) and issubclass(factory, GuestCursor)):
             factory = _guarded(factory)
         with self.busy:
+            if self.is_cut:
+                raise TerminalError(_OVER)
             made = super().cursor(factory)
             if self.is_lent:
                 self._cursors.add(made)
@@ -122,7 +126,7 @@ class Guest(sqlite3.Connection):
 
     def check(self) -> None:
         """Raise an error unless the transaction is open: a statement outside of it would be committed by itself."""
-        if self.is_cut:
+        if self.is_cut or (self._owner is not None and self._owner != threading.get_ident()):
             raise TerminalError(_OVER)
         if self.is_lent and not self.in_transaction:
             raise sqlite3.OperationalError(
@@ -165,9 +169,13 @@ class Guest(sqlite3.Connection):
         """Give it to an activity. Its transaction is open."""
         self.is_lent, self._refused = True, ""
 
+    def rest(self) -> None:
+        """Wait for the next transaction. Nobody else has it any more."""
+        self._owner = None
+
     def take_back(self) -> None:
-        """Take it back. Open cursors are closed: they would keep an old snapshot of the database."""
-        self.is_lent = False
+        """Take it back, for this thread. Open cursors are closed: they would keep an old snapshot of the database."""
+        self._owner, self.is_lent = threading.get_ident(), False
         self._close_cursors()
         self.row_factory, self.text_factory = None, str
 

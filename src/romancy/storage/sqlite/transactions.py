@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -50,6 +51,7 @@ class Transactions:
         except BaseException:
             hold.let_go()
             raise
+        lender.references = _references(lender)
         lender.guest.lend()
         self._open = SQLiteTransaction(self, lender, self._writer, hold)
         return self._open
@@ -103,11 +105,20 @@ class Transactions:
             raise RefusedValue(f"the database can't hold a value: {error}") from error
 
     def ended(self, lender: Lender) -> None:
-        """Keep the connection for the next transaction. One to memory would lock tables if it has open cursors."""
+        """Keep the connection for the next transaction. One to memory would lock tables if it has open cursors.
+
+        If the activity has kept it, in a closure or a thread, that could write into the next transaction.
+        """
         self._open = None
-        if is_uri(self._path) or lender.guest.is_changed:
+        if lender.guest.is_cut:
+            return
+        if _references(lender) > lender.references:
+            lender.guest.is_cut = True
+            asyncio.get_running_loop().run_in_executor(None, lender.guest.cut)  # a thread may be using it
+        elif is_uri(self._path) or lender.guest.is_changed:
             lender.guest.close()
-        elif not lender.guest.is_cut:
+        else:
+            lender.guest.rest()
             self._free = lender
 
     async def close(self) -> None:
@@ -124,6 +135,12 @@ class Lender:
     def __init__(self, connection: sqlite3.Connection) -> None:
         assert isinstance(connection, Guest)
         self.guest, self.batches = connection, BatchWriter(connection)
+        self.references = 0
+        """How many there are to the connection before an activity gets it."""
+
+
+def _references(lender: Lender) -> int:
+    return sys.getrefcount(lender.guest)
 
 
 class SQLiteTransaction:
