@@ -61,6 +61,7 @@ from romancy.reruns import Steps, fork, retry_one
 from romancy.runtime import Runtime
 from romancy.searches import some, to_search
 from romancy.starts import is_named, prepare, store
+from romancy.storage.records import InstanceRow
 from romancy.storage.urls import usual_schema
 from romancy.within import Desk, Within
 
@@ -243,7 +244,8 @@ class Service(ScheduleVerbs):
         check_reason(reason)
         answer = await self._runtime.engine.cancel(instance_id, reason)
         if answer.status is None:
-            raise InstanceNotFound(instance_id=instance_id)
+            await self._row(instance_id)
+            answer = await self._runtime.engine.cancel(instance_id, reason)
         return answer.took
 
     async def resume_workflow(self, instance_id: str) -> bool:
@@ -251,7 +253,7 @@ class Service(ScheduleVerbs):
         check_lookup(instance_id)
         status = await self._runtime.engine.storage.resume(instance_id)
         if status is None:
-            raise InstanceNotFound(instance_id=instance_id)
+            await self._row(instance_id)
         self._runtime.engine.kick()
         return status == "blocked"
 
@@ -272,7 +274,8 @@ class Service(ScheduleVerbs):
 
         Raise `NotRetryable` if the instance has not ended, has completed, or has undone its steps.
         """
-        await retry_one(self._runtime.engine, instance_id, steps)
+        engine = self._runtime.engine
+        await engine.found(lambda: retry_one(engine, instance_id, steps))
         return self.handle(instance_id, wf) if wf is not None else self.handle(instance_id)
 
     async def fork_workflow(
@@ -289,7 +292,8 @@ class Service(ScheduleVerbs):
         Events that it would wait for may have been removed since. Time limits of waits that were open at the entry are
         not extended. If the fork fails, it undoes only what it did itself, and nothing that was copied.
         """
-        id, workflow = await fork(self._runtime.engine, instance_id, at, new_id)
+        engine = self._runtime.engine
+        id, workflow = await engine.found(lambda: fork(engine, instance_id, at, new_id))
         definition = self._runtime.registry.get(workflow)
         result = definition.signature.result if definition else None
         return WorkflowHandle(self, self._runtime, id, result, created=True)
@@ -333,16 +337,26 @@ class Service(ScheduleVerbs):
     # --- reading ----------------------------------------------------------------------------------------------------
     async def get_instance(self, instance_id: str) -> Instance:
         """Return one instance, with its waits."""
-        check_lookup(instance_id)
-        row = await self._runtime.engine.storage.catalog.instance(instance_id)
-        if row is None:
-            raise InstanceNotFound(instance_id=instance_id)
+        row = await self._row(instance_id)
         stored = await self._runtime.engine.storage.catalog.all_waits(instance_id, 1000)
         shown = await self._runtime.engine.storage.catalog.shown([instance_id])
         waits = self._with_slots([*(to_wait(w) for w in stored), *self._open_without_row(instance_id, stored)])
         if row.status == "queued":
             waits = [to_queue_wait(row), *waits]
         return to_instance(row, waits, shown.get(instance_id))
+
+    async def _row(self, instance_id: str) -> InstanceRow:
+        """Return an instance as it is stored. If it is still in the inbox, take it in."""
+        check_lookup(instance_id)
+        engine = self._runtime.engine
+
+        async def read() -> InstanceRow:
+            row = await engine.storage.catalog.instance(instance_id)
+            if row is None:
+                raise InstanceNotFound(instance_id=instance_id)
+            return row
+
+        return await engine.found(read)
 
     def _open_without_row(self, instance_id: str, stored: Sequence[Any]) -> list[Wait]:
         """Return the open operations that only their worker knows, such as running activities."""
@@ -453,10 +467,7 @@ class Service(ScheduleVerbs):
 
         Entries that were `dropped` by a retry no longer count; a `retried` entry follows them.
         """
-        check_lookup(instance_id)
-        row = await self._runtime.engine.storage.catalog.instance(instance_id)
-        if row is None:
-            raise InstanceNotFound(instance_id=instance_id)
+        row = await self._row(instance_id)
         entries = await self._runtime.engine.storage.catalog.history(instance_id)
         return [started_entry(row), *to_histories(entries)]
 

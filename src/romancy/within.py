@@ -13,9 +13,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, TypeVarTuple, overload
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
 from romancy.core.events import make_event
-from romancy.core.model import Attribute, Status
+from romancy.core.model import Attribute
 from romancy.core.registry import WorkflowDefinition
-from romancy.errors import InstanceNotFound
 from romancy.handle import WorkflowHandle
 from romancy.runtime import Runtime
 from romancy.storage.batch import Start
@@ -24,7 +23,6 @@ from romancy.storage.inbox_items import event_row, start_row
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 Ts = TypeVarTuple("Ts")
 Prepared = tuple[Start, "WorkflowDefinition | None"]
@@ -50,23 +48,10 @@ class PendingHandle(Generic[R_co]):
 
 
 class NewHandle(WorkflowHandle[R_co]):
-    """The handle of an instance that may still be in the inbox."""
-
-    async def status(self) -> Status:
-        return await self._found(super().status)
+    """The handle of an instance that may still be in the inbox. The verbs of the service look there themselves."""
 
     async def view(self, model: Any = Any, /) -> Any:
-        return await self._found(lambda: super(NewHandle, self).view(model))
-
-    async def cancel(self, reason: str | None = None) -> bool:
-        return await self._found(lambda: super(NewHandle, self).cancel(reason))
-
-    async def _found(self, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        try:
-            return await read()
-        except InstanceNotFound:
-            await self._runtime.engine.take_in()
-            return await read()
+        return await self._runtime.engine.found(lambda: super(NewHandle, self).view(model))
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 from romancy.core.clock import Clock
 from romancy.core.model import Event
@@ -57,6 +57,7 @@ from romancy.storage.batch import CANCEL, BatchResult, Request, RequestAnswer, S
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
 
+T = TypeVar("T")
 _logger = logging.getLogger("romancy")
 NO_QUEUES = 3600.0
 """Seconds between rounds of admission in a worker without queues. A sweep begins a round once there are some."""
@@ -388,11 +389,15 @@ class Engine:
         """Wait for an instance to end, up to `seconds`. Raise `InstanceNotFound` if it does not exist."""
         if self.outdated is not None:
             raise self.outdated
+        return await self.found(lambda: self.endings.ending(instance, seconds, is_here=instance in self.residents))
+
+    async def found(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Read an instance. If it is not found, take in what callers left, and read again: it may have been there."""
         try:
-            return await self.endings.ending(instance, seconds, is_here=instance in self.residents)
+            return await read()
         except InstanceNotFound:
             await self.take_in()
-            return await self.endings.ending(instance, seconds, is_here=instance in self.residents)
+            return await read()
 
     async def take_in(self) -> None:
         """Move what callers left in the inbox: an instance that was not found may be there."""

@@ -14,7 +14,7 @@ from romancy.engine.delivery import Delivery
 from romancy.engine.metrics import Metrics
 from romancy.storage.batch import Batch, BatchResult, Start
 from romancy.storage.errors import RefusedValue
-from romancy.storage.inbox_items import InboxItem, refusal
+from romancy.storage.inbox_items import InboxItem, Unreadable, refusal
 from romancy.storage.protocol import Storage
 
 PAGE = 500
@@ -44,6 +44,8 @@ class Mover:
         self._storage, self._clock, self._announcement = storage, clock, announcement
         self._delivery, self._metrics, self._moved = delivery, metrics, moved
         self._turn = asyncio.Lock()
+        self._told: set[int] = set()
+        """The numbers of what can't be read, once that was logged."""
 
     async def round(self) -> float:
         await self.move()
@@ -52,12 +54,31 @@ class Mover:
     async def move(self) -> None:
         """Move everything that is there now. When this returns, it has been moved, by this process or by another."""
         async with self._turn:
-            while items := await self._storage.arrivals(PAGE, BYTES):
+            after = 0
+            while items := await self._storage.arrivals(PAGE, BYTES, after):
                 if not self._announcement.is_made:
                     await self._announcement.wait()
-                page = _page(items)
-                if await self._move(page) and len(page) == len(items) and not _may_go_on(items):
+                readable = [item for item in items if not self._leave(item)]
+                page = _page(readable)
+                is_done = await self._move(page) if page else True
+                if not readable:
+                    after = items[-1].number
+                if is_done and len(page) == len(readable) and not _may_go_on(items):
                     return
+
+    def _leave(self, item: InboxItem) -> bool:
+        """Return whether this version of the library can't read it. A worker with a newer one moves it."""
+        if not isinstance(item.content, Unreadable):
+            return False
+        if item.number not in self._told:
+            self._told.add(item.number)
+            _logger.warning(
+                "number %d in the inbox can't be read by this version of Romancy: %s. It stays there until a worker "
+                "with a newer version takes it in; `romancy inbox` lists it",
+                item.number,
+                item.content.problem,
+            )
+        return True
 
     async def _move(self, items: Sequence[InboxItem]) -> bool:
         """Return false if another process moves some of them."""
@@ -121,4 +142,5 @@ def _may_go_on(items: Sequence[InboxItem]) -> bool:
 
 def _name(item: InboxItem) -> str:
     content = item.content
+    assert not isinstance(content, Unreadable)
     return f"instance {content.id!r}" if isinstance(content, Start) else f"event {content.id!r}"

@@ -333,7 +333,7 @@ class EventPage(TypedDict):
 
 class InboxEntry(TypedDict):
     number: int
-    kind: Literal["start", "event"]
+    kind: Literal["start", "event", "unknown"]
     at: Time
     instance_id: str | None
     workflow: str | None

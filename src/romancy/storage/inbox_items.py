@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
@@ -23,16 +24,26 @@ _OPTIONS = [field for field in fields(Start) if field.name not in _OWN_COLUMN]
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The content of a row that a newer library has left: only such a one can move it."""
+
+    problem: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class InboxItem:
     """Something to be moved on: a start or an event."""
 
     number: int
-    content: Start | Event
+    content: Start | Event | Unreadable
 
     @property
     def size(self) -> int:
         """The length of its data."""
         content = self.content
+        if isinstance(content, Unreadable):
+            return content.size
         return len(content.input if isinstance(content, Start) else content.data or b"")
 
 
@@ -53,7 +64,7 @@ class InboxRow:
     @property
     def name(self) -> str:
         """The kind in words."""
-        return "start" if self.kind == START else "event"
+        return {START: "start", EVENT: "event"}.get(self.kind, "unknown")
 
 
 def event_row(event: Event, at: int) -> dict[str, Any]:
@@ -91,14 +102,24 @@ def start_row(start: Start) -> dict[str, Any]:
 def to_item(row: tuple[Any, ...]) -> InboxItem:
     """Return what a row of the statement `inbox` holds."""
     number, kind, at, *event, instance, workflow, input_kind, deadline, options, seen = row
+    data, further = event[7], cast("dict[str, Any]", json.loads(options) if options else {})
+    if problem := _problem(kind, further):
+        return InboxItem(number, Unreadable(problem, len(data or b"")))
     if kind == START:
-        data, further = event[7], cast("dict[str, Any]", json.loads(options) if options else {})
         if place := further.pop("place", None):
             further["place"] = Place(*place)
         start = Start(instance, workflow, data, input_kind, at, deadline, since=seen, **further)
         return InboxItem(number, start)
     *values, expires_at = event
     return InboxItem(number, to_event((0, *values, 0, expires_at)))
+
+
+def _problem(kind: int, options: Collection[str]) -> str | None:
+    """Return why a row can't be moved by this version of the library, if it can't."""
+    if kind not in (EVENT, START):
+        return f"it is of kind {kind}"
+    unknown = sorted(set(options) - {field.name for field in _OPTIONS})
+    return f"it has the option {', '.join(unknown)}" if unknown else None
 
 
 def refusal(start: Start, known: StartAnswer) -> str:

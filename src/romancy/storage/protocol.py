@@ -287,8 +287,11 @@ class Storage(Protocol):
         """Where callers leave starts and events, in transactions of their own."""
         ...
 
-    async def arrivals(self, limit: int, bytes: int) -> list[InboxItem]:
-        """Return what is in the inbox, oldest first, except what was refused: up to `limit`, and about this much."""
+    async def arrivals(self, limit: int, bytes: int, after: int = 0) -> list[InboxItem]:
+        """Return what is in the inbox, oldest first, except what was refused: up to `limit`, and about this much.
+
+        Only what has a number above `after`. Rows of a newer library may be `Unreadable`.
+        """
         ...
 
     async def move(self, batch: Batch) -> BatchResult | None:

@@ -56,8 +56,8 @@ class Reads:
         request = requests[-1][1].id if len(requests) == limit else 0
         return Mail(deliveries, requests, MailPlace(event, instance, request))
 
-    async def arrivals(self, limit: int, bytes: int) -> list[InboxItem]:
-        return [to_item(tuple(row)) for row in await self._ask("inbox", limit=limit, bytes=bytes)]
+    async def arrivals(self, limit: int, bytes: int, after: int = 0) -> list[InboxItem]:
+        return [to_item(tuple(row)) for row in await self._ask("inbox", limit=limit, bytes=bytes, after=after)]
 
     async def refuse_arrival(self, number: int, reason: str) -> None:
         await self._do_named("refuse_arrival", number=number, reason=reason)

@@ -1,12 +1,12 @@
 -- The inbox: starts and events that callers left in their own transactions (storage/guests.py), for a worker to move on.
 
--- What is to be moved, oldest first: at least one, and no more once there are this many bytes.
+-- What is to be moved after a number, oldest first: at least one, and no more once there are this many bytes.
 -- name: inbox
 SELECT b.id, b.kind, b.at, b.source, b.event, b.type, b.subject, b.time, b.target, b.attrs, b.data, b.expires_at,
   b.instance, b.workflow, b.input_kind, b.deadline, b.options, b.seen::text
 FROM (SELECT y.id, sum(y.size) OVER (ORDER BY y.id) - y.size AS before
   FROM (SELECT id, coalesce(length(data), 0) AS size FROM romancy.inbox
-    WHERE refused IS NULL ORDER BY id LIMIT :limit::integer) y) x
+    WHERE refused IS NULL AND id > :after::bigint ORDER BY id LIMIT :limit::integer) y) x
 JOIN romancy.inbox b ON b.id = x.id WHERE x.before < :bytes::bigint ORDER BY b.id
 -- name: inbox_has_some
 SELECT 1 FROM romancy.inbox WHERE refused IS NULL LIMIT 1

@@ -326,10 +326,10 @@ class SQLiteStorage(Reads):
         await self._write(lambda c: retention.expect(c, rows, self._clock.now()))
 
     # --- the inbox ---------------------------------------------------------------------------------------------------
-    async def arrivals(self, limit: int, bytes: int) -> list[InboxItem]:
+    async def arrivals(self, limit: int, bytes: int, after: int = 0) -> list[InboxItem]:
         """Look first, which is quick: this is asked for after every write of another process."""
         some = await self._read_now(lambda c: run(c, "inbox_has_some", {}))
-        return await super().arrivals(limit, bytes) if some else []
+        return await super().arrivals(limit, bytes, after) if some else []
 
     async def move(self, batch: Batch) -> BatchResult | None:
         batches = self._batches
