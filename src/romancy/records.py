@@ -19,6 +19,8 @@ from romancy.core.operations import meaning_of
 from romancy.core.versions import split_name
 from romancy.errors import InvalidInput
 from romancy.storage.catalog import Shown, ShownEvent
+from romancy.storage.inbox_items import InboxRow
+from romancy.storage.interests import Held
 from romancy.storage.records import InstanceRow, StoredWait, to_builds
 from romancy.storage.schedules import ScheduleRow
 
@@ -208,6 +210,40 @@ class QueueRecord:
 
 
 @dataclass(frozen=True)
+class InboxRecord:
+    """A start or an event that was left with `app.within`, and that no worker has taken in yet, or that was refused."""
+
+    number: int
+    kind: Literal["start", "event", "unknown"]
+    """Unknown: it was left by a newer version of Romancy, and waits for a worker with that version."""
+    at: datetime
+    """When it was left."""
+    instance_id: str | None
+    """Of a start: the id that the instance will have."""
+    workflow: str | None
+    type: str | None
+    """Of an event: its type, its source and its id."""
+    source: str | None
+    id: str | None
+    refused: str | None
+    """Why it was refused. It is removed some time later: see `Retention.instances`."""
+
+
+@dataclass(frozen=True)
+class HeldEvents:
+    """Old events of one type that are kept because open instances may still take them."""
+
+    type: str
+    count: int
+    oldest_at: datetime
+    """When the oldest one was accepted."""
+    workflow: str
+    """The workflow whose oldest open instance they are kept for."""
+    instance_id: str | None
+    """That instance."""
+
+
+@dataclass(frozen=True)
 class Page(Generic[T]):
     """A page of items, and the cursor for the next page; None on the last page."""
 
@@ -261,6 +297,24 @@ def to_schedule_record(row: ScheduleRow) -> ScheduleRecord:
         skipped=row.skipped,
         error=row.error,
     )
+
+
+def to_inbox_record(row: InboxRow) -> InboxRecord:
+    return InboxRecord(
+        number=row.number,
+        kind=row.name,
+        at=from_us(row.at),
+        instance_id=row.instance,
+        workflow=None if row.workflow is None else split_name(row.workflow)[0],
+        type=row.type,
+        source=row.source,
+        id=row.event,
+        refused=row.refused,
+    )
+
+
+def to_held_events(held: Held) -> HeldEvents:
+    return HeldEvents(held.type, held.count, from_us(held.oldest), held.workflow, held.instance)
 
 
 def to_attributes(stored: Mapping[str, str]) -> dict[str, Attribute]:

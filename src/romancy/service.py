@@ -23,6 +23,7 @@ from romancy.engine.delivery import Accepted
 from romancy.errors import InstanceNotFound
 from romancy.handle import ScheduleVerbs, WorkflowHandle
 from romancy.hooks import HooksBase
+from romancy.inventory import InventoryVerbs
 from romancy.options import (
     Database,
     HTTPOptions,
@@ -71,7 +72,7 @@ Ts = TypeVarTuple("Ts")
 _logger = logging.getLogger("romancy")
 
 
-class Service(ScheduleVerbs):
+class Service(ScheduleVerbs, InventoryVerbs):
     """Workflows on a database: the verbs on a running engine. `App` adds HTTP and the viewer."""
 
     def __init__(

@@ -12,10 +12,13 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 from romancy.api.workflow import Workflow
 from romancy.core.model import Attribute, Duration, Scalar, Status
 from romancy.core.schedules import Schedule
+from romancy.inventory import OLD
 from romancy.records import (
     BulkResult,
     EventRecord,
+    HeldEvents,
     HistoryEntry,
+    InboxRecord,
     Instance,
     InstanceFilter,
     Page,
@@ -130,3 +133,7 @@ class Verbs(Protocol):
     def trigger_schedule(self, name: str) -> Coroutine[Any, Any, Handle[Any]]: ...
     async def delete_schedule(self, name: str) -> None: ...
     async def list_schedules(self) -> list[ScheduleRecord]: ...
+
+    async def list_inbox(self, *, limit: int = 50, cursor: str | None = None) -> Page[InboxRecord]: ...
+    async def forget_refused(self, number: int) -> bool: ...
+    async def list_held_events(self, *, older_than: Duration = OLD) -> list[HeldEvents]: ...

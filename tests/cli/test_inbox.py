@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from romancy import App, WorkflowContext, workflow
 from romancy.cli.group import main
 from romancy.service import runtime_of
+from tests.http.conftest import Live
 
 
 @workflow
@@ -72,10 +73,21 @@ def test_the_command(db: str) -> None:
     assert "was refused" in again.output
 
 
-def test_a_server_has_no_such_command(db: str) -> None:
-    refused = call("inbox", "--url", "http://localhost:1")
-    assert refused.exit_code != 0
-    assert "GET /api/inbox" in refused.output
+def test_the_same_from_a_server(db: str) -> None:
+    asyncio.run(leave(db))
+    live = Live(App(db, worker=False))
+    try:
+        assert "double one" in call("inbox", "--url", live.url).stdout
+        page = call("inbox", "--url", live.url, "--limit", "1")
+        assert "--cursor" in page.stderr
+        asyncio.run(refuse(db))
+        [refused] = json.loads(call("inbox", "--url", live.url, "--json").stdout)["items"]
+        assert "different input" in refused["refused"]
+        assert call("inbox", "--url", live.url, "--forget", str(refused["number"])).exit_code == 0
+        assert call("inbox", "--url", live.url, "--forget", str(refused["number"])).exit_code != 0
+        assert "the inbox is empty" in call("inbox", "--url", live.url).stderr
+    finally:
+        live.stop()
 
 
 async def test_over_http(db: str) -> None:

@@ -105,3 +105,23 @@ async def test_rows_of_a_newer_library_stall_nobody(
     assert "kind 9" in told[0]
     assert "magic" in told[2]
     assert len(await storage.catalog.inbox(0, 10)) == 4
+
+
+async def test_what_was_refused_is_kept_as_long_as_ended_instances(app: App, backend: str) -> None:
+    """It is removed some time after it was refused, however long it had waited before."""
+    engine, storage = runtime_of(app).engine, runtime_of(app).engine.storage
+    await left(app, "a")
+    await engine.take_in()
+    async with caller(app) as me, me.transaction() as connection:
+        await app.within(connection).start_workflow(double, 2, instance_id="a")
+        await app.within(connection).send_event("other", "here")
+    await engine.take_in()
+    refused_by = engine.clock.now()
+    [row] = (await app.list_inbox()).items
+    assert row.refused is not None
+    hour = 3600 * 1_000_000
+    assert await storage.prune(refused_by - hour, 0, 10) == 0
+    assert [item.number for item in (await app.list_inbox()).items] == [row.number]
+    await left(app, "waits")
+    assert await storage.prune(refused_by + 1, 0, 10) == 1
+    assert [item.instance_id for item in (await app.list_inbox()).items] == ["waits"]

@@ -23,7 +23,6 @@ from romancy.searches import to_search
 from romancy.service import runtime_of, to_receipt
 from romancy.storage.batch import CANCEL, Matched
 from romancy.storage.catalog import Search
-from romancy.storage.interests import Held
 from romancy.storage.protocol import Storage
 from romancy.storage.records import Snapshot
 
@@ -97,9 +96,6 @@ class DatabaseTarget:
         if snapshot is None:
             raise InstanceNotFound(instance_id=id)
         return snapshot
-
-    async def held(self, before: int, most: int) -> list[Held]:
-        return await self._runtime.engine.storage.held(before, most)
 
     def storage(self) -> Storage:
         return self._runtime.engine.storage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import click
 
@@ -12,14 +13,9 @@ from romancy.cli.screen import Screen, json_option, note, print_json
 from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, when
-from romancy.core.clock import SystemClock
-from romancy.core.model import SECOND, from_us
-from romancy.records import EventRecord, Page
-from romancy.storage.interests import Held
+from romancy.inventory import MOST_HELD
+from romancy.records import EventRecord, HeldEvents, Page
 
-MOST = 10_000_000
-"""How many events are counted."""
-_DAY = 86400 * SECOND
 _RECEIVERS = 3
 
 
@@ -48,7 +44,8 @@ def events(
     if held:
         if type or unmatched or cursor:
             raise Refused("--held shows all types: leave out --type, --unmatched and --cursor")
-        _show_held(options.do(lambda target: _held(target, older))[:limit], older, as_json)
+        found = options.do(lambda target: target.verbs.list_held_events(older_than=timedelta(days=older)))
+        _show_held(found[:limit], older, as_json)
         return
     page = options.do(lambda target: _listed(target, type, unmatched, limit, cursor))
     if as_json:
@@ -77,34 +74,20 @@ def _row(record: EventRecord) -> tuple[str, ...]:
     return clean(event.type), clean(event.id), clean(event.source), when(record.accepted_at, present()), taken
 
 
-async def _held(target: Target, older: float) -> list[Held]:
-    return await target.held(SystemClock().now() - int(older * _DAY), MOST)
-
-
-def _show_held(held: Sequence[Held], older: float, as_json: bool) -> None:
+def _show_held(held: Sequence[HeldEvents], older: float, as_json: bool) -> None:
     if as_json:
-        items = [
-            {
-                "type": one.type,
-                "count": one.count,
-                "oldest": from_us(one.oldest),
-                "workflow": one.workflow,
-                "instance_id": one.instance,
-            }
-            for one in held
-        ]
-        print_json({"items": items, "cursor": None})
+        print_json({"items": held, "cursor": None})
         return
-    is_cut = sum(one.count for one in held) == MOST
+    is_cut = sum(one.count for one in held) >= MOST_HELD
     Screen().table(
         ("type", "events", "oldest", "for workflow", "oldest instance"),
         [
             (
                 clean(one.type),
                 f"{one.count:,}{'+' if is_cut else ''}",
-                when(from_us(one.oldest), present()),
+                when(one.oldest_at, present()),
                 clean(one.workflow),
-                clean(one.instance or ""),
+                clean(one.instance_id or ""),
             )
             for one in held
         ],

@@ -17,7 +17,6 @@ from romancy.core.versions import bare_name
 from romancy.explain.near_misses import Case, reasons
 from romancy.records import BulkResult, InstanceFilter, Wait
 from romancy.searches import to_json
-from romancy.storage.interests import Held
 from romancy.storage.protocol import Storage
 from romancy.storage.records import Snapshot
 
@@ -73,9 +72,6 @@ class ServerTarget:
 
     async def stored(self, id: str) -> Snapshot:
         raise Refused(_NEEDS_DATABASE)
-
-    async def held(self, before: int, most: int) -> list[Held]:
-        raise Refused("--held reads the database, which a server does not expose; give the database with -d")
 
     def storage(self) -> Storage:
         raise Refused(_NEEDS_DATABASE)

@@ -12,7 +12,6 @@ from romancy.core.operations import undone_by
 from romancy.explain.near_misses import Reason
 from romancy.records import BulkResult, HistoryEntry, Instance, InstanceFilter, Receipt
 from romancy.storage.batch import Attempt
-from romancy.storage.interests import Held
 from romancy.storage.protocol import Storage
 from romancy.storage.records import Snapshot, WorkerRow
 from romancy.verbs import Handle, Verbs
@@ -86,10 +85,6 @@ class Target(Protocol):
     async def standing(self, id: str) -> Standing: ...
     async def stored(self, id: str) -> Snapshot:
         """Return an instance as stored."""
-        ...
-
-    async def held(self, before: int, most: int) -> list[Held]:
-        """Return which events that were accepted before a time are kept for whom; see `Storage.held`."""
         ...
 
     def storage(self) -> Storage:

@@ -25,10 +25,13 @@ from romancy.core.model import SECOND, Attribute, Duration, Event, Scalar, Statu
 from romancy.core.schedules import Schedule, to_schedule
 from romancy.errors import IOInWorkflow, NotRetryable, ScheduleNotFound
 from romancy.http.cloudevents import batched, structured
+from romancy.inventory import OLD
 from romancy.records import (
     BulkResult,
     EventRecord,
+    HeldEvents,
     HistoryEntry,
+    InboxRecord,
     Instance,
     InstanceFilter,
     Page,
@@ -422,6 +425,22 @@ class Client:
     async def list_schedules(self) -> list[ScheduleRecord]:
         """Return all schedules, by name."""
         return await self._get("/api/schedules", lambda found: [responses.to_schedule(i) for i in found["items"]])
+
+    # --- what is kept aside -----------------------------------------------------------------------------------------
+    async def list_inbox(self, *, limit: int = 50, cursor: str | None = None) -> Page[InboxRecord]:
+        """What was left with `app.within`, oldest first: what workers have not taken in yet, or refused."""
+        query = {"limit": check_limit(limit), "cursor": cursor}
+        return await self._get("/api/inbox", responses.to_page(responses.to_inbox_record), query=query)
+
+    async def forget_refused(self, number: int) -> bool:
+        """Remove a refused start or event from the inbox. Returns False if nothing with this number was refused."""
+        reply = await self._post(f"/api/inbox/{number:d}/forget", {}, "", accepts=(404,))
+        return reply.status != 404 or reply.attempts > 1  # then an earlier attempt, whose answer was lost, did it
+
+    async def list_held_events(self, *, older_than: Duration = OLD) -> list[HeldEvents]:
+        """The events of at least this age that are kept because open instances may take them, by type."""
+        query = {"older_than": duration_us(older_than, "older_than") / SECOND}
+        return await self._get("/api/held-events", responses.to_all_held, query=query)
 
     async def _schedule(
         self, name: str, verb: str, content: Mapping[str, Any] | None = None, accepts: Collection[int] = ()

@@ -34,7 +34,9 @@ from romancy.http.cloudevents import InvalidBatch
 from romancy.records import (
     BulkResult,
     EventRecord,
+    HeldEvents,
     HistoryEntry,
+    InboxRecord,
     Instance,
     Page,
     QueueRecord,
@@ -219,6 +221,27 @@ def to_schedule(item: Mapping[str, Any]) -> ScheduleRecord:
         skipped=item["skipped"],
         error=item["error"],
     )
+
+
+def to_inbox_record(item: Mapping[str, Any]) -> InboxRecord:
+    return InboxRecord(
+        number=item["number"],
+        kind=item["kind"],
+        at=_time(item["at"]),
+        instance_id=item["instance_id"],
+        workflow=item["workflow"],
+        type=item["type"],
+        source=item["source"],
+        id=item["id"],
+        refused=item["refused"],
+    )
+
+
+def to_all_held(found: Mapping[str, Any]) -> list[HeldEvents]:
+    return [
+        HeldEvents(item["type"], item["count"], _time(item["oldest_at"]), item["workflow"], item["instance_id"])
+        for item in found["items"]
+    ]
 
 
 def to_entry(item: Mapping[str, Any]) -> HistoryEntry:

@@ -72,7 +72,7 @@ class HttpApp:
         self._database_timeout = seconds(options.database_timeout)
         self._body_timeout = seconds(options.body_timeout)
         own = Route("GET", "/openapi.json", self.describe_api, {200: Described})
-        listed = (*control.ROUTES, *schedules.ROUTES, inbox.ROUTE, *health.ROUTES)
+        listed = (*control.ROUTES, *schedules.ROUTES, *inbox.ROUTES, *health.ROUTES)
         self.routes = (Events(options).route, webhook.ROUTE, *listed, metrics.ROUTE, own)
         # OpenAPI can describe neither pages nor streams.
         self._router = Router((*self.routes, Hub().route, *pages))

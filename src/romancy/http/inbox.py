@@ -1,45 +1,65 @@
-"""`GET /api/inbox`: what callers left in transactions of their own, and what was refused of it."""
+"""The control API for what is kept aside: the inbox, and old events that open instances may still take."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from romancy.core.model import from_us
 from romancy.http import schemas
 from romancy.http.pages import paged
-from romancy.http.responses import Response
+from romancy.http.responses import HTTPError, Response, json_answer
 from romancy.http.routes import Request, Route
 from romancy.http.serialize import time_text
-from romancy.records import Page, read_cursor, write_cursor
-from romancy.service import runtime_of
-from romancy.storage.inbox_items import InboxRow
+from romancy.records import HeldEvents, InboxRecord
 
 
 async def list_inbox(request: Request) -> Response:
     """What is in the inbox, oldest first: not yet taken in or, with `refused`, refused for that reason."""
-    catalog = runtime_of(request.app).engine.storage.catalog
-
-    async def read(limit: int, cursor: str | None) -> Page[InboxRow]:
-        (after,) = read_cursor(cursor, int) or (0,)
-        rows = await catalog.inbox(after, limit + 1)
-        more = (rows[limit - 1].number,) if len(rows) > limit else None
-        return Page(rows[:limit], write_cursor(more))
-
-    return await paged(read, request.query.model_dump(), _item)
+    return await paged(request.app.list_inbox, request.query.model_dump(), _item)
 
 
-def _item(row: InboxRow) -> dict[str, Any]:
+async def forget_refused(request: Request) -> Response:
+    """Remove a start or an event that was refused from the inbox. 404 if nothing with this number was refused."""
+    text = request.path["number"]
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+    unknown = "; it is unknown whether it was removed: try again"
+    if number is None or not await request.backpressure.store(request.app.forget_refused(number), 0, unknown):
+        raise HTTPError(404, f"nothing in the inbox with the number {text[:50]!r} was refused", kind="NotFound")
+    return json_answer(200, {"number": number})
+
+
+async def list_held_events(request: Request) -> Response:
+    """Old events that are kept because open instances may still take them, by type, with the oldest ones first.
+
+    Up to 1,000,000 events are counted, of all types together.
+    """
+    found = await request.app.list_held_events(older_than=request.query.older_than)
+    return json_answer(200, {"items": list(map(_held, found))})
+
+
+def _item(record: InboxRecord) -> schemas.InboxEntry:
     return {
-        "number": row.number,
-        "kind": row.name,
-        "at": time_text(from_us(row.at)),
-        "instance_id": row.instance,
-        "workflow": row.workflow,
-        "type": row.type,
-        "source": row.source,
-        "id": row.event,
-        "refused": row.refused,
+        "number": record.number,
+        "kind": record.kind,
+        "at": time_text(record.at),
+        "instance_id": record.instance_id,
+        "workflow": record.workflow,
+        "type": record.type,
+        "source": record.source,
+        "id": record.id,
+        "refused": record.refused,
     }
 
 
-ROUTE = Route("GET", "/api/inbox", list_inbox, {200: schemas.InboxPage}, query=schemas.InboxQuery)
+def _held(held: HeldEvents) -> schemas.HeldItem:
+    return {
+        "type": held.type,
+        "count": held.count,
+        "oldest_at": time_text(held.oldest_at),
+        "workflow": held.workflow,
+        "instance_id": held.instance_id,
+    }
+
+
+ROUTES = (
+    Route("GET", "/api/inbox", list_inbox, {200: schemas.InboxPage}, query=schemas.InboxQuery),
+    Route("POST", "/api/inbox/{number}/forget", forget_refused, {200: schemas.Forgotten}, [404], scope="control"),
+    Route("GET", "/api/held-events", list_held_events, {200: schemas.HeldEvents}, query=schemas.HeldQuery),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -11,23 +12,39 @@ from prometheus_client.registry import Collector
 
 from romancy.engine import Engine
 from romancy.engine.metrics import Histogram
+from romancy.errors import StorageError
 from romancy.http.responses import Response
 from romancy.http.routes import Request, Route
 from romancy.http.traffic import Traffic
+
+PATIENCE = 2.0
+"""Seconds to wait for counts from the database. Without an answer, the other metrics are still returned."""
+MOST_IN_INBOX = 100_000
+"""Up to this many starts and events in the inbox are counted."""
 
 
 async def metrics(request: Request) -> Response:
     """Metrics of this process, in the Prometheus text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(request.runtime.engine, request.traffic))
+    engine = request.runtime.engine
+    registry.register(_Collector(engine, request.traffic, await _inbox_counts(engine)))
     return Response(200, generate_latest(registry), [(b"content-type", CONTENT_TYPE_LATEST.encode())])
+
+
+async def _inbox_counts(engine: Engine) -> tuple[int, int] | None:
+    """How much is in the inbox, and how much was refused; None if the database can't tell at once."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await engine.storage.catalog.inbox_counts(MOST_IN_INBOX)
+    except (StorageError, TimeoutError):
+        return None
 
 
 class _Collector(Collector):
     """Reads the counters of an engine when asked; keeps no copy."""
 
-    def __init__(self, engine: Engine, traffic: Traffic) -> None:
-        self._engine, self._metrics, self._traffic = engine, engine.metrics, traffic
+    def __init__(self, engine: Engine, traffic: Traffic, inbox: tuple[int, int] | None) -> None:
+        self._engine, self._metrics, self._traffic, self._inbox = engine, engine.metrics, traffic, inbox
 
     def describe(self) -> Iterable[Metric]:
         return ()
@@ -37,6 +54,7 @@ class _Collector(Collector):
         yield from self._activities()
         yield from self._compensations()
         yield from self._events()
+        yield from self._inbox_gauges()
         yield from self._kept_events()
         yield from self._engine_internals()
         yield from self._requests()
@@ -78,6 +96,12 @@ class _Collector(Collector):
         yield _histogram("wait_duration_seconds", "Duration of waits for events.", m.wait_seconds)
         yield _histogram("delivery_lag_seconds", "From accepting an event to receiving it.", m.delivery_lag)
         yield _histogram("timer_lag_seconds", "How late timers fired.", m.timer_lag)
+
+    def _inbox_gauges(self) -> Iterator[Metric]:
+        if self._inbox is not None:
+            waiting, refused = self._inbox
+            yield _gauge("inbox_waiting", "Starts and events in the inbox that no worker has taken in yet.", waiting)
+            yield _gauge("inbox_refused", "Starts and events in the inbox that were refused.", refused)
 
     def _kept_events(self) -> Iterator[Metric]:
         m = self._metrics

@@ -348,6 +348,28 @@ class InboxPage(TypedDict):
     cursor: str | None
 
 
+class Forgotten(TypedDict):
+    number: int
+
+
+class HeldQuery(_Closed):
+    older_than: float = Field(
+        7 * 86400, ge=0, le=1e9, allow_inf_nan=False, description="Only events that were accepted so many seconds ago."
+    )
+
+
+class HeldItem(TypedDict):
+    type: str
+    count: int
+    oldest_at: Time
+    workflow: str
+    instance_id: str | None
+
+
+class HeldEvents(TypedDict):
+    items: list[HeldItem]
+
+
 class History(TypedDict):
     instance_id: str
     entries: list[Entry]

@@ -445,6 +445,11 @@ class Catalog:
         """Return what is in the inbox after a number, oldest first: what is to be moved, and what was refused."""
         return [InboxRow(*row) for row in await self._ask("inbox_list", after=after, limit=limit)]
 
+    async def inbox_counts(self, cap: int) -> tuple[int, int]:
+        """Return how much in the inbox is to be moved, and how much was refused, each counted up to `cap`."""
+        [(waiting, refused)] = await self._ask("inbox_counts", cap=cap)
+        return waiting, refused
+
     async def shown_events(
         self, *, type: str | None, instance: str | None, unmatched: bool, limit: int, before: int | None, scan: int
     ) -> tuple[list[ShownEvent], int | None]:

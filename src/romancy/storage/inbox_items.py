@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, fields
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from romancy.core.model import Event
 from romancy.core.queues import Place
@@ -62,9 +62,9 @@ class InboxRow:
     refused: str | None
 
     @property
-    def name(self) -> str:
+    def name(self) -> Literal["start", "event", "unknown"]:
         """The kind in words."""
-        return {START: "start", EVENT: "event"}.get(self.kind, "unknown")
+        return "start" if self.kind == START else "event" if self.kind == EVENT else "unknown"
 
 
 def event_row(event: Event, at: int) -> dict[str, Any]:

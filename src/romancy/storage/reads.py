@@ -60,7 +60,7 @@ class Reads:
         return [to_item(tuple(row)) for row in await self._ask("inbox", limit=limit, bytes=bytes, after=after)]
 
     async def refuse_arrival(self, number: int, reason: str) -> None:
-        await self._do_named("refuse_arrival", number=number, reason=reason)
+        await self._do_named("refuse_arrival", number=number, reason=reason, at=self._clock.now())
 
     async def forget_arrival(self, number: int) -> bool:
         return bool(await self._do_named("inbox_forget", id=number))

@@ -228,3 +228,8 @@ class Blocking(ABC):
     resume_schedule = blocking(Service.resume_schedule)
     delete_schedule = blocking(Service.delete_schedule)
     list_schedules = blocking(Service.list_schedules)
+
+    # --- what is kept aside ------------------------------------------------------------------------------------------
+    list_inbox = blocking(Service.list_inbox)
+    forget_refused = blocking(Service.forget_refused)
+    list_held_events = blocking(Service.list_held_events)

@@ -40,5 +40,6 @@ async def move(connections: Connections, writer: BatchWriter, batch: Batch) -> B
             known=[number for number, _, known in taken if known.same],
             refused=[number for number, _ in refused],
             reasons=[reason for _, reason in refused],
+            at=batch.at,
         )
     return answer

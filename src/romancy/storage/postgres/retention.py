@@ -26,7 +26,10 @@ class Pruning:
         self._connections, self._keeping, self._clock = connections, keeping, clock
 
     async def prune(self, ended: Mapping[str, int], accepted_before: int, limit: int) -> int:
-        """Delete old events, and instances that ended before a time (its own for failed ones); return how many."""
+        """Delete old events, and instances that ended before a time (its own for failed ones); return how many.
+
+        What was refused in the inbox is kept as long as ended instances.
+        """
         now = self._clock.now()
         plan = await self._keeping.plan(ended, accepted_before, limit)
         for workflow in plan.settled:
@@ -36,6 +39,7 @@ class Pruning:
         instances = await self._connections.ask("prunable_instances", latest=max(ended.values()), limit=limit, **ended)
         if instances:
             instances = await self._connections.do("prune_instances", ids=[id for (id,) in instances], **ended)
+        refused = await self._connections.do("prune_refused", before=ended["before"], limit=limit)
         await self._connections.do("forget_expired_data", at=now)
         gone = await self._events(plan, limit)
         await self._connections.do("delete_spent_mail")
@@ -43,7 +47,7 @@ class Pruning:
         for name in ("forget_deaths", "forget_trials"):
             await self._connections.do(name, before=now - DEATHS_KEPT)
         await self._connections.do("delete_spent_orphans")
-        return len(instances) + gone
+        return len(instances) + len(refused) + gone
 
     async def _events(self, plan: Plan, limit: int) -> int:
         gone = await self._delete(plan.seqs[:limit]) if plan.seqs else 0

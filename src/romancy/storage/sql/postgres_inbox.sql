@@ -55,5 +55,5 @@ AND (SELECT ok FROM still)
 WITH held AS MATERIALIZED (SELECT id FROM romancy.inbox
   WHERE id = ANY(:known::bigint[]) OR id = ANY(:refused::bigint[]) ORDER BY id FOR UPDATE),
 known AS (DELETE FROM romancy.inbox b USING held h WHERE b.id = h.id AND b.id = ANY(:known))
-UPDATE romancy.inbox b SET refused = x.reason FROM held h, unnest(:refused, :reasons::text[]) AS x(id, reason)
+UPDATE romancy.inbox b SET refused = x.reason, refused_at = :at::bigint FROM held h, unnest(:refused, :reasons::text[]) AS x(id, reason)
 WHERE b.id = h.id AND b.id = x.id

@@ -12,4 +12,4 @@ SELECT count(*) FROM romancy.inbox WHERE refused IS NULL AND id IN (SELECT value
 -- name: delete_moved
 DELETE FROM romancy.inbox WHERE id = :id
 -- name: refuse_start
-UPDATE romancy.inbox SET refused = :reason WHERE id = :id
+UPDATE romancy.inbox SET refused = :reason, refused_at = :at WHERE id = :id

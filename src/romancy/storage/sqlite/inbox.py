@@ -29,5 +29,5 @@ def move(connection: sqlite3.Connection, writer: BatchWriter, batch: Batch) -> B
         if not known.created and not known.same
     }
     connection.executemany(SQL["delete_moved"], [(number,) for number in batch.moved if number not in refused])
-    connection.executemany(SQL["refuse_start"], [(reason, number) for number, reason in refused.items()])
+    connection.executemany(SQL["refuse_start"], [(reason, batch.at, number) for number, reason in refused.items()])
     return answer

@@ -21,12 +21,16 @@ _OF_EVENT = ("delete_event_keys", "delete_receivers", "delete_event")
 
 
 def prune(c: sqlite3.Connection, ended: Mapping[str, int], plan: Plan, now: int, limit: int) -> int:
-    """Delete instances that ended before a time (a separate one for failed ones), and the events of the plan."""
+    """Delete instances that ended before a time (a separate one for failed ones), and the events of the plan.
+
+    What was refused in the inbox is kept as long as ended instances.
+    """
     c.executemany(SQL["settle_interest"], [(workflow,) for workflow in plan.settled])
     c.executemany(SQL["open_interest"], [(workflow,) for workflow in plan.opened])
     instances = run(c, "prunable_instances", {"latest": max(ended.values()), "limit": limit, **ended})
     for name in _OF_INSTANCE:
         c.executemany(SQL[name], instances)
+    refused = run(c, "prune_refused", {"before": ended["before"], "limit": limit})
     c.execute(SQL["forget_expired_data"], (now,))
     c.execute(SQL["orphan_unknown"], (now,))
     c.execute(SQL["forget_deaths"], (now - DEATHS_KEPT,))
@@ -38,7 +42,7 @@ def prune(c: sqlite3.Connection, ended: Mapping[str, int], plan: Plan, now: int,
             given = {"type": type, "before": before, "limit": limit - len(events)}
             events += run(c, "prunable_events", given)
     _delete(c, events)
-    return len(instances) + len(set(events))
+    return len(instances) + len(refused) + len(set(events))
 
 
 def cut(c: sqlite3.Connection, before: int, limit: int) -> list[Cut]:

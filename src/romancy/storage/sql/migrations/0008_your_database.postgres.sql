@@ -14,11 +14,12 @@ CREATE TABLE inbox (
   options text,                     -- further values of a start, as JSON
   data bytea,                       -- of the event, or the input of the instance
   seen pg_snapshot NOT NULL DEFAULT pg_current_snapshot(),
-  refused text,
+  refused text, refused_at bigint,
   CHECK (kind = 1 AND instance IS NULL AND num_nulls(source, event, type) = 0
     OR kind = 2 AND num_nulls(instance, workflow, input_kind, data) = 0)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 CREATE INDEX inbox_todo ON inbox (id) WHERE refused IS NULL;
+CREATE INDEX inbox_refused ON inbox (refused_at) WHERE refused IS NOT NULL;
 
 -- Which events instances of a workflow may take, so that these are kept for them; see storage/interests.py. `next` is a
 -- workflow that an instance continued as, and `type` is empty then.

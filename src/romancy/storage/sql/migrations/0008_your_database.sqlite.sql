@@ -12,11 +12,12 @@ CREATE TABLE romancy.inbox (
   options TEXT,                     -- further values of a start, as JSON
   data BLOB,                        -- of the event, or the input of the instance
   seen INTEGER,
-  refused TEXT,
+  refused TEXT, refused_at INTEGER,
   CHECK (kind = 1 AND instance IS NULL AND source IS NOT NULL AND event IS NOT NULL AND type IS NOT NULL
     OR kind = 2 AND instance IS NOT NULL AND workflow IS NOT NULL AND input_kind IS NOT NULL AND data IS NOT NULL)
 );
 CREATE INDEX romancy.inbox_todo ON romancy.inbox (id) WHERE refused IS NULL;
+CREATE INDEX romancy.inbox_refused ON romancy.inbox (refused_at) WHERE refused IS NOT NULL;
 
 -- Which events instances of a workflow may take, so that these are kept for them; see storage/interests.py. `next` is a
 -- workflow that an instance continued as, and `type` is empty then.

@@ -50,7 +50,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "inbox": tuple(
         "id kind at source event type subject time target attrs expires_at instance workflow input_kind deadline "
-        "options data refused seen".split()
+        "options data refused refused_at seen".split()
     ),
     "queues": ("name", "version", "turn", "reserved"),
     "queue_keys": ("queue", "key", "reserved"),
