@@ -168,6 +168,10 @@ class Catalog:
     async def counts(self) -> dict[Status, int]:
         return await self._stored.counts(CAP)
 
+    async def inbox_counts(self) -> tuple[int, int]:
+        """How much is in the inbox and waits for a worker, and how much was refused."""
+        return await self._stored.inbox_counts(CAP)
+
     async def rates(self, seconds: float) -> Rates:
         return await self._stored.rates(self._runtime.clock.now() - int(seconds * SECOND), CAP)
 

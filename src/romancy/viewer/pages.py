@@ -100,6 +100,7 @@ async def instances(request: Request) -> Response:
     catalog = Catalog(request.app)
     rows = await catalog.instances(_search(query, catalog.now), query.cursor)
     about: dict[str, Any] = {"counts": await catalog.counts(), "cap": CAP, "now": catalog.now, "scan": SCAN}
+    about["inbox"] = await catalog.inbox_counts()
     names = sorted({*catalog.workflows, *(row.workflow for row in rows.items)})
     return page(request, "instances.html", rows=rows, query=query, workflows=names, statuses=STATUS_CODES, **about)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from romancy.http.responses import Response
 from romancy.http.routes import Request, Route
-from romancy.viewer import action_pages, pages, schedules, session
+from romancy.viewer import action_pages, kept_aside, pages, schedules, session
 from romancy.viewer.html import redirect, static
 
 
@@ -35,6 +35,8 @@ ROUTES = (
     _page("/viewer/waits", pages.waits, pages.WaitsQuery),
     _page("/viewer/events", pages.events, pages.EventsQuery),
     _page("/viewer/event", pages.event, pages.EventQuery),
+    _page("/viewer/inbox", kept_aside.inbox, pages.Query),
+    _page("/viewer/held", kept_aside.held, kept_aside.HeldQuery),
     _page("/viewer/workflows", action_pages.workflows, pages.Nothing),
     _page("/viewer/schedules", schedules.schedules, pages.Nothing),
     _page("/viewer/start/{name}", action_pages.start, pages.Nothing),

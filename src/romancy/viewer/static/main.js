@@ -1,6 +1,7 @@
 // The entry point of every page.
 import * as actions from "./actions.js";
 import * as clock from "./clock.js";
+import * as inbox from "./inbox.js";
 import * as keys from "./keys.js";
 import * as live from "./live.js";
 import * as schedules from "./schedules.js";
@@ -17,4 +18,4 @@ document.getElementById("theme").addEventListener("click", () => {
   }
 });
 
-for (const part of [clock, keys, actions, schedules, timeline, live]) part.begin();
+for (const part of [clock, keys, actions, inbox, schedules, timeline, live]) part.begin();
