@@ -224,6 +224,41 @@ class CompensationFailedInfo(CompensationInfo):
     not_undone: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class ScheduleInfo:
+    """A tick of a schedule was started or skipped, or can't be started."""
+
+    schedule: str
+    workflow: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class ScheduleFiredInfo(ScheduleInfo):
+    """A tick was started."""
+
+    instance_id: str
+    scheduled_at: datetime
+    """The tick."""
+
+
+@dataclass(frozen=True)
+class ScheduleSkippedInfo(ScheduleInfo):
+    """Ticks were skipped, because they were missed or the instance before had not ended."""
+
+    skipped: int
+    """How many."""
+    until: datetime
+    """Ticks up to this one are taken care of."""
+
+
+@dataclass(frozen=True)
+class ScheduleFailedInfo(ScheduleInfo):
+    """A tick is due, but this worker can't start it."""
+
+    error: str
+
+
 class HooksBase:
     """Override the methods you need, sync or async. An exception in a hook is logged and has no other effect.
 
@@ -255,3 +290,6 @@ class HooksBase:
     def on_compensation_started(self, info: CompensationStartedInfo) -> Awaitable[None] | None: ...
     def on_compensation_completed(self, info: CompensationCompletedInfo) -> Awaitable[None] | None: ...
     def on_compensation_failed(self, info: CompensationFailedInfo) -> Awaitable[None] | None: ...
+    def on_schedule_fired(self, info: ScheduleFiredInfo) -> Awaitable[None] | None: ...
+    def on_schedule_skipped(self, info: ScheduleSkippedInfo) -> Awaitable[None] | None: ...
+    def on_schedule_failed(self, info: ScheduleFailedInfo) -> Awaitable[None] | None: ...

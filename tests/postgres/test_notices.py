@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from romancy.core.clock import SystemClock
+from romancy.core.schedules import Schedule
+from romancy.engine.timetable import make_order
 from romancy.storage.batch import CANCEL, Commit, Request
 from romancy.storage.errors import TransientError
 from romancy.storage.postgres import leases
@@ -185,3 +187,34 @@ async def test_leases_go_by_the_clock_of_the_database(place: Place) -> None:
     wrong = await place.worker("wrong", clock=Off())
     assert await wrong.storage.take_over("wrong") == []
     assert await right.storage.take_over("right") == []
+
+
+async def test_others_hear_of_a_changed_schedule(place: Place) -> None:
+    """Of every change; the process that makes it is not told by the database, and ticks are told as before."""
+    a, b = await place.worker("a"), await place.worker("b")
+    order = make_order("s", Schedule(every=60), None, "report", ((), {}), None)
+    table = a.storage.schedules
+
+    async def insert() -> None:
+        assert await table.insert(order, a.now)
+
+    async def change() -> None:
+        row = await table.get("s")
+        assert row is not None
+        assert await table.change(row, order, a.now + 1)
+
+    async def pause() -> None:
+        row = await table.get("s")
+        assert row is not None
+        assert await table.pause(row, True, row.next_at)
+
+    async def delete() -> None:
+        assert await table.delete("s")
+
+    for act in (insert, change, pause, delete):
+        mine, theirs = asyncio.Event(), asyncio.Event()
+        a.storage.watch(lambda: None, lambda: None, mine.set)
+        b.storage.watch(lambda: None, lambda: None, theirs.set)
+        await act()
+        await within(theirs)
+        assert not mine.is_set()

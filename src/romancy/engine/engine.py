@@ -43,6 +43,7 @@ from romancy.engine.revival import Revival
 from romancy.engine.scheduler import Scheduler
 from romancy.engine.schedules import SchedulesDuty
 from romancy.engine.sweep import Sweep
+from romancy.engine.tick_report import TickReport
 from romancy.engine.timer_refresh import TimerRefresh
 from romancy.engine.timers import WINDOW, Timers
 from romancy.engine.timetable import Timetable
@@ -167,7 +168,8 @@ class Engine:
         timetable = self.timetable = Timetable(self.storage, self.clock, self.registry, self.schedule)
         own, started, kick = (self.storage, self.clock, self.registry), self._to_sweep.set, to_schedule.set
         known = self.lease, self.residents, self.loader, self.endings, timetable
-        self._schedules = SchedulesDuty(*own, *known, self.cancel, started, kick)
+        report = TickReport(self.clock, self.hooks, self.metrics)
+        self._schedules = SchedulesDuty(*own, *known, self.cancel, started, kick, report)
         return Duty("schedules", self._schedules.round, outage, to_schedule)
 
     def __repr__(self) -> str:
@@ -193,7 +195,8 @@ class Engine:
 
     # --- life -------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
-        self.storage.watch(self._foreign_change, self._moving.kick if self.is_worker else lambda: None)
+        arrived = self._moving.kick if self.is_worker else lambda: None
+        self.storage.watch(self._foreign_change, arrived, self.schedule)
         if self.is_worker:
             await self._declare_schedules()  # first: if this is cancelled, nothing runs yet
         await self.lease.begin()

@@ -61,6 +61,12 @@ class Metrics:
         """Events that were removed although an open instance might have taken them, by type."""
         self.instances_admitted: Counter[str] = Counter()
         """By queue."""
+        self.schedule_ticks: Counter[tuple[str, str]] = Counter()
+        """By workflow and outcome: started, skipped, failed."""
+        self.schedule_lag = Histogram(SECONDS)
+        """Seconds between the time at which a tick was due and its start."""
+        self.schedule_next: int | None = None
+        """When the next tick of any schedule is due, as this worker saw it last."""
         self.commit_items = Histogram(SIZES)
         self.commit_seconds = Histogram(SECONDS)
         self.timer_lag = Histogram(SECONDS)

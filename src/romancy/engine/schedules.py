@@ -17,6 +17,7 @@ from romancy.engine.endings import Endings
 from romancy.engine.leases import Lease
 from romancy.engine.loader import Loader
 from romancy.engine.residents import Residents
+from romancy.engine.tick_report import TickReport
 from romancy.engine.timetable import Timetable
 from romancy.errors import RomancyError
 from romancy.storage.errors import TransientError
@@ -52,7 +53,9 @@ class SchedulesDuty:
         cancel: Callable[[str, str], Awaitable[object]],
         started: Callable[[], None],
         kick: Callable[[], None],
+        report: TickReport,
     ) -> None:
+        self._report = report
         self._table, self._clock, self._registry, self._lease = storage.schedules, clock, registry, lease
         self._residents, self._loader = residents, loader
         self._endings, self._timetable, self._cancel = endings, timetable, cancel
@@ -94,6 +97,7 @@ class SchedulesDuty:
     def _arm(self, due: int | None) -> None:
         self._disarm()
         self._due = due
+        self._report.next_is(due)
         if due is not None:
             self._alarm = self._clock.call_at(due, self._kick)
 
@@ -130,6 +134,7 @@ class SchedulesDuty:
             if row.error != text:
                 _logger.error("schedule %r: %s; install the package tzdata there", row.name, text)
                 await self._table.blame(row, text)
+                self._report.failed(row, text)
             return None
 
     async def _plan_ticks(self, row: ScheduleRow, next_at: int, now: int) -> Plan | None:
@@ -159,6 +164,8 @@ class SchedulesDuty:
             if mine and id is not None:
                 self._unsure[id] = row.name, step.done
             raise
+        if fired is not None:
+            self._report.done(row, step, id, fired)
         if fired and mine and id is not None:
             self._loader.load(id)
         elif fired:

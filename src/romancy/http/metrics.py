@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from romancy.core.model import SECOND
 from romancy.engine import Engine
 from romancy.engine.metrics import Histogram
 from romancy.errors import StorageError
@@ -52,6 +53,7 @@ class _Collector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._workflows()
         yield from self._activities()
+        yield from self._schedules()
         yield from self._compensations()
         yield from self._events()
         yield from self._inbox_gauges()
@@ -77,6 +79,15 @@ class _Collector(Collector):
         text = "Attempts of activities that ended here."
         yield _counter("activity_attempts", text, ["activity", "outcome"], m.activities_ended)
         yield _histograms("activity_duration_seconds", "Duration of one attempt.", "activity", m.activity_seconds)
+
+    def _schedules(self) -> Iterator[Metric]:
+        m = self._metrics
+        text = "Ticks of schedules that this process started or skipped, and that it can't start."
+        yield _counter("schedule_ticks", text, ["workflow", "outcome"], m.schedule_ticks)
+        yield _histogram("schedule_lag_seconds", "How late ticks were started.", m.schedule_lag)
+        if m.schedule_next is not None:
+            text = "When the next tick of any schedule is due."
+            yield _gauge("schedule_next_timestamp_seconds", text, m.schedule_next / SECOND)
 
     def _compensations(self) -> Iterator[Metric]:
         text = "Instances and saga blocks that were undone here, and whose undos failed for good."
@@ -142,7 +153,7 @@ def _counter(name: str, text: str, labels: Sequence[str], counts: Mapping[tuple[
     return family
 
 
-def _gauge(name: str, text: str, value: int) -> Metric:
+def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"romancy_{name}", text, value=value)
 
 

@@ -77,10 +77,13 @@ class Storage(Protocol):
     has_one_writer: bool
     """Whether an open transaction keeps all other writes waiting."""
 
-    def watch(self, changed: Callable[[], None], arrived: Callable[[], None] = ...) -> None:
+    def watch(
+        self, changed: Callable[[], None], arrived: Callable[[], None] = ..., rescheduled: Callable[[], None] = ...
+    ) -> None:
         """Call `changed` on the event loop whenever another process has written something. Replaces an earlier one.
 
-        `arrived` is called if something may have been left in the inbox.
+        `arrived` is called if something may have been left in the inbox, `rescheduled` if another process has changed
+        a schedule. Not every backend notices the latter.
         """
         ...
 

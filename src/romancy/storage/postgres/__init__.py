@@ -92,9 +92,9 @@ class PostgresStorage(Reads):
         self._announcer = Announcer(self._connections)
         direct, home = notify_url or url if listen else None, self._connections if notify_url else None
         self._arrived: Callable[[], None] = lambda: None
-        self._listener = Listener(
-            direct, schema, self._announcer.sender, lambda: self._changed(), home, lambda: self._arrived()
-        )
+        self._rescheduled: Callable[[], None] = lambda: None
+        calls = lambda: self._changed(), lambda: self._arrived(), lambda: self._rescheduled()
+        self._listener = Listener(direct, schema, self._announcer.sender, *calls, home)
         self._inbox: Inbox | StorageError = StorageError(f"the database {self._connections.name} is not open")
         self._writer = BatchWriter(self._connections, self._tell)
         self._transactions = Transactions(self._connections, self._writer)
@@ -146,11 +146,18 @@ class PostgresStorage(Reads):
         rows = await self._connections.do(name, **given)
         if rows and name in ("fire_schedule", "trigger_schedule"):
             self._tell({None}, ended=False)
+        elif rows and name != "blame_schedule":
+            self._announcer.tell([self._listener.schedules])
         return rows
 
     # --- notices ----------------------------------------------------------------------------------------------------
-    def watch(self, changed: Callable[[], None], arrived: Callable[[], None] = lambda: None) -> None:
-        self._changed, self._arrived = changed, arrived
+    def watch(
+        self,
+        changed: Callable[[], None],
+        arrived: Callable[[], None] = lambda: None,
+        rescheduled: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._changed, self._arrived, self._rescheduled = changed, arrived, rescheduled
 
     def _tell(self, owners: set[str | None], ended: bool) -> None:
         channels = [self._listener.free if owner is None else channel_of(owner) for owner in owners]

@@ -19,7 +19,7 @@ from romancy.storage.postgres.driver import FAILED, asyncpg
 from romancy.storage.postgres.errors import words
 
 _logger = logging.getLogger("romancy")
-_FREE, _ENDED, _INBOX = "romancy_free_", "romancy_ended_", "romancy_inbox_"
+_FREE, _ENDED, _INBOX, _SCHEDULES = "romancy_free_", "romancy_ended_", "romancy_inbox_", "romancy_schedules_"
 _PAUSE = 0.005
 """Seconds between notices, so that simultaneous changes share one notice."""
 
@@ -42,14 +42,16 @@ class Listener:
         schema: str,
         sender: str,
         changed: Callable[[], None],
-        home: Connections | None = None,
         arrived: Callable[[], None] = lambda: None,
+        rescheduled: Callable[[], None] = lambda: None,
+        home: Connections | None = None,
     ) -> None:
         """`home`: the connections of the app, if the URL differs from theirs and may lead to another database."""
         self._url, self._sender, self._changed, self._home = url, sender, changed, home
         place = hashlib.blake2b(schema.encode(), digest_size=16).hexdigest()
         self.free, self.ended = _FREE + place, _ENDED + place
         self.inbox, self._arrived = _INBOX + place, arrived
+        self.schedules, self._rescheduled = _SCHEDULES + place, rescheduled
         self._workers: set[str] = set()
         self._held: set[str] = set()
         self._connection: Any = None
@@ -114,6 +116,7 @@ class Listener:
             for channel in (self.free, self.ended):
                 await connection.add_listener(channel, self._heard)
             await connection.add_listener(self.inbox, self._heard_of_guests)
+            await connection.add_listener(self.schedules, self._heard_of_schedules)
             self._held.clear()
             while missing := self._workers - self._held:  # workers can be added or dropped meanwhile
                 await self._take(connection, missing.pop())
@@ -156,6 +159,7 @@ class Listener:
                 pause = 0.05
                 self._changed()  # notices may have been missed
                 self._arrived()
+                self._rescheduled()
             except Exception as error:
                 if not isinstance(error, (*FAILED, TransientError)):
                     _logger.exception("listening for notices failed; trying again")
@@ -171,6 +175,10 @@ class Listener:
     def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
         if payload != self._sender:
             self._changed()
+
+    def _heard_of_schedules(self, connection: Any, pid: int, channel: str, payload: object) -> None:
+        if payload != self._sender:
+            self._rescheduled()
 
     def _heard_of_guests(self, connection: Any, pid: int, channel: str, payload: object) -> None:
         self._arrived()

@@ -122,7 +122,12 @@ class SQLiteStorage(Reads):
             raise
         return connection
 
-    def watch(self, changed: Callable[[], None], arrived: Callable[[], None] = lambda: None) -> None:
+    def watch(
+        self,
+        changed: Callable[[], None],
+        arrived: Callable[[], None] = lambda: None,
+        rescheduled: Callable[[], None] = lambda: None,
+    ) -> None:
         self._changed, self._arrived = changed, arrived
 
     def _foreign_change(self) -> None:
