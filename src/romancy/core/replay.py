@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from romancy.core.history import Entry
 from romancy.core.instance import Instance
 from romancy.core.model import Status
 from romancy.core.open_operations import OpenOperations
-from romancy.core.operations import EventWait, Operation
+from romancy.core.operations import ActivityCall, EventWait, Operation
 from romancy.core.outcome import Outcome
 
 
@@ -20,6 +20,8 @@ class Opened:
     kind: str
     began: int
     over: int | None = None
+    in_transaction: bool = False
+    """Of an activity: its own writes are committed together with its result."""
 
 
 @dataclass(slots=True)
@@ -69,7 +71,8 @@ class _Observed(OpenOperations):
     def __setitem__(self, id: str, operation: Operation) -> None:
         super().__setitem__(id, operation)
         if id != self._instance.run.timeout_id:
-            self._found.opened[id] = Opened(operation.name, operation.opened_at)
+            in_transaction = isinstance(operation, ActivityCall) and operation.activity.transactional
+            self._found.opened[id] = Opened(operation.name, operation.opened_at, in_transaction=in_transaction)
         if isinstance(operation, EventWait):
             self._found.event_waits[id] = operation
 
@@ -77,4 +80,4 @@ class _Observed(OpenOperations):
         super().__delitem__(id)
         known = self._found.opened.get(id)
         if known is not None:
-            self._found.opened[id] = Opened(known.kind, known.began, self._instance.at)
+            self._found.opened[id] = replace(known, over=self._instance.at)

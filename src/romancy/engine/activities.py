@@ -159,9 +159,10 @@ class Activities:
         return self._slots.taken + self._slots.waiting
 
     def describe_wait(self, instance: str, op: str) -> str | None:
-        """Return why a call waits; None if it does not wait for a slot here."""
+        """Return why a call waits for a slot here, or what its transaction does; None if there is neither."""
         attempting = self._open.get((instance, op))
-        return None if attempting is None else self._slots.describe(attempting)
+        slot = None if attempting is None else self._slots.describe(attempting)
+        return self._transactions.describe(attempting) if slot is None and attempting and self._transactions else slot
 
     def start(self, resident: Resident, call: ActivityCall) -> None:
         """Begin the next attempt of a call as soon as a slot is free."""

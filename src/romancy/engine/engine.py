@@ -107,7 +107,9 @@ class Engine:
         )  # fmt: skip
         custody = Custody(clock, committer, residents)
         inquest = self.inquest = Inquest(clock, max_activities, inboxes, custody)
-        tx = Transactions(storage, clock, inboxes, delivery, committer, max_transactions, lease, lambda: exits.reload)
+        tx = Transactions(
+            storage, clock, inboxes, delivery, committer, metrics, max_transactions, lease, lambda: exits.reload
+        )
         activities = self.activities = Activities(clock, max_activities, retry, state, inboxes, told, metrics, tx)
         timers = self.timers = Timers(clock, loader.fire, self._to_refresh.set, timer_window, metrics)
         exits = self.exits = Exits(

@@ -45,6 +45,9 @@ class Metrics:
         self.activities_ended: Counter[tuple[str, str]] = Counter()
         """Attempts, by activity and outcome: completed, failed, withdrawn."""
         self.activity_seconds: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(SECONDS))
+        self.transactions: Counter[tuple[str, str]] = Counter()
+        """Transactions of activities, by activity and outcome: committed, rolled_back."""
+        self.transaction_seconds: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(SECONDS))
         self.compensations: Counter[tuple[str, str]] = Counter()
         """By workflow and outcome: started, completed, failed."""
         self.waits_ended: Counter[str] = Counter()
@@ -81,6 +84,10 @@ class Metrics:
     def attempt_ended(self, activity: str, outcome: str, seconds: float) -> None:
         self.activities_ended[activity, outcome] += 1
         self.activity_seconds[activity].observe(seconds)
+
+    def transaction_ended(self, activity: str, outcome: str, seconds: float) -> None:
+        self.transactions[activity, outcome] += 1
+        self.transaction_seconds[activity].observe(seconds)
 
     def wait_ended(self, outcome: str, seconds: float) -> None:
         self.waits_ended[outcome] += 1

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from romancy.api.context import TransactionContext, lend, staged_events
-from romancy.core.clock import Alarm, Clock
+from romancy.core.clock import Alarm, Clock, stopwatch
+from romancy.core.durations import span
 from romancy.core.history import Entry, Kind
 from romancy.core.model import SECOND
 from romancy.core.operations import ActivityCall
@@ -24,6 +25,7 @@ from romancy.engine import turns
 from romancy.engine.committer import Committer
 from romancy.engine.delivery import Delivery
 from romancy.engine.inbox import Inboxes
+from romancy.engine.metrics import Metrics
 from romancy.engine.resident import Resident, TransactionAsks, Turn
 from romancy.errors import TerminalError
 from romancy.storage.batch import Attempt, Batch, Commit
@@ -68,17 +70,34 @@ class Transactions:
         inboxes: Inboxes,
         delivery: Delivery,
         committer: Committer,
+        metrics: Metrics,
         limit: int,
         lease: int,
         reload: Callable[[], Callable[[Resident], None]],
     ) -> None:
         self._storage, self._clock, self._inboxes, self._delivery = storage, clock, inboxes, delivery
         self._committer, self._lease, self._reload = committer, lease, reload
+        self._metrics, self._limit = metrics, limit
         self._room = asyncio.Semaphore(limit)
+        self._waiting: dict[Tried, None] = {}
+        """Attempts that wait for room, in order."""
+        self._open: dict[Tried, tuple[int, float]] = {}
+        """When the others began, by the clock and by the stopwatch."""
         self._storing: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"<Transactions storing={len(self._storing)}>"
+
+    def describe(self, tried: Tried) -> str | None:
+        """Return what the transaction of an attempt does; None if it has none."""
+        if tried in self._open:
+            seconds = max(0, self._clock.now() - self._open[tried][0]) / SECOND
+            return f"runs in one transaction with its result, since {span(seconds)}"
+        if tried in self._waiting:
+            ahead = list(self._waiting).index(tried)
+            behind = f", and {ahead} {'waits' if ahead == 1 else 'wait'} before it" if ahead else ""
+            return f"waits for a transaction: max_transactions={self._limit} are open{behind}"
+        return None
 
     def _time_limit(self, call: ActivityCall) -> int | None:
         """Return how long the function can take. While others wait for it, the lease can't be renewed."""
@@ -102,31 +121,59 @@ class Transactions:
                 f"activity {tried.call.activity.name!r} is transactional, and the driver of PostgreSQL is "
                 "asynchronous; write the activity as `async def`"
             )
-        async with self._room:
-            turn = await self._ask(tried) if self._storage.has_one_writer else None
-            transaction: Transaction | None = None
-            try:
-                transaction = await self._begin()
-                lend(context, transaction.connection)
-                try:
-                    payload = await self._call(tried, fn, context)
-                finally:
-                    lend(context, None)
-                if turn is None:
-                    turn = await self._ask(tried)
-            except BaseException:
-                try:
-                    if transaction is not None:
-                        await asyncio.shield(self._abandon(transaction))
-                finally:
-                    if turn is not None:
-                        turns.give_back(self._inboxes, tried.resident)
-                raise
-            # From here on it can't be cancelled: the outcome would be unknown.
-            storing = asyncio.ensure_future(self._store(tried, context, transaction, turn, payload, recorded))
-            self._storing.add(storing)
-            storing.add_done_callback(self._stored)
+        self._waiting[tried] = None
+        try:
+            await self._room.acquire()
+        finally:
+            del self._waiting[tried]
+        self._open[tried] = self._clock.now(), stopwatch()
+        try:
+            storing = await self._execute(tried, fn, context, recorded)
             await asyncio.shield(storing)
+        finally:
+            self._room.release()
+
+    def _ended(self, tried: Tried, outcome: str) -> None:
+        _, began = self._open.pop(tried)
+        self._metrics.transaction_ended(tried.call.activity.name, outcome, stopwatch() - began)
+
+    async def _execute(
+        self, tried: Tried, fn: Callable[..., Any], context: TransactionContext[Any], recorded: Callable[[], None]
+    ) -> asyncio.Future[None]:
+        """Run the function, and begin to store its result. From then on it can't be cancelled."""
+        try:
+            transaction, turn, payload = await self._perform(tried, fn, context)
+        except BaseException:
+            self._ended(tried, "rolled_back")
+            raise
+        storing = asyncio.ensure_future(self._store(tried, context, transaction, turn, payload, recorded))
+        self._storing.add(storing)
+        storing.add_done_callback(self._stored)
+        return storing
+
+    async def _perform(
+        self, tried: Tried, fn: Callable[..., Any], context: TransactionContext[Any]
+    ) -> tuple[Transaction, Turn, bytes]:
+        turn = await self._ask(tried) if self._storage.has_one_writer else None
+        transaction: Transaction | None = None
+        try:
+            transaction = await self._begin()
+            lend(context, transaction.connection)
+            try:
+                payload = await self._call(tried, fn, context)
+            finally:
+                lend(context, None)
+            if turn is None:
+                turn = await self._ask(tried)
+        except BaseException:
+            try:
+                if transaction is not None:
+                    await asyncio.shield(self._abandon(transaction))
+            finally:
+                if turn is not None:
+                    turns.give_back(self._inboxes, tried.resident)
+            raise
+        return transaction, turn, payload
 
     async def _call(self, tried: Tried, fn: Callable[..., Any], context: TransactionContext[Any]) -> bytes:
         """Call the function within its time limit, and return its encoded result."""
@@ -211,9 +258,11 @@ class Transactions:
             entry, attempt, batch = self._prepare(tried, context, turn, payload)
             answer = await transaction.commit(batch)
         except BaseException:
+            self._ended(tried, "rolled_back")
             await self._abandon(transaction)  # unless it has ended already
             turns.give_back(self._inboxes, resident)
             raise
+        self._ended(tried, "committed" if answer.commits[0] else "rolled_back")
         if answer.commits[0]:
             recorded()
             turns.record(self._inboxes, resident, entry, attempt)

@@ -53,6 +53,7 @@ class _Collector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._workflows()
         yield from self._activities()
+        yield from self._transactions()
         yield from self._schedules()
         yield from self._compensations()
         yield from self._events()
@@ -79,6 +80,13 @@ class _Collector(Collector):
         text = "Attempts of activities that ended here."
         yield _counter("activity_attempts", text, ["activity", "outcome"], m.activities_ended)
         yield _histograms("activity_duration_seconds", "Duration of one attempt.", "activity", m.activity_seconds)
+
+    def _transactions(self) -> Iterator[Metric]:
+        m = self._metrics
+        text = "Transactions of activities with transactional=True that ended here."
+        yield _counter("transactions", text, ["activity", "outcome"], m.transactions)
+        text = "Duration of one transaction, with the wait for its turn to write."
+        yield _histograms("transaction_duration_seconds", text, "activity", m.transaction_seconds)
 
     def _schedules(self) -> Iterator[Metric]:
         m = self._metrics

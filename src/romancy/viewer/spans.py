@@ -38,6 +38,8 @@ class Bar:
     """The operation it undoes."""
     retried: Retry | None = None
     """The retry since which it no longer counts."""
+    in_transaction: bool = False
+    """Its own writes were committed together with its result, as far as the code of this process says."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,11 @@ class Timeline:
     has_undos: bool = False
     has_children: bool = False
 
+    @property
+    def in_transaction(self) -> frozenset[str]:
+        """The calls whose writes were committed together with their results."""
+        return frozenset(drawn.bar.label for drawn in self.bars if drawn.bar.in_transaction)
+
 
 def bars_of(
     entries: Sequence[ShownEntry],
@@ -117,7 +124,11 @@ def bars_of(
     ]
     found += [Bar(wait.wait_id, wait.kind, "open", wait.since, None) for wait in waits if wait.wait_id not in seen]
     gone = retried or {}
-    found = [replace(bar, undoes=undone_by(bar.label), retried=gone.get(bar.n or 0)) for bar in found]
+    together = {op for op, start in known.items() if start.in_transaction}
+    found = [
+        replace(bar, undoes=undone_by(bar.label), retried=gone.get(bar.n or 0), in_transaction=bar.label in together)
+        for bar in found
+    ]
     return sorted(_with_attempts(found, failed_attempts(entries)), key=lambda bar: (bar.begin, bar.n or 2**62))
 
 
