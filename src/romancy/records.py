@@ -317,6 +317,18 @@ def to_held_events(held: Held) -> HeldEvents:
     return HeldEvents(held.type, held.count, from_us(held.oldest), held.workflow, held.instance)
 
 
+def scheduled_by(instance: Instance) -> str:
+    """Return the schedule that started an instance, and its tick, in words; empty if none did."""
+    name = instance.schedule
+    if name is None:
+        return ""
+    _, _, tick = instance.instance_id.partition(f"{name}/")
+    try:
+        return f"{name}, for its tick at {datetime.fromisoformat(tick):%Y-%m-%d %H:%M:%S %Z}"
+    except ValueError:
+        return f"{name}, outside its ticks"
+
+
 def to_attributes(stored: Mapping[str, str]) -> dict[str, Attribute]:
     """Return attributes with their values."""
     return {name: decode_attribute(value) for name, value in stored.items()}

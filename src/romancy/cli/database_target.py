@@ -15,7 +15,7 @@ from romancy.core.failure import Failure
 from romancy.core.model import Event
 from romancy.core.operations import MODELS
 from romancy.errors import InstanceNotFound
-from romancy.explain.near_misses import Case, filter_of, reasons
+from romancy.explain.near_misses import Case, filter_of, reasons, with_cuts
 from romancy.explain.ownership import owner_of
 from romancy.handle import WorkflowHandle
 from romancy.records import BulkResult, InstanceFilter, to_histories, to_instance, to_wait
@@ -73,10 +73,11 @@ class DatabaseTarget:
         is_blocked = row.status == "blocked"
         case = Case(row.id, row.created_at, self._runtime.clock.now(), misfits, snapshot.deliveries, is_blocked)
         history = to_histories(snapshot.history)
+        found = await reasons(self._app, case, [(to_wait(wait), filter_of(wait)) for wait in waits])
         return Standing(
             to_instance(row, [to_wait(wait) for wait in waits]),
             history[-1] if history else None,
-            await reasons(self._app, case, [(to_wait(wait), filter_of(wait)) for wait in waits]),
+            await with_cuts(storage.catalog, row.created_at, found),
             await self._inside(snapshot),
             undone(history),
             leading_to_end(history, Failure.decode(row.error).culprits if row.error else None),

@@ -32,7 +32,7 @@ from romancy.core.clock import SystemClock
 from romancy.core.filters import Filter
 from romancy.core.model import from_us
 from romancy.core.versions import stored_name
-from romancy.records import HistoryEntry, Instance, InstanceFilter, Page, Wait
+from romancy.records import HistoryEntry, Instance, InstanceFilter, Page, Wait, scheduled_by
 
 T = TypeVar("T")
 _DETAIL = 200
@@ -157,6 +157,7 @@ def header(instance: Instance, now: datetime) -> dict[str, str]:
         "status": instance.status,
         "parent": clean(instance.parent or ""),
         "forked from": clean(instance.forked_from or ""),
+        "schedule": clean(scheduled_by(instance)),
         "run": _run(instance, now),
         "last description" if instance.finished_at else "about": clean(instance.description or ""),
         "attributes": " ".join(

@@ -13,7 +13,7 @@ from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, when
 from romancy.core.schedules import Times
-from romancy.records import ScheduleRecord
+from romancy.records import Instance, ScheduleRecord, scheduled_by
 from romancy.verbs import Verbs
 
 
@@ -63,6 +63,11 @@ def in_words(record: ScheduleRecord) -> str:
     """When a schedule starts its workflow, in English."""
     every = None if record.every is None else round(record.every * 1_000_000)
     return str(Times(record.cron, every, record.timezone))
+
+
+def scheduled_words(instance: Instance) -> list[str]:
+    """Say which schedule started an instance, and for which tick."""
+    return [f"it was started by schedule {clean(scheduled_by(instance))}"] if instance.schedule else []
 
 
 def _command(name: str, help: str, done: str, act: Callable[[Verbs, str], Awaitable[Any]]) -> None:

@@ -14,6 +14,7 @@ from romancy.cli.children import awaited, is_replaced_with_parent
 from romancy.cli.endings import not_undone, undone_words, way_on
 from romancy.cli.lists import present
 from romancy.cli.queues import queued_words
+from romancy.cli.schedules import scheduled_words
 from romancy.cli.screen import Screen, json_option, print_json
 from romancy.cli.target import Inside, Standing, Target
 from romancy.cli.target_options import TargetOptions, target_options
@@ -58,7 +59,12 @@ def why(id: str, options: TargetOptions, as_json: bool) -> None:
     standing, children, is_replaced = options.do(work)
     instance, inside, now = standing.instance, standing.inside, present()
     name = stored_name(instance.workflow, instance.version)
-    lines = [*_state(standing, now, is_replaced=is_replaced), *children, *_pending(instance, inside)]
+    lines = [
+        *scheduled_words(instance),
+        *_state(standing, now, is_replaced=is_replaced),
+        *children,
+        *_pending(instance, inside),
+    ]
     if as_json:
         head = {"instance_id": instance.instance_id, "workflow": name, "status": instance.status}
         until = from_us(inside.worker.until) if inside and inside.worker else None
@@ -97,6 +103,12 @@ def _show(screen: Screen, reason: Reason, timers: Sequence[Wait], reported: Sequ
     screen.facts({name: text for name, text in facts.items() if text})
     if wait.slot:
         screen.say(clean(wait.slot), "yellow")
+    if reason.cut_at is not None:
+        screen.say(
+            f"events for it that were accepted before {when(reason.cut_at, now)} were removed, because "
+            "Retention(events=...) limits how long they are kept: it may have missed one",
+            "yellow",
+        )
     if reason.near:
         screen.say("nearest events that did not match:")
     for event in reason.near:
@@ -124,7 +136,7 @@ def _until(wait: Wait, timers: Sequence[Wait], now: datetime) -> str:
 def _wait(reason: Reason, now: datetime) -> dict[str, object]:
     wait = reason.wait
     left = None if wait.due_at is None else (wait.due_at - now).total_seconds()
-    return {**vars(wait), "seconds_left": left, "near": reason.near}
+    return {**vars(wait), "seconds_left": left, "near": reason.near, "cut_at": reason.cut_at}
 
 
 def _state(standing: Standing, now: datetime, *, is_replaced: bool) -> list[str]:

@@ -56,6 +56,7 @@ connects them: read its constructor from top to bottom.
     timer_refresh.py reads the timers that fall due soon
     mover.py        takes in what callers left in transactions of their own
     schedules.py    starts instances when the ticks of schedules are due
+    tick_report.py  tells hooks and metrics what became of ticks
     retention.py    deletes instances and events after their retention
 
     timetable.py    changes of schedules, by people and by code

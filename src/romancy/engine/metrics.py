@@ -60,6 +60,8 @@ class Metrics:
         """What was taken in from the inbox: start, event; of these, refused."""
         self.events_held: Mapping[str, int] = {}
         """Events that are kept for open instances beyond the retention period, by type; counted every hour."""
+        self.held_since: int | None = None
+        """When the oldest of these was accepted."""
         self.events_cut: Counter[str] = Counter()
         """Events that were removed although an open instance might have taken them, by type."""
         self.instances_admitted: Counter[str] = Counter()

@@ -77,6 +77,7 @@ class Pruner:
         held = await self._storage.held(before, MANY)
         most = sorted(held, key=lambda one: -one.count)[:_SHOWN]
         self._metrics.events_held = {one.type: one.count for one in most}
+        self._metrics.held_since = min((one.oldest for one in held), default=None)
         if self._kept.events is None and sum(one.count for one in held) >= MANY:
             _logger.warning(_explain(held))
 

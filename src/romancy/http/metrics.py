@@ -128,6 +128,10 @@ class _Collector(Collector):
         for type, count in m.events_held.items():
             held.add_metric([type], count)
         yield held
+        if m.held_since is not None:
+            text = "Age of the oldest event that is kept for an open instance."
+            age = max(0, self._engine.clock.now() - m.held_since) / SECOND
+            yield _gauge("events_held_oldest_seconds", text, age)
         cut = {(type,): n for type, n in m.events_cut.items()}
         yield _counter("events_cut", "Events removed although an open instance might take them.", ["type"], cut)
 

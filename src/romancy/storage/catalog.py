@@ -473,6 +473,10 @@ class Catalog:
             found[seq].receivers.append((taker, op))
         return list(found.values())
 
+    async def cuts(self, types: Collection[str]) -> dict[str, int]:
+        """Return up to when events of these types were removed although open instances might have taken them."""
+        return dict(map(tuple, await self._ask("cuts_of_types", listed=list(types))))
+
     async def triggers(self, types: Collection[str]) -> Mapping[str, Sequence[str]]:
         """Return the workflows that events of these types start."""
         found: dict[str, list[str]] = {type: [] for type in types}

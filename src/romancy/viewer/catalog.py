@@ -14,7 +14,7 @@ from romancy.core.model import SECOND, WORKING, Status, from_us
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.replay import Replay, replay
 from romancy.errors import InstanceNotFound
-from romancy.explain.near_misses import Case, Nearest, NearWait, Reason, filter_of, reasons
+from romancy.explain.near_misses import Case, Nearest, NearWait, Reason, filter_of, reasons, with_cuts
 from romancy.explain.ownership import Runner, owner_of, runner_of
 from romancy.records import (
     EventRecord,
@@ -270,6 +270,7 @@ class Catalog:
         misfits = {(event, op): error for event, op, error in await self._stored.misfits(row.id)}
         case = Case(row.id, row.created_at, self._runtime.clock.now(), misfits, is_blocked=row.status == "blocked")
         found = await reasons(self, case, [(to_wait(wait), filter_of(wait)) for wait in stored])
+        found = await with_cuts(self._stored, row.created_at, found)
         if row.status not in WORKING or whole.input_size > 1_000_000:
             return found
         listed = {wait.op for wait in stored}

@@ -19,6 +19,7 @@ from romancy.core.model import WAITING
 from romancy.core.visible import visible
 from romancy.http.responses import Header, HTTPError, Response
 from romancy.http.routes import Request
+from romancy.records import scheduled_by
 from romancy.viewer import words
 
 _POLICY = (
@@ -53,7 +54,7 @@ def environment() -> Environment:
     tools = (
         "stamp absolute clock_time pretty brief middle cut error_line narrowing waited_for attempt_words place count"
     )
-    made.filters.update(exact=_exact, span=span, lasting=lasting, typed=write_attribute)
+    made.filters.update(exact=_exact, span=span, lasting=lasting, typed=write_attribute, scheduled_by=scheduled_by)
     made.filters.update({name: getattr(words, name) for name in (*tools.split(), "url_part")})
     cast("dict[str, Any]", made.globals).update(STATUS_WORDS=words.STATUS_WORDS, WAITING=WAITING, version=version())
     return made

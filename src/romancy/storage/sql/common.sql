@@ -281,6 +281,8 @@ SELECT {shown_event} FROM romancy.events e WHERE e.source = :source::text AND e.
 SELECT seq FROM romancy.events WHERE seq < :before::bigint ORDER BY seq DESC LIMIT 1 OFFSET :skip::integer
 -- name: triggers_of_types
 SELECT t.type, t.workflow FROM {listed} JOIN romancy.triggers t ON t.type = x.value ORDER BY t.type, t.workflow
+-- name: cuts_of_types
+SELECT c.type, c.upto FROM {listed} JOIN romancy.cuts c ON c.type = x.value
 
 -- === the viewer's sessions ===
 
