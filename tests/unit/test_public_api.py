@@ -148,7 +148,7 @@ def test_hooks() -> None:
         "on_activity_started on_activity_completed on_activity_failed on_activity_retrying on_event_received "
         "on_event_sent on_wait_started on_wait_completed on_wait_timed_out on_timer_started on_timer_fired "
         "on_replay_started on_replay_completed on_compensation_started on_compensation_completed "
-        "on_compensation_failed"
+        "on_compensation_failed on_schedule_fired on_schedule_skipped on_schedule_failed"
     ).split()
     assert sorted(n for n in dir(romancy.HooksBase) if n.startswith("on_")) == sorted(expected)
 
