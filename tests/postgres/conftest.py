@@ -36,8 +36,8 @@ class Place:
         await db.register(name)
         return db
 
-    async def raw(self) -> Any:
-        connection = await asyncpg.connect(self.url, server_settings={"search_path": self.schema})
+    async def raw(self, **settings: str) -> Any:
+        connection = await asyncpg.connect(self.url, server_settings={"search_path": self.schema, **settings})
         self._opened.append(connection)
         return connection
 

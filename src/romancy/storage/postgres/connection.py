@@ -25,6 +25,7 @@ ACQUIRE_TIMEOUT = 10.0
 _SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
     "enable_bitmapscan": "off",
+    "random_page_cost": "1.1",
     "jit": "off",
     "default_transaction_isolation": "read committed",
     "application_name": "romancy",
@@ -32,7 +33,8 @@ _SETTINGS = {
 """Our statements are long, and their best plan is always the same. Planning each one again would take most of the time.
 
 Plain index scans mark the index entries of dead rows, so that later scans skip them. Bitmap scans do not: an instance
-that waits again and again would read all its earlier waits until the next vacuum.
+that waits again and again would read all its earlier waits until the next vacuum. Without them, the default cost of a
+random page has the planner read whole tables instead.
 """
 _VALUES, _MISTAKES = ("22", "23", "54"), ("0A", "42")
 """Error classes that are about the statement or its values, and would occur again; all others are outages."""

@@ -449,7 +449,7 @@ SELECT i.id, i.version, i.status FROM romancy.instances i WHERE i.owner = :worke
 
 -- Differs: events are dispatched when they are stored here, so none is left undispatched.
 -- name: forget_expired_data
-UPDATE romancy.events SET data = NULL WHERE expires_at < :at AND data IS NOT NULL
+UPDATE romancy.events SET data = NULL WHERE expires_at IS NOT NULL AND expires_at < :at AND data IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = seq)
 -- name: delete_event_keys
 DELETE FROM romancy.event_keys WHERE seq = :seq

@@ -32,6 +32,7 @@ CREATE TABLE cuts (type text COLLATE "C" PRIMARY KEY, upto bigint NOT NULL);
 CREATE INDEX instances_oldest ON instances (workflow, created_at) WHERE status + 0 <> 10;
 CREATE INDEX events_age ON events (type, accepted_at) WHERE target IS NULL AND expires_at IS NULL;
 CREATE INDEX events_addressed ON events (seq) WHERE target IS NOT NULL;
+CREATE INDEX events_expiring ON events (expires_at) WHERE expires_at IS NOT NULL AND data IS NOT NULL;
 
 -- Schedules. `next_at` is the next tick, `due_at` when it is due; ticks up to `done_at` are taken care of. `stamp` changes
 -- with every write, and every write that was decided on by what was read names the stamp that was read. `former`: times

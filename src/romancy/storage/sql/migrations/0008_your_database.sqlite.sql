@@ -29,6 +29,7 @@ CREATE TABLE romancy.cuts (type TEXT PRIMARY KEY, upto INTEGER NOT NULL) WITHOUT
 CREATE INDEX romancy.instances_oldest ON romancy.instances (workflow, created_at) WHERE status + 0 <> 10;
 CREATE INDEX romancy.events_age ON romancy.events (type, accepted_at) WHERE target IS NULL AND expires_at IS NULL;
 CREATE INDEX romancy.events_addressed ON romancy.events (seq) WHERE target IS NOT NULL;
+CREATE INDEX romancy.events_expiring ON romancy.events (expires_at) WHERE expires_at IS NOT NULL AND data IS NOT NULL;
 
 -- Schedules. `next_at` is the next tick, `due_at` when it is due; ticks up to `done_at` are taken care of. `stamp` changes
 -- with every write, and every write that was decided on by what was read names the stamp that was read. `former`: times
