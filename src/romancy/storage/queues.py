@@ -28,6 +28,17 @@ class Admitted:
     is_mine: bool
 
 
+@dataclass(slots=True, frozen=True)
+class WaitingKey:
+    """A key as people see it: how many of its instances run and wait, since when the oldest waits, and its rate."""
+
+    key: str
+    running: int
+    waiting: int
+    oldest_at: int | None
+    reserved: int
+
+
 class Admit(Protocol):
     """Admits instances in one transaction. None: another admission came first, or the worker was taken over."""
 
@@ -73,3 +84,21 @@ class Queues:
     async def forget_keys(self, before: int) -> None:
         """Forget the rates of keys that are no longer used up."""
         await self._do("forget_queue_keys", before=before)
+
+    # --- for people -------------------------------------------------------------------------------------------------
+    async def turn(self, queue: str) -> tuple[str | None, int]:
+        """Return the key that was served last, and the time up to which the rate is used up. Adds nothing."""
+        rows = await self._ask("queue_turn", queue=queue)
+        return (rows[0][0], rows[0][1]) if rows else (None, 0)
+
+    async def of_instances(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the queue of each of these instances that has one."""
+        return dict(await self._ask("queues_of_instances", listed=list(ids)))
+
+    async def shown_keys(self, queue: str, after: str | None, limit: int, cap: int) -> list[WaitingKey]:
+        """Return keys that have instances waiting, after a key, as `keys` does. All is counted up to a limit."""
+        keys = await self.keys(queue, after, limit, cap)
+        rows = await self._ask("waiting_of_keys", queue=queue, listed=[key.key for key in keys], cap=cap)
+        return [
+            WaitingKey(key.key, key.running, n, at, key.reserved) for key, (_, n, at) in zip(keys, rows, strict=True)
+        ]

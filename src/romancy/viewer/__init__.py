@@ -8,6 +8,7 @@ every value; the Content-Security-Policy allows nothing inline.
     pages.py      the pages that show things
     schedules.py  the page of schedules
     kept_aside.py the pages of the inbox and of old events that are kept
+    queues.py     the page of queues
     action_pages.py  the pages with forms: start a workflow, send an event
     session.py    logging in and out
     catalog.py    the data that pages show

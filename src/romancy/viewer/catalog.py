@@ -23,6 +23,7 @@ from romancy.records import (
     Page,
     Wait,
     read_cursor,
+    to_queue_wait,
     to_wait,
     write_cursor,
 )
@@ -107,6 +108,8 @@ class Detail:
     has_more_children: bool
     is_undone: bool
     """It has ended, and has undone its steps. It can't be retried."""
+    ahead: int | None = None
+    """How many instances of its key come before it; None unless it is queued."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +202,11 @@ class Catalog:
         waits: dict[str, list[Wait]] = {}
         for stored in await self._stored.waits_of(open_ids, _ROW_WAITS) if open_ids else ():
             waits.setdefault(stored.instance, []).append(to_wait(stored))
+        queued = [row for row in found if row.status == "queued"]
+        queues = await self._storage.queues.of_instances([row.id for row in queued]) if queued else {}
+        for row in queued:
+            if row.id in queues:  # else it was deleted meanwhile
+                waits.setdefault(row.id, []).insert(0, _queue_wait(row, queues[row.id]))
         return [_row(row, waits.get(row.id, ())) for row in found]
 
     async def instance(self, id: str, after: int | None) -> Detail:
@@ -226,6 +234,7 @@ class Catalog:
             children=[_row(child, ()) for child in children.rows[:CHILDREN]],
             has_more_children=len(children.rows) > CHILDREN,
             is_undone=bool(await self._stored.undone([id])),
+            ahead=await self._stored.ahead(whole.row) if whole.row.status == "queued" else None,
         )
 
     async def _part(self, whole: Whole, after: int | None) -> Part:
@@ -255,9 +264,9 @@ class Catalog:
         return draw(bars, began, self.now if finished is None else from_us(finished))
 
     async def _runner(self, whole: Whole) -> Runner | None:
-        """The worker that runs it; None if it has ended or is blocked."""
+        """The worker that runs it; None if it has ended, is blocked or queued."""
         row = whole.row
-        if row.finished_at is not None or row.status == "blocked":
+        if row.finished_at is not None or row.status in ("blocked", "queued"):
             return None
         worker = await owner_of(self._storage, row.owner)
         return runner_of(row.workflow, row.status, row.owner, worker, self._runtime.clock.now(), is_wanted=False)
@@ -271,6 +280,8 @@ class Catalog:
         case = Case(row.id, row.created_at, self._runtime.clock.now(), misfits, is_blocked=row.status == "blocked")
         found = await reasons(self, case, [(to_wait(wait), filter_of(wait)) for wait in stored])
         found = await with_cuts(self._stored, row.created_at, found)
+        if row.status == "queued":
+            found = [Reason(to_queue_wait(row)), *found]
         if row.status not in WORKING or whole.input_size > 1_000_000:
             return found
         listed = {wait.op for wait in stored}
@@ -386,6 +397,10 @@ class Catalog:
         )
         short = [shown for shown in found if shown.size <= WHOLE]  # cut data can't be compared
         return Page([EventRecord(s.event, from_us(s.event.accepted_at), tuple(s.receivers)) for s in short], None)
+
+
+def _queue_wait(row: Summary, queue: str) -> Wait:
+    return Wait(row.id, queue, "queue", (), {}, from_us(row.created_at), None, "", workflow=row.workflow)
 
 
 def _row(row: Summary, waits: Sequence[Wait]) -> Row:

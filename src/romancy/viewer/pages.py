@@ -16,7 +16,7 @@ from romancy.http.responses import HTTPError, Response, error_answer, json_answe
 from romancy.http.routes import Request
 from romancy.records import Wait, read_cursor
 from romancy.storage.batch import STATUS_CODES
-from romancy.storage.catalog import WHOLE, Search
+from romancy.storage.catalog import MOST_IN_QUEUE, WHOLE, Search
 from romancy.viewer.catalog import CAP, ENTRIES, SCAN, Catalog
 from romancy.viewer.forms import source_of
 from romancy.viewer.html import page
@@ -48,6 +48,8 @@ class InstancesQuery(Query):
     text: str = ""
     error_type: str = ""
     parent: str = ""
+    queue: str = ""
+    key: str = ""
     attribute: list[str] = []
     within: Literal["", "15m", "1h", "24h", "7d", "30d"] = ""
     after: str = ""
@@ -136,6 +138,8 @@ def _search(query: InstancesQuery, now: datetime, above: tuple[int, str] | None 
         above=above,
         error_type=query.error_type or None,
         parent=query.parent or None,
+        queue=query.queue or None,
+        key=query.key or None,
         where=encode_where(dict(map(read_pair, query.attributes))),
     )
 
@@ -158,7 +162,7 @@ async def instance(request: Request) -> Response:
     definition = catalog.workflows.get(detail.whole.row.workflow)
     locations = [wait.location for wait in detail.instance.waits]
     source = source_of(definition, locations) if definition else None
-    numbers: dict[str, Any] = {"limit": ENTRIES, "whole": WHOLE, "now": catalog.now}
+    numbers: dict[str, Any] = {"limit": ENTRIES, "whole": WHOLE, "now": catalog.now, "ahead_cap": MOST_IN_QUEUE}
     return page(request, "instance.html", detail=detail, instance=detail.instance, source=source, **numbers)
 
 

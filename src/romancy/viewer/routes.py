@@ -7,7 +7,7 @@ from typing import Any
 
 from romancy.http.responses import Response
 from romancy.http.routes import Request, Route
-from romancy.viewer import action_pages, kept_aside, pages, schedules, session
+from romancy.viewer import action_pages, kept_aside, pages, queues, schedules, session
 from romancy.viewer.html import redirect, static
 
 
@@ -39,6 +39,7 @@ ROUTES = (
     _page("/viewer/held", kept_aside.held, kept_aside.HeldQuery),
     _page("/viewer/workflows", action_pages.workflows, pages.Nothing),
     _page("/viewer/schedules", schedules.schedules, pages.Nothing),
+    _page("/viewer/queues", queues.queues, pages.Nothing),
     _page("/viewer/start/{name}", action_pages.start, pages.Nothing),
     _page("/viewer/send", action_pages.send, action_pages.SendQuery),
     _page("/viewer/login", session.login_form, scope=None),

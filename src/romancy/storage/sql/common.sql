@@ -398,3 +398,13 @@ FROM {listed} ORDER BY x.n
 SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_queue} WHERE {is_queued} AND i.queue_key = :key::text
   AND (i.priority > :priority::integer OR i.priority = :priority AND (i.created_at, i.id) < (:at::bigint, :id::text))
   LIMIT :cap::integer) x
+-- name: queue_turn
+SELECT turn, reserved FROM romancy.queues WHERE name = :queue::text
+-- name: waiting_of_keys
+SELECT x.value, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_queue}
+    WHERE {is_queued} AND i.queue_key = x.value LIMIT :cap::integer) y),
+  (SELECT min(y.created_at) FROM (SELECT i.created_at FROM romancy.instances i {by_queue}
+    WHERE {is_queued} AND i.queue_key = x.value LIMIT :cap) y)
+FROM {listed} ORDER BY x.n
+-- name: queues_of_instances
+SELECT i.id, i.queue FROM {listed} JOIN romancy.instances i ON i.id = x.value WHERE i.queue IS NOT NULL
