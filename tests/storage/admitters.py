@@ -35,13 +35,13 @@ async def admit_all(db: Database, queue: Queue, worker: str, queues: Any = None)
 def _ignore(*_: Any) -> None: ...
 
 
-async def fill(db: Database) -> None:
-    starts = [Start(id, "wf", b"{}", 0, db.now, place=Place("q", key)) for id, key in WAITING]
+async def fill(db: Database, queue: str = "q", suffix: str = "") -> None:
+    starts = [Start(id + suffix, "wf", b"{}", 0, db.now, place=Place(queue, key)) for id, key in WAITING]
     await db.commit(starts=starts)
-    await db.storage.queues.state("q", 1)
+    await db.storage.queues.state(queue, 1)
 
 
-async def running(db: Database) -> dict[str, str | None]:
+async def running(db: Database, suffix: str = "") -> dict[str, str | None]:
     """Those that were admitted, with the workers that own them."""
-    rows = [await db.storage.catalog.instance(id) for id, _ in WAITING]
+    rows = [await db.storage.catalog.instance(id + suffix) for id, _ in WAITING]
     return {row.id: row.owner for row in rows if row is not None and row.status == "running"}
