@@ -24,7 +24,7 @@ ifneq ($(CURDIR),$(shell cat $(STAMP) 2>/dev/null))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup demo test plays kills storm soak test-python test-uvicorn check format bench bench-quick lock clean
+.PHONY: help setup demo test plays kills kills-queue storm soak test-python test-uvicorn check format bench bench-quick lock clean
 
 help: ## List the targets
 	@echo 'Usage: make <target> [ARGS="..."]'
@@ -76,6 +76,9 @@ plays: $(STAMP) ## Play every order of statements, with a death at every point (
 
 kills: $(STAMP) ## Kill workers at random, check that exactly the culprits get blocked (ARGS="--kills 1000 --pills 12 --seed 7")
 	@$(BIN)/python -m tests.crash.kills $(ARGS)
+
+kills-queue: $(STAMP) ## Kill workers of 10,000 queued instances, count on a connection of its own whether limits hold
+	@ROMANCY_QUEUED=10000 $(BIN)/python -m pytest -s -m play tests/crash/test_queue_kills.py -k whoever_dies $(ARGS)
 
 storm: $(STAMP) ## Kill and pause workers of sagas and families, judge what they did (ARGS="--database sqlite --minutes 5 --seed 7")
 	@$(BIN)/python -m tests.crash.family_storm $(ARGS)

@@ -1,4 +1,7 @@
-"""A worker with a queue, for tests that kill it: `python -m tests.crash.queue_worker DATABASE LOG LEASE [SCHEMA]`."""
+"""A worker with a queue, for tests that kill it: `python -m tests.crash.queue_worker DATABASE LOG LEASE SCHEMA DEATH`.
+
+DEATH is empty, or a point and a number: it kills itself when it gets to this point so many times.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 import os
 import signal
 import sys
+from typing import Any
 
 from romancy import (
     ActivityContext,
@@ -17,9 +21,13 @@ from romancy import (
     activity,
     workflow,
 )
+from romancy.engine.loader import Loader
+from romancy.storage.queues import Queues
 from tests.crash.worker import log
 
 LIMIT, PER_KEY = 7, 2
+POINTS = ("before-state", "after-state", "before-admit", "after-admit", "before-load")
+"""Before and after it reads how full the queue is, before and after it writes, before it runs what it has admitted."""
 mail = Queue("mail", max_concurrent=LIMIT, max_concurrent_per_key=PER_KEY)
 
 
@@ -34,6 +42,49 @@ async def letter(ctx: WorkflowContext, customer: str, seconds: float) -> None:
     await send(ctx, seconds)
 
 
+class Doom:
+    """Kills this process at the n-th time that it gets to a point."""
+
+    def __init__(self, death: str) -> None:
+        self._point, _, n = death.partition(" ")
+        self._left = int(n)
+
+    def reach(self, point: str) -> None:
+        if point == self._point:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def watch(self, queues: Any) -> None:
+        for name in ("state", "admit"):
+            setattr(queues, name, self._watched(name, getattr(queues, name)))
+
+    def _watched(self, name: str, method: Any) -> Any:
+        async def call(*args: Any) -> Any:
+            self.reach(f"before-{name}")
+            result = await method(*args)
+            self.reach(f"after-{name}")
+            return result
+
+        return call
+
+
+def doom(death: str) -> None:
+    """Let every `Queues` of this process be watched from the beginning."""
+    fate, made, load = Doom(death), Queues.__init__, Loader.load
+
+    def __init__(self: Queues, *args: Any) -> None:
+        made(self, *args)
+        fate.watch(self)
+
+    def loading(self: Loader, *args: Any) -> Any:
+        fate.reach("before-load")
+        return load(self, *args)
+
+    Queues.__init__ = __init__  # type: ignore[method-assign]
+    Loader.load = loading  # type: ignore[method-assign]
+
+
 async def main(database: str, log_file: str, lease: float, schema: str | None) -> None:
     state = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     stop = asyncio.Event()
@@ -45,4 +96,6 @@ async def main(database: str, log_file: str, lease: float, schema: str | None) -
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else None))
+    if sys.argv[5]:
+        doom(sys.argv[5])
+    asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4] or None))

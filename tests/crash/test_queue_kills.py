@@ -5,94 +5,127 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+import signal
+import sqlite3
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
-from romancy import App, Database
-from tests import pg_schemas, pg_server
-from tests.crash.processes import Cluster, cluster
-from tests.crash.queue_worker import LIMIT, PER_KEY, letter
+from romancy import Schedule
+from tests.crash.queue_ground import Ground, ground
+from tests.crash.queue_worker import POINTS, letter
 
 COUNT = int(os.environ.get("ROMANCY_QUEUED", "200"))
-"""How many instances are queued; `ROMANCY_QUEUED=10000` for a long run."""
-HOLDING = """SELECT queue_key, count(*) FROM {instances} WHERE queue = 'mail' AND status <> 8 AND status < 10
-  GROUP BY queue_key"""
-
-Look = Callable[[str], Awaitable[list[Any]]]
+"""How many instances are queued; `make kills-queue` queues 10,000."""
+SECONDS = 0.02 if COUNT > 1000 else 0.1
+"""How long each of their two activities takes."""
+both = pytest.mark.parametrize("backend", ["sqlite", "postgres"])
 
 
 @asynccontextmanager
-async def observer(workers: Cluster, schema: str | None) -> AsyncIterator[Look]:
-    """Reads the tables on a connection of its own."""
-    if schema is None:
-
-        async def look(query: str) -> list[Any]:
-            return workers.read(query.format(instances="romancy_instances"))
-
-        yield look
-        return
-    connection = await asyncpg.connect(pg_server.url())
-    try:
-
-        async def look(query: str) -> list[Any]:
-            return [tuple(row) for row in await connection.fetch(query.format(instances=f'"{schema}".instances'))]
-
-        yield look
-    finally:
-        await connection.close()
-
-
-async def watch(look: Look, seen: Counter[str]) -> None:
-    """Count what holds a slot, all the time."""
-    while True:
-        held = dict(await look(HOLDING))
-        seen["looks"] += 1
-        seen["most"] = max(seen["most"], sum(held.values()))
-        seen["most of a key"] = max(seen["most of a key"], *held.values(), 0)
-        await asyncio.sleep(0.005)
-
-
-async def kill_now_and_then(workers: Cluster, more: tuple[str, ...], database: str, seen: Counter[str]) -> None:
+async def killing(stage: Ground) -> AsyncIterator[None]:
+    """Three workers, of which one is killed and replaced now and then."""
     choose = random.Random(7)
-    crew = [workers.spawn(2.0, *more, database=database) for _ in range(3)]
-    while True:
-        await asyncio.sleep(choose.uniform(1.5, 3.0))
-        victim = choose.randrange(len(crew))
-        workers.kill(crew[victim])
-        seen["kills"] += 1
-        crew[victim] = workers.spawn(2.0, *more, database=database)
+
+    async def kill_now_and_then() -> None:
+        crew = [stage.spawn() for _ in range(3)]
+        while True:
+            victim = choose.randrange(len(crew))
+            await asyncio.to_thread(stage.workers.ready, crew[victim])
+            await asyncio.sleep(choose.uniform(0.5, 2.0))
+            stage.workers.kill(crew[victim])
+            stage.seen["kills"] += 1
+            crew[victim] = stage.spawn()
+
+    task = asyncio.create_task(kill_now_and_then())
+    try:
+        yield
+        assert not task.done(), task.exception()
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
-@pytest.mark.timeout(600)
+async def no_slot_is_lost(stage: Ground) -> None:
+    [queue] = await stage.client.list_queues()
+    assert (queue.running, queue.waiting) == (0, 0)
+
+
+@both
+@pytest.mark.play
+@pytest.mark.timeout(600 + COUNT)
 async def test_limits_hold_whoever_dies(backend: str, tmp_path: Path) -> None:
-    seen: Counter[str] = Counter()
-    async with pg_schemas.schemas() as another:
-        schema = another() if backend == "postgres" else None
-        more = () if schema is None else (schema,)
-        with cluster(tmp_path, "tests.crash.queue_worker") as workers:
-            database = workers.database if schema is None else pg_server.url()
-            async with App(Database(database, schema=schema), worker=False) as client:
-                for n in range(COUNT):
-                    await client.start_workflow(letter.options(instance_id=f"l{n}"), f"c{n % 5}", 0.02)
-                async with observer(workers, schema) as look, asyncio.TaskGroup() as tasks:
-                    chores = [
-                        tasks.create_task(watch(look, seen)),
-                        tasks.create_task(kill_now_and_then(workers, more, database, seen)),
-                    ]
-                    while await client.count_instances(status="completed") < COUNT:
-                        assert not await client.count_instances(status=["failed", "blocked"])
-                        await asyncio.sleep(0.1)
-                    for chore in chores:
-                        chore.cancel()
-                assert (await client.list_queues())[0].running == 0
-    print(dict(seen))  # for long runs, with -s
-    assert seen["kills"] >= 1
-    assert seen["most"] == LIMIT, "exceeded, or the queue was never busy"
-    assert seen["most of a key"] == PER_KEY
+    async with ground(backend, tmp_path) as stage:
+        for n in range(COUNT):
+            await stage.client.start_workflow(letter.options(instance_id=f"l{n}"), f"c{n % 5}", SECONDS)
+        async with killing(stage):
+            await stage.until_completed(COUNT)
+        await no_slot_is_lost(stage)
+        assert stage.seen["kills"] >= 1
+        stage.check_limits()
+
+
+# --- every point of the protocol ------------------------------------------------------------------------------------
+@both
+@pytest.mark.play
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("point", POINTS)
+async def test_three_that_admit_die_at_the_same_point(backend: str, point: str, tmp_path: Path) -> None:
+    """Each at another of their admissions, and then one comes that lives."""
+    async with ground(backend, tmp_path) as stage:
+        for n in range(60):
+            await stage.client.start_workflow(letter.options(instance_id=f"l{n}"), f"c{n % 5}", 0.05)
+        doomed = [stage.spawn(f"{point} {n}") for n in (1, 2, 3)]
+        for process in doomed:
+            assert await asyncio.to_thread(process.wait, 60) == -signal.SIGKILL
+        assert await stage.client.count_instances(status="completed") < 60
+        stage.spawn()
+        await stage.until_completed(60)
+        await no_slot_is_lost(stage)
+        assert stage.seen["most"] <= 7
+        assert stage.seen["most of a key"] <= 2
+
+
+# --- starts from everywhere -----------------------------------------------------------------------------------------
+async def start_within(stage: Ground, n: int) -> None:
+    """Leave a start in a transaction of a caller."""
+    if stage.schema is None:
+        connection: Any = sqlite3.connect(stage.url, isolation_level=None, timeout=10)
+        connection.execute("BEGIN IMMEDIATE")
+        await stage.client.within(connection).start_workflow(letter, f"w{n % 3}", 0.02, instance_id=f"w{n}")
+        connection.execute("COMMIT")
+        connection.close()
+        return
+    connection = await asyncpg.connect(stage.url)
+    async with connection.transaction():
+        await stage.client.within(connection).start_workflow(letter, f"w{n % 3}", 0.02, instance_id=f"w{n}")
+    await connection.close()
+
+
+@both
+@pytest.mark.play
+@pytest.mark.timeout(300)
+async def test_starts_of_callers_and_schedules_hold_the_limits(backend: str, tmp_path: Path) -> None:
+    """Those who take them in, who fire and who admit are killed."""
+    async with ground(backend, tmp_path) as stage:
+        every = Schedule(every=timedelta(milliseconds=250), overlap="allow", catch_up="all")
+        await stage.client.set_schedule("often", every, letter.options(key="s"), "s", 0.02)
+        count = 0
+        async with killing(stage):
+            while stage.seen["kills"] < 6 or (await stage.client.list_schedules())[0].started < 20:
+                await start_within(stage, count)
+                count += 1
+                await asyncio.sleep(0.05)
+            await stage.client.pause_schedule("often")
+            [record] = await stage.client.list_schedules()
+            await stage.until_completed(count + record.started)
+        assert await stage.client.count_instances() == count + record.started
+        assert count >= 20
+        await no_slot_is_lost(stage)
+        assert stage.seen["most"] <= 7
+        assert stage.seen["most of a key"] <= 2

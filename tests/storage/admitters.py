@@ -23,13 +23,18 @@ MOST = {"slots": 2, "keys": 3, "rate": 2, "rate of keys": 3}
 """How many of those that wait can be admitted."""
 
 
-async def admit_all(db: Database, queue: Queue, worker: str, queues: Any = None) -> None:
-    """Admit as this worker does it, until no more can be. `queues`: those of the database, unless others are given."""
+def admitter(db: Database, queue: Queue, worker: str, queues: Any = None) -> Admissions:
+    """The part of this worker that admits. `queues`: those of the database, unless others are given."""
     storage = db.storage if queues is None else SimpleNamespace(queues=queues)
     registry = SimpleNamespace(names=["wf"], queues={queue.name: queue})
     part = SimpleNamespace(has_room=True, worker=worker, load=_ignore)
     parts: Any = (storage, db.clock, registry, part, part, part, Metrics())
-    await Admissions(*parts, kick=_ignore, claim=_ignore, answer_lost=_ignore)._admit_all(queue, worker)
+    return Admissions(*parts, kick=_ignore, claim=_ignore, answer_lost=_ignore)
+
+
+async def admit_all(db: Database, queue: Queue, worker: str, queues: Any = None) -> None:
+    """Admit as this worker does it, until no more can be."""
+    await admitter(db, queue, worker, queues)._admit_all(queue, worker)
 
 
 def _ignore(*_: Any) -> None: ...

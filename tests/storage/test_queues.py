@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from romancy import Queue, Rate
 from romancy.core.admission import Admission
+from romancy.core.model import SECOND
 from romancy.core.queues import Place
 from romancy.storage.batch import CANCEL, Request, Start
+from tests.storage.admitters import admitter
 from tests.storage.conftest import Database
 
 
@@ -84,3 +87,16 @@ async def test_a_start_that_is_submitted_twice_is_one(db: Database) -> None:
     row = (await db.storage.catalog.instance("a")) or None
     assert row is not None
     assert (row.status, row.owner, row.queue, row.queue_key, row.priority) == ("queued", None, "q", "k", 3)
+
+
+async def test_a_clock_that_is_set_back_exceeds_no_rate_and_stops_nothing_for_long(db: Database) -> None:
+    """The rates of the queue and of its keys are corrected after a while."""
+    for queue in (Queue("q", rate=Rate(1, 60)), Queue("of keys", rate_per_key=Rate(1, 60))):
+        ids = [f"{queue.name}{n}" for n in range(4)]
+        await db.commit(starts=[Start(id, "wf", b"{}", 0, db.now, place=Place(queue.name, "k")) for id in ids])
+        worker, counts = admitter(db, queue, "me"), list[int]()
+        for seconds in (0, -24 * 3600, 29, 1, 59, 1, 60):
+            db.clock.turn_to(db.now + seconds * SECOND)
+            await worker._admit_all(queue, "me")
+            counts.append((await db.storage.queues.state(queue.name, 10)).running)
+        assert counts == [1, 1, 1, 1, 1, 2, 3]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from romancy.core.model import duration_us
+from romancy.core.model import SECOND, duration_us
 from romancy.core.queues import Queue, Rate
 
 MOST_ADMITTED = 500
@@ -66,6 +66,16 @@ def reserve(rate: Rate, reserved: int, now: int, n: int) -> int:
 def next_at(rate: Rate, reserved: int) -> int:
     """Return when the next one can begin, if none can now."""
     return reserved - (_burst(rate) - 1) * _interval(rate)
+
+
+def used_up(rate: Rate, now: int) -> int:
+    """Return the time up to which a rate is used up when all that can begin now has begun."""
+    return now + _burst(rate) * _interval(rate)
+
+
+def is_beyond_reach(rate: Rate, reserved: int, now: int) -> bool:
+    """Whether a rate is used up further ahead than it can be. The clocks of workers differ a little."""
+    return reserved > used_up(rate, now) + SECOND
 
 
 def _interval(rate: Rate) -> int:

@@ -52,6 +52,7 @@ connects them: read its constructor from top to bottom.
     sweep.py        mail, takeovers, claims, strays; instances that ended elsewhere
     unfit.py        instances that other builds could not follow: tried once by this one
     admission.py    lets queued instances run
+    set_backs.py    the rates of queues after a clock was set back
     balancing.py    a fair share for every worker
     timer_refresh.py reads the timers that fall due soon
     mover.py        takes in what callers left in transactions of their own

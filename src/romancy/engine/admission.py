@@ -26,6 +26,7 @@ from romancy.engine.leases import Lease
 from romancy.engine.loader import Loader
 from romancy.engine.metrics import Metrics
 from romancy.engine.residents import Residents
+from romancy.engine.set_backs import SetBacks
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
 
@@ -60,6 +61,7 @@ class Admissions:
         self._kick, self._claim, self._answer_lost = kick, claim, answer_lost
         self._alarm: Alarm | None = None
         self._forgotten_at = 0
+        self._set_backs = SetBacks()
 
     def __repr__(self) -> str:
         return f"<Admissions queues={len(self._registry.queues)}>"
@@ -104,9 +106,11 @@ class Admissions:
                 return None
             now = self._clock.now()
             most = room(queue, state, now)
+            keys, has_more = await self._keys(queue, state) if most else (list[KeyState](), False)
+            if await self._correct(queue, state, keys, worker, now):
+                continue
             if most == 0:
                 return opens_at(queue, state, (), now)
-            keys, has_more = await self._keys(queue, state)
             free = [key for key in keys if room_of_key(queue, key, now) > 0]
             if free:
                 await self._admit(queue, state, free, most, worker, now)
@@ -115,6 +119,15 @@ class Admissions:
             else:
                 skipped += 1
                 await self._skip(queue, state, keys[-1].key, worker, now)
+
+    async def _correct(self, queue: Queue, state: QueueState, keys: Sequence[KeyState], worker: str, now: int) -> bool:
+        """Correct rates that are used up further ahead than they can be. Return whether there were any."""
+        if queue.rate is None and queue.rate_per_key is None:
+            return False
+        made = self._set_backs.correction(queue, state, keys, now)
+        if made is not None:
+            await self._storage.queues.admit(made, worker, now, ())
+        return made is not None
 
     async def _skip(self, queue: Queue, state: QueueState, key: str, worker: str, now: int) -> None:
         """Begin after this key the next time, because all keys before it are at their limits."""
