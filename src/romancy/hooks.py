@@ -27,6 +27,13 @@ class WorkflowStartedInfo(WorkflowInfo):
 
 
 @dataclass(frozen=True)
+class WorkflowAdmittedInfo(WorkflowInfo):
+    """A queued instance got a slot, and runs as soon as a worker has room. Told by the worker that has admitted it."""
+
+    queue: str = ""
+
+
+@dataclass(frozen=True)
 class WorkflowContinuedInfo(WorkflowInfo):
     """An instance continued as new. `workflow` is the one that ended this run."""
 
@@ -268,6 +275,7 @@ class HooksBase:
     """
 
     def on_workflow_started(self, info: WorkflowStartedInfo) -> Awaitable[None] | None: ...
+    def on_workflow_admitted(self, info: WorkflowAdmittedInfo) -> Awaitable[None] | None: ...
     def on_workflow_continued(self, info: WorkflowContinuedInfo) -> Awaitable[None] | None: ...
     def on_workflow_retried(self, info: WorkflowRetriedInfo) -> Awaitable[None] | None: ...
     def on_workflow_completed(self, info: WorkflowCompletedInfo) -> Awaitable[None] | None: ...

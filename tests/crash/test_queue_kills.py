@@ -36,7 +36,8 @@ async def killing(stage: Ground) -> AsyncIterator[None]:
         crew = [stage.spawn() for _ in range(3)]
         while True:
             victim = choose.randrange(len(crew))
-            await asyncio.to_thread(stage.workers.ready, crew[victim])
+            while crew[victim].pid not in stage.workers.pids("ready"):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.05)
             await asyncio.sleep(choose.uniform(0.5, 2.0))
             stage.workers.kill(crew[victim])
             stage.seen["kills"] += 1

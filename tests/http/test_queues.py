@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,17 +16,22 @@ from click.testing import CliRunner
 from romancy import (
     App,
     Client,
+    HooksBase,
     HTTPOptions,
     InvalidInput,
     Queue,
     QueueFull,
+    StorageError,
     WorkflowContext,
+    WorkflowStartedInfo,
     sync,
     wait_event,
     workflow,
 )
 from romancy.cli.group import main
+from romancy.hooks import WorkflowAdmittedInfo
 from romancy.testing import environment
+from tests.http.conftest import Live
 from tests.viewer.test_catalog import until
 
 narrow = Queue("narrow", max_concurrent=1, max_waiting=2)
@@ -110,6 +116,85 @@ async def three_jobs(database: str) -> None:
         for n in range(3):
             await env.app.start_workflow(job.options(instance_id=f"j{n}"), "c-7")
             await env.settle()
+
+
+def test_a_start_on_the_command_line_with_a_key_and_a_priority(tmp_path: Path) -> None:
+    database, runner = str(tmp_path / "romancy.db"), CliRunner()
+    place = ["--key", "vip", "--priority", "-7", "-d", database]
+    module = ["--module", "tests.http.test_queues"]
+    started = runner.invoke(main, ["start", "job", "a", "--id", "j1", *place, *module])
+    assert started.exit_code == 0, started.output
+    [found] = json.loads(runner.invoke(main, ["list", "-d", database, "--json"]).output)["items"]
+    assert (found["status"], found["queue"], found["key"], found["priority"]) == ("queued", "narrow", "vip", -7)
+    refused = runner.invoke(main, ["start", "job", "a", *place])
+    assert (refused.exit_code, "pass --module" in refused.output) == (2, True)
+    refused = runner.invoke(main, ["start", "plain", *place, *module])
+    assert (refused.exit_code, "has no queue" in refused.output) == (2, True)
+    refused = runner.invoke(main, ["start", "job", "a", "--key", "x" * 300, "-d", database, *module])
+    assert (refused.exit_code, "255" in refused.output) == (2, True)
+
+
+def test_a_start_on_a_server_from_the_command_line(serve: Callable[..., Live]) -> None:
+    live, runner = serve(workflows=[job, plain]), CliRunner()
+    for id, more in (("j0", []), ("j1", ["--key", "vip", "--priority", "7"])):
+        started = runner.invoke(main, ["start", "job", "a", "--id", id, *more, "--url", live.url])
+        assert (started.exit_code, started.output) == (0, f"{id}\n")
+        live.until(id, "queued" if more else "waiting_for_event")
+    found = live.client.get("/api/instances/j1").json()
+    assert (found["key"], found["priority"]) == ("vip", 7)
+    again = runner.invoke(main, ["start", "job", "a", "--id", "j1", "--key", "vip", "--url", live.url])
+    assert again.output == "j1 (already exists)\n"
+    refused = runner.invoke(main, ["start", "plain", "--key", "vip", "--url", live.url])
+    assert (refused.exit_code, "with a queue" in refused.output) == (2, True)
+    metrics = live.client.get("/metrics").text
+    assert 'romancy_queue_running{queue="narrow"} 1.0' in metrics
+    assert 'romancy_queue_waiting{queue="narrow"} 1.0' in metrics
+    assert 'romancy_instances_admitted_total{queue="narrow"} 1.0' in metrics
+
+
+def test_metrics_without_the_database(serve: Callable[..., Live], monkeypatch: pytest.MonkeyPatch) -> None:
+    live = serve(workflows=[job])
+
+    async def fail(_: object) -> list[object]:
+        raise StorageError("no disk")
+
+    monkeypatch.setattr("romancy.service.Service.list_queues", fail)
+    answer = live.client.get("/metrics")
+    assert answer.status_code == 200
+    assert "romancy_commit_queue" in answer.text
+    assert "romancy_queue_running{" not in answer.text
+
+
+def test_top_shows_queues(tmp_path: Path) -> None:
+    database, runner = str(tmp_path / "romancy.db"), CliRunner()
+    asyncio.run(three_jobs(database))
+    shown = runner.invoke(main, ["top", "--once", "-d", database]).output
+    assert re.search(r"queue +running +waiting +oldest\nnarrow +1 +2 ", shown)
+    [queue] = json.loads(runner.invoke(main, ["top", "--json", "-d", database]).output)["queues"]
+    assert (queue["name"], queue["running"], queue["waiting"]) == ("narrow", 1, 2)
+
+
+async def test_a_hook_hears_of_admissions() -> None:
+    class Hears(HooksBase):
+        def __init__(self) -> None:
+            self.heard: list[tuple[str, ...]] = []
+
+        def on_workflow_admitted(self, info: WorkflowAdmittedInfo) -> None:
+            assert info.at.tzinfo is not None
+            self.heard.append(("admitted", info.instance_id, info.workflow, info.queue))
+
+        def on_workflow_started(self, info: WorkflowStartedInfo) -> None:
+            self.heard.append(("started", info.instance_id))
+
+    hooks = Hears()
+    async with environment(workflows=[job], hooks=hooks) as env:
+        for n in range(2):
+            await env.app.start_workflow(job.options(instance_id=f"j{n}"), "c-7")
+        await env.settle()
+        assert hooks.heard == [("admitted", "j0", "job", "narrow"), ("started", "j0")]
+        await env.send_event("go", "test")
+        await env.settle()
+        assert hooks.heard[2:] == [("admitted", "j1", "job", "narrow"), ("started", "j1")]
 
 
 def test_the_command_line_says_behind_how_many(tmp_path: Path) -> None:

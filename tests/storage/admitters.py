@@ -8,6 +8,7 @@ from typing import Any
 from romancy import Queue, Rate
 from romancy.core.queues import Place
 from romancy.engine.admission import Admissions
+from romancy.engine.hook_runner import HookRunner
 from romancy.engine.metrics import Metrics
 from romancy.storage.batch import Start
 from tests.storage.conftest import Database
@@ -28,7 +29,7 @@ def admitter(db: Database, queue: Queue, worker: str, queues: Any = None) -> Adm
     storage = db.storage if queues is None else SimpleNamespace(queues=queues)
     registry = SimpleNamespace(names=["wf"], queues={queue.name: queue})
     part = SimpleNamespace(has_room=True, worker=worker, load=_ignore)
-    parts: Any = (storage, db.clock, registry, part, part, part, Metrics())
+    parts: Any = (storage, db.clock, registry, part, part, part, Metrics(), HookRunner(()))
     return Admissions(*parts, kick=_ignore, claim=_ignore, answer_lost=_ignore)
 
 

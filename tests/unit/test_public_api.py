@@ -143,8 +143,8 @@ def test_contexts() -> None:
 
 def test_hooks() -> None:
     expected = (
-        "on_workflow_started on_workflow_continued on_workflow_retried on_workflow_completed on_workflow_failed "
-        "on_workflow_cancelled on_workflow_blocked "
+        "on_workflow_started on_workflow_admitted on_workflow_continued on_workflow_retried on_workflow_completed "
+        "on_workflow_failed on_workflow_cancelled on_workflow_blocked "
         "on_activity_started on_activity_completed on_activity_failed on_activity_retrying on_event_received "
         "on_event_sent on_wait_started on_wait_completed on_wait_timed_out on_timer_started on_timer_fired "
         "on_replay_started on_replay_completed on_compensation_started on_compensation_completed "

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from romancy.api.workflow import Workflow
-from romancy.cli.arguments import TakesWords, by_annotation
+from romancy.api.workflow import Workflow, definition_of
+from romancy.cli.arguments import SignedNumber, TakesWords, by_annotation
 from romancy.cli.arguments import as_json as read_json
 from romancy.cli.errors import Failed, Refused
 from romancy.cli.modules import find_latest, module_option
@@ -22,6 +22,7 @@ from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import plural
 from romancy.core.events import make_event
 from romancy.core.model import FINAL
+from romancy.core.queues import MOST_PRIORITY
 from romancy.core.strict_json import parse_json
 from romancy.errors import AccessDenied, InstanceNotFound, InvalidEvent
 from romancy.records import Receipt
@@ -37,6 +38,13 @@ _PICKUP_TIMEOUT, _POLL_INTERVAL = 1.0, 0.05
 @click.option(
     "--id", "instance_id", metavar="ID", help="Id of the instance. The same id and input again has no effect."
 )
+@click.option("--key", metavar="KEY", help="Its key in the queue of the workflow.")
+@click.option(
+    "--priority",
+    type=SignedNumber(-MOST_PRIORITY, MOST_PRIORITY),
+    metavar="N",
+    help="Its priority in the queue: higher ones come first.",
+)
 @module_option
 @target_options
 @json_option
@@ -44,6 +52,8 @@ def start(
     name: str,
     words: tuple[str, ...],
     instance_id: str | None,
+    key: str | None,
+    priority: int | None,
     modules: tuple[str, ...],
     options: TargetOptions,
     as_json: bool,
@@ -57,10 +67,13 @@ def start(
     """
     wf: Workflow[..., Any] | str = find_latest(modules, name) if modules else name
     args, kwargs = by_annotation(wf, words) if isinstance(wf, Workflow) else read_json(words)
+    place: dict[str, Any] = {n: v for n, v in (("key", key), ("priority", priority)) if v is not None}
+    if place and isinstance(wf, Workflow) and definition_of(wf).queue is None:
+        raise Refused(f"workflow {wf.name!r} has no queue, so it takes no key or priority")
 
     async def work(target: Target) -> tuple[Handle[Any], bool]:
         known = not isinstance(wf, str) or await target.has_run(wf)
-        handle = await target.start(wf, instance_id, args, kwargs)
+        handle = await target.start(wf, instance_id, args, kwargs, place)
         return handle, known or await _begins_soon(target, handle.instance_id)
 
     handle, known = options.do(work, create=True)

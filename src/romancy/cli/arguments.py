@@ -25,6 +25,13 @@ class TakesWords(click.Command):
         return rest
 
 
+class SignedNumber(click.IntRange):
+    """A whole number as an option of such a command."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(_unmarked(value), param, ctx)
+
+
 def _unmarked(value: Any) -> Any:
     if isinstance(value, str):
         return value.removeprefix(_MARK)

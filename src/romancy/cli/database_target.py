@@ -10,6 +10,7 @@ from romancy.api.workflow import Workflow
 from romancy.app import App
 from romancy.bulk import cancelling, parts, resuming, retrying
 from romancy.cli.endings import has_undone, leading_to_end
+from romancy.cli.errors import Refused
 from romancy.cli.target import Inside, Sent, Standing, undone
 from romancy.core.failure import Failure
 from romancy.core.model import Event
@@ -35,11 +36,18 @@ class DatabaseTarget:
         self._runtime = runtime_of(app)
 
     async def start(
-        self, wf: Workflow[..., Any] | str, instance_id: str | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        wf: Workflow[..., Any] | str,
+        instance_id: str | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        place: Mapping[str, Any],
     ) -> WorkflowHandle[Any]:
         if isinstance(wf, str):
+            if place:
+                raise Refused("--key and --priority need the code of the workflow: pass --module, or --url of a server")
             return await self._app.start_workflow(wf, *args, instance_id=instance_id, **kwargs)
-        return await self._app.start_workflow(wf.options(instance_id=instance_id), *args, **kwargs)
+        return await self._app.start_workflow(wf.options(instance_id=instance_id, **place), *args, **kwargs)
 
     async def has_run(self, name: str) -> bool:
         """Whether a worker ever claimed one of the newest instances of this workflow."""

@@ -28,7 +28,7 @@ from romancy.cli.server import check_guarded, host_option, open_to_all, port_opt
 from romancy.cli.words import RARE, clean, one_line, relative, wanted
 from romancy.core.model import Status
 from romancy.options import SCOPES
-from romancy.records import Wait
+from romancy.records import QueueRecord, Wait
 from romancy.signals import on_first_signal
 from romancy.viewer.catalog import CAP, Catalog
 from romancy.viewer.catalog import Group as WaitGroup
@@ -42,7 +42,7 @@ except ImportError:  # Windows: only Ctrl-C ends it
 
 _WINDOW = 10.0
 """Seconds over which rates are measured."""
-_TYPES, _TIMERS, _AHEAD = 12, 12, 7 * 86_400
+_TYPES, _TIMERS, _QUEUES, _AHEAD = 12, 12, 12, 7 * 86_400
 _LEAST = 16
 """Minimum width of a column that is cut."""
 
@@ -92,6 +92,7 @@ class Glance:
     rates: dict[str, float]
     groups: Sequence[WaitGroup]
     due: Sequence[Wait]
+    queues: Sequence[QueueRecord]
 
 
 @click.command()
@@ -126,6 +127,7 @@ async def _glance(app: App) -> Glance:
         {name: getattr(rates, name) / _WINDOW for name in ("started", "finished", "accepted")},
         await catalog.groups("", _TYPES, 1),
         await catalog.coming(_AHEAD, _TIMERS),
+        (await app.list_queues())[:_QUEUES],
     )
 
 
@@ -186,7 +188,21 @@ def _drawn(glance: Glance, room: int) -> Group:
     ]
     rates = "  ".join(f"{rate:.1f} {name}" for name, rate in glance.rates.items())
     parts = [Columns(numbers, padding=(0, 3)), Text(f"per second, over {_WINDOW:g} s: {rates}", "dim"), Text()]
-    return Group(*parts, _groups(glance, room), Text(), _due(glance, room))
+    queues = [_queues(glance, room), Text()] if glance.queues else []
+    return Group(*parts, *queues, _groups(glance, room), Text(), _due(glance, room))
+
+
+def _queues(glance: Glance, room: int) -> Table:
+    rows = [
+        (
+            clean(queue.name),
+            f"{queue.running:,}",
+            f"{queue.waiting:,}",
+            "" if queue.oldest_at is None else relative(queue.oldest_at, glance.now),
+        )
+        for queue in glance.queues
+    ]
+    return _table(("queue", "running", "waiting", "oldest"), rows, "queue", room)
 
 
 def _groups(glance: Glance, room: int) -> Table | Text:
@@ -225,7 +241,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], cut: str, room
             name,
             no_wrap=not is_last,
             overflow="fold" if is_last else "ellipsis",
-            justify="right" if name == "waits" else "left",
+            justify="right" if name in ("waits", "running", "waiting") else "left",
             style="dim" if name == "one instance" else "",
             max_width=max(_LEAST, left) if name == cut else None,
         )
@@ -241,4 +257,5 @@ def _as_json(glance: Glance) -> dict[str, object]:
         "per_second": glance.rates,
         "waited_for": groups,
         "falls_due": list(glance.due),
+        "queues": list(glance.queues),
     }

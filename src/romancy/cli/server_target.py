@@ -12,6 +12,7 @@ from romancy.cli.target import Sent, Standing, undone
 from romancy.client import Client, RemoteHandle
 from romancy.core.clock import SystemClock
 from romancy.core.filters import Filter
+from romancy.core.ids import check_id, new_id
 from romancy.core.model import Event, to_us
 from romancy.core.versions import bare_name
 from romancy.explain.near_misses import Case, reasons
@@ -28,11 +29,20 @@ class ServerTarget:
         self.verbs = self._client = client
 
     async def start(
-        self, wf: Workflow[..., Any] | str, instance_id: str | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        wf: Workflow[..., Any] | str,
+        instance_id: str | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        place: Mapping[str, Any],
     ) -> RemoteHandle[Any]:
-        if isinstance(wf, str):
+        if not isinstance(wf, str):
+            return await self._client.start_workflow(wf.options(instance_id=instance_id, **place), *args, **kwargs)
+        if not place:
             return await self._client.start_workflow(wf, *args, instance_id=instance_id, **kwargs)
-        return await self._client.start_workflow(wf.options(instance_id=instance_id), *args, **kwargs)
+        id = new_id(SystemClock().now()) if instance_id is None else check_id(instance_id)
+        created = await self._client.store_start(wf, {"args": list(args), "kwargs": dict(kwargs), **place}, id)
+        return RemoteHandle(self._client, id, None, created)
 
     async def has_run(self, name: str) -> bool:
         """Whether the server has the workflow, or one of its newest instances is past `running`."""

@@ -62,8 +62,16 @@ class Target(Protocol):
     def verbs(self) -> Verbs: ...
 
     async def start(
-        self, wf: Workflow[..., Any] | str, instance_id: str | None, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Handle[Any]: ...
+        self,
+        wf: Workflow[..., Any] | str,
+        instance_id: str | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        place: Mapping[str, Any],
+    ) -> Handle[Any]:
+        """Start an instance. `place`: its key and priority in its queue, as far as they are given."""
+        ...
+
     async def has_run(self, name: str) -> bool:
         """Whether a worker is known to have the workflow of this name."""
         ...

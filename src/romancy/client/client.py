@@ -146,11 +146,15 @@ class Client:
             instance_id, _ = start_options(known)
         id = check_id(instance_id) if instance_id is not None else make_id(SystemClock().now())
         name, content = start_of(wf, args, kwargs)
-        path = f"/api/workflows/{quoted(name)}/start"
-        reply = await self._post(path, {**content, "instance_id": id}, id)
+        is_new = await self.store_start(name, content, id)
         # A generated id is unique: if it exists already, an earlier attempt of this call has created it.
-        created = reply.status == 201 or instance_id is None
+        created = is_new or instance_id is None
         return RemoteHandle[Any](self, id, definition_of(known).signature.result if known else None, created)
+
+    async def store_start(self, name: str, content: Mapping[str, Any], instance_id: str) -> bool:
+        """Send a start as JSON, and return whether there was no such instance. For the command line."""
+        path = f"/api/workflows/{quoted(name)}/start"
+        return (await self._post(path, {**content, "instance_id": instance_id}, instance_id)).status == 201
 
     @overload
     def handle(self, instance_id: str, wf: Workflow[..., R], /) -> RemoteHandle[R]: ...

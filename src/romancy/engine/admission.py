@@ -19,14 +19,16 @@ from romancy.core.admission import (
     take_turns,
 )
 from romancy.core.clock import Alarm, Clock
-from romancy.core.model import SECOND
+from romancy.core.model import SECOND, from_us
 from romancy.core.queues import Queue
 from romancy.core.registry import Registry
+from romancy.engine.hook_runner import HookRunner
 from romancy.engine.leases import Lease
 from romancy.engine.loader import Loader
 from romancy.engine.metrics import Metrics
 from romancy.engine.residents import Residents
 from romancy.engine.set_backs import SetBacks
+from romancy.hooks import WorkflowAdmittedInfo
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
 
@@ -52,12 +54,13 @@ class Admissions:
         residents: Residents,
         loader: Loader,
         metrics: Metrics,
+        hooks: HookRunner,
         kick: Callable[[], None],
         claim: Callable[[], None],
         answer_lost: Callable[[], None],
     ) -> None:
         self._storage, self._clock, self._registry, self._lease = storage, clock, registry, lease
-        self._residents, self._loader, self._metrics = residents, loader, metrics
+        self._residents, self._loader, self._metrics, self._hooks = residents, loader, metrics, hooks
         self._kick, self._claim, self._answer_lost = kick, claim, answer_lost
         self._alarm: Alarm | None = None
         self._forgotten_at = 0
@@ -162,6 +165,9 @@ class Admissions:
             raise
         for one in admitted or ():
             self._metrics.instances_admitted[made.queue] += 1
+            if self._hooks.wanted:
+                about = {"instance_id": one.id, "workflow": one.workflow, "queue": made.queue}
+                self._hooks.tell(WorkflowAdmittedInfo, at=from_us(now), **about)
             if one.is_mine:
                 self._loader.load(one.id)
             else:

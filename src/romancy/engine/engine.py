@@ -145,7 +145,7 @@ class Engine:
             self._to_sweep.set, self._to_refresh.set,
         )  # fmt: skip
         self._admissions = Admissions(
-            storage, clock, registry, me, residents, loader, self.metrics,
+            storage, clock, registry, me, residents, loader, self.metrics, self.hooks,
             kick=self._to_admit.set, claim=self._to_sweep.set, answer_lost=self.sweep.answer_lost,
         )  # fmt: skip
         self.refresh = TimerRefresh(storage, clock, me, timers, self._to_refresh.set)

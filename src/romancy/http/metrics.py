@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -17,6 +18,7 @@ from romancy.errors import StorageError
 from romancy.http.responses import Response
 from romancy.http.routes import Request, Route
 from romancy.http.traffic import Traffic
+from romancy.records import QueueRecord
 
 PATIENCE = 2.0
 """Seconds to wait for counts from the database. Without an answer, the other metrics are still returned."""
@@ -27,31 +29,44 @@ MOST_IN_INBOX = 100_000
 async def metrics(request: Request) -> Response:
     """Metrics of this process, in the Prometheus text format."""
     registry = CollectorRegistry(auto_describe=False)
-    engine = request.runtime.engine
-    registry.register(_Collector(engine, request.traffic, await _inbox_counts(engine)))
+    registry.register(_Collector(request.runtime.engine, request.traffic, await _counts(request)))
     return Response(200, generate_latest(registry), [(b"content-type", CONTENT_TYPE_LATEST.encode())])
 
 
-async def _inbox_counts(engine: Engine) -> tuple[int, int] | None:
-    """How much is in the inbox, and how much was refused; None if the database can't tell at once."""
+class _Counts(NamedTuple):
+    """What has to be read from the database."""
+
+    inbox: tuple[int, int] | None = None
+    """How much is in the inbox, and how much was refused."""
+    queues: Sequence[QueueRecord] = ()
+    """Those of this process."""
+
+
+async def _counts(request: Request) -> _Counts:
+    """Count, if the database answers soon: the other metrics don't need it."""
+    known = request.runtime.registry.queues
     try:
         async with asyncio.timeout(PATIENCE):
-            return await engine.storage.catalog.inbox_counts(MOST_IN_INBOX)
+            inbox = await request.runtime.engine.storage.catalog.inbox_counts(MOST_IN_INBOX)
+            queues = await request.app.list_queues() if known else ()
+            return _Counts(inbox, [queue for queue in queues if queue.name in known])
     except (StorageError, TimeoutError):
-        return None
+        return _Counts()
 
 
 class _Collector(Collector):
     """Reads the counters of an engine when asked; keeps no copy."""
 
-    def __init__(self, engine: Engine, traffic: Traffic, inbox: tuple[int, int] | None) -> None:
-        self._engine, self._metrics, self._traffic, self._inbox = engine, engine.metrics, traffic, inbox
+    def __init__(self, engine: Engine, traffic: Traffic, counts: _Counts) -> None:
+        self._engine, self._metrics, self._traffic = engine, engine.metrics, traffic
+        self._inbox, self._queues = counts
 
     def describe(self) -> Iterable[Metric]:
         return ()
 
     def collect(self) -> Iterator[Metric]:
         yield from self._workflows()
+        yield from self._admissions()
         yield from self._activities()
         yield from self._transactions()
         yield from self._schedules()
@@ -70,10 +85,19 @@ class _Collector(Collector):
         retried = {(name,): n for name, n in m.workflows_retried.items()}
         yield _counter("workflows_retried", "Instances that were retried after they had ended.", ["workflow"], retried)
         yield _counter("workflows_continued", "Runs that began by continue_as_new.", ["workflow"], continued)
-        admitted = {(name,): n for name, n in m.instances_admitted.items()}
-        yield _counter("instances_admitted", "Queued instances that this process admitted.", ["queue"], admitted)
         yield _counter("workflows_ended", "Instances that ended here.", ["workflow", "status"], m.workflows_ended)
         yield _histograms("workflow_duration_seconds", "From start to end.", "workflow", m.workflow_seconds)
+
+    def _admissions(self) -> Iterator[Metric]:
+        admitted = {(name,): n for name, n in self._metrics.instances_admitted.items()}
+        yield _counter("instances_admitted", "Queued instances that this process admitted.", ["queue"], admitted)
+        running = GaugeMetricFamily("romancy_queue_running", "Instances that hold a slot.", labels=["queue"])
+        waiting = GaugeMetricFamily("romancy_queue_waiting", "Instances that wait for a slot.", labels=["queue"])
+        for queue in self._queues:
+            running.add_metric([queue.name], queue.running)
+            waiting.add_metric([queue.name], queue.waiting)
+        yield running
+        yield waiting
 
     def _activities(self) -> Iterator[Metric]:
         m = self._metrics
