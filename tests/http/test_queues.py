@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from romancy import (
     InvalidInput,
     Queue,
     QueueFull,
+    Schedule,
     StorageError,
     WorkflowContext,
     WorkflowStartedInfo,
@@ -30,6 +32,7 @@ from romancy import (
 )
 from romancy.cli.group import main
 from romancy.hooks import WorkflowAdmittedInfo
+from romancy.service import runtime_of
 from romancy.testing import environment
 from tests.http.conftest import Live
 from tests.viewer.test_catalog import until
@@ -109,6 +112,30 @@ def test_blocking_code_sees_queues(tmp_path: Path) -> None:
         app.start_workflow(job, "a")
         [queue] = app.list_queues()
         assert (queue.name, queue.running + queue.waiting) == ("narrow", 1)
+
+
+async def test_who_is_refused_by_a_full_queue(tmp_path: Path) -> None:
+    """Calls that hear of it. Transactions of callers have committed, and schedules have nobody to tell."""
+    narrow = Queue("narrow", max_concurrent=1, max_waiting=1)
+
+    @workflow(queue=narrow)
+    async def few(ctx: WorkflowContext) -> None:
+        await wait_event(ctx, "go")
+
+    database = str(tmp_path / "romancy.db")
+    async with App(database, workflows=[few], worker=False) as app:
+        await app.start_workflow(few)
+        with pytest.raises(QueueFull):
+            await app.start_workflow(few)
+        connection = sqlite3.connect(database, isolation_level=None)
+        connection.execute("BEGIN")
+        await app.within(connection).start_workflow(few, instance_id="within")
+        connection.execute("COMMIT")
+        connection.close()
+        await app.set_schedule("s", Schedule(every=3600), few)
+        await app.trigger_schedule("s")
+        await runtime_of(app).engine.take_in()  # as a worker does
+        assert await app.count_instances(status="queued") == 3
 
 
 async def three_jobs(database: str) -> None:
