@@ -44,10 +44,18 @@ class MortalStorage:
     def is_remote(self) -> bool:
         return self.inner.is_remote
 
+    @property
+    def queues(self) -> Any:
+        return MortalQueues(self)
+
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)
         if name in ("stop_waiting", "drop_lock", "watch", "catalog", "sessions", "schedules", "inbox"):
             return method
+        return self.mortal(name, method)
+
+    def mortal(self, name: str, method: Any) -> Any:
+        """Return a method that this process calls as long as it lives."""
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             fault = self._fault_at(name)
@@ -94,3 +102,13 @@ class MortalStorage:
 
     def _fault_at(self, kind: str) -> Fault | None:
         return next((fault for fault in self.faults if not self.died.is_set() and fault.strikes(kind)), None)
+
+
+class MortalQueues:
+    """The queues of such a storage. An admission is a write of its own kind, "admit"."""
+
+    def __init__(self, storage: MortalStorage) -> None:
+        self._storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        return self._storage.mortal(name, getattr(self._storage.inner.queues, name))

@@ -11,6 +11,7 @@ from typing import Any
 from romancy import (
     ActivityContext,
     ActivityError,
+    Queue,
     ReceivedEvent,
     WaitTimeout,
     WorkflowContext,
@@ -452,6 +453,20 @@ async def one_winner(play: Stage) -> None:
     await play.send("goal", id="g1", to="r1")
     await play.cancel("r2")
     await play.send("goal", id="g2")
+
+
+# --- queues ----------------------------------------------------------------------------------------------------------
+@workflow(queue=Queue("counter", max_concurrent=1), key="customer")
+async def served(ctx: WorkflowContext, customer: str) -> str:
+    return f"{customer} {(await wait_event(ctx, 'serve', where={'customer': customer})).id}"
+
+
+@scenario(served, ends={"a": "x s1", "b": "x s1", "c": "y s2"})
+async def one_at_a_time(play: Stage) -> None:
+    for id, customer in (("a", "x"), ("b", "x"), ("c", "y")):
+        await play.start(served, customer, id=id)
+    for n, customer in ((1, "x"), (2, "y")):
+        await play.send("serve", {"customer": customer}, id=f"s{n}")
 
 
 # --- steps and streams -----------------------------------------------------------------------------------------------

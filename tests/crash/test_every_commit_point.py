@@ -75,6 +75,17 @@ async def test_a_crash_while_reopening_changes_nothing(when: When, k: int, groun
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("k", [1, 2, 3])
+async def test_a_crash_while_admitting_changes_nothing(when: When, k: int, ground: Ground) -> None:
+    [scenario] = (s for s in SCENARIOS if s.name == "one_at_a_time")
+    expected, _ = await undisturbed(scenario, ground)
+    fault = Fault(k, when, ("admit",))
+    outcome = await play(scenario, fault)
+    assert fault.struck
+    assert outcome == expected
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
 @every
 async def test_a_crash_while_taking_over_changes_nothing(scenario: Scenario, when: When, ground: Ground) -> None:
     """The worker dies in the middle, and its successor while it registers, fences the dead or claims."""
