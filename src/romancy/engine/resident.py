@@ -210,6 +210,8 @@ class Resident:
     stale_waits: Sequence[str] = ()
     """Stored waits that the code no longer has, after a compatible change. They are deleted with the next commit."""
     attempts: dict[str, Attempt] = field(default_factory=lambda: {})
+    fed: Sequence[str] = ()
+    """Calls whose stored results were fed since the last commit. Their attempts are deleted with the next one."""
     resting: set[str] = field(default_factory=lambda: set())
     """Activities that wait for the time of their next attempt."""
     unlooked: list[int] | None = None

@@ -12,7 +12,7 @@ from romancy import hooks as h
 from romancy.core.compensation import Compensation
 from romancy.core.history import Entry, Kind
 from romancy.core.model import WAITING
-from romancy.core.operations import Answer, ChildCall, Operation
+from romancy.core.operations import ActivityCall, Answer, ChildCall, Operation
 from romancy.core.outcome import Asked, Outcome
 from romancy.engine.attempts import attempt_changed, suspect_begins, suspect_runs
 from romancy.engine.draft import Draft, added
@@ -157,6 +157,9 @@ class Step(Draft):
         op, record = self.instance.ops.get(entry.op), self.resident.attempts.get(entry.op)
         self.instance.feed(entry)
         assert op is not None, "the code called it, otherwise it does not match its history"
+        if record is not None and record.suspicion is None and record.next_due is None:
+            del self.resident.attempts[op.id]
+            self.resident.fed = [*self.resident.fed, op.id]
         self.answered(op, Answer(entry, attempt=1 if record is None else record.n + 1))
 
     def _due(self, input: Due | TimedOut) -> None:
@@ -228,9 +231,24 @@ class Step(Draft):
                 self._leave(asked.closed)
                 commit.children = [child_start(self.instance.id, call, self.now) for call in asked.unstarted]
         self.quiet = commit.same_status and commit.has_only_entries
+        if resident.fed:
+            self._forget_fed(asked)
         commit.append_only = self.quiet and bool(commit.entries)
         if self.tell:
             self._tell_rest(asked)
+
+    def _forget_fed(self, asked: Asked) -> None:
+        """Delete the attempts of calls whose results were stored before they were fed, unless that can wait.
+
+        It can if the code only calls activities now: then nothing is to be stored. Another worker would feed the last
+        result again, to the same effect.
+        """
+        resident, calls = self.resident, self.instance.ops.activities
+        is_idle = self.quiet and not self.commit.entries and asked.outcome is None
+        if is_idle and calls and all(isinstance(op, ActivityCall) for op in asked.opened):
+            return
+        self.commit.attempts_done = [*self.commit.attempts_done, *resident.fed]
+        resident.fed, self.quiet = (), False
 
     def _gather_children(self, asked: Asked) -> None:
         """Gather what concerns children. Until a child exists there is work to do, for another worker after a crash."""

@@ -281,6 +281,7 @@ class Transactions:
         # Until the code was fed the result, its attempts are recorded: see `Snapshot.unfed`.
         attempt = resident.attempts.get(op) or Attempt(op, 0, tried.first_at, started=True)
         commit.attempts = [] if op in resident.attempts else [attempt]
+        commit.attempts_done = resident.fed
         return entry, attempt, self._committer.batch_of(commit)
 
 

@@ -41,6 +41,7 @@ def record(inboxes: Inboxes, resident: Resident, entry: Entry, attempt: Attempt)
     """End a turn: the entry is stored, and is fed next. The record of its attempts is kept until then."""
     if not resident.is_gone:
         resident.version += 1
+        resident.fed = ()
         resident.attempts.setdefault(entry.op, attempt)
         resident.inbox.insert(0, Stored(entry))
         _go_on(inboxes, resident)
