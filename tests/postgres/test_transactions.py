@@ -174,3 +174,49 @@ def test_what_ends_a_transaction_is_refused(query: str) -> None:
 )  # fmt: skip
 def test_everything_else_is_not(query: str) -> None:
     guest.check(query)
+
+
+@pytest.mark.parametrize(
+    "text", ["it's", 'a "quoted" {word},', "back\\slash \\' \\\\", "$1 ; COMMIT; --", "ü\n€", "x" * 100_000]
+)
+async def test_results_are_stored_as_they_are(place: Place, text: str) -> None:
+    """Whatever the activity has set in its session."""
+
+    @activity(transactional=True, retry=SOON)
+    async def echo(ctx: TransactionContext, text: str) -> str:
+        await ctx.connection.execute("SET standard_conforming_strings = off; SET backslash_quote = off")
+        await ctx.connection.execute("SET bytea_output = escape; DEALLOCATE ALL")
+        return text
+
+    @workflow
+    async def echoes(ctx: WorkflowContext, text: str) -> list[str]:
+        return [await echo(ctx, text) for _ in range(3)]
+
+    async with running(place) as (app, raw):
+        app.register(echoes)
+        handle = await app.start_workflow(echoes, text, instance_id=f"1 {text[:20].replace(chr(10), chr(32))}")
+        assert await handle.result(20) == [text] * 3
+        assert await raw.fetchval("SELECT count(*) FROM attempts") == 0
+
+
+async def test_a_refusal_at_the_end_is_told_apart(place: Place) -> None:
+    """The worker was taken over while the activity ran: nothing is stored, and another worker runs it."""
+
+    @activity(transactional=True, retry=SOON)
+    async def lose(ctx: TransactionContext) -> int:
+        await ctx.connection.execute(f'INSERT INTO "{ctx.state}".ledger VALUES ($1)', ctx.attempt)
+        if not lost:
+            lost.append(True)
+            await connection.execute("UPDATE instances SET version = version + 1")
+        return ctx.attempt
+
+    @workflow
+    async def loses(ctx: WorkflowContext) -> int:
+        return await lose(ctx)
+
+    lost: list[bool] = []
+    async with running(place) as (app, raw):
+        connection = raw
+        app.register(loses)
+        assert await (await app.start_workflow(loses)).result(20) == 1
+        assert await raw.fetch("SELECT * FROM ledger") == [(1,)]

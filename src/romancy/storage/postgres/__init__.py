@@ -12,6 +12,7 @@ retention.py     what is deleted, and which events are kept for whom
 reads.py         loads instances into memory
 transactions.py  transactions in which activities run
 guest.py         the connection that they use
+endings.py       the message that ends most of them
 connection.py    the pool, and recovery when the server goes away
 listener.py      LISTEN and NOTIFY
 migrations.py    brings a schema up to date

@@ -1,4 +1,8 @@
-"""The connection that a transactional activity uses. Its transaction can't be ended from there."""
+"""The connection that a transactional activity uses. Its transaction can't be ended from there.
+
+`ending` is sent in place of the next COMMIT: the result, the COMMIT and a reset of the session in one round trip. Then
+`is_reset` is set. `prepared` is the statement that stores the result; with `is_pooled`, a pooler hides it.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ _ENDS = re.compile(
     r"(?:^|;)\s*(COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b))\b",
     re.IGNORECASE,
 )
+_REMOVES = re.compile(r"DEALLOCATE|DISCARD", re.IGNORECASE)
 _SUSPECT = re.compile(r"COMMIT|END|ABORT|BEGIN|TRANSACTION|ROLLBACK", re.IGNORECASE)
 
 
@@ -37,6 +42,11 @@ def check(query: object) -> None:
         )
 
 
+def _forgets(query: object) -> bool:
+    """Whether a query may remove prepared statements."""
+    return isinstance(query, str) and _REMOVES.search(query) is not None
+
+
 def _guarded(name: str) -> Callable[..., Any]:
     method = getattr(asyncpg.Connection, name)
 
@@ -44,11 +54,26 @@ def _guarded(name: str) -> Callable[..., Any]:
     def run(self: Any, query: str, *args: Any, **options: Any) -> Any:
         if self.is_lent:
             check(query)
+            if self.prepared is not None and _forgets(query):
+                self.prepared = None
         return method(self, query, *args, **options)
 
     return run
 
 
+def _execute(self: Any, query: str, *args: Any, **options: Any) -> Any:
+    """Run a query. The one that commits is replaced by `ending`, if there is one."""
+    if not self.is_lent and self.ending is not None:
+        query, self.ending = self.ending, None
+    return _guarded_execute(self, query, *args, **options)
+
+
+def _get_reset_query(self: Any) -> str:
+    """Return what resets the session, unless `ending` did so already."""
+    return "" if self.is_reset else asyncpg.Connection.get_reset_query(self)
+
+
+_guarded_execute = _guarded("execute")
 RUN = ("execute", "executemany", "fetch", "fetchval", "fetchrow", "fetchmany", "prepare", "cursor")
 """The methods that take a query."""
 Guest: Any = type(asyncpg.Connection)(
@@ -59,7 +84,13 @@ Guest: Any = type(asyncpg.Connection)(
         "__module__": __name__,
         "is_lent": False,
         "timeline": None,
+        "ending": None,
+        "is_reset": False,
+        "prepared": None,
+        "is_pooled": False,
         **{name: _guarded(name) for name in RUN},
+        "execute": _execute,
+        "get_reset_query": _get_reset_query,
     },
 )
 

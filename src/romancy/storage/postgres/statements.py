@@ -18,7 +18,7 @@ class Statements:
 
     def __init__(self, schema: str, *, relaxed: bool = False, reader: int = 0) -> None:
         """`relaxed`: a group commit is answered before it is on disk. `reader`: the newest schema we know."""
-        self._relaxed = relaxed
+        self.is_relaxed = self._relaxed = relaxed
         self._blocks = {
             name: re.sub(r"\bromancy(?=\.)", lambda _: quoted(schema), text) for name, text in BLOCKS.items()
         }

@@ -2,6 +2,8 @@
 
     BEGIN; statements of the activity; the group commit of one instance; COMMIT
 
+Most results are so small that their group commit, the COMMIT and a reset of the session are one message: endings.py.
+
 The group commit checks the fence, and locks the row of the instance. So a connection that is lost during COMMIT leaves
 no doubt: wait for that lock on another connection, then read the token. If this process is paused between the last two,
 the server ends the session soon, so that other workers can take over.
@@ -19,6 +21,7 @@ from romancy.storage.errors import TransientError
 from romancy.storage.postgres.batches import BatchWriter
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.driver import FAILED, LOST
+from romancy.storage.postgres.endings import ending_of, refused
 from romancy.storage.postgres.errors import STATEMENT_TIMEOUT
 from romancy.storage.postgres.guest import Guest, lend, take_back
 
@@ -49,6 +52,7 @@ class Transactions:
                 raise
         except (*FAILED, ValueError) as error:
             raise self._connections.explain(error) from error
+        guest.is_reset = False
         return PostgresTransaction(self, self._connections, self._writer, guest, inner, lease)
 
     async def _take(self) -> Any:
@@ -122,9 +126,12 @@ class PostgresTransaction:
             self._home.drop(guest)
             return BatchResult(fenced=not row["alive"], commits=[False])
         try:
-            await asyncio.wait_for(self._inner.commit(), STATEMENT_TIMEOUT)
+            async with asyncio.timeout(STATEMENT_TIMEOUT):
+                await self._inner.commit()
         except BaseException as error:
             self._home.drop(guest)
+            if (refusal := refused(error)) is not None:
+                return refusal
             if not _is_unknown(error) or not await self._was_committed(batch):
                 raise self._explain(error) from error
         else:
@@ -132,6 +139,12 @@ class PostgresTransaction:
         return await self._follow_up(batch, row)
 
     async def _write(self, batch: Batch) -> Any:
+        """Write the result, unless that can be done together with the COMMIT. Return the answer."""
+        guest = self._guest
+        ending = await ending_of(guest, batch, self._connections.statements)
+        if ending is not None:
+            guest.ending, guest.is_reset = ending, True
+            return {"applied": True, "alive": True}
         columns = self._writer.columns(batch)
         statement = self._connections.statements.write([*columns.pieces, "bounded"])
         idle = str(max(self._lease * 1000 // SECOND // 4, 1))

@@ -404,6 +404,20 @@ set_config('synchronous_commit', 'off', true)
 -- part: result_bounded
 set_config('idle_in_transaction_session_timeout', :idle::text, true)
 
+-- name: store_result
+-- Stores the result of a transactional activity. It fails if that is refused: its COMMIT follows in the same message.
+WITH {write_fence},
+applied AS (UPDATE romancy.instances i SET version = i.version + 1, token = :token::bytea, updated_at = :at::bigint
+  FROM fence WHERE i.id = :instance::text AND i.version = :version::bigint AND i.owner = fence.id AND i.status < 9
+  RETURNING i.id),
+entry AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, payload)
+  SELECT id, :n::bigint, :kind::smallint, :op::text, :at, :input::bytea, :payload::bytea FROM applied),
+tried AS (INSERT INTO romancy.attempts (instance, op, n, first_at, crashes, started)
+  SELECT id, :op, 0, :first_at::bigint, 0, true FROM applied WHERE :first_at IS NOT NULL
+  ON CONFLICT (instance, op) DO NOTHING),
+done AS (DELETE FROM romancy.attempts a USING applied WHERE a.instance = applied.id AND a.op = ANY(:done::text[]))
+SELECT CASE WHEN EXISTS (SELECT 1 FROM applied) THEN 1
+  ELSE ('not applied, alive ' || (SELECT count(*) FROM fence))::integer END
 -- name: await_commit
 -- Waits until a commit is decided whose connection was lost: until then its session holds the instance.
 SELECT 1 FROM romancy.instances WHERE id = :id::text FOR NO KEY UPDATE
