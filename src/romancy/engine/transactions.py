@@ -49,6 +49,7 @@ class Tried(Protocol):
     limit: int | None
     thread: asyncio.Future[Any] | None
     is_final: bool
+    is_on_loop: bool
 
     @property
     def first_at(self) -> int: ...
@@ -83,10 +84,10 @@ class Transactions:
         """Attempts that wait for room, in order."""
         self._open: dict[Tried, tuple[int, float]] = {}
         """When the others began, by the clock and by the stopwatch."""
-        self._storing: set[asyncio.Task[None]] = set()
+        self._storing = 0
 
     def __repr__(self) -> str:
-        return f"<Transactions storing={len(self._storing)}>"
+        return f"<Transactions storing={self._storing}>"
 
     def describe(self, tried: Tried) -> str | None:
         """Return what the transaction of an attempt does; None if it has none."""
@@ -127,33 +128,20 @@ class Transactions:
         finally:
             del self._waiting[tried]
         self._open[tried] = self._clock.now(), stopwatch()
-        try:
-            storing = await self._execute(tried, fn, context, recorded)
-            await asyncio.shield(storing)
-        finally:
-            self._room.release()
-
-    def _ended(self, tried: Tried, outcome: str) -> None:
-        _, began = self._open.pop(tried)
-        self._metrics.transaction_ended(tried.call.activity.name, outcome, stopwatch() - began)
-
-    async def _execute(
-        self, tried: Tried, fn: Callable[..., Any], context: TransactionContext[Any], recorded: Callable[[], None]
-    ) -> asyncio.Future[None]:
-        """Run the function, and begin to store its result. From then on it can't be cancelled."""
+        is_committed = False
         try:
             transaction, turn, payload = await self._perform(tried, fn, context)
-        except BaseException:
-            self._ended(tried, "rolled_back")
-            raise
-        storing = asyncio.ensure_future(self._store(tried, context, transaction, turn, payload, recorded))
-        self._storing.add(storing)
-        storing.add_done_callback(self._stored)
-        return storing
+            is_committed = await self._store(tried, context, transaction, turn, payload, recorded)
+        finally:
+            self._room.release()
+            _, began = self._open.pop(tried)
+            outcome = "committed" if is_committed else "rolled_back"
+            self._metrics.transaction_ended(tried.call.activity.name, outcome, stopwatch() - began)
 
     async def _perform(
         self, tried: Tried, fn: Callable[..., Any], context: TransactionContext[Any]
     ) -> tuple[Transaction, Turn, bytes]:
+        """Call the function in a transaction. What it returns can be stored at once."""
         turn = await self._ask(tried) if self._storage.has_one_writer else None
         transaction: Transaction | None = None
         try:
@@ -165,6 +153,7 @@ class Transactions:
                 lend(context, None)
             if turn is None:
                 turn = await self._ask(tried)
+            await _be_last_to_cancel(tried)
         except BaseException:
             try:
                 if transaction is not None:
@@ -198,11 +187,6 @@ class Transactions:
         except Exception:
             tried.is_final = True
             raise
-
-    def _stored(self, task: asyncio.Task[None]) -> None:
-        self._storing.discard(task)
-        if not task.cancelled():
-            task.exception()  # raised in `run`, unless the attempt was withdrawn
 
     async def _begin(self) -> Transaction:
         """Begin a transaction. An outage of the database does not count as a failed attempt."""
@@ -252,23 +236,26 @@ class Transactions:
         turn: Turn,
         payload: bytes,
         recorded: Callable[[], None],
-    ) -> None:
+    ) -> bool:
+        """Commit the transaction with the result of the function; return whether that was still possible."""
         resident = tried.resident
+        self._storing += 1
         try:
             entry, attempt, batch = self._prepare(tried, context, turn, payload)
             answer = await transaction.commit(batch)
         except BaseException:
-            self._ended(tried, "rolled_back")
             await self._abandon(transaction)  # unless it has ended already
             turns.give_back(self._inboxes, resident)
             raise
-        self._ended(tried, "committed" if answer.commits[0] else "rolled_back")
+        finally:
+            self._storing -= 1
         if answer.commits[0]:
             recorded()
             turns.record(self._inboxes, resident, entry, attempt)
         elif not resident.is_gone:
             self._reload()(resident)
         self._committer.stored_apart(batch, answer)
+        return answer.commits[0]
 
     def _prepare(
         self, tried: Tried, context: TransactionContext[Any], turn: Turn, payload: bytes
@@ -283,6 +270,14 @@ class Transactions:
         commit.attempts = [] if op in resident.attempts else [attempt]
         commit.attempts_done = resident.fed
         return entry, attempt, self._committer.batch_of(commit)
+
+
+async def _be_last_to_cancel(tried: Tried) -> None:
+    """Make sure that the attempt is not cancelled from here on: the outcome would be unknown."""
+    tried.is_on_loop = False  # otherwise the task would be cancelled with it
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        await asyncio.sleep(0)  # raises what is due already
 
 
 def is_conflict(error: BaseException | None) -> bool:

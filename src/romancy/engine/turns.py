@@ -15,7 +15,8 @@ from romancy.storage.batch import Attempt
 def ask(inboxes: Inboxes, resident: Resident, asks: TransactionAsks) -> None:
     """Ask for a turn. There is no answer if the instance leaves memory first."""
     resident.asking = [*(resident.asking or ()), asks]
-    inboxes.schedule(resident)
+    if resident.state is not IDLE or resident.inbox or not grant(resident):
+        inboxes.schedule(resident)
 
 
 def grant(resident: Resident) -> bool:

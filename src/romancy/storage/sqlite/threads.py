@@ -155,6 +155,11 @@ class ConnectionThread(threading.Thread):
             hold.take(self._hand_back)
         return hold
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether jobs wait for the end of a hold."""
+        return self._handed_over > 1
+
     def refresh(self) -> None:
         """Ignore a write by another connection of this process."""
         if self._poll_interval is not None:

@@ -10,6 +10,7 @@ import asyncio
 import sqlite3
 import sys
 import uuid
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -37,11 +38,12 @@ class Transactions:
         self._path, self._durability, self._writer, self._moved = path, durability, writer, moved
         self._free: Lender | None = None
         self._open: SQLiteTransaction | None = None
+        self._hold: Hold | None = None
+        self._waiting: deque[asyncio.Future[Hold]] = deque()
 
     async def begin(self) -> SQLiteTransaction:
-        hold = self._writer.hold()
+        hold = await self._take()
         try:
-            await hold.begun
             lender = await self._lender()
             try:
                 await self._lock(lender.guest)
@@ -49,12 +51,49 @@ class Transactions:
                 await in_thread(lender.guest.cut)
                 raise
         except BaseException:
-            hold.let_go()
+            self.pass_on(hold)
             raise
         lender.references = _references(lender)
         lender.guest.lend()
         self._open = SQLiteTransaction(self, lender, self._writer, hold)
         return self._open
+
+    async def _take(self) -> Hold:
+        """Wait until the writer has stopped, and no other transaction is open."""
+        taken: asyncio.Future[Hold] = asyncio.get_running_loop().create_future()
+        self._waiting.append(taken)
+        if self._hold is None:
+            self._stop_writer()
+        try:
+            return await taken
+        except asyncio.CancelledError:
+            if taken.done() and not taken.cancelled():
+                self.pass_on(taken.result())
+            raise
+
+    def _stop_writer(self) -> None:
+        hold = self._hold = self._writer.hold()
+        hold.begun.add_done_callback(lambda _: self._give(hold))
+
+    def _give(self, hold: Hold) -> None:
+        """Let the next transaction begin. Without one, the writer goes on."""
+        while self._waiting:
+            taken = self._waiting.popleft()
+            if not taken.done():
+                taken.set_result(hold)
+                return
+        self._hold = None
+        hold.let_go()
+
+    def pass_on(self, hold: Hold) -> None:
+        """End a transaction. The next one begins at once, unless the writer has something to do."""
+        if not self._writer.is_wanted:
+            self._give(hold)
+            return
+        self._hold = None
+        hold.let_go()
+        if self._waiting:
+            self._stop_writer()
 
     async def _lender(self) -> Lender:
         if self._path != ":memory:":
@@ -160,7 +199,7 @@ class SQLiteTransaction:
         try:
             if self._writer.is_quick:
                 return job()
-            return await in_thread(job)
+            return await _undisturbed(asyncio.get_running_loop().run_in_executor(None, job))
         finally:
             self._end()
 
@@ -191,7 +230,17 @@ class SQLiteTransaction:
 
     def _end(self) -> None:
         self._home.ended(self._lender)
-        self._hold.let_go()
+        self._home.pass_on(self._hold)
+
+
+async def _undisturbed(job: asyncio.Future[T]) -> T:
+    """Wait for a thread to the end, even if the caller is cancelled: until then it uses the connection."""
+    while not job.done():
+        try:
+            await asyncio.shield(job)
+        except asyncio.CancelledError:
+            continue
+    return job.result()
 
 
 async def in_thread(job: Callable[[], T]) -> T:
