@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 
 from romancy import Queue, Rate
-from romancy.core.admission import Admission
+from romancy.core.admission import Admission, QueueState
 from romancy.core.model import SECOND
 from romancy.core.queues import Place
 from romancy.storage.batch import CANCEL, Request, Start
+from romancy.storage.queues import Queues
 from tests.storage.admitters import admitter
 from tests.storage.conftest import Database
 
 
 def queued(db: Database, id: str, key: str = "", priority: int = 0) -> Start:
     return Start(id, "wf", b"{}", 0, db.now, place=Place("q", key, priority))
+
+
+async def state_of(queues: Queues, limit: int) -> QueueState:
+    return (await queues.glance(Queue("q", max_concurrent=limit))).state
 
 
 async def fill(db: Database, *ids: str) -> None:
@@ -33,32 +38,32 @@ async def test_nobody_claims_a_queued_instance(db: Database) -> None:
 async def test_of_two_admissions_that_read_the_same_only_one_counts(db: Database) -> None:
     await fill(db, "a", "b", "c")
     queues = db.storage.queues
-    state = await queues.state("q", 1)
+    state = await state_of(queues, 1)
     assert (state.running, state.has_waiting) == (0, True)
     pairs = (("w1", "a"), ("w2", "b"), ("w3", "c"))
     tries = [(worker, Admission("q", state.version, "", 0, [id])) for worker, id in pairs]
     answers = await asyncio.gather(*(queues.admit(made, worker, db.now, ["wf"]) for worker, made in tries))
     assert sorted(answer is None for answer in answers) == [False, True, True]
-    assert (await queues.state("q", 5)).running == 1
+    assert (await state_of(queues, 5)).running == 1
 
 
 async def test_a_worker_that_was_taken_over_admits_nothing(db: Database) -> None:
     await fill(db, "a")
-    state = await db.storage.queues.state("q", 1)
+    state = await state_of(db.storage.queues, 1)
     await db.storage.take_over("w1", ["w2"])
     assert await db.storage.queues.admit(Admission("q", state.version, "", 0, ["a"]), "w2", db.now, ["wf"]) is None
-    assert (await db.storage.queues.state("q", 1)).running == 0
+    assert (await state_of(db.storage.queues, 1)).running == 0
 
 
 async def test_one_that_was_cancelled_meanwhile_is_not_admitted(db: Database) -> None:
     await fill(db, "a", "b")
-    state = await db.storage.queues.state("q", 2)
+    state = await state_of(db.storage.queues, 2)
     answer = await db.commit(requests=[Request("a", CANCEL, b"", db.now)])
     assert answer.requests[0].took
     made = Admission("q", state.version, "", 0, ["a", "b"])
     admitted = await db.storage.queues.admit(made, "w1", db.now, [])
     assert [(one.id, one.is_mine) for one in admitted or ()] == [("b", False)]
-    assert (await db.storage.queues.state("q", 5)).running == 1
+    assert (await state_of(db.storage.queues, 5)).running == 1
     assert [one.id for one in await db.storage.claim("w2", ["wf"], 10, db.now)] == ["b"]
 
 
@@ -70,11 +75,11 @@ async def test_keys_in_order_and_the_first_of_each(db: Database) -> None:
     assert [key.key for key in await queues.keys("q", None, 10, 1)] == ["", "a", "b", "c"]
     assert [key.key for key in await queues.keys("q", "a", 1, 1)] == ["b"]
     assert await queues.first("q", ["c", "a"], 2) == {"c": ["c1"], "a": ["a2", "a1"]}
-    state = await queues.state("q", 10)
+    state = await state_of(queues, 10)
     await queues.admit(Admission("q", state.version, "a", 77, ["a2"], {"a": 55}), "w1", db.now, ["wf"])
     [none, a, *_] = await queues.keys("q", None, 10, 5)
     assert (none.running, a.running, a.reserved) == (0, 1, 55)
-    state = await queues.state("q", 10)
+    state = await state_of(queues, 10)
     assert (state.turn, state.reserved, state.running) == ("a", 77, 1)
     await queues.forget_keys(56)
     assert (await queues.keys("q", None, 10, 5))[1].reserved == 0

@@ -25,7 +25,7 @@ class QueueState:
     reserved: int
     """The time up to which the rate is used up."""
     running: int
-    """How many instances hold a slot, counted up to the limit."""
+    """How many instances hold a slot, counted up to one more than the limit."""
     has_waiting: bool
 
 
@@ -36,6 +36,29 @@ class KeyState:
     key: str
     running: int
     reserved: int
+
+
+@dataclass(slots=True, frozen=True)
+class Glance:
+    """A queue, and the key whose turn is next with the first of its instances. `is_only`: no other key waits."""
+
+    state: QueueState
+    key: KeyState | None
+    is_only: bool
+    ids: Sequence[str]
+
+    def decides(self, queue: Queue, most: int, now: int) -> Sequence[tuple[str, str]] | None:
+        """Return which instances are to be admitted, if this is enough to know. `most`: how many of all keys."""
+        if self.key is None or not (most == 1 or self.is_only):
+            return None
+        return [(self.key.key, id) for id in self.ids[: min(most, room_of_key(queue, self.key, now))]] or None
+
+    def is_full_with(self, queue: Queue, admitted: int) -> bool:
+        """Return whether, with so many more, no other instance can be admitted before one has ended."""
+        if queue.max_concurrent is not None and self.state.running + admitted >= queue.max_concurrent:
+            return True
+        most = queue.max_concurrent_per_key
+        return self.is_only and self.key is not None and most is not None and self.key.running + admitted >= most
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from romancy.core.clock import Alarm, Clock
 from romancy.core.model import SECOND, from_us
 from romancy.core.queues import Queue
 from romancy.core.registry import Registry
+from romancy.engine.foresight import Foresight
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.leases import Lease
 from romancy.engine.loader import Loader
@@ -63,6 +64,7 @@ class Admissions:
         self._residents, self._loader, self._metrics, self._hooks = residents, loader, metrics, hooks
         self._kick, self._claim, self._answer_lost = kick, claim, answer_lost
         self._alarm: Alarm | None = None
+        self._foresight = Foresight()
         self._forgotten_at = 0
         self._set_backs = SetBacks()
 
@@ -104,16 +106,27 @@ class Admissions:
         """Admit instances until no more can be. Return when a rate allows the next one, if a rate is the reason."""
         skipped = 0
         while True:
-            state = await self._storage.queues.state(queue.name, queue.max_concurrent)
+            glance = self._foresight.take(queue.name) or await self._storage.queues.glance(queue)
+            state = glance.state
             if not state.has_waiting:
                 return None
             now = self._clock.now()
             most = room(queue, state, now)
-            keys, has_more = await self._keys(queue, state) if most else (list[KeyState](), False)
-            if await self._correct(queue, state, keys, worker, now):
+            if await self._correct(queue, state, (), worker, now):
                 continue
             if most == 0:
                 return opens_at(queue, state, (), now)
+            taken = glance.decides(queue, most, now)
+            if taken is not None and glance.key is not None:
+                made = admission(queue, state, {glance.key.key: glance.key}, taken, now)
+                admitted = await self._store(made, worker, now)
+                if admitted == len(taken) and glance.is_full_with(queue, admitted):
+                    await self._look_ahead(queue, taken)
+                    return None
+                continue
+            keys, has_more = await self._keys(queue, state)
+            if await self._correct(queue, state, keys, worker, now):
+                continue
             free = [key for key in keys if room_of_key(queue, key, now) > 0]
             if free:
                 await self._admit(queue, state, free, most, worker, now)
@@ -131,6 +144,21 @@ class Admissions:
         if made is not None:
             await self._storage.queues.admit(made, worker, now, ())
         return made is not None
+
+    async def _look_ahead(self, queue: Queue, admitted: Sequence[tuple[str, str]]) -> None:
+        """Find out who is next while those that were admitted run: the end of a short one lets the next begin."""
+        glance = await self._storage.queues.glance(queue)
+        self._foresight.keep(queue.name, glance, {id: key for key, id in admitted if self._holds_slot(id)})
+
+    def _holds_slot(self, instance: str) -> bool:
+        """Return whether an instance of this worker has not ended, and its end is not being stored."""
+        resident = self._residents.get(instance)
+        return instance in self._residents.loading if resident is None else resident.instance.outcome is None
+
+    def freed(self, queue: str, instance: str) -> None:
+        """An instance that held a slot has ended, which is stored."""
+        self._foresight.freed(queue, instance)
+        self._kick()
 
     async def _skip(self, queue: Queue, state: QueueState, key: str, worker: str, now: int) -> None:
         """Begin after this key the next time, because all keys before it are at their limits."""
@@ -156,7 +184,8 @@ class Admissions:
         if taken:  # else they were cancelled meanwhile
             await self._store(admission(queue, state, known, taken, now), worker, now)
 
-    async def _store(self, made: Admission, worker: str, now: int) -> None:
+    async def _store(self, made: Admission, worker: str, now: int) -> int:
+        """Admit instances, and run those that this worker owns. Return how many were admitted."""
         mine = self._registry.names if self._residents.has_room else ()
         try:
             admitted = await self._storage.queues.admit(made, worker, now, mine)
@@ -172,3 +201,4 @@ class Admissions:
                 self._loader.load(one.id)
             else:
                 self._claim()
+        return len(admitted or ())

@@ -114,7 +114,7 @@ class Engine:
         timers = self.timers = Timers(clock, loader.fire, self._to_refresh.set, timer_window, metrics)
         exits = self.exits = Exits(
             clock, residents, loader, committer, inquest, activities, timers, endings, told, metrics, build,
-            on_freed=self._to_admit.set,
+            on_freed=self._freed,
         )  # fmt: skip
         replays, recollection = Replays(clock, told, watchdog), Recollection(storage, outage)
         unplaced = Unplaced(clock, committer, loader, self._to_admit.set)
@@ -334,6 +334,9 @@ class Engine:
         if self.registry.queues:
             self._to_admit.set()
         return await self.sweep.round()
+
+    def _freed(self, queue: str, instance: str) -> None:
+        self._admissions.freed(queue, instance)
 
     async def _admit(self) -> float:
         return await self._admissions.round() if self.registry.queues else NO_QUEUES

@@ -60,9 +60,9 @@ class Exits:
         hooks: HookRunner,
         metrics: Metrics,
         build: str,
-        on_freed: Callable[[], None],
+        on_freed: Callable[[str, str], None],
     ) -> None:
-        """`on_freed` is called when an instance that held a slot of a queue has ended."""
+        """`on_freed` is called with a queue and an instance that held a slot of it and has ended."""
         self._clock, self._residents, self._loader, self._committer = clock, residents, loader, committer
         self._quarantine, self._activities, self._timers = inquest.quarantine, activities, timers
         self._endings, self._hooks, self._metrics, self._build = endings, hooks, metrics, build
@@ -109,7 +109,7 @@ class Exits:
             )
         self._tell(resident, ENDS[outcome.status], outcome.error)
         if instance.definition.queue is not None:
-            self._on_freed()
+            self._on_freed(instance.definition.queue.name, instance.id)
 
     def block(self, resident: Resident, error: Exception, record: Attempt | None = None) -> None:
         """Set an instance aside, with all its state, until the problem is fixed. `record`: the guilty attempt."""

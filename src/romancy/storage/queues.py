@@ -12,7 +12,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from romancy.core.admission import Admission, KeyState, QueueState
+from romancy.core.admission import MOST_ADMITTED, Admission, Glance, KeyState, QueueState
+from romancy.core.queues import Queue
 from romancy.storage.sql import Run
 
 UNLIMITED = 1
@@ -54,15 +55,22 @@ class Queues:
         self._ask, self._do = ask, do
         self.admit = admit
 
-    async def state(self, queue: str, max_concurrent: int | None) -> QueueState:
-        """Return a queue, which is added if it is new. What holds a slot is counted up to the limit."""
-        most = UNLIMITED if max_concurrent is None else max_concurrent
-        rows = await self._ask("queue", queue=queue, most=most)
+    async def glance(self, queue: Queue) -> Glance:
+        """Return a queue, which is added if it is new. What holds a slot is counted up to one more than the limit.
+
+        Also return the key whose turn is next, and the first instances of that key.
+        """
+        given = {"most": _one_more(queue.max_concurrent), "most_of_key": _one_more(queue.max_concurrent_per_key)}
+        limit = min(queue.max_concurrent or MOST_ADMITTED, queue.max_concurrent_per_key or MOST_ADMITTED, MOST_ADMITTED)
+        rows = await self._ask("queue_glance", queue=queue.name, limit=limit, **given)
         while not rows:
-            await self._do("insert_queue", queue=queue)
-            rows = await self._ask("queue", queue=queue, most=most)
-        version, turn, reserved, running, has_waiting = rows[0]
-        return QueueState(version, turn, reserved, running, bool(has_waiting))
+            await self._do("insert_queue", queue=queue.name)
+            rows = await self._ask("queue_glance", queue=queue.name, limit=limit, **given)
+        version, turn, reserved, running, key, of_key, reserved_of_key, is_only, ids = rows[0]
+        state = QueueState(version, turn, reserved, running, key is not None)
+        if key is None:
+            return Glance(state, None, True, [])
+        return Glance(state, KeyState(key, of_key, reserved_of_key), bool(is_only), json.loads(ids) if ids else [])
 
     async def keys(self, queue: str, after: str | None, limit: int, max_per_key: int | None) -> list[KeyState]:
         """Return a page of the keys that have instances waiting, in order, after a key."""
@@ -102,3 +110,8 @@ class Queues:
         return [
             WaitingKey(key.key, key.running, n, at, key.reserved) for key, (_, n, at) in zip(keys, rows, strict=True)
         ]
+
+
+def _one_more(limit: int | None) -> int:
+    """Return how many to count: more than the limit can hold slots, if it was higher before."""
+    return UNLIMITED if limit is None else limit + 1

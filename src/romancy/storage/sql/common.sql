@@ -364,6 +364,20 @@ SELECT q.version, q.turn, q.reserved, (SELECT count(*) FROM (SELECT 1 FROM roman
     WHERE i.queue = :queue::text AND {has_slot} LIMIT :most::integer) x),
   (SELECT min(i.queue_key) FROM romancy.instances i {by_queue} WHERE {is_queued}) IS NOT NULL
 FROM romancy.queues q WHERE q.name = :queue
+-- The same with the key whose turn is next, and its first instances: often enough to decide who is admitted.
+-- name: queue_glance
+SELECT s.version, s.turn, s.reserved, s.running, s.key, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_slot}
+    WHERE i.queue = :queue::text AND i.queue_key = s.key AND {has_slot} LIMIT :most_of_key::integer) x),
+  coalesce((SELECT k.reserved FROM romancy.queue_keys k WHERE k.queue = :queue AND k.key = s.key), 0),
+  NOT EXISTS (SELECT 1 FROM romancy.instances i {by_queue} WHERE {is_queued} AND i.queue_key > s.key)
+    AND s.key = (SELECT min(i.queue_key) FROM romancy.instances i {by_queue} WHERE {is_queued}),
+  (SELECT {ids_as_json} FROM (SELECT i.id FROM romancy.instances i {by_queue} WHERE {is_queued}
+    AND i.queue_key = s.key ORDER BY i.priority DESC, i.created_at, i.id LIMIT :limit::integer) y)
+FROM (SELECT q.version, q.turn, q.reserved, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_slot}
+      WHERE i.queue = :queue AND {has_slot} LIMIT :most::integer) x) AS running,
+    coalesce((SELECT min(i.queue_key) FROM romancy.instances i {by_queue} WHERE {is_queued} AND i.queue_key > q.turn),
+      (SELECT min(i.queue_key) FROM romancy.instances i {by_queue} WHERE {is_queued})) AS key
+  FROM romancy.queues q WHERE q.name = :queue) s
 -- Goes from one key to the next by the index: each can have many instances that wait.
 -- name: waiting_keys
 WITH RECURSIVE k (key, n) AS (SELECT CASE WHEN :after::text IS NULL
