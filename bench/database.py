@@ -203,9 +203,23 @@ async def one_per_key(ctx: WorkflowContext, n: int) -> int:
 
 
 async def measure_queues(place: Place) -> None:
+    print(f"  queues          {await _run_alone(place, QUEUED):7,.0f} /s   bare driver, one transaction at a time")
     await _run_queue(place, unlimited, 4 * QUEUED, "no limit")
     await _run_queue(place, one_by_one, QUEUED, "one at a time")
     await _run_queue(place, one_per_key, QUEUED, "one of a key")
+
+
+async def _run_alone(place: Place, count: int) -> float:
+    """Return how many transactions per second one connection makes: each instance needs one after the other."""
+    if place.schema is None:
+        return await asyncio.to_thread(_run_file, place, count)
+    connection = await asyncpg.connect(place.url)
+    begin = time.perf_counter()
+    for n in range(count):
+        await connection.execute(f"INSERT INTO {place.table} VALUES ($1)", n)
+    seconds = time.perf_counter() - begin
+    await connection.close()
+    return count / seconds
 
 
 async def _run_queue(place: Place, job: Workflow[[int], int], count: int, words: str) -> None:

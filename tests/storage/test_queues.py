@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from romancy import Queue, Rate
-from romancy.core.admission import Admission, QueueState
+from romancy.core.admission import Admission, Admitted, QueueState
 from romancy.core.model import SECOND
 from romancy.core.queues import Place
-from romancy.storage.batch import CANCEL, Request, Start
+from romancy.storage.batch import CANCEL, BatchResult, Commit, Request, Start
 from romancy.storage.queues import Queues
 from tests.storage.admitters import admitter
 from tests.storage.conftest import Database
@@ -103,5 +103,60 @@ async def test_a_clock_that_is_set_back_exceeds_no_rate_and_stops_nothing_for_lo
         for seconds in (0, -24 * 3600, 29, 1, 59, 1, 60):
             db.clock.turn_to(db.now + seconds * SECOND)
             await worker._admit_all(queue, "me")
-            counts.append((await db.storage.queues.state(queue.name, 10)).running)
+            counts.append((await db.storage.queues.glance(queue)).state.running)
         assert counts == [1, 1, 1, 1, 1, 2, 3]
+
+
+async def ends_with(db: Database, made: Admission, *, outdated: bool = False) -> BatchResult:
+    """Commit the end of `a`, which was admitted, and with it the admission of another one."""
+    snapshot = await db.storage.load("a")
+    assert snapshot is not None
+    version = snapshot.row.version - outdated
+    end = Commit("a", version, "completed", db.now, output=b"1", admits=made)
+    return await db.commit(worker="w1", workflows=["wf"], commits=[end])
+
+
+async def test_the_slot_of_one_that_ends_goes_to_the_next(db: Database) -> None:
+    await fill(db, "a", "b")
+    state = await state_of(db.storage.queues, 1)
+    await db.storage.queues.admit(Admission("q", state.version, "", 0, ["a"]), "w1", db.now, ["wf"])
+    state = await state_of(db.storage.queues, 1)
+    answer = await ends_with(db, Admission("q", state.version, "", 5, ["b"]))
+    assert (answer.commits, answer.admitted) == ([True], [Admitted("b", "wf", is_mine=True)])
+    after = await state_of(db.storage.queues, 1)
+    assert (after.version, after.running, after.reserved, after.has_waiting) == (state.version + 1, 1, 5, False)
+    snapshot = await db.storage.load("b")
+    assert snapshot is not None
+    assert (snapshot.row.owner, snapshot.row.status) == ("w1", "running")
+
+
+async def test_no_slot_is_passed_on_after_another_admission(db: Database) -> None:
+    await fill(db, "a", "b", "c")
+    state = await state_of(db.storage.queues, 2)
+    await db.storage.queues.admit(Admission("q", state.version, "", 0, ["a"]), "w1", db.now, ["wf"])
+    state = await state_of(db.storage.queues, 2)
+    await db.storage.queues.admit(Admission("q", state.version, "", 0, ["c"]), "w2", db.now, ["wf"])
+    answer = await ends_with(db, Admission("q", state.version, "", 0, ["b"]))
+    assert (answer.commits, list(answer.admitted)) == ([True], [])
+    assert (await state_of(db.storage.queues, 2)).running == 1
+
+
+async def test_no_slot_is_passed_on_by_one_that_has_not_ended(db: Database) -> None:
+    await fill(db, "a", "b")
+    state = await state_of(db.storage.queues, 1)
+    await db.storage.queues.admit(Admission("q", state.version, "", 0, ["a"]), "w1", db.now, ["wf"])
+    state = await state_of(db.storage.queues, 1)
+    answer = await ends_with(db, Admission("q", state.version, "", 0, ["b"]), outdated=True)
+    assert (answer.commits, list(answer.admitted)) == ([False], [])
+    after = await state_of(db.storage.queues, 1)
+    assert (after.version, after.running, after.has_waiting) == (state.version, 1, True)
+
+
+async def test_one_that_was_cancelled_gets_no_slot(db: Database) -> None:
+    await fill(db, "a", "b")
+    state = await state_of(db.storage.queues, 1)
+    await db.storage.queues.admit(Admission("q", state.version, "", 0, ["a"]), "w1", db.now, ["wf"])
+    state = await state_of(db.storage.queues, 1)
+    await db.commit(requests=[Request("b", CANCEL, b"{}", db.now)])
+    answer = await ends_with(db, Admission("q", state.version, "", 0, ["b"]))
+    assert (answer.commits, list(answer.admitted)) == ([True], [])

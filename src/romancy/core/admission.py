@@ -74,6 +74,15 @@ class Admission:
     """The time up to which the rate of each key is used up."""
 
 
+@dataclass(slots=True, frozen=True)
+class Admitted:
+    """An instance that was admitted. `is_mine`: this worker owns it."""
+
+    id: str
+    workflow: str
+    is_mine: bool
+
+
 # --- rates: one number says up to which time a rate is used up ------------------------------------------------------
 def allowed(rate: Rate, reserved: int, now: int) -> int:
     """Return how many can begin now. `reserved`: the time up to which the rate is used up."""

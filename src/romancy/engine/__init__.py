@@ -53,6 +53,7 @@ connects them: read its constructor from top to bottom.
     unfit.py        instances that other builds could not follow: tried once by this one
     admission.py    lets queued instances run
     set_backs.py    the rates of queues after a clock was set back
+    foresight.py    who is next in a full queue, read ahead
     balancing.py    a fair share for every worker
     timer_refresh.py reads the timers that fall due soon
     mover.py        takes in what callers left in transactions of their own

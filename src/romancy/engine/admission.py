@@ -6,10 +6,13 @@ write of the second one is refused, and it reads again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from romancy.core.admission import (
     Admission,
+    Admitted,
+    Glance,
     KeyState,
     QueueState,
     admission,
@@ -65,6 +68,8 @@ class Admissions:
         self._kick, self._claim, self._answer_lost = kick, claim, answer_lost
         self._alarm: Alarm | None = None
         self._foresight = Foresight()
+        self._holders: dict[str, dict[str, str]] = {}
+        """By queue: instances of this worker that hold slots, with their keys."""
         self._forgotten_at = 0
         self._set_backs = SetBacks()
 
@@ -106,22 +111,24 @@ class Admissions:
         """Admit instances until no more can be. Return when a rate allows the next one, if a rate is the reason."""
         skipped = 0
         while True:
-            glance = self._foresight.take(queue.name) or await self._storage.queues.glance(queue)
-            state = glance.state
-            if not state.has_waiting:
+            foreseen = self._foresight.take(queue.name)
+            glance = foreseen or await self._storage.queues.glance(queue)
+            state, key = glance.state, glance.key
+            if key is None:
                 return None
             now = self._clock.now()
             most = room(queue, state, now)
-            if await self._correct(queue, state, (), worker, now):
+            if await self._correct(queue, state, (key,), worker, now):
                 continue
-            if most == 0:
-                return opens_at(queue, state, (), now)
+            if most == 0 or (glance.is_only and room_of_key(queue, key, now) == 0):
+                if foreseen is None:
+                    self._foresee(queue, glance)
+                return opens_at(queue, state, (key,), now)
             taken = glance.decides(queue, most, now)
-            if taken is not None and glance.key is not None:
-                made = admission(queue, state, {glance.key.key: glance.key}, taken, now)
-                admitted = await self._store(made, worker, now)
+            if taken is not None:
+                admitted = await self._store(admission(queue, state, {key.key: key}, taken, now), taken, worker, now)
                 if admitted == len(taken) and glance.is_full_with(queue, admitted):
-                    await self._look_ahead(queue, taken)
+                    await self._look_ahead(queue)
                     return None
                 continue
             keys, has_more = await self._keys(queue, state)
@@ -145,10 +152,21 @@ class Admissions:
             await self._storage.queues.admit(made, worker, now, ())
         return made is not None
 
-    async def _look_ahead(self, queue: Queue, admitted: Sequence[tuple[str, str]]) -> None:
+    async def _look_ahead(self, queue: Queue) -> None:
         """Find out who is next while those that were admitted run: the end of a short one lets the next begin."""
-        glance = await self._storage.queues.glance(queue)
-        self._foresight.keep(queue.name, glance, {id: key for key, id in admitted if self._holds_slot(id)})
+        self._foresee(queue, await self._storage.queues.glance(queue))
+
+    def _foresee(self, queue: Queue, glance: Glance) -> None:
+        """Keep what was just read about a full queue, for when one of those ends that hold its slots now."""
+        holders = self._holders.get(queue.name)
+        if holders:
+            sure = self._holders[queue.name] = {id: key for id, key in holders.items() if self._holds_slot(id)}
+            self._foresight.keep(queue.name, glance, sure)
+
+    def successor(self, queue: Queue, instance: str) -> Admission | None:
+        """Return who gets the slot of an instance that ends, if that is known already."""
+        queue = self._registry.queues.get(queue.name, queue)  # its limits may be others by now
+        return self._foresight.successor(queue, instance, self._clock.now())
 
     def _holds_slot(self, instance: str) -> bool:
         """Return whether an instance of this worker has not ended, and its end is not being stored."""
@@ -157,8 +175,30 @@ class Admissions:
 
     def freed(self, queue: str, instance: str) -> None:
         """An instance that held a slot has ended, which is stored."""
+        self._holders.get(queue, {}).pop(instance, None)
         self._foresight.freed(queue, instance)
-        self._kick()
+        if self._foresight.is_succeeded(queue, instance):
+            asyncio.get_running_loop().call_soon(self._check_succession, queue, instance)
+        else:
+            self._kick()
+
+    def _check_succession(self, queue: str, instance: str) -> None:
+        """Do a round, unless another instance got the slot together with the end of this one."""
+        if self._foresight.is_succeeded(queue, instance):
+            self._foresight.forget(queue)
+            self._kick()
+
+    def admitted(self, answer: Sequence[Admitted]) -> None:
+        """Run the instances that were admitted together with the ends of others."""
+        for one in answer:
+            found = self._foresight.admitted(one)
+            if found is None:
+                self._answer_lost()  # it is found soon
+                self._kick()
+            else:
+                self._take_on(one, *found)
+                if self._foresight.is_aging(found[0]):
+                    self._kick()
 
     async def _skip(self, queue: Queue, state: QueueState, key: str, worker: str, now: int) -> None:
         """Begin after this key the next time, because all keys before it are at their limits."""
@@ -182,9 +222,9 @@ class Admissions:
         waiting = {key: ids[: room_of_key(queue, known[key], now)] for key, ids in first.items()}
         taken = take_turns(waiting, most)
         if taken:  # else they were cancelled meanwhile
-            await self._store(admission(queue, state, known, taken, now), worker, now)
+            await self._store(admission(queue, state, known, taken, now), taken, worker, now)
 
-    async def _store(self, made: Admission, worker: str, now: int) -> int:
+    async def _store(self, made: Admission, taken: Sequence[tuple[str, str]], worker: str, now: int) -> int:
         """Admit instances, and run those that this worker owns. Return how many were admitted."""
         mine = self._registry.names if self._residents.has_room else ()
         try:
@@ -192,13 +232,18 @@ class Admissions:
         except TransientError:
             self._answer_lost()  # they may be ours now
             raise
+        keys = {id: key for key, id in taken}
         for one in admitted or ():
-            self._metrics.instances_admitted[made.queue] += 1
-            if self._hooks.wanted:
-                about = {"instance_id": one.id, "workflow": one.workflow, "queue": made.queue}
-                self._hooks.tell(WorkflowAdmittedInfo, at=from_us(now), **about)
-            if one.is_mine:
-                self._loader.load(one.id)
-            else:
-                self._claim()
+            self._take_on(one, made.queue, keys[one.id])
         return len(admitted or ())
+
+    def _take_on(self, one: Admitted, queue: str, key: str) -> None:
+        self._metrics.instances_admitted[queue] += 1
+        if self._hooks.wanted:
+            about = {"instance_id": one.id, "workflow": one.workflow, "queue": queue}
+            self._hooks.tell(WorkflowAdmittedInfo, at=from_us(self._clock.now()), **about)
+        if one.is_mine:
+            self._loader.load(one.id)
+            self._holders.setdefault(queue, {})[one.id] = key
+        else:
+            self._claim()

@@ -423,7 +423,7 @@ class Committer:
             results = Results(answer)
             for item in items:
                 _safely(item.settle, results)
-        if answer.accepts or answer.sent or answer.offers or answer.letters or answer.repeated:
+        if answer.accepts or answer.sent or answer.offers or answer.letters or answer.repeated or answer.admitted:
             _safely(self._on_answer, answer)
         # A fenced worker finds nothing because it no longer owns anything. That does not mean there are no events.
         if len(answer.commits) < len(items) and worker is not None and not answer.fenced:

@@ -128,8 +128,9 @@ class Engine:
             clock, me, inboxes, loader, committer, inquest, activities, timers, exits, revival, children, told, metrics
         )
         scheduler = self.scheduler = Scheduler(
-            clock, inboxes, committer, delivery, inquest, exits, followup, watchdog, told
-        )
+            clock, inboxes, committer, delivery, inquest, exits, followup, watchdog, told,
+            lambda queue, instance: self._admissions.successor(queue, instance),
+        )  # fmt: skip
         self._make_background(announcement, outage, retention, build)
 
     def _make_background(self, announcement: Announcement, outage: Outage, retention: Retention, build: str) -> None:
@@ -323,6 +324,10 @@ class Engine:
 
     def _answered(self, answer: BatchResult) -> None:
         self._followup.answered(answer)
+        if answer.admitted:
+            self._admissions.admitted(answer.admitted)
+        elif answer.repeated and self.registry.queues:
+            self.sweep.answer_lost()  # its first answer may have admitted some
 
     def _look_around(self) -> None:
         """Read timers and mail, because this worker may own more waiting instances now."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from functools import partial
 
+from romancy.core.admission import Admission
 from romancy.core.clock import Clock
+from romancy.core.queues import Queue
 from romancy.engine.committer import Committer
 from romancy.engine.delivery import Delivery
 from romancy.engine.exits import Exits
@@ -36,11 +39,13 @@ class Scheduler:
         followup: Followup,
         watchdog: Watchdog,
         hooks: HookRunner,
+        successor: Callable[[Queue, str], Admission | None],
     ) -> None:
+        """`successor` returns who gets the slot of an instance when it ends."""
         self._clock, self._hooks, self.watchdog = clock, hooks, watchdog
         self._ready, self.residents, self._committer = inboxes.ready, inboxes.residents, committer
         self._delivery, self._exits, self._followup = delivery, exits, followup
-        self.inquest = inquest
+        self.inquest, self._successor = inquest, successor
 
     def __repr__(self) -> str:
         return f"<Scheduler {self.residents!r} ready={len(self._ready)}>"
@@ -84,4 +89,7 @@ class Scheduler:
             self._followup.follow(step)
             return
         resident.state = COMMITTING
+        queue = resident.instance.definition.queue
+        if queue is not None and step.commit.is_final:
+            step.commit.admits = self._successor(queue, resident.instance.id)
         self._committer.commit(step.commit, partial(self._followup.committed, step))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from romancy.core.admission import Admission, Admitted
 from romancy.core.continuation import NextRun
 from romancy.core.failure import Failure
 from romancy.core.history import Entry
@@ -247,6 +248,8 @@ class Commit:
     It is still a compare-and-set: the owner must be unchanged, and the next entries must not exist yet. If exactly
     these entries exist already, an earlier submission has applied it.
     """
+    admits: Admission | None = None
+    """The next instance of its queue, which gets the slot of this one when it ends."""
     workflow: str | None = None
     """The workflow of an instance that begins to wait, or continues as new: what it may take is learned from that."""
 
@@ -482,5 +485,8 @@ class BatchResult:
     requests: list[RequestAnswer] = field(default_factory=lambda: [])
     offers: list[Offer] = field(default_factory=lambda: [])
     letters: list[Letter] = field(default_factory=lambda: [])
+    admitted: Sequence[Admitted] = ()
+    """The instances that got the slots of those that ended."""
     repeated: bool = field(default=False, compare=False)
-    """An earlier submission had stored some of its commits. What those left for other instances is not in `letters`."""
+    """An earlier submission had stored some of its commits. What those left for other instances is not in `letters`,
+    and what they admitted is not in `admitted`."""

@@ -9,24 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from romancy.core.admission import MOST_ADMITTED, Admission, Glance, KeyState, QueueState
+from romancy.core.admission import MOST_ADMITTED, Admission, Admitted, Glance, KeyState, QueueState
 from romancy.core.queues import Queue
 from romancy.storage.sql import Run
 
+AHEAD = 50
+"""How many instances are read beyond the limit: they may be next soon."""
 UNLIMITED = 1
 """Where there is no limit to compare with, one row is counted."""
-
-
-@dataclass(slots=True, frozen=True)
-class Admitted:
-    """An instance that was admitted. `is_mine`: this worker owns it."""
-
-    id: str
-    workflow: str
-    is_mine: bool
 
 
 @dataclass(slots=True, frozen=True)
@@ -61,7 +53,8 @@ class Queues:
         Also return the key whose turn is next, and the first instances of that key.
         """
         given = {"most": _one_more(queue.max_concurrent), "most_of_key": _one_more(queue.max_concurrent_per_key)}
-        limit = min(queue.max_concurrent or MOST_ADMITTED, queue.max_concurrent_per_key or MOST_ADMITTED, MOST_ADMITTED)
+        most = min(queue.max_concurrent or MOST_ADMITTED, queue.max_concurrent_per_key or MOST_ADMITTED)
+        limit = min(most + AHEAD, MOST_ADMITTED)
         rows = await self._ask("queue_glance", queue=queue.name, limit=limit, **given)
         while not rows:
             await self._do("insert_queue", queue=queue.name)

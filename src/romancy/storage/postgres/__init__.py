@@ -28,7 +28,7 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from romancy.core.admission import Admission
+from romancy.core.admission import Admission, Admitted
 from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.interests import Interest
 from romancy.core.model import Status
@@ -48,7 +48,6 @@ from romancy.storage.postgres.retention import Pruning
 from romancy.storage.postgres.statements import Statements
 from romancy.storage.postgres.transactions import PostgresTransaction, Transactions
 from romancy.storage.protocol import Answered, Trigger
-from romancy.storage.queues import Admitted
 from romancy.storage.reads import Reads
 from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
 from romancy.storage.urls import check_schema

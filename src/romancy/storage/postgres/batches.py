@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from romancy.core.admission import Admitted
 from romancy.core.given_back import original_id, own_copy
 from romancy.core.model import Event
 from romancy.core.same_event import is_same_event
@@ -71,10 +72,12 @@ class BatchWriter:
         if batch.commits:
             answer.commits = await self._answer_commits(batch, row, answer)
         answer.letters = _letters(row)
+        answer.admitted = _admitted(row)
         looks: dict[tuple[str, str | None], None] = dict.fromkeys(batch.looks)
         outcome = await self._accept(batch, row, answer)
         looks.update(dict.fromkeys(outcome.mine))
         outcome.owners |= {letter.owner for letter in answer.letters}
+        outcome.owners |= {None for one in answer.admitted if not one.is_mine}
         asks = [(ask, c.at) for c, ok in zip(batch.commits, answer.commits, strict=True) if ok for ask in c.asks]
         if asks:
             outcome.owners |= await self._cancel_at_once([(ask.child, at, ask) for ask, at in asks], blocked=False)
@@ -374,6 +377,12 @@ def _letters(row: Any) -> list[Letter]:
         Letter(int(id), instance, owner, int(kind), payload, op)
         for (id, instance, owner, kind, op), payload in zip(row["letters"], row["letter_payloads"], strict=True)
     ]
+
+
+def _admitted(row: Any) -> Sequence[Admitted]:
+    if row is None or not row.get("admitted"):
+        return ()
+    return [Admitted(id, workflow, owner is not None) for id, workflow, owner in row["admitted"]]
 
 
 def _request_answer(row: Any, is_stored: bool) -> RequestAnswer:

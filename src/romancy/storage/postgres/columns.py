@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+from romancy.core.admission import Admission
 from romancy.core.filters import Filter
 from romancy.core.published import Publication
 from romancy.core.retrial import RetryAsk
@@ -59,6 +60,7 @@ _NAMES: dict[str, str] = {
     "replaced": "replaced_parents replaced_children",
     "last_children": "last_ids last_workflows last_inputs last_kinds last_deadlines last_ats last_parents last_ops "
     "last_free",
+    "successors": "slot_enders slot_queues slot_versions slot_turns slot_reserved slot_nexts",
     "views": "view_instances view_values view_ats",
     "attributes": "attribute_instances attribute_names attribute_values attribute_ats",
     "removed": "removed_instances removed_names",
@@ -128,11 +130,18 @@ class Columns:
         self._add("entries", _entries(commits))
         if any(c.is_final for c in commits):
             self.pieces.append("ended")
+            self._add_successors(commits, workflows)
         self._add("given_back", [(c.instance, event) for c in commits for event in c.given_back])
         waiting = [c for c in commits if c.changes_waits]
         if waiting:
             self._add_waits(waiting)
         self._add_rest(commits)
+
+    def _add_successors(self, commits: list[Commit], workflows: Collection[str]) -> None:
+        rows = [_successor(c.instance, c.admits) for c in commits if c.admits is not None]
+        if rows:
+            self._add("successors", rows)
+            self.given["workflows"] = list(workflows)
 
     def _add_waits(self, commits: list[Commit]) -> None:
         self._add("consumed", [(c.instance, t.event, t.wait.op) for c in commits for t in c.consumed])
@@ -231,6 +240,11 @@ def _first_attributes(s: Start) -> Iterable[tuple[Any, ...]]:
 
 def _family(s: Start) -> tuple[Any, ...]:
     return s.parent, s.parent_op, s.is_free
+
+
+def _successor(ender: str, made: Admission) -> tuple[Any, ...]:
+    [id] = made.ids
+    return ender, made.queue, made.version, made.turn, made.reserved, id
 
 
 def _entries(commits: list[Commit]) -> list[tuple[Any, ...]]:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from romancy.core.admission import Admission
+from romancy.core.admission import Admission, Admitted
 from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.model import SECOND
 from romancy.core.versions import bare_name
@@ -16,7 +16,6 @@ from romancy.storage.postgres import migrations
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.listener import Listener, lock_key
 from romancy.storage.protocol import Trigger
-from romancy.storage.queues import Admitted
 from romancy.storage.records import MOST_COUNTED, Claimed, Shares, Unfit
 
 _logger = logging.getLogger("romancy")

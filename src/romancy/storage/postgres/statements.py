@@ -13,6 +13,20 @@ _NEWBORN = ("starts", "children", "last_children", "queued", "queued_last")
 """The pieces that store new instances."""
 
 
+_ANSWERED = (
+    "moved",
+    "appended",
+    "starts",
+    "children",
+    "queued",
+    "letters",
+    "unlooked",
+    "events",
+    "successors",
+)
+"""The pieces whose outcome is part of the answer."""
+
+
 class Statements:
     """All statements of one schema; each text is built once, so that the server prepares it once."""
 
@@ -51,11 +65,7 @@ class Statements:
         steps = not {"touches", "steps", "runs"}.isdisjoint(pieces)
         results = [
             "fence",
-            *(
-                piece
-                for piece in ("moved", "appended", "starts", "children", "queued", "letters", "unlooked", "events")
-                if piece in pieces
-            ),
+            *(piece for piece in _ANSWERED if piece in pieces),
         ]
         results += ["applied"] if steps else []
         results += ["outdated"] if not {"starts", "queued", "events"}.isdisjoint(pieces) else []

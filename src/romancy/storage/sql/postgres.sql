@@ -163,6 +163,19 @@ INSERT INTO romancy.history (instance, n, kind, op, at, input, payload, event)
 ended_deliveries AS (DELETE FROM romancy.deliveries WHERE instance IN (SELECT id FROM applied WHERE ended)),
 ended_requests AS (DELETE FROM romancy.requests WHERE instance IN (SELECT id FROM applied WHERE ended)),
 ended_unlooked AS (DELETE FROM romancy.unlooked WHERE instance IN (SELECT id FROM applied WHERE ended))
+-- The next instance of a queue gets the slot of one that ends, as `admit` does it.
+-- part: write_successors
+turned AS MATERIALIZED (UPDATE romancy.queues q SET version = q.version + 1, turn = x.turn, reserved = x.reserved
+  FROM unnest(:slot_enders::text[], :slot_queues::text[], :slot_versions::bigint[], :slot_turns::text[],
+    :slot_reserved::bigint[], :slot_nexts::text[]) AS x(ender, name, version, turn, reserved, next)
+  WHERE q.name = x.name AND q.version = x.version AND x.ender IN (SELECT id FROM applied WHERE ended) RETURNING x.next),
+succeeding AS MATERIALIZED (SELECT i.id FROM turned t CROSS JOIN LATERAL
+  (SELECT i.id FROM romancy.instances i WHERE i.id = t.next AND coalesce(i.status, 0) = 8
+   FOR NO KEY UPDATE SKIP LOCKED) i),
+admitted AS (UPDATE romancy.instances i SET status = 1, version = i.version + 1, updated_at = :at::bigint,
+    owner = CASE WHEN i.workflow = ANY(:workflows::text[]) THEN (SELECT id FROM fence) END, limited_from = :at,
+    deadline = :at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at)
+  FROM succeeding n WHERE i.id = n.id RETURNING i.id, i.workflow, i.owner)
 -- part: write_consumed
 consumed AS (INSERT INTO romancy.consumed (instance, event, op)
   SELECT x.* FROM unnest(:taken_instances::text[], :taken_events::bigint[], :taken_ops::text[]) AS x(instance, event, op)
@@ -391,6 +404,8 @@ sender IS NULL OR sender IN (SELECT id FROM applied)
 -- part: result_letters
 (SELECT array_agg(ARRAY[id::text, instance, owner, kind::text, op] ORDER BY id) FROM told) AS letters,
   (SELECT array_agg(payload ORDER BY id) FROM told) AS letter_payloads
+-- part: result_successors
+(SELECT array_agg(ARRAY[id, workflow, owner]) FROM admitted) AS admitted
 -- part: result_unlooked
 (SELECT array_agg(instance) FROM unlooked WHERE fresh) AS unlooked
 -- part: result_events

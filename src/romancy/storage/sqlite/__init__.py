@@ -28,7 +28,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-from romancy.core.admission import Admission
+from romancy.core.admission import Admission, Admitted
 from romancy.core.clock import Clock, SystemClock
 from romancy.core.interests import Interest
 from romancy.core.model import Status
@@ -38,7 +38,6 @@ from romancy.storage.errors import TransientError
 from romancy.storage.inbox_items import InboxItem
 from romancy.storage.interests import Cut, rows_of
 from romancy.storage.protocol import Answered, Trigger
-from romancy.storage.queues import Admitted
 from romancy.storage.reads import Reads
 from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
 from romancy.storage.sqlite import inbox, leases, reads, retention, schedules

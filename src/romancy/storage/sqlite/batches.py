@@ -58,7 +58,7 @@ from romancy.storage.rows import (
 )
 from romancy.storage.sqlite.dispatch import Dispatcher
 from romancy.storage.sqlite.event_lookup import Looker, number_of
-from romancy.storage.sqlite.leases import check_version, reopen_one
+from romancy.storage.sqlite.leases import admit, check_version, reopen_one
 from romancy.storage.sqlite.retention import Interests
 from romancy.storage.sqlite.shapes import Shapes
 from romancy.storage.sqlite.statements import SQL
@@ -194,6 +194,9 @@ class BatchWriter:
             answer.commits.append(applied or repeated)
         self._write_rows(fresh)
         for commit in fresh:
+            if commit.admits is not None and batch.worker is not None:
+                admitted = admit(self._connection, commit.admits, batch.worker, batch.at, batch.workflows)
+                answer.admitted = [*answer.admitted, *(admitted or ())]
             if commit.ending is not None or commit.asks:
                 answer.letters += self._write_letters(commit)
             for rejoin in commit.rejoins:
