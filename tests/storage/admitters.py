@@ -44,7 +44,7 @@ def _ignore(*_: Any) -> None: ...
 async def fill(db: Database, queue: str = "q", suffix: str = "") -> None:
     starts = [Start(id + suffix, "wf", b"{}", 0, db.now, place=Place(queue, key)) for id, key in WAITING]
     await db.commit(starts=starts)
-    await db.storage.queues.state(queue, 1)
+    await db.storage.queues.glance(Queue(queue))
 
 
 async def running(db: Database, suffix: str = "") -> dict[str, str | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from romancy.core.admission import MOST_ADMITTED, Admission, Admitted, Glance, KeyState, QueueState
