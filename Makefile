@@ -72,7 +72,7 @@ FIND_BROWSER := command -v chromium || command -v chromium-browser || command -v
 	echo 'No chromium: the browser tests are skipped (apt-get install chromium).'
 
 plays: $(STAMP) ## Play every order of statements, with a death at every point (ROMANCY_TEST_THOROUGH=1: every state)
-	@$(BIN)/python -m pytest -n 3 -m play tests/postgres tests/crash tests/property
+	@$(BIN)/python -m pytest -n 3 -m play tests
 
 kills: $(STAMP) ## Kill workers at random, check that exactly the culprits get blocked (ARGS="--kills 1000 --pills 12 --seed 7")
 	@$(BIN)/python -m tests.crash.kills $(ARGS)

@@ -26,7 +26,7 @@ from romancy.storage.queues import Queues
 from tests.crash.worker import log
 
 LIMIT, PER_KEY = 7, 2
-POINTS = ("before-state", "after-state", "before-admit", "after-admit", "before-load")
+POINTS = ("before-glance", "after-glance", "before-admit", "after-admit", "before-load")
 """Before and after it reads how full the queue is, before and after it writes, before it runs what it has admitted."""
 mail = Queue("mail", max_concurrent=LIMIT, max_concurrent_per_key=PER_KEY)
 
@@ -56,7 +56,7 @@ class Doom:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def watch(self, queues: Any) -> None:
-        for name in ("state", "admit"):
+        for name in ("glance", "admit"):
             setattr(queues, name, self._watched(name, getattr(queues, name)))
 
     def _watched(self, name: str, method: Any) -> Any:

@@ -20,7 +20,7 @@ from tests import pg_server
 from tests.crash.guest import CALLER_POINTS, MOVER_POINTS, database, double, listener
 from tests.crash.processes import ROOT
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.play]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -19,6 +19,8 @@ from romancy.core.model import to_us
 from tests import pg_server
 from tests.crash.schedule_worker import tick
 
+pytestmark = pytest.mark.play
+
 ROOT = Path(__file__).parents[2]
 THOROUGH = bool(os.environ.get("ROMANCY_TEST_THOROUGH"))
 SECONDS, EVERY = (60, 0.1) if THOROUGH else (10, 0.1)

@@ -20,6 +20,8 @@ from romancy.storage.sqlite import SQLiteStorage
 from tests import pg_schemas, pg_server
 from tests.engine.ledgers import Ledger
 
+pytestmark = pytest.mark.play
+
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = 12
 DEATHS = [("ran", 3), ("stored", 2), ("committed", 4), ("stored", 5), ("committed", 1), ("ran", 1)]

@@ -616,6 +616,7 @@ def test_random_workflows_and_faults_against_the_model() -> None:
     play(Machine, "romancy-ci")
 
 
+@pytest.mark.play
 @pytest.mark.usefixtures("quiet", "nobody_kills", "postgres")
 def test_random_workflows_and_faults_against_the_model_on_postgres() -> None:
     play(PostgresMachine, "romancy-ci-postgres")

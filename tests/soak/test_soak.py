@@ -46,7 +46,7 @@ def test_a_storage_that_overlooks_events_is_found_out(monkeypatch: pytest.Monkey
     assert _first_violation(range(1, 10))
 
 
-@pytest.mark.slow
+@pytest.mark.play
 @pytest.mark.timeout(600)  # on a busy machine; a few seconds elsewhere
 @pytest.mark.parametrize("site", [real.SQLiteSite, real.PostgresSite])
 def test_real_processes_keep_all_promises(site: type[real.Site]) -> None:

@@ -28,7 +28,7 @@ def admitter(db: Database, queue: Queue, worker: str, queues: Any = None) -> Adm
     """The part of this worker that admits. `queues`: those of the database, unless others are given."""
     storage = db.storage if queues is None else SimpleNamespace(queues=queues)
     registry = SimpleNamespace(names=["wf"], queues={queue.name: queue})
-    part = SimpleNamespace(has_room=True, worker=worker, load=_ignore)
+    part = SimpleNamespace(has_room=True, worker=worker, load=_ignore, get=_ignore, loading=())
     parts: Any = (storage, db.clock, registry, part, part, part, Metrics(), HookRunner(()))
     return Admissions(*parts, kick=_ignore, claim=_ignore, answer_lost=_ignore)
 

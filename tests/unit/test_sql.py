@@ -25,6 +25,7 @@ POSTGRES = (
 )
 MAY_PUT_TOGETHER = {
     "postgres/statements.py": "the group commit, of the pieces that a batch needs",
+    "postgres/endings.py": "several statements in one message, which has no parameters",
     "postgres/migrations.py": "names of schemas",
     "sqlite/connection.py": "a setting",
     "sqlite/migrations.py": "settings",

@@ -50,13 +50,12 @@ def refused(error: BaseException) -> BatchResult | None:
 
 async def _prepared(guest: Any, statements: Statements) -> str | None:
     """Return the name of the prepared statement. None: a pooler gave it another one."""
-    statement: Any = guest.prepared
-    if statement is None:
+    if guest.prepared is None:
         statement = await guest.prepare(statements.get("store_result").sql, timeout=STATEMENT_TIMEOUT)
-        query = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_prepared_statements WHERE name = $1)"
-        is_there = await guest.fetchval(query, statement.get_name(), timeout=STATEMENT_TIMEOUT)
-        guest.prepared, guest.is_pooled = statement, not is_there
-    return None if guest.is_pooled else statement.get_name()
+        name = statement.get_name()
+        is_there = await guest.fetchval(statements.get("is_prepared").sql, name, timeout=STATEMENT_TIMEOUT)
+        guest.prepared, guest.is_pooled = (name, statement), not is_there
+    return None if guest.is_pooled else guest.prepared[0]
 
 
 def _given(batch: Batch, commit: Commit) -> dict[str, Any]:

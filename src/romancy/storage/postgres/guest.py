@@ -1,7 +1,8 @@
 """The connection that a transactional activity uses. Its transaction can't be ended from there.
 
 `ending` is sent in place of the next COMMIT: the result, the COMMIT and a reset of the session in one round trip. Then
-`is_reset` is set. `prepared` is the statement that stores the result; with `is_pooled`, a pooler hides it.
+`is_reset` is set. `prepared`: the name of the statement that stores the result, and the statement, which lasts as long
+as somebody has it. With `is_pooled`, a pooler hides it.
 """
 
 from __future__ import annotations

@@ -419,6 +419,8 @@ set_config('synchronous_commit', 'off', true)
 -- part: result_bounded
 set_config('idle_in_transaction_session_timeout', :idle::text, true)
 
+-- name: is_prepared
+SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_prepared_statements WHERE name = :name::text)
 -- name: store_result
 -- Stores the result of a transactional activity. It fails if that is refused: its COMMIT follows in the same message.
 WITH {write_fence},
