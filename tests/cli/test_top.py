@@ -18,7 +18,7 @@ LONG = "bulk-0123456789-abcdefghijklmnopqrstuvwxyz"
 def drawn(width: int, id: str) -> str:
     where = {"customer.address.country": "Liechtenstein", "order.id": "ORD-123456789"}
     wait = Wait(id, "paid:1", "event", ("payment.completed.by.card",), where, NOW, NOW + timedelta(hours=5), "x.py:1")
-    glance = Glance(NOW, {}, {}, [Group("payment.completed.by.card.or.by.transfer", 3, [wait])], [wait])
+    glance = Glance(NOW, {}, {}, [Group("payment.completed.by.card.or.by.transfer", 3, [wait])], [wait], [])
     console = Console(width=width, force_terminal=False)
     with console.capture() as captured:
         console.print(_drawn(glance, console.width))

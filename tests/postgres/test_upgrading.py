@@ -24,7 +24,7 @@ DROP INDEX instances_parent;
 DROP TABLE views, attributes;
 DROP TABLE inbox;
 DROP TABLE interests, cuts;
-DROP INDEX instances_oldest, events_age, events_addressed;
+DROP INDEX instances_oldest, events_age, events_addressed, events_expiring;
 ALTER TABLE requests DROP COLUMN op;
 UPDATE schema_info SET version = 4, min_reader = 2;
 """

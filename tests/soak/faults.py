@@ -116,7 +116,12 @@ class FaultyStorage:
         for answered in unanswered:
             answered(None, TransientError("the database was closed; the outcome is not known"))
 
-    def watch(self, changed: Callable[[], None], arrived: Callable[[], None] = lambda: None) -> None:
+    def watch(
+        self,
+        changed: Callable[[], None],
+        arrived: Callable[[], None] = lambda: None,
+        rescheduled: Callable[[], None] = lambda: None,
+    ) -> None:
         self._changed, self._arrived = changed, arrived
 
     def hear(self) -> None:

@@ -185,7 +185,8 @@ class Admissions:
     def _check_succession(self, queue: str, instance: str) -> None:
         """Do a round, unless another instance got the slot together with the end of this one."""
         if self._foresight.is_succeeded(queue, instance):
-            self._foresight.forget(queue)
+            for id in self._foresight.forget(queue):
+                self._loader.load(id)  # it is ours if only the answer was lost
             self._kick()
 
     def admitted(self, answer: Sequence[Admitted]) -> None:

@@ -326,8 +326,6 @@ class Engine:
         self._followup.answered(answer)
         if answer.admitted:
             self._admissions.admitted(answer.admitted)
-        elif answer.repeated and self.registry.queues:
-            self.sweep.answer_lost()  # its first answer may have admitted some
 
     def _look_around(self) -> None:
         """Read timers and mail, because this worker may own more waiting instances now."""

@@ -105,9 +105,9 @@ class Foresight:
         seen = self._seen.get(queue)
         return seen is None or stopwatch() - seen.at > AGING
 
-    def forget(self, queue: str) -> None:
-        """Forget a succession that was refused."""
-        del self._successions[queue]
+    def forget(self, queue: str) -> list[str]:
+        """Forget a succession that was refused, or whose answer was lost. Return whom it was to admit."""
+        return self._successions.pop(queue).made.ids
 
     def admitted(self, one: Admitted) -> tuple[str, str] | None:
         """Note that an admission was stored with the end of another instance. Return the queue and the key, if known.
