@@ -109,3 +109,4 @@ def test_a_declared_schedule_is_changed_in_code(serve: Any) -> None:
     assert_error(
         live.client.post("/api/schedules/daily/set", json={"every": 5, "workflow": "daily"}), 400, "InvalidInput"
     )
+    assert_error(live.client.post("/api/schedules/daily/delete"), 400, "InvalidInput")

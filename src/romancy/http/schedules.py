@@ -67,7 +67,10 @@ async def trigger_schedule(request: Request) -> Response:
 
 async def delete_schedule(request: Request) -> Response:
     """Delete a schedule. Its instances go on."""
-    await _store(request, request.app.delete_schedule(request.path["name"]), "deleted")
+    try:
+        await _store(request, request.app.delete_schedule(request.path["name"]), "deleted")
+    except ValueError as error:  # declared in code
+        raise InvalidInput(str(error)) from error
     return json_answer(200, {"name": request.path["name"]})
 
 
