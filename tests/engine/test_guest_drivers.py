@@ -351,7 +351,7 @@ async def test_another_file_is_refused(app: App, db: str, tmp_path: Path) -> Non
 async def test_an_app_in_memory_refuses_everything() -> None:
     async with App(":memory:") as app:
         with closing(sqlite3.connect(":memory:")) as memory:
-            await refused(app, memory, "main database")
+            await refused(app, memory, "give the app a file")
 
 
 async def test_another_database_of_the_server_is_refused(app: App, backend: str) -> None:

@@ -364,6 +364,8 @@ class Activities:
 
     def _timeout_error(self, attempting: Attempting) -> TimeoutError:
         seconds = (attempting.limit or 0) / SECOND
+        if attempting.limit != attempting.call.timeout:
+            return TimeoutError(f"the attempt ran longer than {seconds:g} s, the limit of its transaction on SQLite")
         return TimeoutError(f"the attempt ran longer than its timeout of {seconds:g} s")
 
     def _over(self, attempting: Attempting, result: Any, error: BaseException | None) -> None:

@@ -62,10 +62,13 @@ class Inbox:
     def check_file(self, file: Any) -> None:
         """Check that the main database of a connection is this one: a commit is not atomic over several files."""
         found, mine = os.fsdecode(file) if file else "", self.file or ""
+        if mine == ":memory:":
+            raise NotInTransaction("the app's database is in memory, so no connection leads there; give the app a file")
         if not found or not mine or not os.path.exists(mine) or not os.path.samefile(found, mine):
+            where = repr(found) if found else "in memory"
             raise NotInTransaction(
-                f"this connection's main database is {found or 'in memory'!r}, not the app's, {self.name!r}; open the "
-                "app's file itself, because a transaction over attached files is not atomic"
+                f"this connection's main database is {where}, not the app's, {self.name!r}; open the app's file "
+                "itself, because a transaction over attached files is not atomic"
             )
 
 
