@@ -242,6 +242,27 @@ async def test_time_limits_run_from_the_admission(env: Environment) -> None:
     assert await status(env, "l1") == "failed"
 
 
+async def test_the_time_in_the_queue_does_not_count_as_slept(env: Environment) -> None:
+    """For the code of an instance, its first moment is that of the admission; after a restart, too."""
+    narrow, first = Queue("narrow", max_concurrent=1), env.now
+
+    @workflow(queue=narrow)
+    async def patient(ctx: WorkflowContext) -> float:
+        began = ctx.now()
+        await sleep(ctx, 60)
+        return (began - first).total_seconds()
+
+    handles = [await start(env, patient, f"p{n}") for n in range(3)]
+    ended: list[int] = []
+    for _ in range(3):
+        await env.advance(59)
+        await env.restart()
+        await env.advance(1)
+        ended.append((await statuses(env.app, "p0", "p1", "p2")).count("completed"))
+    assert ended == [1, 2, 3]
+    assert sorted([await handle.result() for handle in handles]) == [0.0, 60.0, 120.0]
+
+
 async def test_children_wait_in_queues(env: Environment) -> None:
     @workflow
     async def parent(ctx: WorkflowContext) -> list[int]:

@@ -297,6 +297,10 @@ SELECT proof, until FROM romancy.sessions WHERE key = :key::bytea
 -- name: delete_session
 DELETE FROM romancy.sessions WHERE key = :key::bytea
 
+-- When the run of an instance that is admitted begins: now, unless it has run before and its code saw another time.
+-- part: begun
+CASE WHEN EXISTS (SELECT 1 FROM romancy.history h WHERE h.instance = i.id) THEN i.began_at ELSE :at END
+
 -- === schedules ===
 
 -- The expression of the index: with the column alone, planners choose the index of all instances that have ended.

@@ -174,7 +174,7 @@ succeeding AS MATERIALIZED (SELECT i.id FROM turned t CROSS JOIN LATERAL
    FOR NO KEY UPDATE SKIP LOCKED) i),
 admitted AS (UPDATE romancy.instances i SET status = 1, version = i.version + 1, updated_at = :at::bigint,
     owner = CASE WHEN i.workflow = ANY(:workflows::text[]) THEN (SELECT id FROM fence) END, limited_from = :at,
-    deadline = :at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at)
+    deadline = :at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at), began_at = {begun}
   FROM succeeding n WHERE i.id = n.id RETURNING i.id, i.workflow, i.owner)
 -- part: write_consumed
 consumed AS (INSERT INTO romancy.consumed (instance, event, op)

@@ -161,7 +161,7 @@ next AS MATERIALIZED (SELECT i.id FROM turned, unnest(:ids::text[]) AS x(id) CRO
    FOR NO KEY UPDATE SKIP LOCKED) i),
 admitted AS (UPDATE romancy.instances i SET status = 1, version = i.version + 1, updated_at = :at::bigint,
     owner = CASE WHEN i.workflow = ANY(:workflows::text[]) THEN :worker END, limited_from = :at,
-    deadline = :at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at)
+    deadline = :at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at), began_at = {begun}
   FROM next n WHERE i.id = n.id RETURNING i.id, i.workflow, i.owner)
 SELECT t.name, a.id, a.workflow, a.owner FROM turned t LEFT JOIN admitted a ON true
 

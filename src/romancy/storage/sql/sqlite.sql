@@ -428,8 +428,9 @@ INSERT INTO romancy.queue_keys (queue, key, reserved) VALUES (:queue, :key, :res
 ON CONFLICT (queue, key) DO UPDATE SET reserved = excluded.reserved
 -- Differs: one at a time. The time limit runs from now on.
 -- name: admit
-UPDATE romancy.instances SET status = 1, version = version + 1, updated_at = :at, limited_from = :at,
-  deadline = :at + deadline - coalesce(limited_from, began_at, created_at) WHERE id = :id AND status = 8 RETURNING id, workflow
+UPDATE romancy.instances AS i SET status = 1, version = version + 1, updated_at = :at, limited_from = :at,
+  deadline = :at + deadline - coalesce(limited_from, began_at, created_at), began_at = {begun}
+WHERE id = :id AND status = 8 RETURNING id, workflow
 
 -- Balancing: how many each worker owns, which can leave, which are free. Two statuses mean that an instance only waits.
 -- Differs: a separate statement counts the free ones.
