@@ -220,3 +220,53 @@ async def test_a_refusal_at_the_end_is_told_apart(place: Place) -> None:
         app.register(loses)
         assert await (await app.start_workflow(loses)).result(20) == 1
         assert await raw.fetch("SELECT * FROM ledger") == [(1,)]
+
+
+@pytest.mark.parametrize("how", ["pg_cancel_backend", "pg_terminate_backend"])
+async def test_what_hits_the_reset_after_the_commit_is_no_failure(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    write, tasks = PostgresTransaction._write, list[Any]()
+    async with running(place) as (app, raw):
+
+        async def hit_soon(self: Any, batch: Any) -> Any:
+            row, hit = await write(self, batch), f"SELECT {how}({self._guest.get_server_pid()})"
+            self._guest.ending = self._guest.ending.replace("COMMIT;", "COMMIT; SELECT pg_sleep(10);")
+            asyncio.get_running_loop().call_later(0.1, lambda: tasks.append(asyncio.ensure_future(raw.execute(hit))))
+            return row
+
+        monkeypatch.setattr(PostgresTransaction, "_write", hit_soon)
+        assert await (await app.start_workflow(books)).result(20) == 1
+        await asyncio.gather(*tasks)
+        assert await raw.fetch("SELECT * FROM ledger") == [(1,)]
+        assert "failed" not in caplog.text
+
+
+@activity(transactional=True, retry=RetryPolicy(max_attempts=1))
+async def leave(ctx: TransactionContext, what: str) -> tuple[str, str, str | None]:
+    seen = await ctx.connection.fetchrow("SELECT current_user::text, session_user::text, to_regclass('t')::text")
+    await ctx.connection.execute(what)
+    return tuple(seen)
+
+
+@workflow
+async def leaves(ctx: WorkflowContext, what: str) -> bool:
+    return await leave(ctx, what) == await leave(ctx, what)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "SET ROLE pg_write_all_data",
+        "SET SESSION AUTHORIZATION pg_write_all_data",
+        "CREATE TEMP TABLE t (n int)",
+        "PREPARE mine AS SELECT 1",
+        "DEALLOCATE ALL",
+    ],
+)
+async def test_roles_and_temporary_things_are_gone_in_the_next_transaction(place: Place, what: str) -> None:
+    async with running(place) as (app, raw):
+        app.register(leaves)
+        await raw.execute(f'GRANT ALL ON SCHEMA "{place.schema}" TO pg_write_all_data')
+        await raw.execute(f'GRANT ALL ON ALL TABLES IN SCHEMA "{place.schema}" TO pg_write_all_data')
+        assert await (await app.start_workflow(leaves, what)).result(20)

@@ -1,8 +1,9 @@
 """The connection that a transactional activity uses. Its transaction can't be ended from there.
 
 `ending` is sent in place of the next COMMIT: the result, the COMMIT and a reset of the session in one round trip. Then
-`is_reset` is set. `prepared`: the name of the statement that stores the result, and the statement, which lasts as long
-as somebody has it. With `is_pooled`, a pooler hides it.
+`is_reset` is set. `is_kept`: whether other activities get the connection afterwards. `prepared`: the name of the
+statement that stores the result, and the statement, which lasts as long as somebody has it. With `is_pooled`, a pooler
+hides it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _ENDS = re.compile(
     r"(?:^|;)\s*(COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b))\b",
     re.IGNORECASE,
 )
-_REMOVES = re.compile(r"DEALLOCATE|DISCARD", re.IGNORECASE)
+_MORE = "RESET SESSION AUTHORIZATION; RESET ROLE; DISCARD TEMP; "
+"""The driver leaves the role and temporary tables, which may hide others of the same name. In this order: the first one
+also ends the role that a user has by default."""
+_TOUCHES = re.compile(r"\bPREPARE\b|DEALLOCATE|DISCARD", re.IGNORECASE)
 _SUSPECT = re.compile(r"COMMIT|END|ABORT|BEGIN|TRANSACTION|ROLLBACK", re.IGNORECASE)
 
 
@@ -43,9 +47,9 @@ def check(query: object) -> None:
         )
 
 
-def _forgets(query: object) -> bool:
-    """Whether a query may remove prepared statements."""
-    return isinstance(query, str) and _REMOVES.search(query) is not None
+def _touches_statements(query: object) -> bool:
+    """Whether a query may remove prepared statements, or leave one whose name is taken then."""
+    return isinstance(query, str) and _TOUCHES.search(query) is not None
 
 
 def _guarded(name: str) -> Callable[..., Any]:
@@ -55,8 +59,9 @@ def _guarded(name: str) -> Callable[..., Any]:
     def run(self: Any, query: str, *args: Any, **options: Any) -> Any:
         if self.is_lent:
             check(query)
-            if self.prepared is not None and _forgets(query):
-                self.prepared = None
+            if _touches_statements(query):
+                self.prepared, self.is_kept = None, False
+                self._drop_local_statement_cache()
         return method(self, query, *args, **options)
 
     return run
@@ -71,7 +76,7 @@ def _execute(self: Any, query: str, *args: Any, **options: Any) -> Any:
 
 def _get_reset_query(self: Any) -> str:
     """Return what resets the session, unless `ending` did so already."""
-    return "" if self.is_reset else asyncpg.Connection.get_reset_query(self)
+    return "" if self.is_reset else f"{_MORE}{asyncpg.Connection.get_reset_query(self)}"
 
 
 _guarded_execute = _guarded("execute")
@@ -87,6 +92,7 @@ Guest: Any = type(asyncpg.Connection)(
         "timeline": None,
         "ending": None,
         "is_reset": False,
+        "is_kept": True,
         "prepared": None,
         "is_pooled": False,
         **{name: _guarded(name) for name in RUN},

@@ -78,7 +78,7 @@ class Transactions:
             if not isinstance(error, FAILED):
                 raise
         else:
-            if self._connections.is_open:
+            if self._connections.is_open and guest.is_kept:
                 self._free.append(guest)
             else:
                 guest.terminate()
@@ -129,10 +129,11 @@ class PostgresTransaction:
             async with asyncio.timeout(STATEMENT_TIMEOUT):
                 await self._inner.commit()
         except BaseException as error:
+            is_unknown = _is_unknown(error) or (guest.is_reset and not guest.is_in_transaction())  # the reset failed?
             self._home.drop(guest)
             if (refusal := refused(error)) is not None:
                 return refusal
-            if not _is_unknown(error) or not await self._was_committed(batch):
+            if not is_unknown or not await self._was_committed(batch):
                 raise self._explain(error) from error
         else:
             await self._home.give_back(guest)
