@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from romancy import Queue, Rate
 from romancy.core.admission import Admission, Admitted, QueueState
@@ -160,3 +161,21 @@ async def test_one_that_was_cancelled_gets_no_slot(db: Database) -> None:
     await db.commit(requests=[Request("b", CANCEL, b"{}", db.now)])
     answer = await ends_with(db, Admission("q", state.version, "", 0, ["b"]))
     assert (answer.commits, list(answer.admitted)) == ([True], [])
+
+
+async def test_slots_beyond_a_lowered_limit_are_not_forgotten_when_several_end_together(db: Database) -> None:
+    """Five hold slots, and the limit is one by now. Three of them end: nothing is admitted."""
+    ids = [f"i{n}" for n in range(7)]
+    await fill(db, *ids)
+    high, low = Queue("q", max_concurrent=5), Queue("q", max_concurrent=1)
+    worker: Any = admitter(db, high, "w1")
+    worker._residents.loading = ids[:5]
+    await worker._admit_all(high, "w1")
+    await worker._admit_all(low, "w1")
+    for id in ids[:3]:
+        snapshot = await db.storage.load(id)
+        assert snapshot is not None
+        await db.commit(worker="w1", commits=[Commit(id, snapshot.row.version, "completed", db.now, output=b"1")])
+        worker.freed("q", id)
+    await worker._admit_all(low, "w1")
+    assert (await state_of(db.storage.queues, 10)).running == 2

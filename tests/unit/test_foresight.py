@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from romancy.core.admission import Glance, KeyState, QueueState, room, room_of_key
+from romancy.core.admission import Admitted, Glance, KeyState, QueueState, room, room_of_key
 from romancy.core.queues import Queue
 from romancy.engine import foresight
 from romancy.engine.foresight import Foresight
@@ -67,3 +67,11 @@ def test_others_may_have_come_since(monkeypatch: pytest.MonkeyPatch) -> None:
     now[0] += foresight.FRESH + 0.001
     ahead.freed("q", "a")
     assert ahead.take("q") is None
+
+
+def test_an_admission_that_was_refused_is_forgotten_when_its_instance_moves_to_another_queue() -> None:
+    foresight, other = Foresight(), Queue("other", max_concurrent=1)
+    for queue in (ONE, other):
+        foresight.keep(queue.name, full(), {"a": "k"})
+        assert foresight.successor(queue, "a", 0) is not None
+    assert foresight.admitted(Admitted("next", "wf", is_mine=True)) == ("other", "k")

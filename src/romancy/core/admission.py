@@ -53,6 +53,12 @@ class Glance:
             return None
         return [(self.key.key, id) for id in self.ids[: min(most, room_of_key(queue, self.key, now))]] or None
 
+    def is_exact(self, queue: Queue) -> bool:
+        """Return whether all that hold slots were counted: more than the limits can, if those were higher before."""
+        most, most_of_key = queue.max_concurrent, queue.max_concurrent_per_key
+        of_key = 0 if self.key is None else self.key.running
+        return (most is None or self.state.running <= most) and (most_of_key is None or of_key <= most_of_key)
+
     def is_full_with(self, queue: Queue, admitted: int) -> bool:
         """Return whether, with so many more, no other instance can be admitted before one has ended."""
         if queue.max_concurrent is not None and self.state.running + admitted >= queue.max_concurrent:

@@ -159,9 +159,9 @@ class Admissions:
     def _foresee(self, queue: Queue, glance: Glance) -> None:
         """Keep what was just read about a full queue, for when one of those ends that hold its slots now."""
         holders = self._holders.get(queue.name)
-        if holders:
+        if holders and glance.is_exact(queue):
             sure = self._holders[queue.name] = {id: key for id, key in holders.items() if self._holds_slot(id)}
-            self._foresight.keep(queue.name, glance, sure)
+            self._foresight.keep(queue.name, glance, dict(sure))  # it also needs those that end later
 
     def successor(self, queue: Queue, instance: str) -> Admission | None:
         """Return who gets the slot of an instance that ends, if that is known already."""

@@ -92,8 +92,14 @@ class Foresight:
         del self._seen[queue.name]
         made = admission(queue, glance.state, {glance.key.key: glance.key}, taken[:1], now)
         holders = {id: key for id, key in seen.holders.items() if id not in gone}
+        self._forget_refused(made.ids[0])
         self._successions[queue.name] = _Succession(instance, made, replace(seen, glance=glance, holders=holders))
         return made
+
+    def _forget_refused(self, id: str) -> None:
+        """Forget that an instance was to be admitted to a queue it has left since: that was refused."""
+        for queue in [queue for queue, succession in self._successions.items() if id in succession.made.ids]:
+            del self._successions[queue]
 
     def is_succeeded(self, queue: str, instance: str) -> bool:
         """Whether an admission is stored with the end of this instance, and was not answered yet."""
