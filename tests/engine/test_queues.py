@@ -463,3 +463,20 @@ def test_limits_are_whole_numbers(wrong: Any) -> None:
         Rate(wrong, 60)
     with pytest.raises(TypeError, match="Rate"):
         Queue("q", rate=wrong)
+
+
+async def test_a_queue_that_was_replaced_is_emptied_as_long_as_a_workflow_has_it(db: str) -> None:
+    old, new = Queue("replaced", max_concurrent=1), Queue("new", max_concurrent=1)
+
+    async def moved(ctx: WorkflowContext, n: int) -> int:
+        return (await wait_event(ctx, "go")).data + n
+
+    async def keeps_the_old_queue(ctx: WorkflowContext) -> None: ...
+
+    async with App(db, workflows=[workflow(queue=old)(moved)]) as before:
+        ids = [(await before.start_workflow("moved", n)).instance_id for n in range(3)]
+    both = [workflow(queue=new)(moved), workflow(queue=old)(keeps_the_old_queue)]
+    async with App(db, workflows=both) as after:
+        for n, id in enumerate(ids):
+            await after.send_event("go", "test", 10, to=id)
+            assert await after.handle(id).result(10) == 10 + n
