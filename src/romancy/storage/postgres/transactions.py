@@ -5,8 +5,9 @@
 Most results are so small that their group commit, the COMMIT and a reset of the session are one message: endings.py.
 
 The group commit checks the fence, and locks the row of the instance. So a connection that is lost during COMMIT leaves
-no doubt: wait for that lock on another connection, then read the token. If this process is paused between the last two,
-the server ends the session soon, so that other workers can take over.
+no doubt: wait for that lock on another connection, then read the token. (One message may be on its way even then. It is
+refused, or what was decided without it: both need the same version, or the same place in the history.) If this process
+is paused between the last two, the server ends the session soon, so that other workers can take over.
 """
 
 from __future__ import annotations
