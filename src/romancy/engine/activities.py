@@ -142,9 +142,8 @@ class Activities:
         self._hooks, self._metrics, self._transactions = hooks, metrics, transactions
         self._slots: Slots[Attempting] = Slots(limit)
         self._open: dict[tuple[str, str], Attempting] = {}
-        self._launching = False
+        self._launching = self._stopping = False
         self._threads: ThreadPoolExecutor | None = None
-        self._stopping = False
         self._ended = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.replacements: dict[Hashable, Callable[..., Any]] = {}
@@ -364,9 +363,9 @@ class Activities:
 
     def _timeout_error(self, attempting: Attempting) -> TimeoutError:
         seconds = (attempting.limit or 0) / SECOND
-        if attempting.limit != attempting.call.timeout:
-            return TimeoutError(f"the attempt ran longer than {seconds:g} s, the limit of its transaction on SQLite")
-        return TimeoutError(f"the attempt ran longer than its timeout of {seconds:g} s")
+        is_own = attempting.limit == attempting.call.timeout
+        limit = f"its timeout of {seconds:g} s" if is_own else f"{seconds:g} s, the limit of its transaction on SQLite"
+        return TimeoutError(f"the attempt ran longer than {limit}")
 
     def _over(self, attempting: Attempting, result: Any, error: BaseException | None) -> None:
         is_wanted = attempting.stage is not WITHDRAWN
