@@ -75,11 +75,11 @@ async def test_a_crash_while_reopening_changes_nothing(when: When, k: int, groun
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("k", [1, 2, 3])
-async def test_a_crash_while_admitting_changes_nothing(when: When, k: int, ground: Ground) -> None:
+async def test_a_crash_while_admitting_changes_nothing(when: When, ground: Ground) -> None:
+    """The first instance is admitted by itself, the others in the commits that end those before them."""
     [scenario] = (s for s in SCENARIOS if s.name == "one_at_a_time")
     expected, _ = await undisturbed(scenario, ground)
-    fault = Fault(k, when, ("admit",))
+    fault = Fault(1, when, ("admit",))
     outcome = await play(scenario, fault)
     assert fault.struck
     assert outcome == expected
