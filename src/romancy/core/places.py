@@ -30,7 +30,7 @@ def place_of_stored(definition: WorkflowDefinition, id: str, kind: int, raw: byt
     """
     try:
         read_input(definition, kind, raw)
-    except Exception:  # reported by the run, as for every other workflow
+    except Exception:  # the run reports it, as it does for workflows without a queue
         return None
     try:
         return place_of(definition, kind, raw)

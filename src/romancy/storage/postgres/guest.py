@@ -2,8 +2,8 @@
 
 `ending` is sent in place of the next COMMIT: the result, the COMMIT and a reset of the session in one round trip. Then
 `is_reset` is set. `is_kept`: whether other activities get the connection afterwards. `prepared`: the name of the
-statement that stores the result, and the statement, which lasts as long as somebody has it. With `is_pooled`, a pooler
-hides it.
+statement that stores the result, and the statement itself: the driver closes it when nothing refers to it. `is_pooled`:
+a pooler renames statements, so that this one can't be used by name.
 """
 
 from __future__ import annotations

@@ -794,7 +794,7 @@ SELECT e.id, true FROM ended e JOIN romancy.instances i ON i.id = e.id WHERE i.v
 
 -- Advance a schedule and start its tick, in one commit, so that no tick is missed or started twice: the stamp is the one
 -- that was read, the id says which tick it is, and the worker still has its lease. Each instance was inserted together
--- with a new stamp: whoever still finds the stamp that was read sees all of them, and whether one is open.
+-- with a new stamp: if the stamp is still the one that was read, all of them are visible here, and whether one is open.
 -- name: fire_schedule
 WITH fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
 busy AS MATERIALIZED (SELECT i.id FROM romancy.instances i WHERE i.schedule = :name::text AND {not_ended} LIMIT 1),

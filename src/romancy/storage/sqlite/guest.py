@@ -170,7 +170,7 @@ class Guest(sqlite3.Connection):
         self.is_lent, self._refused = True, ""
 
     def rest(self) -> None:
-        """Wait for the next transaction. Nobody else has it any more."""
+        """Belong to no thread until the next transaction begins."""
         self._owner = None
 
     def take_back(self) -> None:

@@ -1,9 +1,9 @@
 -- min_reader: 8
 -- Tables and columns for the transactions of callers, schedules, queues and events kept for open instances.
 
--- Starts and events that callers left in transactions of their own. A worker moves them on, by their number: only in one
--- of them is an instance or event of that id ever created, so nobody waits for a caller's open transaction. `seen` is the
--- beginning of the instance. A start that is refused stays here, with the reason.
+-- Starts and events that callers left in transactions of their own. A worker moves them on in the order of their ids.
+-- Nothing here is unique except the id: instances and events are created only by the move, so nobody has to wait for a
+-- caller's open transaction. `seen` is the beginning of the instance. A start that is refused stays here, with the reason.
 CREATE TABLE inbox (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   kind smallint NOT NULL,           -- 1: an event, 2: a start
