@@ -24,7 +24,7 @@ ifneq ($(CURDIR),$(shell cat $(STAMP) 2>/dev/null))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup demo test plays kills kills-queue storm soak test-python test-uvicorn check format bench bench-quick lock clean
+.PHONY: help setup demo test plays kills kills-queue storm soak test-python test-uvicorn check format bench bench-million bench-quick lock clean
 
 help: ## List the targets
 	@echo 'Usage: make <target> [ARGS="..."]'
@@ -93,8 +93,14 @@ format: $(STAMP) ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-bench: $(STAMP) ## Compare with Edda, DBOS and Restate (ARGS=--help)
-	@$(BIN)/python -m bench $(ARGS)
+# Only a Python that was named, on the command line or by the environment, is measured beside .venv's.
+NAMED := $(if $(filter-out undefined default file,$(origin PYTHON)),$(PYTHON))
+
+bench: $(STAMP) ## Compare with Edda, DBOS and Restate (ARGS=--help; on another Python: PYTHON=/path/to/python3.15)
+	@$(BIN)/python -m bench $(foreach python,$(NAMED),--python $(python)) $(ARGS)
+
+bench-million: $(STAMP) ## Start, wake and prune a million workflows on SQLite and PostgreSQL (N=100000: fewer)
+	@$(BIN)/python -m bench.million $(if $(N),--count $(N)) $(ARGS)
 
 bench-quick: $(STAMP) ## Check in two minutes whether Romancy has become slower
 	@$(BIN)/python -m bench.quick $(ARGS)

@@ -8,15 +8,13 @@ of the server together; on a busy machine only that can be compared.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
+from bench.cpu import cpu_of_tree, postmaster
 from romancy import App, Database, WorkflowContext, wait_event, workflow
 from tests import pg_server
 
@@ -24,8 +22,8 @@ GROUP = 500
 """Events accepted at a time."""
 passed: list[tuple[float, float]] = []
 """Time and CPU time at every tenth."""
-server: str | None = None
-"""The folder of the PostgreSQL server."""
+server: int | None = None
+"""The process of the PostgreSQL server."""
 
 
 @workflow
@@ -41,17 +39,7 @@ async def collect(ctx: WorkflowContext, n: int) -> int:
 
 
 def cpu() -> float:
-    ticks = 0
-    if server is not None:
-        postmaster = (Path(server) / "postmaster.pid").read_text().split()[0]
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                fields = (process / "stat").read_text().rpartition(")")[2].split()
-                if process.name == postmaster:
-                    ticks += int(fields[13]) + int(fields[14])  # of its processes that have ended
-                elif fields[1] == postmaster:
-                    ticks += int(fields[11]) + int(fields[12])
-    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+    return time.process_time() + (0.0 if server is None else cpu_of_tree(server))
 
 
 async def measure(database: str, schema: str | None, n: int) -> None:
@@ -80,7 +68,7 @@ async def main() -> None:
                 await measure(str(Path(folder) / "backlog.db"), None, n)
     if "sqlite" not in sys.argv[1:]:
         print("postgres", flush=True)
-        server = parse_qs(urlsplit(pg_server.url()).query)["host"][0]
+        server = postmaster(pg_server.url())
         for n in sizes:
             async with pg_server.schema() as schema:
                 await measure(pg_server.url(), schema, n)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench import report
 from bench.plan import GROWTH, MEASURES, SYSTEMS, TITLES
-from bench.results import Results, load
+from bench.results import Results, load, load_pythons
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 
@@ -19,6 +19,7 @@ def main() -> None:
     for kind in ("sqlite", "postgres"):
         page = _put(page, kind, report.markdown(results, [*MEASURES, *GROWTH], ["limit", *SYSTEMS], kind))
     page = _put(page, "footprint", _footprint(results))
+    page = _put(page, "pythons", _pythons(load_pythons()))
     PAGE.write_text(page)
 
 
@@ -29,6 +30,13 @@ def _put(page: str, mark: str, text: str) -> str:
 
 def _machine(results: Results) -> str:
     return "\n".join(f"- {name}: {value}" for name, value in results.machine.items())
+
+
+def _pythons(by_label: dict[str, Results]) -> str:
+    if len(by_label) < 2:
+        return "Only one version of Python has been measured so far."
+    tables = [(title, report.markdown_of_pythons(by_label, MEASURES, kind)) for kind, title in report.WHERE.items()]
+    return "\n\n".join(f"On {title}:\n\n{text}" for title, text in tables)
 
 
 def _footprint(results: Results) -> str:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 
-from bench.running import ENVIRONMENTS, ROOT
+from bench.interpreters import Interpreter
+from bench.running import ROOT, python_of
 
 IMPORTS = {"romancy": "romancy", "edda": "edda", "dbos": "dbos", "restate": "restate"}
 _COUNT = "import importlib.metadata as m; print(len({d.name for d in m.distributions()} - {'pip', 'setuptools'}))"
 
 
-def measure(system: str) -> dict[str, float]:
-    python = _installed(system)
+def measure(system: str, interpreter: Interpreter) -> dict[str, float]:
+    python = _installed(system, interpreter)
     return {
         "import_ms": (_seconds(python, f"import {IMPORTS[system]}") - _seconds(python, "pass")) * 1000,
         "install_mb": _megabytes(python),
@@ -23,11 +23,11 @@ def measure(system: str) -> dict[str, float]:
     }
 
 
-def _installed(system: str) -> str:
+def _installed(system: str, interpreter: Interpreter) -> str:
     if system != "romancy":
-        return str(ENVIRONMENTS / system / "bin" / "python")
-    place = ENVIRONMENTS / "romancy"
-    subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
+        return python_of(system, interpreter)
+    place = interpreter.environments / "romancy"
+    subprocess.run([interpreter.path, "-m", "venv", str(place)], check=True)
     subprocess.run([str(place / "bin" / "python"), "-m", "pip", "install", "-qq", f"{ROOT}[postgres]"], check=True)
     return str(place / "bin" / "python")
 

@@ -1,311 +1,241 @@
-"""Measures the cost of a million waiting instances: `python -m bench.million [COUNT] [sqlite|postgres]`.
+"""Starts, wakes and prunes a million workflows: `make bench-million`, or `python -m bench.million --help`.
 
-Every instance waits for an event of its own, every tenth with a timeout. Measured: how long a worker takes to start and
-to stop, its memory, the time from an event to its commit, the CPU use of a worker that only waits, how long
-a successor takes after SIGKILL, and how large the database is before and after many instances were woken.
+On SQLite and on PostgreSQL, at full durability, with one worker as it comes. Every phase is a process of its own
+(phases.py): *start* (each workflow comes to its wait), *single* (a worker starts among all that wait, and gets one
+event at a time), *wake* (an event to each of the others, in no order), *prune* (all have ended, and are deleted with
+their events). CPU time is that of the worker, and beside it of the PostgreSQL server; on a busy machine, compare only
+that.
+
+Then, unless `--no-slope`: the CPU time of waking one of 1,000, of 10,000 and of 100,000 that are not in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
-import random
-import resource
-import signal
 import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
-from romancy import App, Database, HooksBase, WorkerOptions, WorkflowContext, wait_event, workflow
-from romancy.core.filters import Filter
-from romancy.hooks import EventReceivedInfo
+from bench.cpu import cpu_of_tree, postmaster
+from bench.phases import SINGLES, Figures
+from bench.plan import DATABASES
 from tests import pg_server
 
-TYPE, OP = "order.paid", "order.paid:1"
-EVENTS, CHURN, IDLE, PATIENCE = 300, 5_000, 10.0, 120.0
+ROOT = Path(__file__).parents[1]
+SHARES = {"start": 0.35, "single": 0.05, "wake": 0.45, "prune": 0.15}
+"""How the time is shared out: a phase that needs more ends early."""
+SLOPE = (1_000, 10_000, 100_000)
+SETTLING = 180.0
+"""Seconds after which a phase that should have ended is killed."""
+console = Console()
 
 
-@workflow
-async def order(ctx: WorkflowContext, n: int) -> None:
-    while True:
-        await wait_event(ctx, TYPE, where={"order": n}, timeout=timedelta(days=400) if n % 10 == 0 else None)
+# --- places ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Size:
+    """Megabytes that a database takes on disk, and what of it is free or dead."""
+
+    megabytes: float
+    unused: str
+
+    def __str__(self) -> str:
+        return f"{self.megabytes:,.0f} MB ({self.unused})"
 
 
-class Tell(HooksBase):
-    """Prints one line for each event that was taken, after its commit."""
+@dataclass(frozen=True)
+class Place:
+    """A database to work on, the process of its server, and a way to measure its size."""
 
-    def on_event_received(self, info: EventReceivedInfo) -> None:
-        print("took", info.instance_id, time.time(), flush=True)
+    url: str
+    schema: str
+    server: int | None
+    size: Callable[[], Any]
 
-
-# --- the rows --------------------------------------------------------------------------------------------------------
-def keys(count: int) -> Iterator[tuple[str, bytes, bytes, bytes]]:
-    """Yield (instance, input, key, spec) of all but the first: that one is real, and the others are made like it."""
-    for n in range(1, count):
-        narrow = Filter.build(where={"order": n})
-        spec = _json({"types": [TYPE], "filter": narrow.to_json()})
-        yield f"order-{n:07}", _json({"n": n}), narrow.key, spec
-
-
-def _json(value: object) -> bytes:
-    """Return JSON as the library writes it: stored waits are compared byte by byte."""
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def fill_sqlite(path: str, count: int) -> None:
-    c = sqlite3.connect(path, isolation_level=None)
-    c.execute("PRAGMA synchronous = OFF")
-    c.execute("BEGIN IMMEDIATE")
-    c.execute("CREATE TEMP TABLE new (id, input, key, spec)")
-    c.executemany("INSERT INTO new VALUES (?, ?, ?, ?)", keys(count))
-    names = "workflow, generation, status, owner, version, token, birth, since, input_kind, created_at, updated_at"
-    copies = f"SELECT n.id, n.input, {names} FROM new n, romancy_instances"
-    c.execute(f"INSERT INTO romancy_instances (id, input, {names}) {copies}")
-    c.execute(
-        "INSERT INTO romancy_waits "
-        "SELECT n.id, w.op, CASE WHEN n.rowid % 10 = 0 THEN w.due_at END, w.since, w.model, n.spec, "
-        "w.location, w.created_at FROM new n, (SELECT * FROM romancy_waits) w"
-    )
-    c.execute(
-        "INSERT INTO romancy_wait_keys (type, shape, key, instance, op) "
-        "SELECT k.type, k.shape, n.key, n.id, k.op FROM new n, (SELECT * FROM romancy_wait_keys) k"
-    )
-    c.execute("COMMIT")
-    c.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    c.close()
-
-
-async def fill_postgres(schema: str, count: int) -> None:
-    c: Any = await asyncpg.connect(pg_server.url())
-    await c.execute(f"SET search_path TO {schema}; SET synchronous_commit = off")
-    await c.execute("CREATE TEMP TABLE new (id text, input bytea, key bytea, spec bytea)")
-    await c.copy_records_to_table("new", records=keys(count))
-    names = "workflow, generation, status, owner, version, token, birth, born, input_kind, created_at, updated_at"
-    await c.execute(f"INSERT INTO instances (id, input, {names}) SELECT n.id, n.input, {names} FROM new n, instances")
-    await c.execute(
-        "INSERT INTO waits SELECT n.id, w.op, CASE WHEN right(n.id, 1) = '0' THEN w.due_at END, w.born, w.since, "
-        "w.model, n.spec, w.location, w.created_at FROM new n, waits w"
-    )
-    await c.execute("INSERT INTO wait_keys SELECT k.type, k.shape, n.key, n.id, k.op FROM new n, wait_keys k")
-    await c.execute("ANALYZE")
-    await c.close()
-
-
-# --- the worker ------------------------------------------------------------------------------------------------------
-async def work(database: str, schema: str) -> None:
-    """Run a worker until its standard input ends. Print how long it took to start and to stop, and what it used."""
-    begin = time.perf_counter()
-    app = App(
-        Database(database, schema=schema or None),
-        workflows=[order],
-        hooks=[Tell()],
-        worker=WorkerOptions(max_resident=10_000),
-    )
-    await app.start()
-    print("ready", time.perf_counter() - begin, flush=True)
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while await reader.readline():
-        print("used", _memory(), time.process_time(), flush=True)
-    begin = time.perf_counter()
-    await app.stop()
-    print("stopped", time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, flush=True)
-
-
-def _memory() -> float:
-    """Return the resident memory in megabytes."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 2**20
-
-
-class Worker:
-    """A worker process, as seen from this process."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self.taken: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
-        self.answers: asyncio.Queue[list[float]] = asyncio.Queue()
-        self._reading = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            what, *values = line.decode().split()
-            if what == "took":
-                self.taken.put_nowait((values[0], float(values[1])))
-            else:
-                self.answers.put_nowait([float(value) for value in values])
-
-    async def used(self) -> list[float]:
-        """Return the memory in megabytes and the CPU seconds so far."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(b"\n")
-        return await self.answers.get()
-
-    async def stop(self) -> list[float]:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        return await self.answers.get()
-
-    async def end(self) -> None:
-        if self.process.returncode is None:
-            self.process.kill()
-        await self.process.wait()
-        await self._reading
+    def server_cpu(self) -> float:
+        return 0.0 if self.server is None else cpu_of_tree(self.server)
 
 
 @asynccontextmanager
-async def worker(database: str, schema: str) -> AsyncIterator[Worker]:
-    command = [sys.executable, "-m", "bench.million", "work", database, schema]
-    process = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    found = Worker(process)
-    try:
-        yield found
-    finally:
-        await found.end()
-
-
-# --- measurements ----------------------------------------------------------------------------------------------------
-async def send(client: App, n: int) -> float:
-    await client.send_event(TYPE, "bench", {"order": n})
-    return time.time()
-
-
-async def latency(client: App, worker: Worker, numbers: list[int]) -> list[float]:
-    """Return the milliseconds from accepting each event here to its commit there, one event after another."""
-    late: list[float] = []
-    for n in numbers:
-        accepted = await send(client, n)
-        instance, at = await asyncio.wait_for(worker.taken.get(), PATIENCE)
-        assert instance == f"order-{n:07}", instance
-        late.append((at - accepted) * 1000)
-    return sorted(late)
-
-
-async def churn(client: App, worker: Worker, numbers: list[int]) -> float:
-    """Return events per second, with many at a time."""
-    begin = time.perf_counter()
-    for first in range(0, len(numbers), 500):
-        await asyncio.gather(*(send(client, n) for n in numbers[first : first + 500]))
-        for _ in numbers[first : first + 500]:
-            await asyncio.wait_for(worker.taken.get(), PATIENCE)
-    return len(numbers) / (time.perf_counter() - begin)
-
-
-def say(what: str, value: str) -> None:
-    print(f"{what:<55} {value}", flush=True)
-
-
-def spread(late: list[float]) -> str:
-    return f"p50 {statistics.median(late):.1f} ms, p99 {late[int(len(late) * 0.99)]:.1f} ms, worst {late[-1]:.1f} ms"
-
-
-Size = Callable[[], Awaitable[float]]
-
-
-async def measure(database: str, schema: str, count: int, size: Size) -> None:
-    pick = random.Random(7)
-
-    def some(k: int) -> list[int]:
-        return pick.sample(range(1, count), min(k, count - 1))
-
-    say("size of the database", f"{await size():,.0f} MB")
-    async with App(Database(database, schema=schema or None), worker=False) as client:
-        async with worker(database, schema) as first:
-            say("start of a worker", f"{(await first.answers.get())[0]:.2f} s")
-            say("its first event", spread(await latency(client, first, some(1))))
-            say(f"{EVENTS} events, one by one", spread(await latency(client, first, some(EVENTS))))
-            _, before = await first.used()
-            await asyncio.sleep(IDLE)
-            memory, after = await first.used()
-            say("memory", f"{memory:,.0f} MB")
-            say("CPU while only waiting", f"{(after - before) / IDLE:.1%}")
-            rate = await churn(client, first, some(CHURN))
-            say(f"{CHURN:,} events, 500 at a time", f"{rate:,.0f}/s; now {await size():,.0f} MB")
-            first.process.send_signal(signal.SIGKILL)
-            killed = time.time()
-            await first.process.wait()
-            async with worker(database, schema) as second:
-                say("start of a worker after SIGKILL", f"{(await second.answers.get())[0]:.2f} s")
-                [late] = await latency(client, second, some(1))
-                say("first event after SIGKILL", f"{late:.1f} ms; {time.time() - killed:.2f} s after it")
-                say(f"{EVENTS} events, one by one", spread(await latency(client, second, some(EVENTS))))
-                async with worker(database, schema) as third:
-                    await third.answers.get()
-                    _, before = await second.used()
-                    await asyncio.sleep(IDLE)
-                    _, after = await second.used()
-                    say("CPU while a second worker joins", f"{(after - before) / IDLE:.1%}")
-                    say("stop of the second worker", "{:.2f} s, at most {:,.0f} MB".format(*await third.stop()))
-                say("stop of the worker", "{:.2f} s, at most {:,.0f} MB".format(*await second.stop()))
-        async with worker(database, schema) as fresh:
-            say("start of a worker after a clean stop", f"{(await fresh.answers.get())[0]:.2f} s")
-            say("its first event", spread(await latency(client, fresh, some(1))))
-    say("size of the database", f"{await size():,.0f} MB")
-
-
-async def first_one(database: str, schema: str) -> None:
-    """Create the real instance that the others are copied from, without an owner."""
-    async with App(Database(database, schema=schema or None), workflows=[order]) as app:
-        await app.start_workflow(order, 0, instance_id="order-0000000")
-        while not (await app.list_waits(limit=1)).items:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
-async def on_sqlite(count: int, folder: str) -> None:
-    path = str(Path(folder) / "million.db")
-    await first_one(path, "")
-    await asyncio.to_thread(fill_sqlite, path, count)
-
-    async def size() -> float:
-        return await asyncio.to_thread(_size_of, path)
-
-    await measure(path, "", count, size)
-
-
-def _size_of(path: str) -> float:
-    return sum(file.stat().st_size for file in Path(path).parent.glob(f"{Path(path).name}*") if file.is_file()) / 2**20
-
-
-async def on_postgres(count: int) -> None:
+async def place(kind: str) -> AsyncIterator[Place]:
+    if kind == "sqlite":
+        with tempfile.TemporaryDirectory(prefix="romancy-bench-", dir=os.environ.get("BENCH_DIR")) as folder:
+            path = str(Path(folder) / "million.db")
+            yield Place(path, "", None, lambda: asyncio.to_thread(_size_of_file, path))
+        return
     async with pg_server.schema() as schema:
-        await first_one(pg_server.url(), schema)
-        await fill_postgres(schema, count)
-        spy: Any = await asyncpg.connect(pg_server.url())
-        query = (
-            "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
-            "WHERE nspname = $1 AND relkind = 'r'"
+        yield Place(pg_server.url(), schema, postmaster(pg_server.url()), lambda: _size_on_server(schema))
+
+
+def _size_of_file(path: str) -> Size:
+    size = sum(file.stat().st_size for file in Path(path).parent.glob(f"{Path(path).name}*"))
+    connection = sqlite3.connect(path)
+    free, page = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
+    connection.close()
+    return Size(size / 2**20, f"{free * page / 2**20:,.0f} MB free")
+
+
+async def _size_on_server(schema: str) -> Size:
+    c: Any = await asyncpg.connect(pg_server.url())
+    try:
+        size, indexes, dead = await c.fetchrow(
+            "SELECT sum(pg_total_relation_size(relid)), sum(pg_indexes_size(relid)), sum(n_dead_tup) "
+            "FROM pg_stat_all_tables WHERE schemaname = $1",
+            schema,
         )
+    finally:
+        await c.close()
+    return Size(
+        float(size or 0) / 2**20, f"{float(indexes or 0) / 2**20:,.0f} MB indexes, {int(dead or 0):,} dead rows"
+    )
 
-        async def size() -> float:
-            return float(await spy.fetchval(query, schema)) / 2**20
 
-        await measure(pg_server.url(), schema, count, size)
-        await spy.close()
+async def vacuum(where: Place) -> Size:
+    """Return the size after a plain VACUUM: it cuts off the free end of a file, and leaves the rest to new rows."""
+    c: Any = await asyncpg.connect(where.url)
+    try:
+        tables = await c.fetch("SELECT relname FROM pg_stat_all_tables WHERE schemaname = $1", where.schema)
+        for (table,) in tables:
+            await c.execute(f'VACUUM "{where.schema}"."{table}"', timeout=600)
+    finally:
+        await c.close()
+    return await where.size()
 
 
-async def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
-    for database in sys.argv[2:] or ("sqlite", "postgres"):
-        print(f"{database}: {count:,} waiting instances", flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            await (on_sqlite(count, folder) if database == "sqlite" else on_postgres(count))
+# --- phases ----------------------------------------------------------------------------------------------------------
+async def run(phase: str, where: Place, count: int, seconds: float, told: Callable[[int], None]) -> Figures:
+    """Run a phase in a process of its own, and return its figures, with the CPU time of the server."""
+    command = [sys.executable, "-m", "bench.phases", phase, where.url, where.schema, str(count), str(seconds)]
+    before = where.server_cpu()
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, cwd=ROOT)
+    assert process.stdout is not None
+    figures: Figures | None = None
+    try:
+        async with asyncio.timeout(seconds + SETTLING):
+            async for line in process.stdout:
+                message = json.loads(line)
+                figures = message.get("figures")
+                told(message.get("done", 0))
+            await process.wait()
+    except TimeoutError:
+        raise SystemExit(f"{phase} did not end within {seconds + SETTLING:.0f} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if figures is None:
+        raise SystemExit(f"{phase} failed with exit code {process.returncode}")
+    done = figures.get("done") or 1
+    return figures | {"server_us": (where.server_cpu() - before) / done * 1e6}
+
+
+async def measure(kind: str, count: int, seconds: float) -> None:
+    table = Table("", "how many", "per second", "CPU each", "server CPU each", "memory, peak", "on disk after it")
+    table.title = f"{count:,} workflows on {'SQLite' if kind == 'sqlite' else 'PostgreSQL'}"
+    remarks: list[str] = []
+    begin = time.perf_counter()
+    async with place(kind) as where:
+        totals = {"start": count, "single": min(SINGLES, count // 10), "wake": 0, "prune": 0}
+        with _progress() as progress:
+            for phase, share in SHARES.items():
+                bar = progress.add_task(f"{kind}: {phase}", total=totals[phase])
+                given = totals["prune"] if phase == "prune" else count
+                figures = await run(
+                    phase, where, given, seconds * share, lambda done, bar=bar: progress.update(bar, completed=done)
+                )
+                done = int(figures["done"])
+                progress.update(bar, completed=done)
+                if phase == "start":
+                    count = done
+                    totals["wake"] = count - min(SINGLES, count // 10)
+                totals["prune"] += done if phase in ("single", "wake") else 0
+                table.add_row(*_row(phase, figures, totals[phase], kind), str(await where.size()))
+                remarks += _remarks(figures) if phase == "single" else []
+        if kind == "postgres":
+            remarks.append(f"after VACUUM: {await vacuum(where)}")
+    console.print(table)
+    for remark in [*remarks, f"all phases together: {time.perf_counter() - begin:,.0f} s"]:
+        console.print(f"  {remark}")
+
+
+def _row(phase: str, figures: Figures, wanted: int, kind: str) -> list[str]:
+    done = int(figures["done"])
+    return [
+        phase,
+        f"{done:,}" if done >= wanted else f"{done:,} of {wanted:,}: its time was over",
+        f"{figures['per_s']:,.0f}",
+        f"{figures['cpu_us']:,.0f} us",
+        f"{figures['server_us']:,.0f} us" if kind == "postgres" else "-",
+        f"{figures['rss_mb']:,.0f} MB, {figures['peak_mb']:,.0f} MB",
+    ]
+
+
+def _remarks(figures: Figures) -> list[str]:
+    return [
+        f"a worker starts among them in {figures['startup_s']:.2f} s, with {figures['startup_mb']:,.0f} MB, and stops "
+        f"in {figures['stop_s']:.2f} s; while it only waits, it uses {figures['idle_cpu']:.1%} of a core",
+        f"a single event until its workflow has ended: p50 {figures['p50_ms']:.1f} ms, p99 {figures['p99_ms']:.1f} ms, "
+        f"worst {figures['worst_ms']:.1f} ms; the first after the start {figures['first_ms']:.1f} ms",
+    ]
+
+
+async def measure_slope(kind: str, most: int) -> None:
+    """Show what waking one costs among more and more that wait."""
+    points: list[tuple[int, Figures]] = []
+    with _progress() as progress:
+        for count in [n for n in SLOPE if n <= most]:
+            bar = progress.add_task(f"{kind}: wake some of {count:,}", total=count)
+            async with place(kind) as where:
+                await run("start", where, count, 600.0, lambda done, bar=bar: progress.update(bar, completed=done))
+                points.append((count, await run("slope", where, count, 600.0, lambda _: None)))
+            progress.update(bar, completed=count)
+    table = Table("waiting", "CPU of a wake", "of the server", title=f"Waking one that is not in memory, on {kind}")
+    for count, figures in points:
+        table.add_row(f"{count:,}", f"{figures['cpu_us']:,.0f} us", f"{figures['server_us']:,.0f} us")
+    console.print(table)
+    if len(points) > 1:
+        logs = [(math.log(n), math.log(f["cpu_us"] + f["server_us"])) for n, f in points]
+        console.print(f"  it grows with n^{statistics.linear_regression(*zip(*logs, strict=True)).slope:.3f}")
+
+
+def _progress() -> Progress:
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    return Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+
+
+@click.command()
+@click.option("--count", default=1_000_000, show_default=True, type=click.IntRange(min=100), help="Workflows.")
+@click.option("--database", "kinds", multiple=True, type=click.Choice(DATABASES), help="Only this database.")
+@click.option("--minutes", default=30.0, show_default=True, help="For the phases of all databases together.")
+@click.option("--phases/--no-phases", default=True, help="Start, wake and prune.")
+@click.option("--slope/--no-slope", default=True, help="The cost of a wake among 1,000, 10,000 and 100,000.")
+def main(count: int, kinds: tuple[str, ...], minutes: float, phases: bool, slope: bool) -> None:
+    """Start, wake and prune a million workflows, and measure it."""
+    kinds = kinds or DATABASES
+    if "postgres" in kinds:
+        os.environ.setdefault("ROMANCY_TEST_POSTGRES", pg_server.url())
+    for kind in kinds:
+        if phases:
+            asyncio.run(measure(kind, count, minutes * 60 / len(kinds)))
+        if slope:
+            asyncio.run(measure_slope(kind, count))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["work"]:
-        asyncio.run(work(sys.argv[2], sys.argv[3]))
-    else:
-        os.environ.setdefault("ROMANCY_TEST_POSTGRES", pg_server.url())
-        asyncio.run(main())
+    main()

@@ -54,6 +54,33 @@ def _group(plot: Any, results: Results, measure: Measure, kind: str, place: int)
         plot.text(value * scale * 1.08, y, _short(value * scale), va="center", fontsize=8)
 
 
+def pythons(by_label: dict[str, Results]) -> None:
+    """Romancy on every version of Python that was measured: how many times as much as on the oldest."""
+    labels, measures = list(by_label), [m for m in MEASURES if m.name in (*THROUGHPUT, "wake1k", "replay")]
+    figure, axes = plt.subplots(1, 2, figsize=(12, 0.9 + 0.9 * len(measures)), sharey=True)
+    shades = plt.get_cmap("viridis")
+    for plot, kind in zip(axes, KINDS, strict=True):
+        for place, measure in enumerate(measures):
+            base = by_label[labels[0]].median(measure, "romancy", kind)
+            for offset, label in enumerate(labels):
+                value = by_label[label].median(measure, "romancy", kind)
+                if not value or not base:
+                    continue
+                y = place + (offset - (len(labels) - 1) / 2) * 0.8 / len(labels)
+                times = value / base if measure.more else base / value
+                unit = "/s" if measure.more else f" {measure.unit}"
+                plot.barh(y, times, height=0.7 / len(labels), color=shades(0.2 + 0.6 * offset / len(labels)))
+                plot.text(times * 1.01, y, f"{label}: {_short(value)}{unit}", va="center", fontsize=8)
+        plot.set_xlim(right=plot.get_xlim()[1] * 1.35)  # room for the words
+        plot.set_title(KINDS[kind], loc="left", fontsize=11)
+        plot.set_yticks(range(len(measures)), [_folded(m.title) for m in measures])
+        plot.set_xlabel(f"times as good as on {labels[0]}")
+        plot.spines[["top", "right"]].set_visible(False)
+    axes[0].invert_yaxis()
+    figure.suptitle("Romancy on several Pythons", x=0.01, ha="left", fontsize=13, fontweight="bold")
+    _save(figure, "performance-pythons.png")
+
+
 def growth(results: Results) -> None:
     curves = list(dict.fromkeys(m.growth for m in GROWTH if m.growth))
     figure, axes = plt.subplots(1, len(curves), figsize=(13, 4.8))
@@ -113,6 +140,9 @@ def main() -> None:
     bars(results, THROUGHPUT, "performance-throughput.png", "How much in a second (more is better)", "a second, log")
     bars(results, WAITING, "performance-waiting.png", "How long it takes (less is better)", "seconds, log")
     growth(results)
+    by_label = latest.load_pythons()
+    if len(by_label) > 1:
+        pythons(by_label)
     print(f"pictures: {PICTURES.relative_to(ROOT)}")
 
 

@@ -3,6 +3,7 @@
 If valgrind is installed, instructions are counted; otherwise CPU seconds are measured, less exactly. Either way the
 result is a ratio within this run: one more step of ours to one more turn of a loop written by hand (steps.py).
 The expected ratios are in quick.json; `--keep` updates them after a change that is supposed to cost something.
+`python -m bench.quick wake awake` measures only these kinds.
 """
 
 from __future__ import annotations
@@ -53,12 +54,16 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment |= {"PYTHONHASHSEED": "0"}
     root = Path(__file__).parents[1]
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=root, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, env=environment)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed: {done.stderr[-500:]}")
+    return done
 
 
-def measure(how: str, progress: Progress) -> dict[str, float]:
+def measure(how: str, names: list[str], progress: Progress) -> dict[str, float]:
     """Return the cost of one more of each, as a multiple of the reference."""
-    jobs = [(name, n) for name in KINDS for n in SIZES]
+    names = ["reference", *names]
+    jobs = [(name, n) for name in names for n in SIZES]
     task = progress.add_task(f"counting {how}", total=len(jobs))
     count = instructions if how == "instructions" else cpu
     count("reference", 1)  # compile the modules first
@@ -71,7 +76,7 @@ def measure(how: str, progress: Progress) -> dict[str, float]:
     at_once = (os.cpu_count() or 1) if how == "instructions" else 1  # counts can run in parallel; timings can't
     with ThreadPoolExecutor(at_once) as pool:
         list(pool.map(do, jobs))
-    each = {name: costs[name, SIZES[1]] - costs[name, SIZES[0]] for name in KINDS}
+    each = {name: costs[name, SIZES[1]] - costs[name, SIZES[0]] for name in names}
     return {name: cost / each["reference"] for name, cost in each.items() if name != "reference"}
 
 
@@ -79,8 +84,12 @@ def main() -> None:
     how = "instructions" if shutil.which("valgrind") else "cpu"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     console = Console()
+    known = [name for name in KINDS if name != "reference"]
+    wanted = [name for name in sys.argv[1:] if not name.startswith("-")]
+    if unknown := set(wanted) - set(known):
+        raise SystemExit(f"not a kind: {', '.join(sorted(unknown))} (there are: {', '.join(known)})")
     with Progress(console=console, transient=True) as progress:
-        ratios = measure(how, progress)
+        ratios = measure(how, wanted or known, progress)
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     held: dict[str, float] = kept.get(how, {}).get(version, {})
     table = Table(title=f"cost of a step, as a multiple of a bare loop's ({how}, Python {version})")
@@ -95,7 +104,8 @@ def main() -> None:
         )
     console.print(table)
     if "--keep" in sys.argv or not held:
-        kept.setdefault(how, {})[version] = {name: round(ratio, 3) for name, ratio in ratios.items()}
+        measured = {name: round(ratio, 3) for name, ratio in ratios.items()}
+        kept.setdefault(how, {})[version] = {name: r for name in known if (r := (held | measured).get(name))}
         KEPT.write_text(json.dumps(kept, indent=2) + "\n")
         console.print(f"kept in {KEPT.name}")
     elif worse:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.plan import RATE, TITLES, Measure
+from bench.plan import RATE, SYSTEMS, TITLES, Measure
 from bench.results import Results
 
 FEW = 100
@@ -49,6 +49,40 @@ def table(results: Results, measures: Sequence[Measure], systems: Sequence[str],
         if any(slope is not None for slope in slopes):
             rows.append([f"growth of time: {curve}", *("-" if s is None else f"n^{s:.2f}" for s in slopes), ""])
     return rows
+
+
+def show_pythons(by_label: Mapping[str, Results], measures: Sequence[Measure], console: Console) -> None:
+    for kind in ("sqlite", "postgres"):
+        head, *rows = table_of_pythons(by_label, measures, kind)
+        drawn = Table(title=f"On {WHERE[kind]}: the same on several Pythons (times better than on the first)")
+        for number, name in enumerate(head):
+            drawn.add_column(name, justify="left" if number == 0 else "right")
+        for row in rows:
+            drawn.add_row(*row)
+        if rows:
+            console.print(drawn)
+
+
+def table_of_pythons(by_label: Mapping[str, Results], measures: Sequence[Measure], kind: str) -> list[list[str]]:
+    """Return the heads and a row for each measure: each system on every Python, side by side."""
+    everyone = [(s, label) for s in SYSTEMS for label in by_label]
+    shown = [(s, label) for s, label in everyone if any(by_label[label].of(m.name, s, kind) for m in measures)]
+    lines = [["", *(f"{TITLES[s]}, {label}" for s, label in shown)]]
+    for measure in measures:
+        cells = [_beside(by_label, measure, s, label, kind) for s, label in shown]
+        if any(cell != "-" for cell in cells):
+            lines.append([measure.title, *cells])
+    return lines
+
+
+def _beside(by_label: Mapping[str, Results], measure: Measure, system: str, label: str, kind: str) -> str:
+    value = by_label[label].median(measure, system, kind)
+    if value is None:
+        return "-"
+    base = next((v for other in by_label.values() if (v := other.median(measure, system, kind))), None)
+    is_first = label == next(iter(by_label))
+    times = None if is_first or not base or not value else value / base if measure.more else base / value
+    return quantity(value, measure.unit) + ("" if times is None else f"  ({times:.2f}x)")
 
 
 def _cell(results: Results, measure: Measure, system: str, kind: str) -> str:
@@ -98,5 +132,14 @@ def label(figure: str) -> str:
 
 
 def markdown(results: Results, measures: Sequence[Measure], systems: Sequence[str], kind: str) -> str:
-    lines = [heads(systems), ["---", *["---:"] * (len(systems))], *table(results, measures, systems, kind)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return _drawn([heads(systems), *table(results, measures, systems, kind)])
+
+
+def markdown_of_pythons(by_label: Mapping[str, Results], measures: Sequence[Measure], kind: str) -> str:
+    return _drawn(table_of_pythons(by_label, measures, kind))
+
+
+def _drawn(lines: list[list[str]]) -> str:
+    head, *rows = lines
+    under = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, under, *rows])

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import platform
-import sqlite3
 import statistics
 import subprocess
 import tempfile
@@ -16,9 +15,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.interpreters import Interpreter
 from bench.plan import GROWTH, Measure
 
 LATEST = Path(__file__).parent / "results" / "latest.json"
+
+
+def path_of(interpreter: Interpreter, is_whole: bool) -> Path:
+    """Return where results are kept. Those of a partial run are kept beside the published ones."""
+    name = "latest" if is_whole else "partial"
+    return LATEST.with_name(f"{name}.json" if interpreter.is_own else f"{name}-{interpreter.label}.json")
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,17 @@ def load(path: Path = LATEST) -> Results:
     return Results(raw["machine"], [Run(**run) for run in raw["runs"]], raw["absent"], raw["footprint"])
 
 
+def load_pythons() -> dict[str, Results]:
+    """Return the published results of every Python, the oldest first. Of one version, its latest run counts."""
+    by_label: dict[str, Results] = {}
+    for path in (LATEST, *sorted(LATEST.parent.glob("latest-*.json"))):
+        results = load(path)
+        version, _, rest = results.machine["python"].partition(" ")
+        label = ".".join(version.split(".")[:2]) + (f" {rest}" if rest else "")
+        by_label[label] = results
+    return dict(sorted(by_label.items(), key=lambda item: [int(n) for n in item[0].split()[0].split(".")]))
+
+
 def _at_its_best(runs: Iterable[Run]) -> list[Run]:
     """Return the runs of the setting with the best median."""
     by_setting: dict[int, list[Run]] = {}
@@ -97,7 +114,7 @@ def _at_its_best(runs: Iterable[Run]) -> list[Run]:
     return max(by_setting.values(), key=lambda tried: statistics.median(r.value("workflows_per_s") or 0 for r in tried))
 
 
-def describe_machine(postgres: str) -> dict[str, str]:
+def describe_machine(postgres: str, interpreter: Interpreter) -> dict[str, str]:
     """Return the properties of the machine that the figures depend on."""
     cpu = _first_line("lscpu | sed -n 's/^Model name: *//p'") or platform.processor() or platform.machine()
     place = os.environ.get("BENCH_DIR", tempfile.gettempdir())
@@ -106,8 +123,8 @@ def describe_machine(postgres: str) -> dict[str, str]:
         "cpu": f"{cpu} ({platform.machine()}), {os.cpu_count()} cores",
         "system": f"{platform.system()} {platform.release()}, {disk} file system",
         "disk": f"fdatasync of 4 kB in {_sync_us(place):.0f} microseconds (median)",
-        "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version,
+        "python": interpreter.version,
+        "sqlite": interpreter.sqlite,
         "postgres": postgres,
     }
 

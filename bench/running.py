@@ -8,19 +8,21 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from bench.interpreters import Interpreter
 from bench.plan import Measure
 
 ROOT = Path(__file__).parents[1]
-ENVIRONMENTS = ROOT / ".bench"
 SCRIPTS = {"romancy": "romancy_", "edda": "edda", "dbos": "dbos_", "restate": "restate_", "limit": "limit"}
+READY = ".ready"
+"""A file in an environment that is complete: what was installed."""
 Figures = dict[str, Any]
 
 
@@ -29,27 +31,52 @@ class Absent(Exception):
 
 
 # --- environments ----------------------------------------------------------------------------------------------------
-def python_of(system: str) -> str:
-    """Return the interpreter that runs a system's script."""
-    return sys.executable if system in ("romancy", "limit") else str(ENVIRONMENTS / system / "bin" / "python")
+def python_of(system: str, interpreter: Interpreter) -> str:
+    """Return the program that runs a system's script."""
+    ours = system in ("romancy", "limit")
+    if ours and interpreter.is_own:
+        return interpreter.path
+    return str(interpreter.environments / ("checkout" if ours else system) / "bin" / "python")
 
 
-def prepare(system: str) -> None:
+def prepare(system: str, interpreter: Interpreter) -> None:
     """Install a system into its own environment, unless it is already there."""
     if system in ("romancy", "limit"):
+        if not interpreter.is_own:
+            _install_checkout(interpreter)
         return
     wanted = constant(system, "REQUIREMENTS")
     nodes = constant(system, "NODE_REQUIREMENTS")
     if nodes and shutil.which("npm") is None:
         raise Absent("its server is installed with npm, which is not available here")
-    stamp = ENVIRONMENTS / system / ".ready"
-    if stamp.exists() and stamp.read_text() == repr((wanted, nodes)):
+    place = interpreter.environments / system
+    content = repr((interpreter.version, wanted, nodes))
+    if _has(place, content):
         return
-    _run([sys.executable, "-m", "venv", str(ENVIRONMENTS / system)])
-    _run([python_of(system), "-m", "pip", "install", "-qq", *wanted])
+    _run([interpreter.path, "-m", "venv", "--clear", str(place)])
+    _run([python_of(system, interpreter), "-m", "pip", "install", "-qq", *wanted])
     if nodes:
-        _run(["npm", "install", "--silent", "--prefix", str(ENVIRONMENTS / system / "node"), *nodes])
-    stamp.write_text(repr((wanted, nodes)))
+        _run(["npm", "install", "--silent", "--prefix", str(place / "node"), *nodes])
+    (place / READY).write_text(content)
+
+
+def _install_checkout(interpreter: Interpreter) -> None:
+    """Install this checkout of Romancy, with the versions of uv.lock."""
+    place = interpreter.environments / "checkout"
+    lock = tomllib.loads((ROOT / "uv.lock").read_text())
+    pins = [f"{p['name']}=={p['version']}" for p in lock["package"] if "registry" in p["source"]]
+    content = repr((interpreter.version, str(ROOT), pins))
+    if _has(place, content):
+        return
+    _run([interpreter.path, "-m", "venv", "--clear", str(place)])
+    (place / "constraints.txt").write_text("\n".join(pins))
+    install = ["-m", "pip", "install", "-qq", "-c", str(place / "constraints.txt"), "-e", f"{ROOT}[postgres,fast]"]
+    _run([str(place / "bin" / "python"), *install])
+    (place / READY).write_text(content)
+
+
+def _has(place: Path, content: str) -> bool:
+    return (place / READY).exists() and (place / READY).read_text() == content
 
 
 def constant(system: str, name: str) -> Any:
@@ -106,10 +133,19 @@ def _sql(server: str, statement: str) -> None:
 
 
 # --- one run ---------------------------------------------------------------------------------------------------------
-def run(measure: Measure, system: str, kind: str, server: str, concurrency: int = 0) -> Figures:
+def run(
+    measure: Measure, system: str, kind: str, server: str, interpreter: Interpreter, concurrency: int = 0
+) -> Figures:
     """Return the figures of one run, or {"error": ...}."""
     with database(kind, system, server) as url:
-        command = [python_of(system), "-m", f"bench.systems.{SCRIPTS[system]}", measure.workload, "--database", url]
+        command = [
+            python_of(system, interpreter),
+            "-m",
+            f"bench.systems.{SCRIPTS[system]}",
+            measure.workload,
+            "--database",
+            url,
+        ]
         command += ["--size", str(measure.sizes[system]), "--steps", str(measure.steps), "--limit", str(measure.limit)]
         command += ["--concurrency", str(concurrency)] if concurrency else []
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}

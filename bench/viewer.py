@@ -28,7 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from romancy import ActivityContext, App, WorkflowContext, activity, workflow
+from romancy.app import http_app
 from romancy.http import server
+from romancy.http.listener import listen
 
 AT_ONCE = 200
 SLICE, SETTLE = 1.05, 0.3
@@ -190,8 +192,8 @@ Block = list[Slice]
 
 async def measure(app: App, blocks: int) -> list[Block]:
     load = Load(app, Meter(app))
-    bound = server.listen("127.0.0.1", 0)
-    face = server.Face(app)
+    bound = listen("127.0.0.1", 0)
+    face = http_app(app)
     web = server.Server(face, app, lambda: None)
     serving = asyncio.create_task(web.serve(sockets=[bound]))
     running = asyncio.create_task(load.run())

@@ -2,9 +2,12 @@
 
 import signal
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import direct_offers, later
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in the background with SIGINT ignored, and every process the tests start would inherit
@@ -15,6 +18,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("romancy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("romancy")
 
+direct_offers.watch()
+
 LONGEST_FIRST = """
 postgres/test_takeovers crash/test_every_commit_point http/test_openapi crash/test_kills crash/test_sigkill
 viewer/test_pages property/test_machine postgres/test_balancing postgres/test_interleavings unit/test_instance
@@ -24,10 +29,20 @@ postgres/test_high_availability cli/test_demo postgres/test_long_outages viewer/
 """Files that take long, however few their tests: whoever begins with one at the end keeps all others waiting."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files are dealt out in this order (with --no-loadscope-reorder; xdist's own is by the number of tests)."""
+    later.put_off(items)
     if not hasattr(config, "workerinput"):
         return
     ranks = {f"tests/{name}.py": rank for rank, name in enumerate(LONGEST_FIRST)}
     counts = Counter(item.location[0] for item in items)
     items.sort(key=lambda item: (ranks.get(file := item.location[0], len(ranks)), -counts[file], file))
+
+
+@pytest.fixture(autouse=True)
+def no_event_overtakes_another() -> Iterator[None]:
+    """An event that is offered as soon as it is accepted is the oldest that its wait can take."""
+    yield
+    wrong, direct_offers.wrong = direct_offers.wrong, []
+    assert not wrong, wrong[0]

@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from bench.systems.common import Figures, spread_ms
@@ -131,21 +133,36 @@ async def all_done(connection: Connection, wanted: int) -> None:
         await asyncio.sleep(0.005)
 
 
-async def _measure(port: int, events: int) -> Figures:
+@asynccontextmanager
+async def connected(port: int) -> AsyncIterator[list[Connection]]:
     connections = [Connection(port) for _ in range(CONNECTIONS)]
     for connection in connections:
         await connection.open()
-    await start_all(connections, 0, events)
-    rate = await flood(connections, 0, events)
-    await start_all(connections, events, events)
-    took = await paced(connections, events, events, 750)
-    for connection in connections:
-        connection.close()
+    try:
+        yield connections
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+async def _measure(port: int, events: int) -> Figures:
+    async with connected(port) as connections:
+        await start_all(connections, 0, events)
+        rate = await flood(connections, 0, events)
+        await start_all(connections, events, events)
+        took = await paced(connections, events, events, 750)
     return {"events_per_s": rate, **spread_ms(took)}
 
 
 def measure(database: str, events: int) -> Figures:
     """Serve an app on this database, and send it so many events, twice."""
+    with serving(database) as (port, _):
+        return asyncio.run(_measure(port, events))
+
+
+@contextmanager
+def serving(database: str) -> Iterator[tuple[int, int]]:
+    """Serve an app on this database; yield its port and its process."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "bench_app.py").write_text(APP.format(database=database))
         with socket.socket() as probe:
@@ -155,7 +172,7 @@ def measure(database: str, events: int) -> Figures:
         server = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, env={**os.environ})
         try:
             _wait_for(port)
-            return asyncio.run(_measure(port, events))
+            yield port, server.pid
         finally:
             server.terminate()
             server.wait()

@@ -155,7 +155,8 @@ class QueueFull(RomancyError):
     """Too many instances wait in the queue; start it again later."""
 
     def __init__(self, message: str | None = None, *, queue: str = "", max_waiting: int | None = None) -> None:
-        most = "" if max_waiting is None else f": {max_waiting:,} instances wait (max_waiting)"
+        wait = "instance waits" if max_waiting == 1 else "instances wait"
+        most = "" if max_waiting is None else f": {max_waiting:,} {wait} (max_waiting)"
         super().__init__(message or f"queue {queue!r} is full{most}; nothing was started, try again later")
         self.queue = queue
 

@@ -112,7 +112,7 @@ class ScheduleVerbs:
         The change takes effect for ticks that are not due yet. A paused schedule stays paused. Raise `ValueError` if
         the schedule is declared in code, with `@workflow(schedule=...)`.
         """
-        engine, registry = self._runtime.engine, self._runtime.registry
+        engine, registry = self._runtime.writer, self._runtime.registry
         if not isinstance(wf, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"set_schedule takes a workflow, not {wf!r}; is @workflow missing?")
         given = cast("Workflow[..., Any]", wf)
@@ -130,15 +130,15 @@ class ScheduleVerbs:
 
     async def pause_schedule(self, name: str) -> None:
         """Pause a schedule: until it is resumed, it starts nothing. Raise `ScheduleNotFound` if it does not exist."""
-        await self._runtime.engine.timetable.pause(name, paused=True)
+        await self._runtime.writer.timetable.pause(name, paused=True)
 
     async def resume_schedule(self, name: str) -> None:
         """Let a paused schedule go on with its next tick. Ticks that passed meanwhile are dropped."""
-        await self._runtime.engine.timetable.pause(name, paused=False)
+        await self._runtime.writer.timetable.pause(name, paused=False)
 
     async def trigger_schedule(self, name: str) -> WorkflowHandle[Any]:
         """Start an instance of a schedule now, even if it is paused or one is running. Its ticks stay as they are."""
-        engine = self._runtime.engine
+        engine = self._runtime.writer
         id, workflow = await engine.timetable.trigger(name)
         engine.kick()
         definition = self._runtime.registry.get(workflow)
@@ -146,8 +146,8 @@ class ScheduleVerbs:
         return WorkflowHandle(cast("_Service", self), self._runtime, id, result, created=True)
 
     async def delete_schedule(self, name: str) -> None:
-        """Delete a schedule. Its instances go on. Raise `ValueError` if the code of this app declares it."""
-        await self._runtime.engine.timetable.delete(name)
+        """Delete a schedule. Its instances go on. Raise `ValueError` if it is declared in code: it would come back."""
+        await self._runtime.writer.timetable.delete(name)
 
     async def list_schedules(self) -> list[ScheduleRecord]:
         """Return all schedules, by name."""

@@ -266,6 +266,27 @@ class ScheduleFailedInfo(ScheduleInfo):
     error: str
 
 
+@dataclass(frozen=True)
+class InboxRefusedInfo:
+    """A start or an event that was left with `app.within` is refused. It stays in the inbox, and takes no effect.
+
+    A start is refused if its id is taken by an instance with another workflow or input. Starts and events are refused
+    if the database can't store one of their values. An event whose source and id are known is a duplicate, not refused.
+    """
+
+    number: int
+    """Its number in the inbox: see `app.list_inbox` and `app.forget_refused`."""
+    at: datetime
+    reason: str
+    instance_id: str | None = None
+    """Of a start: the id that the instance would have had, and its workflow."""
+    workflow: str | None = None
+    event_type: str | None = None
+    """Of an event: its type, its source and its id."""
+    event_source: str | None = None
+    event_id: str | None = None
+
+
 class HooksBase:
     """Override the methods you need, sync or async. An exception in a hook is logged and has no other effect.
 
@@ -301,3 +322,4 @@ class HooksBase:
     def on_schedule_fired(self, info: ScheduleFiredInfo) -> Awaitable[None] | None: ...
     def on_schedule_skipped(self, info: ScheduleSkippedInfo) -> Awaitable[None] | None: ...
     def on_schedule_failed(self, info: ScheduleFailedInfo) -> Awaitable[None] | None: ...
+    def on_inbox_refused(self, info: InboxRefusedInfo) -> Awaitable[None] | None: ...

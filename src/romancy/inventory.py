@@ -5,15 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 from romancy.core.model import Duration, duration_us
+from romancy.cursors import check_limit, read_cursor, write_cursor
 from romancy.records import (
     HeldEvents,
     InboxRecord,
     Page,
-    check_limit,
-    read_cursor,
     to_held_events,
     to_inbox_record,
-    write_cursor,
 )
 from romancy.runtime import Runtime
 
@@ -37,12 +35,13 @@ class InventoryVerbs:
 
     async def forget_refused(self, number: int) -> bool:
         """Remove a refused start or event from the inbox. Return False if nothing with this number was refused."""
-        return await self._runtime.engine.storage.forget_arrival(number)
+        return await self._runtime.writer.storage.forget_arrival(number)
 
     async def list_held_events(self, *, older_than: Duration = OLD) -> list[HeldEvents]:
         """Return the events of at least this age that are kept because open instances may take them, by type.
 
-        Up to 1,000,000 events are counted, of all types together; the types with the oldest events come first.
+        Up to 1,000,000 events are counted, of all types together; the types with the oldest events come first. Events
+        that were sent to one instance are listed apart, by type and instance; the oldest 10,000 of them are counted.
         """
         engine = self._runtime.engine
         before = engine.clock.now() - duration_us(older_than, "older_than")

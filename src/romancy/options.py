@@ -126,6 +126,11 @@ def choose_retention(given: Duration | Retention) -> Retention:
     """Return the given retention. A single duration applies to all instances, and to events that nobody can take."""
     if isinstance(given, Retention):
         return given
+    if given is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise ValueError(
+            "retention must be a duration or Retention(...), not None; Retention(instances=None, failed=None) keeps "
+            "everything forever"
+        )
     duration_us(given, "retention")
     return Retention(given, given)
 

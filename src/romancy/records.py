@@ -6,22 +6,23 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, Literal, TypedDict, TypeVar, cast
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from romancy.core.attributes import decode_attribute
 from romancy.core.dropped import standing
 from romancy.core.failure import Failure
 from romancy.core.filters import Filter
-from romancy.core.history import Entry, Kind, Payload, showable, unpack_event
+from romancy.core.history import Entry, Kind, Payload, is_in_transaction, showable, unpack_event
 from romancy.core.inputs import EVENT
-from romancy.core.model import Attribute, Event, Scalar, Status, WaitKind, from_us
+from romancy.core.model import SECOND, Attribute, Event, Scalar, Status, WaitKind, from_us
 from romancy.core.operations import meaning_of
+from romancy.core.schedules import CatchUp, Overlap
 from romancy.core.versions import split_name
-from romancy.errors import InvalidInput
 from romancy.storage.catalog import Shown, ShownEvent
 from romancy.storage.inbox_items import InboxRow
+from romancy.storage.instances import InstanceRow
 from romancy.storage.interests import Held
-from romancy.storage.records import InstanceRow, StoredWait, to_builds
+from romancy.storage.records import StoredWait, to_builds
 from romancy.storage.schedules import ScheduleRow
 
 T = TypeVar("T")
@@ -40,6 +41,27 @@ class Receipt:
     mismatched: int = 0
     differs: bool = False
     """Only source and id are the same: an event with different content is already stored. This one was dropped."""
+
+
+@dataclass(frozen=True)
+class QueueWait:
+    """Why a queued instance is not admitted yet. Everything is counted up to 100,000."""
+
+    reason: str
+    """What holds it, in words."""
+    limit: Literal["max_concurrent", "max_concurrent_per_key", "rate", "rate_per_key"] | None
+    """The limit that holds it; None if none does, or if the process that was asked does not know the queue."""
+    is_known: bool
+    """Whether the process that was asked has the queue in its code."""
+    ahead: int
+    """How many instances with its key come before it."""
+    running: int
+    """How many instances of the queue hold a slot."""
+    running_of_key: int
+    holders: Sequence[str] = ()
+    """Some of the instances that hold the slots it could get."""
+    opens_at: datetime | None = None
+    """When the rate that holds it allows the next instance."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +84,10 @@ class Wait:
     """The id of the child it waits for, if its kind is "child"."""
     slot: str | None = None
     """Of an activity that waits for a slot of its worker: how many run there. Only that worker knows it."""
+    cut_at: datetime | None = None
+    """Events for it that were accepted before this time were removed, although the instance was there already."""
+    queue: QueueWait | None = None
+    """If its kind is "queue": what holds it there. Set by `get_instance`."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +179,8 @@ class HistoryEntry:
     event: Any = None
     dropped: bool = False
     """It no longer counts, because the instance was retried."""
+    transactional: bool = False
+    """Of an activity: what it wrote to the database was committed with this entry or, if it failed, rolled back."""
     _raw: Entry = field(repr=False, compare=False, default_factory=lambda: Entry(0, 0, "", 0))
 
 
@@ -183,7 +211,7 @@ class ScheduleRecord:
     """Seconds between two ticks, if it has no cron expression."""
     timezone: str
     next_at: datetime | None
-    """The next tick; None if there is none."""
+    """The next tick; None if there is none, or the schedule is paused."""
     last_at: datetime | None
     """The last tick that was started, or when it was last triggered."""
     last_instance: str | None
@@ -196,6 +224,14 @@ class ScheduleRecord:
     """How many ticks it has skipped, because they were missed or the instance before had not ended."""
     error: str | None
     """What prevents a worker from starting it."""
+    due_at: datetime | None
+    """When the next tick is started: at `next_at` or, with `spread`, up to that much later."""
+    spread: float
+    """By how many seconds ticks are started later, at most."""
+    catch_up: CatchUp
+    """What becomes of ticks that were missed."""
+    overlap: Overlap
+    """What becomes of a tick if the instance before has not ended."""
 
 
 @dataclass(frozen=True)
@@ -241,6 +277,8 @@ class HeldEvents:
     """The workflow whose oldest open instance they are kept for."""
     instance_id: str | None
     """That instance."""
+    is_addressed: bool = False
+    """They were sent only to this instance: `send_event(to=...)`."""
 
 
 @dataclass(frozen=True)
@@ -288,7 +326,7 @@ def to_schedule_record(row: ScheduleRow) -> ScheduleRecord:
         cron=schedule.cron,
         every=schedule.every,
         timezone=schedule.timezone,
-        next_at=None if row.next_at is None else from_us(row.next_at),
+        next_at=None if row.next_at is None or row.paused else from_us(row.next_at),
         last_at=None if row.last_at is None else from_us(row.last_at),
         last_instance=row.last_instance,
         is_paused=row.paused,
@@ -296,7 +334,16 @@ def to_schedule_record(row: ScheduleRow) -> ScheduleRecord:
         started=row.started,
         skipped=row.skipped,
         error=row.error,
+        due_at=None if row.due_at is None or row.paused else from_us(row.due_at),
+        spread=schedule.spread / SECOND,
+        catch_up=schedule.catch_up,
+        overlap=schedule.overlap,
     )
+
+
+def to_queue_record(row: tuple[str, int, int, int | None]) -> QueueRecord:
+    name, running, waiting, oldest = row
+    return QueueRecord(name, running, waiting, None if oldest is None else from_us(oldest))
 
 
 def to_inbox_record(row: InboxRow) -> InboxRecord:
@@ -314,7 +361,7 @@ def to_inbox_record(row: InboxRow) -> InboxRecord:
 
 
 def to_held_events(held: Held) -> HeldEvents:
-    return HeldEvents(held.type, held.count, from_us(held.oldest), held.workflow, held.instance)
+    return HeldEvents(held.type, held.count, from_us(held.oldest), held.workflow, held.instance, held.is_addressed)
 
 
 def scheduled_by(instance: Instance) -> str:
@@ -380,12 +427,6 @@ def to_wait(row: StoredWait) -> Wait:
     )
 
 
-def to_queue_wait(row: InstanceRow) -> Wait:
-    """Return what a queued instance waits for: a slot of its queue."""
-    since = row.created_at if row.limited_from is None else row.limited_from
-    return Wait(row.id, row.queue or "", "queue", (), {}, from_us(since), None, "", workflow=row.workflow)
-
-
 STARTED = 0
 """The kind of the entry for the start of an instance. It is derived from the instance, not stored."""
 
@@ -422,43 +463,17 @@ def to_history(entry: Entry, *, dropped: bool = False) -> HistoryEntry:
         error=_shown_error(entry.payload) if holds is Payload.FAILURE else None,
         event=shown_event(entry.payload) if holds is Payload.EVENT else None,
         dropped=dropped,
+        transactional=_is_transactional(entry, holds),
         _raw=entry,
     )
+
+
+def _is_transactional(entry: Entry, holds: Payload) -> bool:
+    if holds is Payload.FAILURE:
+        return entry.payload is not None and Failure.decode(entry.payload).rolled_back
+    return is_in_transaction(entry)
 
 
 def to_event_record(stored: ShownEvent) -> EventRecord:
     differed_at = None if stored.differed_at is None else from_us(stored.differed_at)
     return EventRecord(stored.event, from_us(stored.event.accepted_at), tuple(stored.receivers), differed_at)
-
-
-# --- pages ----------------------------------------------------------------------------------------------------------
-def check_limit(limit: int) -> int:
-    if not isinstance(limit, int) or not 1 <= limit <= 1000:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"limit must be a whole number between 1 and 1000, got {limit!r}")
-    return limit
-
-
-def write_cursor(position: tuple[Any, ...] | None) -> str | None:
-    return None if position is None else json.dumps(position).encode().hex()
-
-
-def read_wait_cursor(cursor: str | None) -> tuple[Any, Any] | None:
-    """Return the position of a wait of one instance: one for a child has another kind of position."""
-    try:
-        found = read_cursor(cursor, str, str)
-    except InvalidInput:
-        found = read_cursor(cursor, int, str)
-    return None if found is None else (found[0], found[1])
-
-
-def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:
-    """Return the position where a page ended: one value for each of `kinds`."""
-    if cursor is None:
-        return None
-    try:
-        position: Any = json.loads(bytes.fromhex(cursor))
-        if isinstance(position, list) and list(map(type, cast("list[Any]", position))) == list(kinds):
-            return tuple(cast("list[Any]", position))
-    except (ValueError, TypeError, RecursionError):
-        pass  # reported below, like a cursor of another shape
-    raise InvalidInput(f"{cursor[:200]!r} is not a cursor; pass the cursor of the previous page")

@@ -20,7 +20,7 @@ from romancy.engine.engine import Engine
 from romancy.errors import InstanceExists, InstanceNotFound, InvalidInput, NotRetryable
 from romancy.storage.batch import Fork
 from romancy.storage.catalog import Search
-from romancy.storage.records import InstanceRow
+from romancy.storage.instances import InstanceRow
 
 Steps = Literal["failed"] | Sequence[str] | None
 """Which steps run again: what led to the end (None), everything that failed, or the operations with these ids."""

@@ -16,7 +16,7 @@ from romancy.core.retry import Policies, RetryPolicy
 from romancy.engine import Engine
 from romancy.engine.build import choose_build
 from romancy.engine.timers import WINDOW
-from romancy.errors import AppNotRunning, RomancyError
+from romancy.errors import AppNotRunning, RomancyError, TerminalError
 from romancy.hooks import HooksBase
 from romancy.options import Database, HTTPOptions, Retention, Token, WorkerOptions, seconds
 from romancy.storage import open_storage
@@ -94,6 +94,18 @@ class Runtime:
                 "or asyncio.run_coroutine_threadsafe(..., its_loop)"
             )
         return self._engine
+
+    @property
+    def writer(self) -> Engine:
+        """The running engine, for verbs that write. Raise an error where they would wait for themselves."""
+        engine = self.engine
+        if engine.transactions.would_wait_for(current.get(None)):
+            raise TerminalError(
+                "a verb of the app that writes was called in a transactional activity; SQLite has one writer, so each "
+                "of them would wait for the other. Use ctx.send_event(...) or app.within(ctx.connection), or call it "
+                "in another activity"
+            )
+        return engine
 
     @property
     def inbox(self) -> Inbox:

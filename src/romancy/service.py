@@ -19,11 +19,13 @@ from romancy.core.events import make_event
 from romancy.core.ids import check_lookup, check_reason
 from romancy.core.model import Attribute, Duration, Scalar, Status, duration_us, from_us
 from romancy.core.retry import RetryPolicy, check_policy
+from romancy.cursors import check_limit, read_cursor, read_wait_cursor, write_cursor
 from romancy.engine.delivery import Accepted
 from romancy.errors import InstanceNotFound
 from romancy.handle import ScheduleVerbs, WorkflowHandle
 from romancy.hooks import HooksBase
 from romancy.inventory import InventoryVerbs
+from romancy.obstacles import queue_wait, with_cuts
 from romancy.options import (
     Database,
     HTTPOptions,
@@ -47,22 +49,19 @@ from romancy.records import (
     QueueRecord,
     Receipt,
     Wait,
-    check_limit,
-    read_cursor,
-    read_wait_cursor,
     started_entry,
     to_event_record,
     to_histories,
     to_instance,
-    to_queue_wait,
+    to_queue_record,
     to_wait,
-    write_cursor,
 )
 from romancy.reruns import Steps, fork, retry_one
 from romancy.runtime import Runtime
 from romancy.searches import some, to_search
 from romancy.starts import is_named, prepare, store
-from romancy.storage.records import InstanceRow
+from romancy.storage.catalog import MOST_QUEUES
+from romancy.storage.instances import InstanceRow
 from romancy.storage.urls import usual_schema
 from romancy.within import Desk, Within
 
@@ -186,9 +185,10 @@ class Service(ScheduleVerbs, InventoryVerbs):
 
         A name means the highest version registered here, `"payment@1"` a version of its own; an object means itself.
         """
-        engine = self._runtime.engine
+        engine = self._runtime.writer
         start, definition = prepare(self._runtime, wf, args, kwargs, instance_id)
-        answer = await store(engine, start, definition, may_exist=is_named(wf, instance_id))
+        may_exist = start.place is not None and is_named(wf, instance_id)
+        answer = await store(engine, start, definition, may_exist=may_exist)
         if not answer.created:  # perhaps an earlier version, with another result
             definition = self._runtime.registry.get(answer.workflow) or definition
         result = definition.signature.result if definition else None
@@ -216,7 +216,7 @@ class Service(ScheduleVerbs, InventoryVerbs):
         extensions: Mapping[str, Attribute] | None = None,
     ) -> Receipt:
         """Send an event and return when it is stored durably. The same `(source, id)` again is a duplicate."""
-        engine = self._runtime.engine  # first: this raises inside a workflow, and when not running
+        engine = self._runtime.writer  # first: this raises inside a workflow, and when not running
         event = make_event(
             type, source, data, subject=subject, id=id if id is not None else uuid.uuid4().hex, to=to, ext=extensions
         )
@@ -243,16 +243,16 @@ class Service(ScheduleVerbs, InventoryVerbs):
         """
         check_lookup(instance_id)
         check_reason(reason)
-        answer = await self._runtime.engine.cancel(instance_id, reason)
+        answer = await self._runtime.writer.cancel(instance_id, reason)
         if answer.status is None:
             await self._row(instance_id)
-            answer = await self._runtime.engine.cancel(instance_id, reason)
+            answer = await self._runtime.writer.cancel(instance_id, reason)
         return answer.took
 
     async def resume_workflow(self, instance_id: str) -> bool:
         """Run a blocked instance again, after you fix its code. Return False, and do nothing, if it is not blocked."""
         check_lookup(instance_id)
-        status = await self._runtime.engine.storage.resume(instance_id)
+        status = await self._runtime.writer.storage.resume(instance_id)
         if status is None:
             await self._row(instance_id)
         self._runtime.engine.kick()
@@ -275,7 +275,7 @@ class Service(ScheduleVerbs, InventoryVerbs):
 
         Raise `NotRetryable` if the instance has not ended, has completed, or has undone its steps.
         """
-        engine = self._runtime.engine
+        engine = self._runtime.writer
         await engine.found(lambda: retry_one(engine, instance_id, steps))
         return self.handle(instance_id, wf) if wf is not None else self.handle(instance_id)
 
@@ -293,7 +293,7 @@ class Service(ScheduleVerbs, InventoryVerbs):
         Events that it would wait for may have been removed since. Time limits of waits that were open at the entry are
         not extended. If the fork fails, it undoes only what it did itself, and nothing that was copied.
         """
-        engine = self._runtime.engine
+        engine = self._runtime.writer
         id, workflow = await engine.found(lambda: fork(engine, instance_id, at, new_id))
         definition = self._runtime.registry.get(workflow)
         result = definition.signature.result if definition else None
@@ -311,14 +311,14 @@ class Service(ScheduleVerbs, InventoryVerbs):
         Raise `ValueError` if no filter is given. If it is interrupted, call it again: it does nothing twice.
         """
         check_reason(reason)
-        return await self._act(cancelling(self._runtime.engine, reason), "cancel_workflows", which, limit)
+        return await self._act(cancelling(self._runtime.writer, reason), "cancel_workflows", which, limit)
 
     async def resume_workflows(self, *, limit: int | None = None, **which: Unpack[InstanceFilter]) -> BulkResult:
         """Run all blocked instances that match a filter again, after you fix their code; at most `limit`, newest first.
 
         Raise `ValueError` if no filter is given.
         """
-        return await self._act(resuming(self._runtime.engine), "resume_workflows", which, limit)
+        return await self._act(resuming(self._runtime.writer), "resume_workflows", which, limit)
 
     async def retry_workflows(self, *, limit: int | None = None, **which: Unpack[InstanceFilter]) -> BulkResult:
         """Retry all failed and cancelled instances that match a filter; at most `limit`, newest first.
@@ -328,7 +328,7 @@ class Service(ScheduleVerbs, InventoryVerbs):
 
         Each goes on from what led to its end, as with `retry_workflow`. Raise `ValueError` if no filter is given.
         """
-        return await self._act(retrying(self._runtime.engine), "retry_workflows", which, limit)
+        return await self._act(retrying(self._runtime.writer), "retry_workflows", which, limit)
 
     async def _act(self, verb: BulkVerb, name: str, which: InstanceFilter, limit: int | None) -> BulkResult:
         search = to_search(some(which, name))
@@ -342,8 +342,10 @@ class Service(ScheduleVerbs, InventoryVerbs):
         stored = await self._runtime.engine.storage.catalog.all_waits(instance_id, 1000)
         shown = await self._runtime.engine.storage.catalog.shown([instance_id])
         waits = self._with_slots([*(to_wait(w) for w in stored), *self._open_without_row(instance_id, stored)])
+        waits = await with_cuts(self._runtime.engine.storage.catalog, row.created_at, waits)
         if row.status == "queued":
-            waits = [to_queue_wait(row), *waits]
+            runtime = self._runtime
+            waits = [await queue_wait(runtime.engine.storage, runtime.registry, row, runtime.clock.now()), *waits]
         return to_instance(row, waits, shown.get(instance_id))
 
     async def _row(self, instance_id: str) -> InstanceRow:
@@ -418,9 +420,12 @@ class Service(ScheduleVerbs, InventoryVerbs):
 
     async def list_queues(self) -> list[QueueRecord]:
         """Return the queues, by name: how many instances run, and how many wait."""
-        known = self._runtime.registry.queues
-        rows = await self._runtime.engine.storage.catalog.queues(known)
-        return [QueueRecord(name, n, waiting, from_us(at) if at else None) for name, n, waiting, at in rows]
+        known, catalog = self._runtime.registry.queues, self._runtime.engine.storage.catalog
+        rows = page = await catalog.queues(known)
+        while len(page) == MOST_QUEUES:
+            page = await catalog.queues(known, after=page[-1][0])
+            rows += page
+        return list(map(to_queue_record, rows))
 
     async def list_waits(
         self,

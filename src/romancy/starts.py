@@ -20,30 +20,33 @@ def prepare(
     runtime: Runtime, wf: Any, args: tuple[Any, ...], kwargs: dict[str, Any], instance_id: str | None
 ) -> tuple[Start, WorkflowDefinition | None]:
     """Return a start, checked, and the definition of its workflow, if it is registered here."""
-    key: str | None = None
-    priority: int | None = None
+    own: tuple[str | None, int | None] = (None, None)
     if isinstance(wf, Workflow):
         given = cast("Workflow[..., Any]", wf)
         definition, (chosen_id, timeout) = definition_of(given), start_options(given)
-        key, priority = queue_options(given)
-        instance_id = instance_id if instance_id is not None else chosen_id
+        name, instance_id = given.name, chosen_id if instance_id is None else instance_id
         runtime.registry.check(definition)
         if runtime.works:  # without a worker it would not run here anyway
-            runtime.registry.require(given.name)
+            runtime.registry.require(name)
+        if definition.queue is not None:
+            own = queue_options(given)
     elif isinstance(wf, str):
+        if not (wf and is_text(wf) and "\0" not in wf):
+            raise InvalidInput(f"the name of a workflow must be a non-empty string, got {wf!r}")
         definition = runtime.registry.latest(wf)
+        name = definition.name if definition else stored_name(*split_name(wf))
         timeout = definition.timeout if definition else None
     else:
         raise TypeError(f"start_workflow takes a workflow or its name, not {wf!r}; is @workflow missing?")
-    if isinstance(wf, str) and not (wf and is_text(wf) and "\0" not in wf):
-        raise InvalidInput(f"the name of a workflow must be a non-empty string, got {wf!r}")
-    id = check_id(instance_id) if instance_id is not None else new_id(runtime.clock.now())
-    name = definition.name if definition else stored_name(*split_name(str(wf)))  # pyright: ignore[reportUnknownArgumentType]
-    kind, raw = write_input(definition, name, args, kwargs)
     now = runtime.clock.now()
+    id = new_id(now) if instance_id is None else check_id(instance_id)
+    kind, raw = write_input(definition, name, args, kwargs)
     start = Start(id, name, raw, kind, now, None if timeout is None else now + timeout)
-    start.attributes = declared_by(definition, kind, raw)
-    start.place = place_of(definition, kind, raw, key, priority)
+    if definition is not None and definition.attributes is not None:
+        start.attributes = declared_by(definition, kind, raw)
+    if definition is not None and definition.queue is not None:
+        start.place = place_of(definition, kind, raw, *own)
+        start.created_at = runtime.registry.arrivals.next(now)
     return start, definition
 
 
@@ -54,11 +57,10 @@ def is_named(wf: Any, instance_id: str | None) -> bool:
 
 async def store(engine: Engine, start: Start, definition: WorkflowDefinition | None, *, may_exist: bool) -> StartAnswer:
     """Store a start, or find the same one. Raise `InstanceExists` if another one has its id."""
-    queue = None if definition is None else definition.queue
-    if queue is None:
+    if start.place is None or definition is None or definition.queue is None:
         answer = await engine.start_instance(start)
     else:
-        answer = await engine.start_queued(start, queue, may_exist=may_exist)
+        answer = await engine.start_queued(start, definition.queue, may_exist=may_exist)
     if not answer.created and not answer.same:
         is_other = bare_name(answer.workflow) != bare_name(start.workflow)
         raise InstanceExists(

@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 from click.testing import CliRunner
 
-from romancy import App, HTTPOptions, Retention, Schedule, WorkflowContext, sleep, wait_event, workflow
+from romancy import App, Client, HTTPOptions, Retention, Schedule, WorkflowContext, sleep, wait_event, workflow
 from romancy.cli.group import main
+from romancy.cli.server_target import ServerTarget
 from romancy.core.model import to_us
 from romancy.service import runtime_of
 from romancy.testing import environment
@@ -44,6 +45,14 @@ async def page(db: str, id: str) -> str:
             return (await visitor.get(f"/viewer/instances/{id}")).text
 
 
+async def cut_at_server(db: str, id: str) -> datetime | None:
+    """What `why --url` knows about removed events."""
+    async with App(db, worker=False, http=HTTPOptions(open=True)) as app:
+        async with Client("http://localhost", transport=httpx.ASGITransport(app), retry_for=0) as client:
+            [reason] = (await ServerTarget(client).standing(id)).reasons
+            return reason.wait.cut_at
+
+
 def test_events_that_were_removed(tmp_path: Path) -> None:
     db = str(tmp_path / "cut.db")
 
@@ -53,6 +62,7 @@ def test_events_that_were_removed(tmp_path: Path) -> None:
             await env.start(sleeper.options(instance_id="old"))
             await env.send_event("approved", "test", "yes")
             await env.advance(9 * DAY)
+            await env.advance(timedelta(hours=2))  # events are counted every hour, perhaps just before the last turn
             metrics = runtime_of(env.app).engine.metrics
             assert metrics.held_since is not None
             await env.advance(2 * DAY)
@@ -64,6 +74,8 @@ def test_events_that_were_removed(tmp_path: Path) -> None:
     [wait] = json.loads(call("why", "old", "-d", db, "--json"))["waits"]
     assert wait["cut_at"] is not None
     assert "were removed" not in call("why", "young", "-d", db), "it came after those events"
+    assert asyncio.run(cut_at_server(db, "old")) == datetime.fromisoformat(wait["cut_at"])
+    assert asyncio.run(cut_at_server(db, "young")) is None
     assert "It may have missed one." in asyncio.run(page(db, "old"))
     assert "It may have missed one." not in asyncio.run(page(db, "young"))
 

@@ -132,7 +132,8 @@ def test_show_as_json(answered) -> None:
     assert wait["types"] == ["payment.completed"]
     assert wait["where"] == {"order.id": "ORD-1"}
     assert [entry["kind"] for entry in shown["history"]] == ["started", "activity_completed"]
-    assert set(shown["history"][1]) == {"n", "kind", "operation", "at", "input", "result", "error", "event", "dropped"}
+    fields = {"n", "kind", "operation", "at", "input", "result", "error", "event", "dropped", "transactional"}
+    assert set(shown["history"][1]) == fields
     assert shown["output"] is None
 
 

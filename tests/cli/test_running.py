@@ -157,6 +157,29 @@ def test_an_api_without_a_worker_and_a_worker_beside_it(folder: Path) -> None:
         assert asyncio.run(_result("w1")) == 8
 
 
+@pytest.mark.parametrize(("own", "young"), [("", 10_000), ("gc.set_threshold(50_000)", 50_000), ("gc.disable()", 0)])
+def test_a_worker_collects_garbage_less_often_unless_its_code_chose_otherwise(
+    folder: Path, own: str, young: int
+) -> None:
+    (folder / "litter.py").write_text(
+        f"import gc\nfrom romancy import *\n{own}\n"
+        "@workflow\nasync def wf(ctx: WorkflowContext) -> list[int]:\n"
+        "    return [gc.get_threshold()[0] if gc.isenabled() else 0, gc.get_freeze_count()]\n"
+    )
+
+    async def start() -> None:
+        async with App("romancy.db", worker=False) as app:
+            await app.start_workflow("wf", instance_id="w1")
+
+    with process("worker", "litter") as worker:
+        assert worker.stderr is not None
+        assert "romancy works" in worker.stderr.readline()
+        asyncio.run(start())
+        threshold, frozen = asyncio.run(_result("w1"))
+    assert threshold == young
+    assert frozen > 1_000
+
+
 def test_an_interrupted_run_can_be_taken_up_again(romancy, folder: Path) -> None:
     with process("run", "shop:pay", "ORD-1", "--id", "p1") as running:
         assert running.stderr is not None

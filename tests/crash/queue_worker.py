@@ -1,6 +1,7 @@
 """A worker with a queue, for tests that kill it: `python -m tests.crash.queue_worker DATABASE LOG LEASE SCHEMA DEATH`.
 
-DEATH is empty, or a point and a number: it kills itself when it gets to this point so many times.
+DEATH is empty, or a point and a number: it kills itself when it gets to this point so many times. At the point
+`stop-pass-on`, it stops instead, until it is told to go on.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from romancy import (
     workflow,
 )
 from romancy.engine.loader import Loader
+from romancy.storage.postgres import PostgresStorage
 from romancy.storage.queues import Queues
+from romancy.storage.sqlite import SQLiteStorage
 from tests.crash.worker import log
 
 LIMIT, PER_KEY = 7, 2
-POINTS = ("before-glance", "after-glance", "before-admit", "after-admit", "before-load")
-"""Before and after it reads how full the queue is, before and after it writes, before it runs what it has admitted."""
+POINTS = ("before-glance", "after-glance", "before-admit", "after-admit", "before-load", "pass-on")
+"""Before and after it reads how full the queue is, before and after it writes, before it runs what it has admitted; and
+before it stores the end of an instance together with the admission of the next one."""
 mail = Queue("mail", max_concurrent=LIMIT, max_concurrent_per_key=PER_KEY)
 
 
@@ -50,10 +54,10 @@ class Doom:
         self._left = int(n)
 
     def reach(self, point: str) -> None:
-        if point == self._point:
+        if point == self._point.removeprefix("stop-"):
             self._left -= 1
             if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), signal.SIGKILL if point == self._point else signal.SIGSTOP)
 
     def watch(self, queues: Any) -> None:
         for name in ("glance", "admit"):
@@ -77,10 +81,22 @@ def doom(death: str) -> None:
         made(self, *args)
         fate.watch(self)
 
-    def loading(self: Loader, *args: Any) -> Any:
+    def loading(self: Loader, *args: Any, **more: Any) -> Any:
         fate.reach("before-load")
-        return load(self, *args)
+        return load(self, *args, **more)
 
+    def passing_on(kind: Any) -> None:
+        commit = kind.commit
+
+        def committing(self: Any, batch: Any, answered: Any) -> None:
+            if any(one.admits is not None for one in batch.commits):
+                fate.reach("pass-on")
+            commit(self, batch, answered)
+
+        kind.commit = committing
+
+    passing_on(SQLiteStorage)
+    passing_on(PostgresStorage)
     Queues.__init__ = __init__  # type: ignore[method-assign]
     Loader.load = loading  # type: ignore[method-assign]
 

@@ -377,6 +377,7 @@ THREAD = ["thread", "sender/announce_from_thread:1/1", None, {"what": "from a th
         triggered_id("placed", "test", "fit"): [6, "fit", "last"],
         triggered_id("placed", "workflow", "sender/send placed:1"): [5, "sender/send placed:1", "sender/announce:1/1"],
     },
+    steady=False,
 )
 async def sending_from_inside(play: Stage) -> None:
     await play.start(listener, 6, id="listener")

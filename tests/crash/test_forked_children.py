@@ -15,6 +15,8 @@ from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.sqlite.connection import lock_folder
 from tests.crash.processes import ROOT
 
+pytestmark = pytest.mark.play
+
 
 def run(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-W", "ignore", "-m", "tests.crash.forking", *arguments]

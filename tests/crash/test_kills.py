@@ -13,6 +13,8 @@ import pytest
 
 from tests import pg_server
 
+pytestmark = pytest.mark.play
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -38,11 +38,11 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield storage
 
 
-def spawn(storage: Any, table: str, *point: Any) -> subprocess.Popen[bytes]:
+def spawn(storage: Any, table: str, *point: Any, stderr: Any = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     path = os.pathsep.join([str(Path(romancy.__file__).parents[1]), str(ROOT)])
     at = [storage.path, ""] if isinstance(storage, SQLiteStorage) else [storage.url, storage.schema]
     command = [sys.executable, "-m", "tests.crash.transaction_worker", *at, table, *map(str, point)]
-    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, stderr=stderr)
 
 
 async def test_one_row_for_each_call(storage: Any) -> None:

@@ -15,6 +15,8 @@ from romancy import App
 from tests.crash.processes import Cluster, cluster, now
 from tests.helpers import eventually
 
+pytestmark = pytest.mark.play
+
 
 @pytest.fixture
 def workers(tmp_path: Path):

@@ -1,8 +1,9 @@
-"""A worker that kills itself at a point of a transaction: `python -m ... DATABASE SCHEMA TABLE POINT NUMBER`.
+"""A worker that kills itself at a point of a transaction: `... DATABASE SCHEMA TABLE POINT NUMBER [PATIENCE]`.
 
 The points: `ran` (the function has returned), `stored` (the result is written, but not committed), `committed` (the
 code of the workflow was not fed the result yet). The worker dies when it gets there for the given time. `stop-ran` and
-`stop-stored` are the same points, but the worker stops there, until it is told to go on.
+`stop-stored` are the same points, but the worker stops there, until it is told to go on. PATIENCE: seconds after which
+it reports that another process has a SQLite file locked.
 """
 
 from __future__ import annotations
@@ -14,11 +15,23 @@ import sqlite3
 import sys
 from typing import Any
 
-from romancy import App, Database, TransactionContext, WorkerOptions, WorkflowContext, activity, send_event, workflow
+from romancy import (
+    ActivityContext,
+    App,
+    Database,
+    TransactionContext,
+    WorkerOptions,
+    WorkflowContext,
+    activity,
+    send_event,
+    sleep,
+    workflow,
+)
 from romancy.storage.postgres.transactions import PostgresTransaction
+from romancy.storage.sqlite import threads, transactions
 from romancy.storage.sqlite.transactions import Lender, SQLiteTransaction
 
-DATABASE, SCHEMA, TABLE, POINT, NUMBER = (*sys.argv[1:6], *[""] * 5)[:5]
+DATABASE, SCHEMA, TABLE, POINT, NUMBER, PATIENCE = (*sys.argv[1:7], *[""] * 6)[:6]
 _seen = [0]
 
 
@@ -40,6 +53,19 @@ async def book(ctx: TransactionContext, entry: str) -> str:
     return entry
 
 
+@activity
+async def plain(ctx: ActivityContext, n: int) -> int:
+    return n + 1
+
+
+@workflow
+async def counts(ctx: WorkflowContext, n: int) -> int:
+    """Waits for a moment between two activities that have nothing to do with transactions."""
+    first = await plain(ctx, n)
+    await sleep(ctx, 1)
+    return await plain(ctx, first)
+
+
 @workflow
 async def books(ctx: WorkflowContext, n: int) -> list[str]:
     done: list[str] = []
@@ -53,8 +79,8 @@ def mine() -> None:
     """Put the points into the storages."""
     commit, write, end = PostgresTransaction.commit, PostgresTransaction._write, SQLiteTransaction.commit
 
-    async def committed(self: Any, batch: Any) -> Any:
-        answer = await commit(self, batch)
+    async def committed(self: Any, *args: Any) -> Any:
+        answer = await commit(self, *args)
         reach("committed")
         return answer
 
@@ -63,8 +89,8 @@ def mine() -> None:
         reach("stored")
         return row
 
-    async def ended(self: Any, batch: Any) -> Any:
-        answer = await end(self, batch)
+    async def ended(self: Any, *args: Any) -> Any:
+        answer = await end(self, *args)
         reach("committed")
         return answer
 
@@ -86,8 +112,10 @@ def mine() -> None:
 
 async def main() -> None:
     mine()
+    if PATIENCE:
+        threads._PATIENCE = transactions._PATIENCE = float(PATIENCE)
     options: dict[str, Any] = {"schema": SCHEMA} if SCHEMA else {}
-    app = App(Database(DATABASE, **options), workflows=[books], lease=2, worker=WorkerOptions(grace=1))
+    app = App(Database(DATABASE, **options), workflows=[books, counts], lease=2, worker=WorkerOptions(grace=1))
     async with app:
         await asyncio.Event().wait()
 

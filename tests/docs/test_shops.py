@@ -20,6 +20,8 @@ import pytest
 
 from tests import pg_server
 
+pytestmark = pytest.mark.play
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE = 30.0
 

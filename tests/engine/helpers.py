@@ -5,8 +5,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
+
+from click.testing import CliRunner
 
 from romancy import App
+from romancy.cli.group import main
 from romancy.storage.batch import Batch
 from romancy.testing import Environment
 
@@ -36,6 +40,12 @@ async def down_for(env: Environment, time: timedelta) -> None:
 async def kinds(env: Environment, instance_id: str) -> list[str]:
     """What is recorded of an instance, in order."""
     return [entry.kind for entry in await env.app.get_history(instance_id)]
+
+
+async def command(database: str, *args: str) -> str:
+    """What `romancy ...` prints, whichever database is behind the path."""
+    with patch("romancy.cli.target_options.check_exists"):  # it looks for a file
+        return (await asyncio.to_thread(CliRunner().invoke, main, [*args, "-d", database])).output
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -1,8 +1,10 @@
 """Staying within limits: memory, queues, disk, the thread, and the time to stop."""
 
 import asyncio
+import gc
 import logging
 import threading
+import tracemalloc
 from datetime import timedelta
 from typing import Any
 from unittest.mock import AsyncMock
@@ -41,6 +43,32 @@ async def quick(ctx: WorkflowContext, n: int) -> int:
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
+@pytest.mark.sqlite
+async def test_a_waiting_workflow_takes_at_most_six_kilobytes() -> None:
+    @workflow
+    async def payment(ctx: WorkflowContext, order: int) -> Any:
+        return (await wait_event(ctx, "paid", where={"order": order})).data
+
+    async with App(":memory:", workflows=[payment]) as app:
+        engine = app._runtime.engine
+
+        async def use(first: int, last: int) -> int:
+            """Let more instances wait, and return the memory in use."""
+            await asyncio.gather(*(app.start_workflow(payment, n) for n in range(first, last)))
+            await until(lambda: engine.is_idle)
+            assert len(engine.residents) == last
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0]
+
+        tracemalloc.start()
+        try:
+            before = await use(0, 350)  # between this number and the next, no dict of Python's grows
+            each = (await use(350, 680) - before) / 330
+        finally:
+            tracemalloc.stop()
+    assert each < 6_000
+
+
 async def test_a_timeout_that_cannot_be_confirmed_yet_is_not_read_again_and_again(
     db: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,9 +95,9 @@ async def test_a_timeout_that_cannot_be_confirmed_yet_is_not_read_again_and_agai
         await until(lambda: "waiting" not in residents)
         held: list[Any] = []
         loads: list[str] = []
-        commit, load = storage.commit, storage.load
+        commit, load = storage.commit, storage.load_many
         monkeypatch.setattr(storage, "commit", lambda *batch: held.append(batch))
-        monkeypatch.setattr(storage, "load", lambda instance: loads.append(instance) or load(instance))
+        monkeypatch.setattr(storage, "load_many", lambda instances: loads.extend(instances) or load(instances))
         await until(lambda: held and not residents.loading)
         for _ in range(50):
             await asyncio.sleep(0.001)

@@ -337,10 +337,12 @@ async def test_another_file_is_refused(app: App, db: str, tmp_path: Path) -> Non
     with closing(sqlite3.connect(tmp_path / "other.db")) as other:
         await refused(app, other, r"main database is '.*other\.db'")
         other.execute("ATTACH ? AS shop", (db,))
-        await refused(app, other, "attached files")
+        await refused(
+            app, other, r"is only attached to this connection, as 'shop'\. Its main database is '.*other\.db'"
+        )
     with closing(sqlite3.connect(":memory:")) as memory:
         memory.execute("ATTACH ? AS shop", (db,))
-        await refused(app, memory, "in memory")
+        await refused(app, memory, "as 'shop'. Its main database is in memory, and a transaction over several files")
     link = tmp_path / "link.db"
     link.symlink_to(db)
     with closing(sqlite3.connect(link)) as same, same:
@@ -364,10 +366,13 @@ async def test_another_database_of_the_server_is_refused(app: App, backend: str)
     await admin.execute(f"CREATE DATABASE {name}")
     try:
         url = urlsplit(pg_server.url())._replace(path=f"/{name}").geturl()
+        for opened in DRIVERS["postgresql"].values():
+            with pytest.raises(NotInTransaction, match=r"no tables of Romancy.*your transaction is aborted"):
+                async with opened(url) as connection:
+                    await app.within(connection).send_event("go", "here")
+        with psycopg.connect(url) as connection, connection.pipeline():
+            await refused(app, connection, "no tables of Romancy")
         other = await asyncpg.connect(url)
-        with pytest.raises(asyncpg.UndefinedTableError):
-            async with other.transaction():
-                await app.within(other).send_event("go", "here")
         twin = PostgresStorage(url, schema=storage.schema)
         await twin.open()
         await twin.close()

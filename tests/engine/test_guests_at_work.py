@@ -17,7 +17,7 @@ from romancy import App, InstanceExists, WorkflowContext, events, wait_event, wo
 from romancy.service import runtime_of
 from tests import pg_server
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.play]
 
 
 @workflow

@@ -249,7 +249,7 @@ async def test_a_limit_cuts_what_is_wanted_and_says_so(db: str, caplog: pytest.L
         with caplog.at_level(logging.WARNING, "romancy"):
             await env.advance(2 * DAY)
         assert await kept(env) == set()
-        assert "removed 1 events that open instances might have taken" in caplog.text
+        assert "removed 1 event that open instances might have taken" in caplog.text
         assert env.app._runtime.engine.metrics.events_cut == {"approved": 1}
         await env.advance(MONTH)
         assert await handle.status() == "waiting_for_event"

@@ -8,7 +8,7 @@ from typing import Any
 
 from romancy import App, InstanceNotFound, WorkerOptions, WorkflowContext, wait_event, workflow
 from romancy.engine.endings import LOOKUPS
-from romancy.storage.records import InstanceRow
+from romancy.storage.instances import InstanceRow
 
 MANY = 1500
 

@@ -8,6 +8,8 @@ import pytest
 from romancy import App, Database, WorkerOptions, WorkflowContext, wait_event, workflow
 from tests.engine.helpers import until
 
+pytestmark = pytest.mark.play
+
 COUNT, ROOM, AT_ONCE = 5_000, 200, 500
 
 

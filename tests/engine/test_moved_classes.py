@@ -10,6 +10,8 @@ import pytest
 
 from tests import pg_server
 
+pytestmark = pytest.mark.play
+
 SHOP = '''
 import asyncio, sys
 from romancy import Database, ActivityContext, ActivityError, App, WorkflowContext, activity, wait_event, workflow

@@ -51,7 +51,9 @@ async def die(env: Environment, boot: timedelta = BOOT) -> None:
     await env.settle()
 
 
-async def kill_whenever(env: Environment, begins: Callable[[], int], instance: str, limit: float = 60.0) -> int:
+async def kill_whenever(
+    env: Environment, begins: Callable[[], int], instance: str, limit: float = 60.0, *, step: float = 0.5
+) -> int:
     """The worker dies whenever something begins, until its instance is blocked; returns how many deaths it took."""
     deaths, until = 0, env.clock.now() + int(limit * SECOND)
     seen = 0
@@ -61,7 +63,7 @@ async def kill_whenever(env: Environment, begins: Callable[[], int], instance: s
             seen, deaths = begins(), deaths + 1
             await die(env)
         else:
-            await env.advance(0.5)
+            await env.advance(step)
     return deaths
 
 
@@ -762,3 +764,132 @@ async def test_what_only_waits_is_woken_though_the_deaths_could_not_be_read(
     await env.settle()
     await env.advance(timedelta(seconds=6))
     assert (await env.app.get_instance(handle.instance_id)).status == "completed"
+
+
+# --- calls that wait for a place ------------------------------------------------------------------------------------
+class Queued:
+    """Calls of an activity of which one runs at a time. They run until the test lets them end."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.go = asyncio.Event()
+        self.fatal: int | None = None
+
+
+@pytest.fixture
+def queued() -> Queued:
+    return Queued()
+
+
+@pytest.fixture
+def line(queued: Queued) -> Any:
+    @activity(max_per_worker=1)
+    async def one_by_one(ctx: ActivityContext, number: int) -> int:
+        queued.begun.append(number)
+        if number == queued.fatal:
+            await asyncio.Event().wait()
+        await queued.go.wait()
+        return number
+
+    @workflow
+    async def line(ctx: WorkflowContext, calls: int) -> list[int]:
+        return await asyncio.gather(*(one_by_one(ctx, n) for n in range(calls)))
+
+    return line
+
+
+async def records(env: Environment, instance: str) -> dict[str, tuple[int, bool]]:
+    """How many deaths are counted for each call, and whether it is recorded that it has begun."""
+    snapshot = await env.app._runtime.engine.storage.load(instance)
+    assert snapshot is not None
+    return {a.op: (a.crashes, a.started) for a in snapshot.attempts if a.op != BODY}
+
+
+async def test_a_call_that_waits_for_a_place_met_no_death(env: Environment, queued: Queued, line: Any) -> None:
+    """Nobody knows which of the calls had begun when the worker died, so from now on that is recorded."""
+    one = await env.start(line.options(instance_id="one"), 3)
+    two = await env.start(line.options(instance_id="two"), 1)
+    assert queued.begun == [0]
+    await die(env)
+    await env.advance(1)
+    assert queued.begun == [0, 0]
+    first, second, third = "one_by_one:1", "one_by_one:2", "one_by_one:3"
+    assert await records(env, "one") == {first: (0, True), second: (0, False), third: (0, False)}
+    assert await records(env, "two") == {first: (0, False)}
+    await die(env)
+    await env.advance(1)
+    counted = {**await records(env, "one"), "two": (await records(env, "two"))[first]}
+    assert sum(crashes for crashes, _ in counted.values()) == 1, "only the one that ran met the second death"
+    assert counted[first][0] == 1
+    assert sum(started for _, started in counted.values()) == 1, "only one of them runs"
+    queued.go.set()
+    assert await one.result(60) == [0, 1, 2]
+    assert await two.result(60) == [0]
+    assert env.app._runtime.engine.activities.running == 0
+
+
+async def test_a_call_that_reported_progress_had_a_place(env: Environment) -> None:
+    @activity(max_per_worker=1)
+    async def slow(ctx: ActivityContext) -> None:
+        ctx.progress({"half": True})
+        await asyncio.Event().wait()
+
+    @workflow
+    async def calling(ctx: WorkflowContext) -> None:
+        await slow(ctx)
+
+    await env.start(calling.options(instance_id="one"))
+    await die(env)
+    assert (await records(env, "one"))["slow:1"][0] == 1
+
+
+async def test_each_death_counts_only_for_the_call_that_has_the_place(
+    env: Environment, queued: Queued, line: Any
+) -> None:
+    handle = await env.start(line.options(instance_id="line"), 5)
+    for _ in range(4):
+        await die(env)
+        await env.advance(8)
+    counted = (await records(env, "line")).values()
+    assert sum(crashes for crashes, _ in counted) == 3, "at the first one, nobody knew which call had the place"
+    assert [started for _, started in counted].count(True) == 1
+    queued.go.set()
+    assert await handle.result(60) == [0, 1, 2, 3, 4]
+
+
+async def test_a_killer_with_a_place_of_its_own_is_found_behind_others(
+    env: Environment, queued: Queued, line: Any
+) -> None:
+    queued.fatal = 2
+    queued.go.set()
+    await env.start(line.options(instance_id="bad"), 4)
+    deaths = await kill_whenever(env, lambda: queued.begun.count(2), "bad", step=0.1)
+    assert 3 <= deaths <= 9
+    error = (await env.app.get_instance("bad")).error
+    assert "activity 'one_by_one:3' was running" in error["message"]
+
+
+async def test_suspects_that_wait_for_a_place_hold_up_no_others(
+    poison: Poison, queued: Queued, line: Any, victim: Any
+) -> None:
+    """There are more of them than slots."""
+    limit = 5
+    async with environment(max_activities=limit) as env:
+        await env.start(line.options(instance_id="line"), 3 * limit)
+        await env.start(victim.options(instance_id="other"))
+        await die(env)
+        await env.advance(5)
+        assert (len(queued.begun), poison.begun) == (2, 2)
+
+
+async def test_a_suspect_is_cancelled_while_it_waits_for_a_place(env: Environment, queued: Queued, line: Any) -> None:
+    await env.start(line.options(instance_id="one"), 1)
+    await env.start(line.options(instance_id="two"), 2)
+    await die(env)
+    await env.advance(1)
+    for instance in ("one", "two"):
+        await env.app.cancel_workflow(instance)
+    await env.settle()
+    assert {(await env.app.get_instance(instance)).status for instance in ("one", "two")} == {"cancelled"}
+    engine = env.app._runtime.engine
+    assert (engine.activities.running, engine.inquest.quarantine.waiting) == (0, 0)

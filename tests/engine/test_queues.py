@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock, patch
 
 import pytest
 
@@ -155,6 +156,13 @@ async def test_a_start_can_have_its_own_key(env: Environment) -> None:
     assert (found.key, found.priority) == ("vip", 3)
 
 
+@pytest.mark.parametrize(("key", "stored"), [(5, "5"), (True, "true"), (None, "a"), ("", None)])
+async def test_the_key_of_a_start_is_read_like_one_of_the_arguments(env: Environment, key: Any, stored: Any) -> None:
+    env.app.register(per_key)
+    handle = await env.app.start_workflow(per_key.options(key=key), "a")
+    assert (await env.app.get_instance(handle.instance_id)).key == stored
+
+
 async def test_a_rate_spreads_the_beginnings(env: Environment) -> None:
     ids = [f"r{n}" for n in range(5)]
     for id in ids:
@@ -221,6 +229,45 @@ async def test_a_full_queue_refuses_starts(env: Environment) -> None:
     await start(env, few, "f3")
     results = await asyncio.gather(*(start(env, few, f"g{n}") for n in range(5)), return_exceptions=True)
     assert all(isinstance(result, QueueFull) for result in results)
+
+
+async def test_instances_that_will_be_admitted_at_once_do_not_count_as_waiting(env: Environment) -> None:
+    wide = Queue("wide", max_concurrent=5, max_waiting=1)
+
+    @workflow(queue=wide)
+    async def many(ctx: WorkflowContext) -> None:
+        await wait_event(ctx, "go")
+
+    engine = env.app._runtime.engine
+    with patch.object(engine._admissions, "round", AsyncMock(return_value=0.0)):  # it comes later than all starts
+        for n in range(6):
+            await start(env, many, f"m{n}")
+        with pytest.raises(QueueFull, match="'wide' is full: 1 instance waits"):
+            await start(env, many, "m6")
+    engine._to_admit.set()
+    await env.settle()
+    assert Counter(await statuses(env.app, *(f"m{n}" for n in range(6)))) == {"waiting_for_event": 5, "queued": 1}
+    with pytest.raises(QueueFull):
+        await start(env, many, "m6")
+    results = await asyncio.gather(*(start(env, many, f"o{n}") for n in range(9)), return_exceptions=True)
+    assert all(isinstance(result, QueueFull) for result in results)
+
+
+async def test_instances_held_by_a_rate_count_as_waiting(env: Environment) -> None:
+    slow = Queue("slow", max_concurrent=50, rate=Rate(2, timedelta(hours=1)), max_waiting=1)
+
+    @workflow(queue=slow)
+    async def dripping(ctx: WorkflowContext) -> None: ...
+
+    for n in range(3):
+        await start(env, dripping, f"d{n}")
+    with pytest.raises(QueueFull):
+        await start(env, dripping, "d3")
+    await env.settle()
+    with pytest.raises(QueueFull):
+        await start(env, dripping, "d3")
+    await env.advance(timedelta(minutes=30))
+    await start(env, dripping, "d3")
 
 
 async def test_time_limits_run_from_the_admission(env: Environment) -> None:
@@ -452,6 +499,8 @@ def test_what_a_workflow_can_declare() -> None:
         job.options(priority=True)
     with pytest.raises(InvalidInput, match="key"):
         job.options(key="x\0")
+    with pytest.raises(InvalidInput, match=r"or an integer, got 1\.5"):
+        job.options(key=1.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "3"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from romancy import App, Schedule, ScheduleRecord, WorkflowContext, workflow
+from romancy import App, InvalidInput, Schedule, ScheduleRecord, WorkflowContext, workflow
 from romancy.core.model import to_us
 from romancy.testing import Environment, environment
 from romancy.testing.clock import ManualClock
@@ -144,8 +144,32 @@ async def test_a_declared_schedule_is_not_deleted_by_a_call(db: str) -> None:
             await env.app.delete_schedule("daily")
         assert [s.name for s in await env.app.list_schedules()] == ["daily"]
     async with environment(workflows=[report], database=db) as env:  # whose code does not have the workflow
-        await env.app.delete_schedule("daily")
+        with pytest.raises(InvalidInput, match="declared in code"):
+            await env.app.delete_schedule("daily")
+        await env.app._runtime.engine.timetable.delete("daily", even_declared=True)
         assert await env.app.list_schedules() == []
+
+
+async def test_the_name_of_a_declared_schedule_is_not_set(db: str) -> None:
+    @workflow(schedule="@daily")
+    async def daily(ctx: WorkflowContext) -> None: ...
+
+    async with App(db, workflows=[daily, report], worker=False) as app:  # nothing is stored yet
+        with pytest.raises(InvalidInput, match="declared in code, at workflow 'daily'"):
+            await app.set_schedule("daily", "@hourly", report)
+
+
+async def test_a_schedule_that_was_set_first_is_deleted_to_make_room_for_the_declared_one(db: str) -> None:
+    @workflow(schedule="@daily")
+    async def daily(ctx: WorkflowContext) -> None: ...
+
+    async with environment(workflows=[report], database=db) as env:
+        await env.app.set_schedule("daily", "@hourly", report)
+    async with environment(workflows=[daily], database=db) as env:
+        assert [(s.cron, s.is_declared) for s in await env.app.list_schedules()] == [("@hourly", False)]
+        await env.app.delete_schedule("daily")
+        await env.settle()
+        assert [(s.cron, s.is_declared) for s in await env.app.list_schedules()] == [("@daily", True)]
 
 
 # --- many missed ticks ------------------------------------------------------------------------------------------------

@@ -185,7 +185,9 @@ async def test_a_trigger_starts_one_now(env: Environment) -> None:
     assert await again.result() == "eu 04 09:00:00"
     found = await record(env)
     assert (found.started, found.last_instance) == (3, again.instance_id)
-    assert found.next_at == MORNING + 2 * HOUR
+    assert found.next_at is None, "it is paused"
+    await env.app.resume_schedule("s")
+    assert (await record(env)).next_at == MORNING + 2 * HOUR
     assert (await env.app.get_instance(handle.instance_id)).schedule == "s"
 
 

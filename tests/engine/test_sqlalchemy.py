@@ -5,9 +5,19 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from romancy import NO_RETRY, TransactionContext, WorkflowContext, WorkflowFailed, activity, workflow
+from romancy import (
+    NO_RETRY,
+    RetryPolicy,
+    TransactionContext,
+    WorkflowContext,
+    WorkflowFailed,
+    activity,
+    wait_event,
+    workflow,
+)
 from romancy.contrib.sqlalchemy import async_session, session
 from romancy.testing import Environment, environment
 from tests.engine.ledgers import Ledger, ledger_of
@@ -89,9 +99,12 @@ async def test_a_session_is_rolled_back_with_the_transaction(env: Environment, l
     assert await ledger.rows() == []
 
 
-async def test_the_wrong_kind_of_session(env: Environment, ledger: Ledger) -> None:
-    @activity(transactional=True)
+async def test_the_wrong_kind_of_session_is_not_tried_again(env: Environment, ledger: Ledger) -> None:
+    tries: list[int] = []
+
+    @activity(transactional=True, retry=RetryPolicy(max_attempts=3))
     async def pay(ctx: TransactionContext) -> None:
+        tries.append(1)
         if ledger.is_sqlite:
             async with async_session(ctx) as s:
                 await s.execute(text("SELECT 1"))
@@ -103,5 +116,41 @@ async def test_the_wrong_kind_of_session(env: Environment, ledger: Ledger) -> No
     async def shop(ctx: WorkflowContext) -> None:
         await pay(ctx)
 
-    with pytest.raises(WorkflowFailed, match=r"TypeError: the database is .* instead of"):
+    with pytest.raises(WorkflowFailed, match=r"the database is .* instead of"):
         await (await env.start(shop)).result()
+    assert len(tries) == 1
+
+
+async def test_an_error_that_is_listed_says_what_it_said(env: Environment, ledger: Ledger) -> None:
+    """It refers to the error of the driver, which can't be stored; its message can."""
+    await ledger.outside(f"CREATE UNIQUE INDEX once ON {ledger.table} (entry)")
+
+    @activity(transactional=True, raises=[IntegrityError])
+    async def pay(ctx: TransactionContext) -> None:
+        if ledger.is_sqlite:
+            with session(ctx) as s:
+                s.add(Entry(entry="same"))
+        else:
+            await ctx.connection.execute(f'SET LOCAL search_path = "{ledger.storage.schema}"')
+            async with async_session(ctx) as s:
+                s.add(Entry(entry="same"))
+
+    @workflow
+    async def shop(ctx: WorkflowContext) -> list[str]:
+        await pay(ctx)
+        try:
+            await pay(ctx)
+        except IntegrityError as error:
+            said = [str(error), repr(error), type(error).__name__]
+            await wait_event(ctx, "go")
+            return said
+        return []
+
+    handle = await env.start(shop)
+    await env.restart()
+    await env.send_event("go", "test")
+    text, shown, name = await handle.result()
+    assert "unique" in text.lower()
+    assert "[SQL: INSERT INTO ledger" in text
+    assert shown == f"IntegrityError({text!r})"
+    assert name == "IntegrityError"

@@ -11,6 +11,7 @@ import pytest
 
 from romancy import App, InstanceNotFound, NotRetryable, WorkerOptions, WorkflowContext, wait_event, workflow
 from romancy.service import runtime_of
+from tests.engine.helpers import command
 from tests.engine.test_guests_at_work import caller
 
 
@@ -56,6 +57,13 @@ async def test_every_verb_finds_it(app: App) -> None:
     for verb in (app.get_instance, app.get_history, app.cancel_workflow, app.resume_workflow, app.retry_workflow):
         with pytest.raises(InstanceNotFound):
             await verb("none")
+
+
+@pytest.mark.parametrize("words", [("show",), ("why",), ("replay", "--module", __name__)], ids=lambda words: words[0])
+async def test_commands_find_it(app: App, db: str, words: tuple[str, ...]) -> None:
+    assert "no instance" in await command(db, words[0], "none", *words[1:])
+    await left(app, "b")
+    assert "no instance" not in await command(db, words[0], "b", *words[1:])
 
 
 async def test_a_pending_handle_finds_it(app: App) -> None:

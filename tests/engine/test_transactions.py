@@ -592,3 +592,29 @@ async def test_an_event_that_cannot_be_prepared(
     assert await ledger.rows() == []
     await (await env.start(shop)).result()
     assert await ledger.rows() == ["a"]
+
+
+@pytest.mark.parametrize("verb", ["close", "terminate"])
+async def test_an_activity_that_closes_its_connection_fails_at_once(
+    env: Environment, ledger: Ledger, verb: str
+) -> None:
+    if ledger.is_sqlite and verb == "terminate":
+        pytest.skip("its connections have no such method")
+    tries: list[int] = []
+
+    @activity(transactional=True)
+    async def closing(ctx: TransactionContext) -> None:
+        tries.append(1)
+        await ledger.add(ctx, "a")
+        done = getattr(ctx.connection, verb)()
+        if done is not None:
+            await done
+
+    @workflow
+    async def shop(ctx: WorkflowContext) -> None:
+        await closing(ctx)
+
+    with pytest.raises(WorkflowFailed, match=rf"{verb}\(\) can't be used in a transactional activity"):
+        await (await env.start(shop)).result()
+    assert len(tries) == 1
+    assert await ledger.rows() == []

@@ -20,6 +20,8 @@ from romancy.storage.sqlite.migrations import LIBRARY_VERSION, migrate
 from tests.former.workflows import WORKFLOWS
 from tests.helpers import unqualified
 
+pytestmark = pytest.mark.play
+
 RENAMED = 7
 """The version that has the prefix."""
 OPENER = """

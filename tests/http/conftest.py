@@ -28,6 +28,7 @@ from romancy import (
 from romancy.app import http_app
 from romancy.http import server as serving
 from romancy.http import wrong_tokens
+from romancy.http.listener import listen
 from tests.helpers import eventually
 
 CE = {"content-type": "application/cloudevents+json"}
@@ -99,7 +100,7 @@ class Live:
     def __init__(self, app: App) -> None:
         self.app = app
         self.face = http_app(app)
-        self.bound = serving.listen("127.0.0.1", 0)
+        self.bound = listen("127.0.0.1", 0)
         self.port: int = self.bound.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = httpx.Client(base_url=self.url, timeout=30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from romancy import App, Client, HeldEvents, InboxRecord, WorkerOptions, WorkflowContext, wait_event, workflow
+from romancy.cli.group import main
 from romancy.service import runtime_of
 from romancy.sync import Client as SyncClient
 from tests.http.conftest import Live, assert_error
@@ -103,6 +106,14 @@ async def test_held_events(idle: Live) -> None:
         [held] = await client.list_held_events(older_than=0)
         assert isinstance(held, HeldEvents)
         assert (held.type, held.count, held.workflow, held.instance_id) == ("go", 1, "patient", "old")
+        assert not held.is_addressed
+        await client.send_event("note", "test", to="old")
+        addressed = [held for held in await client.list_held_events(older_than=0) if held.is_addressed]
+        assert [(held.type, held.count, held.workflow, held.instance_id) for held in addressed] == [
+            ("note", 1, "patient", "old")
+        ]
+    done = await asyncio.to_thread(CliRunner().invoke, main, ["events", "--held", "--older", "0", "--url", idle.url])
+    assert "old (sent to it)" in done.output
     assert_error(idle.client.get("/api/held-events?older_than=-1"), 400, "InvalidInput")
 
 

@@ -124,8 +124,9 @@ async def test_who_is_refused_by_a_full_queue(tmp_path: Path) -> None:
 
     database = str(tmp_path / "romancy.db")
     async with App(database, workflows=[few], worker=False) as app:
+        await app.start_workflow(few)  # for the free slot
         await app.start_workflow(few)
-        with pytest.raises(QueueFull):
+        with pytest.raises(QueueFull, match="is full: 1 instance waits "):
             await app.start_workflow(few)
         connection = sqlite3.connect(database, isolation_level=None)
         connection.execute("BEGIN")
@@ -135,7 +136,7 @@ async def test_who_is_refused_by_a_full_queue(tmp_path: Path) -> None:
         await app.set_schedule("s", Schedule(every=3600), few)
         await app.trigger_schedule("s")
         await runtime_of(app).engine.take_in()  # as a worker does
-        assert await app.count_instances(status="queued") == 3
+        assert await app.count_instances(status="queued") == 4
 
 
 async def three_jobs(database: str) -> None:
@@ -177,6 +178,39 @@ def test_a_start_on_a_server_from_the_command_line(serve: Callable[..., Live]) -
     assert 'romancy_queue_running{queue="narrow"} 1.0' in metrics
     assert 'romancy_queue_waiting{queue="narrow"} 1.0' in metrics
     assert 'romancy_instances_admitted_total{queue="narrow"} 1.0' in metrics
+
+
+def test_metrics_of_a_queue_that_left_the_code(
+    tmp_path: Path, serve: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = str(tmp_path / "romancy.db")
+    asyncio.run(three_jobs(database))
+    monkeypatch.setattr("tests.http.conftest.App", lambda _, **options: App(database, **options))
+    metrics = serve(workflows=[plain]).client.get("/metrics").text
+    assert 'romancy_queue_waiting{queue="narrow"} 2.0' in metrics
+
+
+async def test_all_of_many_queues_are_listed(tmp_path: Path) -> None:
+    """A page has up to 1,000."""
+
+    async def work(ctx: WorkflowContext) -> None: ...
+
+    names = [f"q{n:04}" for n in range(1001)]
+    many = [workflow(work, name=name, queue=Queue(name, max_concurrent=1)) for name in names]
+    app = App(str(tmp_path / "romancy.db"), workflows=many, http=HTTPOptions(open=True))
+    async with app:
+        assert [queue.name for queue in await app.list_queues()] == names
+        async with (
+            Client("http://localhost", transport=httpx.ASGITransport(app)) as client,
+            httpx.AsyncClient(base_url="http://localhost", transport=httpx.ASGITransport(app)) as raw,
+        ):
+            assert [queue.name for queue in await client.list_queues()] == names
+            first = (await raw.get("/api/queues?limit=2")).json()
+            assert [item["name"] for item in first["items"]] == names[:2]
+            second = (await raw.get(f"/api/queues?limit=2&cursor={first['cursor']}")).json()
+            assert [item["name"] for item in second["items"]] == names[2:4]
+            last = (await raw.get("/api/queues?limit=1000&cursor=" + first["cursor"])).json()
+            assert (len(last["items"]), last["cursor"]) == (999, None)
 
 
 def test_metrics_without_the_database(serve: Callable[..., Live], monkeypatch: pytest.MonkeyPatch) -> None:

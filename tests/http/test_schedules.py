@@ -110,3 +110,20 @@ def test_a_declared_schedule_is_changed_in_code(serve: Any) -> None:
         live.client.post("/api/schedules/daily/set", json={"every": 5, "workflow": "daily"}), 400, "InvalidInput"
     )
     assert_error(live.client.post("/api/schedules/daily/delete"), 400, "InvalidInput")
+
+
+def test_the_options_of_a_schedule_are_shown(live: Live) -> None:
+    http = live.client
+    plain = http.post("/api/schedules/plain/set", json={"cron": "@daily", "workflow": "nap"}).json()
+    assert (plain["overlap"], plain["catch_up"], plain["spread"]) == ("skip", "one", 0)
+    assert plain["due_at"] == plain["next_at"]
+    given = {"overlap": "queue", "catch_up": "all", "spread": 600}
+    item = http.post("/api/schedules/spread/set", json={"every": 3600, "workflow": "nap", **given}).json()
+    assert {name: item[name] for name in given} == given
+    assert item["next_at"] < item["due_at"]
+    with SyncClient(live.url) as client:
+        record = next(record for record in client.list_schedules() if record.name == "spread")
+    assert (record.overlap, record.catch_up, record.spread) == ("queue", "all", 600.0)
+    assert record.next_at is not None
+    assert record.due_at is not None
+    assert 0 < (record.due_at - record.next_at).total_seconds() <= 600

@@ -24,6 +24,8 @@ from romancy.storage.records import Idle
 from tests.postgres.conftest import Place
 from tests.postgres.test_many_workers import running
 
+pytestmark = pytest.mark.play
+
 
 @workflow
 async def order(ctx: WorkflowContext, n: int) -> int:

@@ -38,7 +38,12 @@ from tests.postgres.conftest import Place
 from tests.storage.conftest import Database
 
 T = TypeVar("T")
-every = pytest.mark.parametrize("scenario", [s for s in SCENARIOS if s.movable], ids=lambda s: s.name)
+MOVABLE = [s for s in SCENARIOS if s.movable]
+every = pytest.mark.parametrize(
+    "scenario",
+    [*MOVABLE[:5], *(pytest.param(s, marks=pytest.mark.play) for s in MOVABLE[5:])],
+    ids=lambda s: s.name,
+)
 
 
 # --- plays ------------------------------------------------------------------------------------------------------------

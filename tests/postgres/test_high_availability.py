@@ -19,6 +19,8 @@ from romancy import ActivityContext, App, StorageError, WorkflowContext, activit
 from tests.postgres.servers import Breakable, Standby, settings
 from tests.postgres.test_trouble import steps
 
+pytestmark = pytest.mark.play
+
 JOBS = 250
 
 

@@ -17,6 +17,8 @@ import pytest
 from romancy import ActivityContext, App, WorkflowContext, activity, sleep, wait_event, workflow
 from tests.postgres.servers import Breakable
 
+pytestmark = pytest.mark.play
+
 LEASE, JOBS = 0.5, 12
 
 

@@ -23,6 +23,8 @@ from tests.engine.helpers import until
 from tests.postgres.conftest import Place
 from tests.storage.conftest import Database
 
+pytestmark = pytest.mark.play
+
 
 def big_batch(db: Database) -> Any:
     """Something of everything."""

@@ -17,7 +17,7 @@ from romancy.storage.sql import blocks
 from tests.postgres.conftest import Place
 from tests.postgres.gates import patient
 
-pytestmark = patient
+pytestmark = [patient, pytest.mark.play]
 SETTINGS = {name: value for name, value in _SETTINGS.items() if name.endswith(("scan", "cost"))}
 """Of all connections of the app: plans depend on them."""
 ROWS = 1_100_000 if os.environ.get("ROMANCY_TEST_THOROUGH") else 33_000

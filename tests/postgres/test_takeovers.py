@@ -10,7 +10,7 @@ import pytest
 from romancy.core.filters import Filter
 from romancy.core.history import Entry, Kind
 from romancy.storage.batch import BatchResult, Commit, Consumption, WaitRow
-from romancy.storage.records import InstanceRow
+from romancy.storage.instances import InstanceRow
 from tests.postgres.conftest import Place
 from tests.postgres.exploring import explore
 from tests.postgres.gates import Play, patient

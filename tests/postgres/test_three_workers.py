@@ -21,6 +21,8 @@ from romancy.storage.postgres import PostgresStorage
 from tests import pg_server
 from tests.postgres.crew import Crew
 
+pytestmark = pytest.mark.play
+
 JOBS = 250
 LEASE = 1.5
 

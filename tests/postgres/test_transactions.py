@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -270,3 +271,52 @@ async def test_roles_and_temporary_things_are_gone_in_the_next_transaction(place
         await raw.execute(f'GRANT ALL ON SCHEMA "{place.schema}" TO pg_write_all_data')
         await raw.execute(f'GRANT ALL ON ALL TABLES IN SCHEMA "{place.schema}" TO pg_write_all_data')
         assert await (await app.start_workflow(leaves, what)).result(20)
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+async def test_what_an_activity_saw_before_is_no_reason_to_fail(place: Place, level: str) -> None:
+    """Above READ COMMITTED, it sees the row of its instance as it was when it began, whoever has stored since."""
+    barrier = asyncio.Barrier(2)
+    ran: list[int] = []
+
+    @activity(transactional=True)
+    async def see(ctx: TransactionContext[Any], n: int) -> int:
+        ran.append(n)
+        await ctx.connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+        await ctx.connection.fetchval("SELECT 1")
+        if len(ran) <= 2:
+            await barrier.wait()
+        return n
+
+    @workflow
+    async def both(ctx: WorkflowContext) -> list[int]:
+        first, second = await asyncio.gather(see(ctx, 1), see(ctx, 2))
+        return [first, second, await see(ctx, 3)]
+
+    async with App(Database(place.url, schema=place.schema), workflows=[both]) as app:
+        assert await (await app.start_workflow(both)).result(30) == [1, 2, 3]
+
+
+async def test_codecs_and_loggers_do_not_reach_the_next_activity(place: Place) -> None:
+    heard: list[object] = []
+
+    @activity(transactional=True)
+    async def changing(ctx: TransactionContext[Any]) -> object:
+        await ctx.connection.set_type_codec("jsonb", schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
+        ctx.connection.add_query_logger(heard.append)
+        return await ctx.connection.fetchval("""SELECT '{"a": 1}'::jsonb""")
+
+    @activity(transactional=True)
+    async def plain(ctx: TransactionContext[Any]) -> object:
+        heard.clear()
+        return await ctx.connection.fetchval("""SELECT '{"a": 1}'::jsonb""")
+
+    @workflow
+    async def one_after_the_other(ctx: WorkflowContext) -> list[object]:
+        return [await changing(ctx), *[await plain(ctx) for _ in range(3)]]
+
+    options = WorkerOptions(max_transactions=1)
+    async with App(Database(place.url, schema=place.schema), workflows=[one_after_the_other], worker=options) as app:
+        seen = await (await app.start_workflow(one_after_the_other)).result(30)
+    assert seen == [{"a": 1}, *['{"a": 1}'] * 3]
+    assert not heard

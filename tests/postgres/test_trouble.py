@@ -18,6 +18,8 @@ import pytest
 from romancy import ActivityContext, App, WorkflowContext, activity, wait_event, workflow
 from tests.postgres.servers import Breakable, settings
 
+pytestmark = pytest.mark.play
+
 JOBS = 150
 
 

@@ -14,6 +14,8 @@ from romancy import App, Database
 from tests import pg_server
 from tests.postgres.crew import Crew
 
+pytestmark = pytest.mark.play
+
 TRIPS, BOOKINGS = 60, 5
 LEASE = 1.5
 

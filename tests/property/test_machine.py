@@ -602,7 +602,7 @@ class PostgresMachine(Machine):
 @pytest.fixture
 def postgres(monkeypatch: pytest.MonkeyPatch) -> Iterable[None]:
     """A schema; and nobody waits before taking over from the dead, since nobody is only slow here."""
-    for constant in ("leases._MISSING", "leases._LOCKS_EVERY", "dispatch.STALE", "_SWEEP"):
+    for constant in ("leases._MISSING", "leases._ALL_MISSING", "leases._LOCKS_EVERY", "dispatch.STALE", "_SWEEP"):
         monkeypatch.setattr(f"romancy.storage.postgres.{constant}", 0)
     with asyncio.Runner() as runner:
         making = pg_server.schema()

@@ -171,6 +171,27 @@ async def test_what_is_held_names_the_oldest_instance(db: Database) -> None:
     await db.start("second", "me")
     [held] = await db.storage.held(db.now, 10)
     assert (held.type, held.count, held.workflow, held.instance) == ("go", 1, "wf", "first")
+    assert not held.is_addressed
+
+
+async def test_what_is_held_for_its_addressee(db: Database) -> None:
+    await db.storage.expect([Interest("wf", is_declared=True)])
+    await db.start("first", "me")
+    for id in ("a", "b"):
+        await db.send("go", id=id, target="first")
+    await db.send("come", id="c", target="first")
+    await db.send("go", id="d", target="nobody")
+    db.clock.turn_to(db.now + DAY)
+    await db.start("second", "me")
+    await db.send("go", id="e", target="second")
+    held = await db.storage.held(db.now, 10)
+    assert [(one.type, one.count, one.workflow, one.instance) for one in held if one.is_addressed] == [
+        ("come", 1, "wf", "first"),
+        ("go", 2, "wf", "first"),
+    ]
+    assert len(held) == 2, "an event of today is not old, and nobody waits for one without an addressee"
+    await db.step("first", "me", 0, status="completed")
+    assert await db.storage.held(db.now, 10) == []
 
 
 @pytest.mark.parametrize("is_registered", [True, False])

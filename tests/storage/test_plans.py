@@ -152,3 +152,46 @@ def test_instances_are_found_by_an_attribute_in_order(both: list[sqlite3.Connect
         assert not any("TEMP B-TREE" in step for step in steps), steps
         others = [step for step in steps if re.search(r"SEARCH (a|i) ", step)]
         assert all("(instance=?" in step or "(id=?" in step for step in others), steps
+
+
+# --- instances that have work, among many that only wait -------------------------------------------------------------
+MANY = 1_000
+
+
+def _steps(c: sqlite3.Connection, name: str, **values: Any) -> int:
+    """How many instructions of SQLite's virtual machine a statement takes."""
+    steps = 0
+
+    def tick() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    wanted = [values.get(parameter, 0) for parameter in STATEMENTS[name].names]
+    c.set_progress_handler(tick, 1)
+    try:
+        c.execute(SQL[name], wanted).fetchall()
+    finally:
+        c.set_progress_handler(None, 0)
+    return steps
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["without statistics", "with statistics"])
+@pytest.mark.parametrize(
+    "name", ["free_running", "orphaned_running", "restless_of_worker", "last_sign", "free_waiting"]
+)
+def test_a_sweep_does_not_read_the_instances_that_it_does_not_want(name: str, analyzed: bool) -> None:
+    # Both bounds of the status are needed, one for the index, one for the search, and SQLite searches by the first.
+    c = connect(":memory:", durability="normal")
+    try:
+        migrate(c, ":memory:")
+        unwanted = 8 if name == "free_waiting" else 2
+        for n in range(MANY):
+            for owner in (None, "me", "dead"):
+                insert(c, "instances", id=f"{owner}{n}", workflow="wf", status=unwanted, owner=owner, created_at=n)
+        c.execute("INSERT INTO romancy_orphans (id, at, clean) VALUES ('dead', 0, 1)")
+        if analyzed:
+            c.execute("ANALYZE")
+        assert _steps(c, name, workflow="wf", workflows='["wf"]', worker="me", limit=100) < MANY
+    finally:
+        c.close()

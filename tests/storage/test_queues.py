@@ -6,10 +6,12 @@ import asyncio
 from typing import Any
 
 from romancy import Queue, Rate
-from romancy.core.admission import Admission, Admitted, QueueState
+from romancy.core.admission import Admission, QueueState
+from romancy.core.history import Entry, Kind
 from romancy.core.model import SECOND
 from romancy.core.queues import Place
-from romancy.storage.batch import CANCEL, BatchResult, Commit, Request, Start
+from romancy.storage.batch import CANCEL, RESUME, BatchResult, Commit, Request, Start
+from romancy.storage.instances import Admitted
 from romancy.storage.queues import Queues
 from tests.storage.admitters import admitter
 from tests.storage.conftest import Database
@@ -129,6 +131,47 @@ async def test_the_slot_of_one_that_ends_goes_to_the_next(db: Database) -> None:
     snapshot = await db.storage.load("b")
     assert snapshot is not None
     assert (snapshot.row.owner, snapshot.row.status) == ("w1", "running")
+
+
+async def succeeded(db: Database, id: str) -> Admitted:
+    """Have an instance admitted with the end of `a`."""
+    state = await state_of(db.storage.queues, 1)
+    await db.storage.queues.admit(Admission("q", state.version, "", 0, ["a"]), "w1", db.now, ["wf"])
+    state = await state_of(db.storage.queues, 1)
+    [admitted] = (await ends_with(db, Admission("q", state.version, "", 5, [id]))).admitted
+    assert (admitted.id, admitted.is_mine) == (id, True)
+    return admitted
+
+
+async def test_a_new_instance_need_not_be_read_after_its_admission(db: Database) -> None:
+    await fill(db, "a")
+    start = Start("b", "wf", b'{"n": 1}', 1, db.now, deadline=db.now + SECOND, place=Place("q", "k", 3))
+    await db.commit(starts=[start])
+    admitted, snapshot = await succeeded(db, "b"), await db.storage.load("b")
+    assert snapshot is not None
+    assert (snapshot.history, snapshot.waits, snapshot.attempts, snapshot.requests) == ([], {}, [], [])
+    assert admitted.row == (snapshot.row if db.storage.is_remote else None), "a file is read at once anyway"
+
+
+async def test_an_instance_with_a_request_is_read_after_its_admission(db: Database) -> None:
+    await fill(db, "a", "b")
+    await db.commit("w1", requests=[Request("b", RESUME, b"{}", db.now)])
+    admitted, snapshot = await succeeded(db, "b"), await db.storage.load("b")
+    assert snapshot is not None
+    assert [request.kind for request in snapshot.requests] == [RESUME]
+    assert admitted.row is None
+
+
+async def test_an_instance_that_is_retried_is_read_after_its_admission(db: Database) -> None:
+    await fill(db, "a", "b")
+    state = await state_of(db.storage.queues, 1)
+    await db.storage.queues.admit(Admission("q", state.version, "", 0, ["b"]), "w1", db.now, ["wf"])
+    snapshot = await db.storage.load("b")
+    assert snapshot is not None
+    done = Entry(1, Kind.ACTIVITY_COMPLETED, "x:1", db.now, b"", b"1")
+    await db.step("b", "w1", snapshot.row.version, status="failed", error=b"{}", entries=[done])
+    assert await db.storage.reopen(["b"], db.now, b"") == {"b"}
+    assert (await succeeded(db, "b")).row is None
 
 
 async def test_no_slot_is_passed_on_after_another_admission(db: Database) -> None:

@@ -210,6 +210,29 @@ async def test_children_that_ended_since_their_parent_was_reopened(db: Database,
     assert (await loaded(db, "a")).row.status == ("running" if kind == CHILD_FAILED else "completed")
 
 
+@pytest.mark.parametrize("is_found", [False, True])
+@pytest.mark.parametrize("kind", [CHILD_FAILED, CHILD_COMPLETED])
+@pytest.mark.parametrize("ends_first", [False, True])
+async def test_a_child_that_ends_in_the_batch_in_which_its_parent_waits_for_it_again(
+    db: Database, is_found: bool, kind: int, ends_first: bool
+) -> None:
+    """Its parent hears of one end. It is never told that the child is spent, in whose place it would start another."""
+    await family(db, a="open")
+    requests = [request.id for request in (await loaded(db, "p")).requests if request.kind == RETRY]
+    again = Rejoin("a", "op a", reopens=not is_found, is_found=is_found)
+    waits = Commit("p", await db.version("p"), "waiting_for_child", db.now, rejoins=[again], requests_done=requests)
+    is_failed = kind == CHILD_FAILED
+    status, output, error = ("failed", None, ERROR) if is_failed else ("completed", b"7", None)
+    ended = Commit("a", await db.version("a"), status, db.now, output=output, error=error)
+    ended.ending = Ending("p", "op a", kind, error or output or b"")
+    answer = await db.commit("me", commits=[ended, waits] if ends_first else [waits, ended])
+    assert answer.commits == [True, True]
+    told, child = requests_of(await loaded(db, "p")), (await loaded(db, "a")).row.status
+    is_reopened = child == "running"  # only if the database stores one commit after the other
+    assert is_reopened <= (is_failed and not is_found)
+    assert told == ([] if is_reopened else [(kind, error or output, "op a")])
+
+
 async def test_children_that_are_found_instead_of_started(db: Database) -> None:
     await family(db, a="failed", b="cancelled", c="completed", d="undone", e="open", f="open")
     await db.commit(requests=[Request("e", GIVEN_UP, b"enough", db.now)])

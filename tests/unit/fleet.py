@@ -90,6 +90,11 @@ class Worker:
         return alarm
 
     # --- a desk
+    def reserve(self, stay: Any, op: str, granted: Callable[[], None]) -> bool:
+        return True
+
+    def give_back(self, stay: Any, op: str) -> None: ...
+
     def begin(self, stay: Any, op: str, is_alone: bool) -> None:
         def recorded() -> None:
             if stay.is_gone:

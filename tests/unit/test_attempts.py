@@ -15,7 +15,8 @@ from romancy.core.history import Kind
 from romancy.core.instance import Instance
 from romancy.core.model import SECOND
 from romancy.core.retry import Policies
-from romancy.engine.activities import Activities, Attempting, Stage
+from romancy.engine.activities import Activities, Stage
+from romancy.engine.attempt import Attempting
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.metrics import Metrics
 from romancy.engine.resident import Answered, AttemptChanged, Resident

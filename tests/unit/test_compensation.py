@@ -538,7 +538,7 @@ def test_an_endless_workflow_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("romancy.core.budget.MAX_COMMANDS", 50)
     drive = Drive(endless).done("reserve:1", "plain:1")
     assert drive.open == ["charge:1"]
-    assert drive.last.sent == []
+    assert not drive.last.sent
     assert drive.done("charge:1").undo_all() == ["charge:1", "reserve:1"]
     assert "endless loop" in str(_said(drive.instance.outcome))
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from romancy.core.admission import Admitted, Glance, KeyState, QueueState, room, room_of_key
+from romancy.core.admission import Glance, KeyState, QueueState, room, room_of_key
 from romancy.core.queues import Queue
 from romancy.engine import foresight
 from romancy.engine.foresight import Foresight
+from romancy.storage.instances import Admitted
 
 ONE = Queue("q", max_concurrent=1)
 ONE_OF_KEY = Queue("q", max_concurrent_per_key=1)

@@ -68,7 +68,14 @@ class Drive:
         self.take()
 
     def _new(self, wf: Any) -> Instance:
-        return Instance(wf._definition, self.id, b"{}", T0, deadline=self.deadline, log=self.logged.append)
+        return Instance(
+            wf._definition,
+            self.id,
+            b"{}",
+            T0,
+            deadline=self.deadline,
+            log=lambda _, message: self.logged.append(message),
+        )
 
     def take(self) -> Any:
         activation = self.instance.take()
@@ -290,7 +297,7 @@ def test_replay_stands_where_it_stood_and_goes_on() -> None:
     drive = Drive(shop).done("charge:1", b"5")
     instance = drive.again()
     assert list(instance.ops) == ["paid:1"]
-    assert instance.take().sent == [], "what was sent is not sent again"
+    assert not instance.take().sent, "what was sent is not sent again"
     drive.instance.evict()
     drive.instance = instance
     drive.timeout("paid:1").fire("sleep:1")
@@ -971,8 +978,8 @@ def test_evicting_runs_no_cleanup_that_acts() -> None:
     drive.instance.evict()
     assert "after" not in seen
     activation = drive.instance.take()
-    assert activation.opened == []
-    assert activation.sent == []
+    assert not activation.opened
+    assert not activation.sent
 
 
 def test_evicting_what_catches_everything() -> None:
@@ -989,7 +996,7 @@ def test_evicting_what_catches_everything() -> None:
 
     drive = Drive(wf)
     drive.instance.evict()
-    assert drive.instance.take().sent == []
+    assert not drive.instance.take().sent
     assert drive.instance.outcome is None
 
 
@@ -1023,7 +1030,7 @@ def test_evicting_async_with_and_locks() -> None:
     drive = Drive(wf)
     drive.instance.evict()
     assert seen == []
-    assert drive.instance.take().opened == []
+    assert not drive.instance.take().opened
 
 
 def test_evicting_many_tasks() -> None:
@@ -1043,7 +1050,7 @@ def test_evicting_many_tasks() -> None:
     drive = Drive(wf)
     assert len(drive.open) == 12
     drive.instance.evict()
-    assert drive.instance.take().opened == []
+    assert not drive.instance.take().opened
 
 
 def test_evicting_with_open_generators() -> None:
@@ -1063,7 +1070,7 @@ def test_evicting_with_open_generators() -> None:
     drive = Drive(wf).event("tick:1").event("tick:2")
     assert drive.open == ["tick:3"]
     drive.instance.evict()
-    assert drive.instance.take().opened == []
+    assert not drive.instance.take().opened
 
 
 def test_evicting_mutes_the_log() -> None:

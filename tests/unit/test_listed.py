@@ -168,7 +168,7 @@ def test_a_twin_left_behind_by_slots_is_no_namesake() -> None:
         room: int = 3
 
     failure = recorded(Full(3), Base)
-    assert type(rebuild(failure, "book", (Base,))) is Full
+    assert isinstance(rebuild(failure, "book", (Base,)), Full)
 
 
 # --- what can't be made again -----------------------------------------------------------------------------------------
@@ -197,3 +197,65 @@ def test_a_stranger_of_the_same_name_is_not_taken_for_it() -> None:
     with pytest.raises(NonDeterminismError, match="no longer lists"):
         rebuild(recorded(declined(), declined), "charge", (root,))
     assert stranger.__base__ is root
+
+
+# --- what can't tell its message any more -----------------------------------------------------------------------------
+class Wrapping(Exception):
+    """Like the errors of SQLAlchemy: what they say depends on an attribute that is not plain JSON."""
+
+    def __init__(self, original: object) -> None:
+        super().__init__("wrapped")
+        self.original = original
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError("no subclasses")
+
+    def __str__(self) -> str:
+        return f"wrapped {self.original!r}"
+
+
+@old_and_new
+def test_one_without_its_attributes_says_what_it_said(version: Any) -> None:
+    failure = version(recorded(Wrapping(object), Wrapping))
+    for _ in range(2):
+        error = rebuild(failure, "charge", (Wrapping,))
+        assert isinstance(error, Wrapping)
+        assert str(error) == "wrapped <class 'object'>"
+        assert repr(error) == """Wrapping("wrapped <class 'object'>")"""
+        assert error.args == ("wrapped",)
+        assert not vars(error).keys() - {"__notes__"}
+    ended = capture(rebuild(failure, "charge", (Wrapping,)))
+    assert (ended.error_type, ended.message) == ("Wrapping", "wrapped <class 'object'>")
+
+
+@old_and_new
+def test_one_without_its_attributes_is_not_taken_for_a_subclass(version: Any) -> None:
+    class Base(Exception): ...
+
+    class Special(Base):
+        def __str__(self) -> str:
+            return f"special {self.original!r}"  # type: ignore[attr-defined]
+
+    error = Special()
+    error.original = object  # type: ignore[attr-defined]
+    failure = version(recorded(error, Base))
+    first, second = (rebuild(failure, "charge", (Base,)) for _ in range(2))
+    assert type(first) is type(second)
+    assert type(first).__mro__.count(Special) == 1
+    assert len(Special.__subclasses__()) == 1
+    whole = Special()
+    whole.original = 3  # type: ignore[attr-defined]
+    assert type(rebuild(version(recorded(whole, Base)), "charge", (Base,))) is Special
+
+
+def test_one_with_its_attributes_is_exactly_its_class() -> None:
+    wrapping = Wrapping([3])
+    assert type(rebuild(recorded(wrapping, Wrapping), "charge", (Wrapping,))) is Wrapping
+
+
+def test_one_with_a_broken_repr_shows_its_message() -> None:
+    @dataclass(slots=True)
+    class Full(Exception):
+        room: int = 3
+
+    assert repr(rebuild(recorded(Full(3), Full), "book", (Full,))).endswith("Full('3')")

@@ -59,7 +59,10 @@ def test_the_web_is_not_for_the_blocking_app() -> None:
         (lambda: Retention(instances=-1), "instances must not be negative"),
         (lambda: Retention(failed="1d"), "failed must be a timedelta"),
         (lambda: Retention(events=float("nan")), "events must be a number"),
-        (lambda: App(":memory:", retention=None), "retention must be a timedelta"),
+        (
+            lambda: App(":memory:", retention=None),
+            r"not None; Retention\(instances=None, failed=None\) keeps everything",
+        ),
     ],
 )
 def test_a_bad_value_names_its_option(make: Any, names: str) -> None:

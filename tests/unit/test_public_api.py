@@ -21,7 +21,7 @@ WorkflowContext ActivityContext Context current_context activity workflow Activi
 step start_workflow ChildHandle events EventStream compensate saga
 wait_event sleep sleep_until send_event ReceivedEvent RetryPolicy NO_RETRY Duration Scalar Status
 Receipt Instance InstanceFilter BulkResult Wait Page HistoryEntry EventRecord
-Queue Rate QueueFull QueueRecord
+Queue Rate QueueFull QueueRecord QueueWait
 RomancyError WaitTimeout ActivityError ActivityTimeout WorkflowFailed WorkflowCancelled NonDeterminismError
 InstanceNotFound InstanceExists InvalidInput InvalidEvent TerminalError
 ServerUnreachable AccessDenied UnexpectedAnswer
@@ -45,7 +45,7 @@ def test_nothing_else_leaks_out() -> None:
     allowed = set(NAMES) | {"AppNotRunning", "IOInWorkflow", "NotRetryable", "NotStorable", "Overloaded"}
     allowed |= {"StorageError", "UnknownWorkflow", "WorkflowBlocked", "WorkflowStuck"}
     allowed |= {"Schedule", "ScheduleNotFound", "ScheduleRecord", "InboxRecord", "HeldEvents"}
-    allowed |= {"ScheduleFiredInfo", "ScheduleSkippedInfo", "ScheduleFailedInfo"}
+    allowed |= {"ScheduleFiredInfo", "ScheduleSkippedInfo", "ScheduleFailedInfo", "InboxRefusedInfo"}
     modules = {n for n in public if isinstance(getattr(romancy, n), type(romancy))}
     assert public - modules <= allowed
     assert "PackageNotFoundError" not in public
@@ -148,7 +148,7 @@ def test_hooks() -> None:
         "on_activity_started on_activity_completed on_activity_failed on_activity_retrying on_event_received "
         "on_event_sent on_wait_started on_wait_completed on_wait_timed_out on_timer_started on_timer_fired "
         "on_replay_started on_replay_completed on_compensation_started on_compensation_completed "
-        "on_compensation_failed on_schedule_fired on_schedule_skipped on_schedule_failed"
+        "on_compensation_failed on_schedule_fired on_schedule_skipped on_schedule_failed on_inbox_refused"
     ).split()
     assert sorted(n for n in dir(romancy.HooksBase) if n.startswith("on_")) == sorted(expected)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,6 +29,10 @@ class Desk:
         self.clock = ManualClock(0)
         self.begun: list[tuple[str, bool]] = []
         self.told: list[Any] = []
+        self.full: set[str] = set()
+        """Who gets no slot now."""
+        self.waiting: dict[str, Callable[[], None]] = {}
+        self.given_back: list[str] = []
         self.quarantine = Quarantine(self.clock, 2, self)
 
     def admit(
@@ -38,6 +43,18 @@ class Desk:
         resident.attempts[op] = record
         self.quarantine.admit(resident, record, is_doubtful=doubtful)
         return resident
+
+    def reserve(self, resident: Any, op: str, granted: Callable[[], None]) -> bool:
+        if resident.name in self.full:
+            self.waiting[resident.name] = granted
+        return resident.name not in self.full
+
+    def give_back(self, resident: Any, op: str) -> None:
+        if resident.attempts[op].started:
+            return
+        self.given_back.append(resident.name)
+        if self.waiting:
+            self.waiting.pop(next(iter(self.waiting)))()
 
     def begin(self, resident: Any, op: str, is_alone: bool) -> None:
         self.begun.append((resident.name, is_alone))
@@ -135,3 +152,70 @@ async def test_those_with_fewest_deaths_begin_first(desk: Desk) -> None:
     for resident in inside:
         desk.quarantine.leave(resident, "call")
     assert [name for name, _ in desk.begun] == ["one", "two a"]
+
+
+# --- waiting for a slot ---------------------------------------------------------------------------------------------
+async def test_a_suspect_begins_when_it_gets_a_slot(desk: Desk) -> None:
+    desk.full = {"first"}
+    desk.admit("first")
+    desk.admit("second")
+    assert desk.begun == [("second", True)], "it waits for nobody"
+    desk.waiting.pop("first")()
+    assert len(desk.begun) == 1, "it is not recorded yet that the other one gets company"
+    [second] = desk.told
+    second.attempts["call"] = evidence.accompanied(second.attempts["call"])
+    desk.quarantine.recorded(second, "call")
+    assert (desk.begun, desk.given_back) == ([("second", True), ("first", False)], [])
+
+
+async def test_nobody_gets_company_that_has_no_slot_yet(desk: Desk) -> None:
+    desk.admit("first")
+    desk.full = {"second"}
+    desk.admit("second")
+    assert desk.told == []
+
+
+async def test_a_suspect_that_is_held_up_gives_its_slot_back(desk: Desk) -> None:
+    """Whoever gets the slot then is held up, too. They begin when the time of the doubtful one alone is over."""
+    names = [f"call {n}" for n in range(50)]
+    desk.full = set(names)
+    for name in names:
+        desk.admit(name)
+    doubtful = desk.admit("doubtful", crashes=3, doubtful=True)
+    assert desk.begun == [("doubtful", True)]
+    desk.waiting.pop(names[0])()
+    assert desk.given_back == names
+    assert (desk.begun, desk.quarantine.waiting) == ([("doubtful", True)], len(names))
+    desk.full.clear()
+    doubtful.attempts["call"] = evidence.accompanied(doubtful.attempts["call"])
+    desk.quarantine.leave(doubtful, "call")
+    assert [name for name, _ in desk.begun[1:]] == names[:2], "there are two slots"
+
+
+async def test_a_suspect_that_left_gives_its_slot_back(desk: Desk) -> None:
+    desk.full = {"first"}
+    first = desk.admit("first")
+    first.is_gone = True
+    desk.waiting.pop("first")()
+    assert (desk.begun, desk.given_back, desk.quarantine.waiting) == ([], ["first"], 0)
+
+
+async def test_a_doubtful_suspect_gives_its_slot_back_while_others_can_begin(desk: Desk) -> None:
+    desk.full = {"doubtful"}
+    desk.admit("doubtful", crashes=3, doubtful=True)
+    inside = [desk.admit("first"), desk.admit("second"), desk.admit("third")]
+    inside[0].attempts["call"] = evidence.accompanied(inside[0].attempts["call"])
+    desk.quarantine.recorded(inside[0], "call")
+    assert [name for name, _ in desk.begun] == ["first", "second"], "there are two slots"
+    desk.clock.turn_to(10 * SECOND)
+    desk.waiting.pop("doubtful")()
+    assert (desk.given_back, len(desk.begun)) == (["doubtful"], 2)
+
+
+async def test_slots_are_given_back_when_the_quarantine_is_cleared(desk: Desk) -> None:
+    first = desk.admit("first")
+    second = desk.admit("second")
+    assert (desk.told, desk.given_back) == ([first], []), "the second one has a slot, and waits for a record"
+    second.is_gone = True
+    desk.quarantine.clear()
+    assert (desk.begun, desk.given_back) == ([("first", True)], ["second"])

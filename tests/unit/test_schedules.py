@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -101,6 +101,10 @@ def test_schedules_say_what_they_mean() -> None:
         "At 09:00 on Monday through Friday (Europe/Berlin)"
     )
     assert str(Schedule(every=5400).times) == "every 1 h 30 min"
+    assert str(Schedule("*/2 * * * * *").times) == "Every 2 seconds"
+    assert str(Schedule("0 */15 * * * MON").times) == "Every 15 minutes on Monday"
+    assert str(Schedule("*/5 * * * *").times) == "Every 5 minutes"
+    assert str(Schedule("*/7 * * * *").times) == "Every seventh minute of every hour", "not every 7 minutes: 56, 0, 7"
     assert repr(Schedule("@daily", spread=300, overlap="allow")) == "Schedule('@daily', spread=300.0, overlap='allow')"
 
 
@@ -244,3 +248,13 @@ def test_former_times_without_further_ticks_lead_to_the_new_ones() -> None:
     assert next_ticks(course, NOW, 2) == [NOW, NOW + 10 * HOUR]
     assert course.past(NOW, NOW + 12 * HOUR) == NOW + 13 * HOUR
     assert Course(Times(None, HOUR)).past(NOW, NOW + 90 * 60 * SECOND) == NOW + 2 * HOUR
+
+
+def test_a_time_zone_is_a_name_or_a_zone_info() -> None:
+    schedule = Schedule("0 9 * * *", timezone=ZoneInfo("Europe/Berlin"))
+    assert schedule == Schedule("0 9 * * *", timezone="Europe/Berlin")
+    assert schedule.timezone == "Europe/Berlin"
+    assert Schedule(every=5, timezone=ZoneInfo("UTC")) == Schedule(every=5)  # type: ignore[call-overload]
+    for wrong in (UTC, timezone(timedelta(hours=1)), None, 1):
+        with pytest.raises(ValueError, match="timezone must be a name such as 'Europe/Berlin', or a ZoneInfo"):
+            Schedule("0 9 * * *", timezone=wrong)  # type: ignore[call-overload]

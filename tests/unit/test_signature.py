@@ -343,3 +343,21 @@ def test_stored_arguments_are_json() -> None:
     stored = json.loads(made.encode(made.bind((1, []), {"key": Customer(Name="a")})))
     assert list(stored) == ["a", "b", "rest", "key", "colour", "more"]
     assert stored["key"] == {"name": "a", "secret": "_w=="}
+
+
+def test_stored_arguments_are_passed_in_the_order_of_the_parameters_whatever_their_order_was() -> None:
+    def charge(ctx: Any, b: int, a: str, c: float = 1.0) -> None: ...
+
+    assert signature(charge).decode(b'{"c":2.5,"a":"x","b":1}') == ((1, "x", 2.5), {})
+    assert signature(charge).decode(b'{"a":"x","b":1}') == ((1, "x", 1.0), {})
+
+
+def test_a_call_is_encoded_as_if_bound_first() -> None:
+    def charge(ctx: Any, amount: int, note: str = "-") -> None: ...
+
+    made = signature(charge)
+    for args, kwargs in [((1, "x"), {}), ((1,), {}), ((), {"note": "x", "amount": 1})]:
+        assert made.encode_call(args, kwargs) == made.encode(made.bind(args, kwargs))
+    for args in [(True, "x"), (1, "\ud800"), (1, "x", 2)]:
+        with pytest.raises(InvalidInput):
+            made.encode_call(args, {})

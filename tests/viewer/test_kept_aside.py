@@ -71,6 +71,11 @@ def test_held_events(live: Live, look: Page) -> None:
     row = look.locator('tr[data-key="approved"]')
     expect(row).to_contain_text("approval")
     expect(row.locator("a.id")).to_have_text("old")
+    assert live.send("f", "note", romancyinstanceid="old").status_code == 202
+    look.goto("/viewer/held?older=0")
+    row = look.locator('tr[data-key="note to old"]')
+    expect(row.locator("a.id")).to_have_text("old")
+    expect(row).to_contain_text("sent to it")
     shot(look, "held")
     look.goto("/viewer/events?type=a%26b")
     expect(look.get_by_role("link", name="unmatched")).to_have_attribute(

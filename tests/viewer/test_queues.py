@@ -91,6 +91,30 @@ def test_limits_counts_and_whose_turn_is_next(live: Live, look: Page) -> None:
     expect(rate.locator("tbody tr")).to_contain_text("the rate, in ")
 
 
+def test_many_queues_are_paged(serve: Callable[..., Live], browser: Browser) -> None:
+    def of(n: int) -> Any:
+        @workflow(name=f"wf-{n:03}", queue=Queue(f"q-{n:03}", max_concurrent=1))
+        async def job(ctx: WorkflowContext) -> None: ...
+
+        return job
+
+    live = serve(workflows=[of(n) for n in range(70)])
+    for look in visiting(browser, live):
+        look.goto("/viewer/queues")
+        expect(look.locator("section.queue")).to_have_count(50)
+        expect(look.get_by_role("link", name="First")).to_have_count(0)
+        look.get_by_role("link", name="More", exact=True).click()
+        expect(look.locator("section.queue")).to_have_count(20)
+        assert look.locator("section.queue").first.get_attribute("data-key") == "q-050"
+        expect(look.get_by_role("link", name="More", exact=True)).to_have_count(0)
+        start(live, "wf-060", "j")  # the page is live
+        live.until("j", "completed")
+        shot(look, "queues-second-page")
+        look.get_by_role("link", name="First").click()
+        expect(look.locator("section.queue")).to_have_count(50)
+        assert look.locator("section.queue").first.get_attribute("data-key") == "q-000"
+
+
 def test_the_page_is_live(live: Live, look: Page) -> None:
     start(live, "letter", "a1", "a")
     look.goto("/viewer/queues")
@@ -119,12 +143,21 @@ def test_an_instance_says_its_place(live: Live, look: Page) -> None:
     fill(live)
     look.goto("/viewer/instances/b5")
     expect(look.locator("dd.queue")).to_have_text("mail, key b: behind 3 others of its key")
+    held = look.locator("article.now .held")
+    expect(held).to_contain_text("max_concurrent=3 of the queue is reached: ")
+    expect(held.locator("a.id")).to_have_count(3)
+    shot(look, "queued-held")
+    look.get_by_role("button", name="Cancel…").click()
+    expect(look.locator("#cancel")).to_contain_text("It has not begun to run, so it is cancelled at once")
+    look.get_by_role("button", name="Keep it", exact=True).click()
     expect(look.locator("article.now")).to_contain_text("queue mail")
     expect(look.locator(".runner")).to_have_count(0)
     look.goto("/viewer/instances/b3")
     expect(look.locator("dd.queue")).to_have_text("mail, key b, priority 5: the next one of its key")
     look.goto("/viewer/instances/a1")
     expect(look.locator("dd.queue")).to_have_text("mail, key a")
+    look.goto("/viewer/instances/r2")
+    expect(look.locator("article.now .held")).to_contain_text("is used up: 1 every 1 h. The next one can begin in ")
 
 
 def test_a_process_without_the_code_shows_what_is_stored(serve: Callable[..., Live], browser: Browser) -> None:

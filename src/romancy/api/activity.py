@@ -58,8 +58,7 @@ class Activity(Generic[P, R_co]):
                 f"await {self.name}(ctx, ...); in a unit test, call {self.name}.fn(...)"
             )
         instance, definition = instance_of(ctx), self._definition
-        signature = definition.signature
-        arguments = signature.encode(signature.bind(args, kwargs))
+        arguments = definition.signature.encode_call(args, kwargs)
         id = instance.run.next_id(definition.name, self._id)
         retry = self._retry or definition.retry
         timeout = self._timeout if self._timeout is not None else definition.timeout

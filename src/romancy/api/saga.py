@@ -28,7 +28,7 @@ def compensate(ctx: WorkflowContext, undo: Activity[P, Any], /, *args: P.args, *
     instance.check_alive()
     instance.glance()
     definition, retry, timeout = settings_of(undo)
-    arguments = definition.signature.encode(definition.signature.bind(args, kwargs))
+    arguments = definition.signature.encode_call(args, kwargs)
     compensation_of(instance).owe_by_hand(definition, retry, timeout, arguments)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, TypeVar, cast, overload
@@ -10,7 +9,7 @@ from typing import Any, Literal, TypeVar, cast, overload
 from romancy.api.context import WorkflowContext, instance_of
 from romancy.core.codec import Codec
 from romancy.core.events import check_text
-from romancy.core.filters import NO_FILTER, Filter
+from romancy.core.filters import NO_FILTER, Filter, compact
 from romancy.core.instance import Instance
 from romancy.core.interests import check_expected
 from romancy.core.model import Duration, ReceivedEvent, Scalar, duration_us, to_us
@@ -167,7 +166,7 @@ def build_filter(subject: str | None, source: str | None, where: Mapping[str, Sc
 def build_spec(types: tuple[str, ...], narrow: Filter) -> bytes:
     """Return what a wait is for, as it is recorded."""
     spec = {"types": types, **({"filter": narrow.to_json()} if narrow.fields else {})}
-    return json.dumps(spec, separators=(",", ":")).encode()
+    return compact(spec).encode()
 
 
 def check_since(since: datetime | str | None) -> int | Literal["now"] | None:

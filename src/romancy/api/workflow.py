@@ -81,12 +81,13 @@ class Workflow(Generic[P, R_co]):
         *,
         instance_id: str | None = None,
         timeout: Duration | None = None,
-        key: str | None = None,
+        key: str | int | None = None,
         priority: int | None = None,
     ) -> Workflow[P, R_co]:
         """Return the same workflow with its own instance id or time limit for one start.
 
-        Of a workflow with a queue, also with its own key, or its own priority: a higher one comes first.
+        Of a workflow with a queue, also with its own key, or its own priority: a higher one comes first. `key=""`
+        starts it without a key; None, as for all options, changes nothing.
         """
         if self._definition.queue is None and (key is not None or priority is not None):
             raise TypeError(

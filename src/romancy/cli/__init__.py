@@ -30,6 +30,8 @@ database.py         `--database` and `--schema`
 modules.py          find and import the user's modules
 arguments.py        convert command-line words to workflow arguments
 reloader.py         `--reload`
+supervisor.py       `--workers`: several processes, restarted when they die
+lifeline.py         what connects these processes with their supervisor
 errors.py           error messages and exit codes
 screen.py           output: tables, facts and JSON
 words.py            format times and values as text

@@ -112,8 +112,20 @@ def file_of(database: str) -> Path | None:
 
 def refuse_memory(database: str) -> None:
     """Refuse a database in memory, which would end with the command."""
-    if str(file_of(database)) in (":memory:", "/:memory:"):
+    if _is_in_memory(database):
         raise Refused(f"{database!r} only lasts as long as this command; give a file or URL with -d")
+
+
+def check_shareable(app: App) -> None:
+    """Refuse a database in memory, of which every process would have its own."""
+    if _is_in_memory(app.database):
+        raise Refused(
+            f"several workers can't share {app.database!r}; give a file or URL with -d, or leave out --workers"
+        )
+
+
+def _is_in_memory(database: str) -> bool:
+    return str(file_of(database)) in (":memory:", "/:memory:")
 
 
 def check_exists(database: str) -> None:

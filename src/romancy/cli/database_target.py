@@ -16,9 +16,10 @@ from romancy.core.failure import Failure
 from romancy.core.model import Event
 from romancy.core.operations import MODELS
 from romancy.errors import InstanceNotFound
-from romancy.explain.near_misses import Case, filter_of, reasons, with_cuts
-from romancy.explain.ownership import owner_of
+from romancy.explain.near_misses import Case, Reason, filter_of, reasons
+from romancy.explain.ownership import has_worker, owner_of
 from romancy.handle import WorkflowHandle
+from romancy.obstacles import queue_wait, with_cuts
 from romancy.records import BulkResult, InstanceFilter, to_histories, to_instance, to_wait
 from romancy.searches import to_search
 from romancy.service import runtime_of, to_receipt
@@ -54,6 +55,9 @@ class DatabaseTarget:
         rows = await self._runtime.engine.storage.catalog.instances(Search(workflow=name))
         return any(row.owner is not None or row.status != "running" for row in rows)
 
+    async def delete_declared(self, name: str) -> None:
+        await self._runtime.engine.timetable.delete(name, even_declared=True)
+
     async def has_begun(self, id: str) -> bool:
         row = await self._runtime.engine.storage.catalog.instance(id)
         return row is not None and (row.owner is not None or row.status != "running")
@@ -71,21 +75,21 @@ class DatabaseTarget:
             yield part.result
 
     async def standing(self, id: str) -> Standing:
-        storage = self._runtime.engine.storage
-        snapshot = await storage.load(id)
-        if snapshot is None:
-            raise InstanceNotFound(instance_id=id)
+        storage, snapshot = self._runtime.engine.storage, await self.stored(id)
         row = snapshot.row
-        waits = await storage.catalog.all_waits(id, 1000)
+        stored = await storage.catalog.all_waits(id, 1000)
         misfits = {(event, op): error for event, op, error in await storage.catalog.misfits(id)}
         is_blocked = row.status == "blocked"
         case = Case(row.id, row.created_at, self._runtime.clock.now(), misfits, snapshot.deliveries, is_blocked)
         history = to_histories(snapshot.history)
-        found = await reasons(self._app, case, [(to_wait(wait), filter_of(wait)) for wait in waits])
+        waits = await with_cuts(storage.catalog, row.created_at, list(map(to_wait, stored)))
+        found = await reasons(self._app, case, [*zip(waits, map(filter_of, stored), strict=True)])
+        if row.status == "queued":
+            found = [Reason(await queue_wait(storage, self._runtime.registry, row, case.now)), *found]
         return Standing(
-            to_instance(row, [to_wait(wait) for wait in waits]),
+            to_instance(row, [reason.wait for reason in found]),
             history[-1] if history else None,
-            await with_cuts(storage.catalog, row.created_at, found),
+            found,
             await self._inside(snapshot),
             undone(history),
             leading_to_end(history, Failure.decode(row.error).culprits if row.error else None),
@@ -93,18 +97,25 @@ class DatabaseTarget:
         )
 
     async def _inside(self, snapshot: Snapshot) -> Inside:
-        owner = snapshot.row.owner
-        worker = await owner_of(self._runtime.engine.storage, owner)
+        storage, owner = self._runtime.engine.storage, snapshot.row.owner
+        worker = await owner_of(storage, owner)
         is_cancelling = any(request.kind == CANCEL for request in snapshot.requests)
-        catalog, row = self._runtime.engine.storage.catalog, snapshot.row
-        ahead = await catalog.ahead(row) if row.status == "queued" else 0
-        return Inside(owner, worker, snapshot.attempts, is_cancelling, len(snapshot.deliveries), ahead)
+        # The attempts of a call whose result is stored are kept until the code has received it; it runs no more.
+        ended = None if snapshot.unfed is None else snapshot.unfed.op
+        attempts = [attempt for attempt in snapshot.attempts if attempt.op != ended]
+        is_alone = snapshot.row.status == "queued" and not await has_worker(storage, self._runtime.clock.now())
+        return Inside(owner, worker, attempts, is_cancelling, len(snapshot.deliveries), not is_alone)
 
     async def stored(self, id: str) -> Snapshot:
-        snapshot = await self._runtime.engine.storage.load(id)
-        if snapshot is None:
-            raise InstanceNotFound(instance_id=id)
-        return snapshot
+        engine = self._runtime.engine
+
+        async def read() -> Snapshot:
+            snapshot = await engine.storage.load(id)
+            if snapshot is None:
+                raise InstanceNotFound(instance_id=id)
+            return snapshot
+
+        return await engine.found(read)
 
     def storage(self) -> Storage:
         return self._runtime.engine.storage

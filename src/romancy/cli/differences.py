@@ -12,7 +12,8 @@ from romancy.core.registry import WorkflowDefinition
 from romancy.core.replay import Replay
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable
 from romancy.records import to_wait
-from romancy.storage.records import InstanceRow, StoredWait
+from romancy.storage.instances import InstanceRow
+from romancy.storage.records import StoredWait
 
 
 def instance_of(definition: WorkflowDefinition, row: InstanceRow) -> Instance:

@@ -13,6 +13,7 @@ from romancy.errors import (
     InvalidEvent,
     InvalidInput,
     RomancyError,
+    ScheduleNotFound,
     WorkflowBlocked,
     WorkflowFailed,
 )
@@ -48,6 +49,8 @@ def _explain(error: Exception) -> tuple[str, int]:
         return error.format_message(), error.exit_code
     if isinstance(error, InstanceNotFound):
         return f"no instance with id {error.instance_id!r}; `romancy list` shows all instances", 1
+    if isinstance(error, ScheduleNotFound):
+        return f"no schedule named {error.name!r}; `romancy schedules` shows all schedules", 1
     if isinstance(error, InstanceExists) and error.advice:
         return f"{error.problem}; use another --id", 1
     if isinstance(error, WorkflowFailed):

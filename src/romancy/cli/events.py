@@ -87,7 +87,7 @@ def _show_held(held: Sequence[HeldEvents], older: float, as_json: bool) -> None:
                 f"{one.count:,}{'+' if is_cut else ''}",
                 when(one.oldest_at, present()),
                 clean(one.workflow),
-                clean(one.instance_id or ""),
+                clean(one.instance_id or "") + (" (sent to it)" if one.is_addressed else ""),
             )
             for one in held
         ],

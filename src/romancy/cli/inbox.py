@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from romancy.cli.errors import Refused
+from romancy.cli.errors import Failed
 from romancy.cli.lists import cursor_option, limit_option, present
 from romancy.cli.screen import Screen, json_option, note, print_json
 from romancy.cli.target_options import TargetOptions, target_options
@@ -27,7 +27,7 @@ def inbox(forget: int | None, limit: int, cursor: str | None, options: TargetOpt
     """
     if forget is not None:
         if not options.do(lambda target: target.verbs.forget_refused(forget)):
-            raise Refused(f"nothing in the inbox with the number {forget} was refused")
+            raise Failed(f"nothing in the inbox with the number {forget} was refused")
         note(f"{forget} was removed from the inbox")
         return
     page = options.do(lambda target: target.verbs.list_inbox(limit=limit, cursor=cursor))

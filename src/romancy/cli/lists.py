@@ -158,6 +158,7 @@ def header(instance: Instance, now: datetime) -> dict[str, str]:
         "parent": clean(instance.parent or ""),
         "forked from": clean(instance.forked_from or ""),
         "schedule": clean(scheduled_by(instance)),
+        "queue": _place(instance),
         "run": _run(instance, now),
         "last description" if instance.finished_at else "about": clean(instance.description or ""),
         "attributes": " ".join(
@@ -172,6 +173,15 @@ def header(instance: Instance, now: datetime) -> dict[str, str]:
         "not followed": f"by {shown_builds(instance.builds)}" if instance.builds else "",
     }
     return {name: text for name, text in facts.items() if text}
+
+
+def _place(instance: Instance) -> str:
+    """Return the queue of an instance, with its key and its priority if it has them."""
+    if instance.queue is None:
+        return ""
+    key = f", key {instance.key}" if instance.key else ""
+    priority = f", priority {instance.priority}" if instance.priority else ""
+    return clean(f"{instance.queue}{key}{priority}")
 
 
 def _run(instance: Instance, now: datetime) -> str:
@@ -207,7 +217,10 @@ def wait_row(wait: Wait, now: datetime) -> tuple[str, ...]:
 
 def _entry_row(entry: HistoryEntry, now: datetime, retried: datetime | None) -> tuple[str, ...]:
     """Return the cells of an entry. `retried`: when a retry dropped it."""
-    detail = _detail(entry) if retried is None else f"(retried {clock_time(retried, now)}) {_detail(entry)}".rstrip()
+    marks = [] if retried is None else [f"(retried {clock_time(retried, now)})"]
+    if entry.transactional:
+        marks.append("(in one transaction)" if entry.error is None else "(rolled back)")
+    detail = " ".join(filter(None, [*marks, _detail(entry)]))
     return (str(entry.n), when(entry.at, now), entry.kind, clean(entry.operation), detail)
 
 

@@ -24,7 +24,7 @@ from romancy.cli.database import app_without_worker, check_exists, database_opti
 from romancy.cli.logs import log_to_stderr
 from romancy.cli.modules import load, module_option, register
 from romancy.cli.screen import STATUS_STYLES, json_option, print_json
-from romancy.cli.server import check_guarded, host_option, open_to_all, port_option, run_server
+from romancy.cli.server import bind, check_guarded, host_option, open_to_all, port_option, run_server
 from romancy.cli.words import RARE, clean, one_line, relative, wanted
 from romancy.core.model import Status
 from romancy.options import SCOPES
@@ -79,7 +79,7 @@ def viewer(
     if insecure:
         open_to_all(app)
     allows = SCOPES if allow_actions else ("read",)
-    run_server(app, host, port, allows, "serves the viewer of {place} at {url}/viewer/ ({who})")
+    run_server(app, bind(host, port), allows, "serves the viewer of {place} at {url}/viewer/ ({who})")
 
 
 # --- top ------------------------------------------------------------------------------------------------------------

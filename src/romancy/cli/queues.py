@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from shlex import quote
+
 import click
 
 from romancy.cli.lists import present
 from romancy.cli.screen import Screen, json_option, note, print_json
 from romancy.cli.target import Inside
 from romancy.cli.target_options import TargetOptions, target_options
-from romancy.cli.words import clean, plural, relative
+from romancy.cli.words import clean, plural, relative, when
+from romancy.core.versions import stored_name
 from romancy.records import Instance, QueueRecord
 
 
@@ -37,16 +41,22 @@ def queues(options: TargetOptions, as_json: bool) -> None:
         note("no queues; @workflow(queue=Queue(...)) gives a workflow one")
 
 
-def queued_words(instance: Instance, inside: Inside | None) -> list[str]:
-    """Say behind how many others an instance waits in its queue."""
+def queued_words(instance: Instance, inside: Inside | None, now: datetime) -> list[str]:
+    """Say behind how many others an instance waits in its queue, and which limit holds it."""
+    alone = list[str]()
+    if inside is not None and not inside.has_worker:
+        name = clean(stored_name(instance.workflow, instance.version))
+        alone = [f"no worker is running; start one with workflow {name!r}: romancy worker MODULE"]
     queue = f"queue {clean(instance.queue or '')}"
     key = f" of key {clean(instance.key)}" if instance.key else ""
-    also = f"`romancy list --queue {clean(instance.queue or '')}` lists its instances"
-    if inside is None:
-        return [f"it is queued in {queue}{key}; use -d with its database to see behind how many", also]
-    if inside.ahead:
-        place = f"it is queued behind {plural(inside.ahead, 'other')}{key} in {queue}"
+    also = f"`romancy list --queue {clean(quote(instance.queue or ''))}` lists its instances"
+    cancelling = ["it is to be cancelled, which happens once it runs"] if inside and inside.is_cancelling else []
+    held = next((wait.queue for wait in instance.waits if wait.queue is not None), None)
+    if held is None:
+        return [*alone, f"it is queued in {queue}{key}; its server does not say what holds it", *cancelling, also]
+    if held.ahead:
+        place = f"it is queued behind {plural(held.ahead, 'other')}{key} in {queue}"
     else:
-        place = f"it is queued in {queue}, and the next one{key}: it runs as soon as the limits of the queue allow it"
-    cancelling = ["it is to be cancelled, which happens once it runs"] if inside.is_cancelling else []
-    return [place, *cancelling, also]
+        place = f"it is queued in {queue}, and the next one{key}"
+    opens = [] if held.opens_at is None else [f"the next one can begin {when(held.opens_at, now)}"]
+    return [*alone, place, clean(held.reason), *opens, *cancelling, also]

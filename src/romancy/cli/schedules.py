@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any
 
 import click
 
+from romancy.cli.errors import Failed
 from romancy.cli.lists import present
 from romancy.cli.screen import Screen, json_option, print_json
 from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
-from romancy.cli.words import clean, when
-from romancy.core.schedules import Times
+from romancy.cli.words import clean, relative, when
+from romancy.core.schedules import Times, options_in_words
+from romancy.errors import InvalidInput
 from romancy.records import Instance, ScheduleRecord, scheduled_by
 from romancy.verbs import Verbs
 
@@ -41,22 +45,33 @@ def schedules(ctx: click.Context, options: TargetOptions, as_json: bool) -> None
         return
     now = present()
     Screen().table(
-        ("schedule", "workflow", "when", "next", "last", "started", "skipped", "about"),
+        ("schedule", "workflow", "when", "next", "last", "started", "skipped", "options", "about"),
         [
             (
                 clean(item.name),
                 clean(item.workflow),
                 in_words(item),
-                "paused" if item.is_paused else when(item.next_at, now),
+                _next(item, now),
                 when(item.last_at, now),
                 str(item.started),
                 str(item.skipped),
+                options_in_words(item.overlap, item.catch_up, item.spread),
                 clean(item.error or ""),
             )
             for item in found
         ],
-        drop=("about", "skipped", "started", "last", "workflow"),
+        drop=("about", "options", "skipped", "started", "last", "workflow"),
     )
+
+
+def _next(item: ScheduleRecord, now: datetime) -> str:
+    if item.is_paused:
+        return "paused"
+    if item.due_at is not None and (now - item.due_at).total_seconds() >= 1:
+        return when(item.next_at, now, "overdue")
+    if item.next_at is not None and item.due_at is not None and item.next_at <= now < item.due_at:
+        return when(item.next_at, now, f"starts {relative(item.due_at, now)}")
+    return when(item.next_at, now)
 
 
 def in_words(record: ScheduleRecord) -> str:
@@ -100,9 +115,42 @@ _command(
     "",
     lambda verbs, name: verbs.trigger_schedule(name),
 )
-_command(
-    "delete",
-    "Delete a schedule. Its instances go on.",
-    "schedule {name!r} is deleted",
-    lambda verbs, name: verbs.delete_schedule(name),
+
+
+def _declared_words(name: str, *, is_database: bool) -> str:
+    shown = shlex.quote(name)
+    words = (
+        f"the schedule {name!r} is declared in code and would come back when a worker starts; remove schedule= "
+        f"from its workflow, or stop it with `romancy schedules pause {shown}`"
+    )
+    left_over = f"; if its workflow is gone from all code, `romancy schedules delete {shown} --declared` deletes it"
+    return words + left_over if is_database else words
+
+
+@schedules.command()
+@click.argument("name", metavar="NAME")
+@target_options
+@click.option(
+    "--declared",
+    is_flag=True,
+    help="Delete it even if it is declared in code: for a workflow that no code has any more. Needs --database.",
 )
+def delete(name: str, options: TargetOptions, declared: bool) -> None:
+    """Delete a schedule. Its instances go on.
+
+    A schedule that is declared in code would come back when a worker starts. Remove it there, or pause it.
+    """
+
+    async def work(target: Target) -> None:
+        if declared:
+            await target.delete_declared(name)
+            return
+        try:
+            await target.verbs.delete_schedule(name)
+        except InvalidInput:
+            if any(item.name == name and item.is_declared for item in await target.verbs.list_schedules()):
+                raise Failed(_declared_words(name, is_database=options.url is None)) from None
+            raise
+
+    options.do(work)
+    click.echo(f"schedule {clean(name)!r} is deleted")

@@ -1,4 +1,4 @@
-"""`romancy serve`: an app's HTTP server and its worker in one process."""
+"""`romancy serve`: an app's HTTP server and its worker, in one process or in several."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from pathlib import Path
 import click
 
 from romancy.app import App, http_app
-from romancy.cli.database import database_options, settle
+from romancy.cli.database import check_shareable, database_options, settle
 from romancy.cli.errors import Failed, Refused
+from romancy.cli.lifeline import Lifeline, take_lifeline
 from romancy.cli.logs import log_to_stderr
 from romancy.cli.modules import app_of, load, register
 from romancy.cli.reloader import reload_on_change
+from romancy.cli.supervisor import supervise, workers_option
+from romancy.core.garbage import collect_less
+from romancy.http.listener import listen, url_of
 from romancy.options import SCOPES
 from romancy.service import runtime_of
 
@@ -44,6 +48,7 @@ port_option = partial(
     help="Time for requests, and then activities, to finish on shutdown; by default the App's.",
 )
 @click.option("--reload", is_flag=True, help="Restart when a .py file below this folder changes; for development.")
+@workers_option
 @database_options
 def serve(
     target: str,
@@ -52,6 +57,7 @@ def serve(
     insecure: bool,
     grace: float | None,
     reload: bool,
+    workers: int,
     database: str,
     schema: str | None,
 ) -> None:
@@ -61,20 +67,29 @@ def serve(
     Otherwise, the server runs every workflow in the module. An App(worker=False) is served without running workflows;
     run `romancy worker` beside it.
 
+    With --workers N, N processes share the port. Those that die are restarted.
+
     Access is controlled by the App's tokens or by $ROMANCY_TOKENS (separated by spaces). Without tokens, only this
     machine has access.
     """
+    if reload and workers > 1:
+        raise Refused("--reload runs one process; leave out --workers (and unset ROMANCY_WORKERS)")
     if reload:
         raise click.exceptions.Exit(reload_on_change())
-    log_to_stderr(logging.INFO)
+    lifeline = take_lifeline()
+    log_to_stderr(logging.INFO, lifeline)
+    if workers > 1 and lifeline is None:
+        raise click.exceptions.Exit(supervise(workers, bind(host, port)))
     app = _load(target, database, schema)
+    if lifeline is not None:
+        check_shareable(app)
     check_guarded(app, host, insecure)
     if insecure:
         open_to_all(app)
     if grace is not None:
         runtime = runtime_of(app)
         runtime.worker = replace(runtime.worker, grace=grace)
-    run_server(app, host, port)
+    run_server(app, lifeline.bound if lifeline and lifeline.bound else bind(host, port), lifeline=lifeline)
 
 
 def _load(target: str, database: str, schema: str | None) -> App:
@@ -111,28 +126,45 @@ def open_to_all(app: App) -> None:
 _SERVES = "serves {url} ({who}) on {place} {known}"
 
 
-def run_server(app: App, host: str, port: int, allows: Collection[str] = SCOPES, message: str = _SERVES) -> None:
-    """Serve until a signal, and log `message` when ready. `allows`: the scopes that tokens can grant at most."""
-    from romancy.http import server  # imported lazily: uvicorn is slow to import
-
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to an address."""
     try:
-        bound = server.listen(host, port)
+        return listen(host, port)
     except OSError as error:
         why = error.strerror or error
         raise Failed(f"can't listen on {host}:{port}: {why}; choose another --port or --host") from None
+
+
+def run_server(
+    app: App,
+    bound: socket.socket,
+    allows: Collection[str] = SCOPES,
+    message: str = _SERVES,
+    lifeline: Lifeline | None = None,
+) -> None:
+    """Serve until a signal, and log `message` when ready. `allows`: the scopes that tokens can grant at most."""
+    from romancy.http import server  # imported lazily: uvicorn is slow to import
+
+    def on_started() -> None:
+        collect_less()
+        text = f"romancy {_describe(app, bound, message)}"
+        if lifeline is not None:
+            lifeline.report(text, runtime_of(app).grace)
+        else:
+            logging.getLogger("romancy").info("%s", text)
+
     with bound:
-        server.run(server.serve(app, http_app(app, allows), bound, lambda: _announce(app, bound, message)))
+        descriptor = None if lifeline is None else lifeline.fileno()
+        server.run(server.serve(app, http_app(app, allows), bound, on_started, descriptor))
 
 
-def _announce(app: App, bound: socket.socket, message: str) -> None:
-    host, port = bound.getsockname()[:2]
-    where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+def _describe(app: App, bound: socket.socket, message: str) -> str:
     runtime = runtime_of(app)
-    is_open = runtime.http.open and not _is_loopback(host)
+    is_open = runtime.http.open and not _is_loopback(bound.getsockname()[0])
     who = "with a token" if runtime.tokens else "without tokens" if is_open else "from this machine only"
     database = runtime.shown_database if "://" in app.database else Path(app.database).name
     known = f"with {', '.join(app.workflows) or 'no workflows'}" if runtime.works else "without a worker"
-    logging.getLogger("romancy").info("romancy %s", message.format(url=where, who=who, place=database, known=known))
+    return message.format(url=url_of(bound), who=who, place=database, known=known)
 
 
 def _is_loopback(host: str) -> bool:

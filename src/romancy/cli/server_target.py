@@ -80,6 +80,9 @@ class ServerTarget:
             has_undone(facts),
         )
 
+    async def delete_declared(self, name: str) -> None:
+        raise Refused("--declared needs the database; give it with -d")
+
     async def stored(self, id: str) -> Snapshot:
         raise Refused(_NEEDS_DATABASE)
 

@@ -34,8 +34,8 @@ class Inside:
     attempts: Sequence[Attempt]
     is_cancelling: bool
     deliveries: int
-    ahead: int = 0
-    """Of a queued instance: how many of its key come before it."""
+    has_worker: bool = True
+    """Whether any worker runs, if the instance is queued."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,10 @@ class Target(Protocol):
         ...
 
     async def standing(self, id: str) -> Standing: ...
+    async def delete_declared(self, name: str) -> None:
+        """Delete a schedule that was declared by code that is gone."""
+        ...
+
     async def stored(self, id: str) -> Snapshot:
         """Return an instance as stored."""
         ...

@@ -103,9 +103,9 @@ def _show(screen: Screen, reason: Reason, timers: Sequence[Wait], reported: Sequ
     screen.facts({name: text for name, text in facts.items() if text})
     if wait.slot:
         screen.say(clean(wait.slot), "yellow")
-    if reason.cut_at is not None:
+    if wait.cut_at is not None:
         screen.say(
-            f"events for it that were accepted before {when(reason.cut_at, now)} were removed, because "
+            f"events for it that were accepted before {when(wait.cut_at, now)} were removed, because "
             "Retention(events=...) limits how long they are kept: it may have missed one",
             "yellow",
         )
@@ -136,7 +136,7 @@ def _until(wait: Wait, timers: Sequence[Wait], now: datetime) -> str:
 def _wait(reason: Reason, now: datetime) -> dict[str, object]:
     wait = reason.wait
     left = None if wait.due_at is None else (wait.due_at - now).total_seconds()
-    return {**vars(wait), "seconds_left": left, "near": reason.near, "cut_at": reason.cut_at}
+    return {**vars(wait), "seconds_left": left, "near": reason.near}
 
 
 def _state(standing: Standing, now: datetime, *, is_replaced: bool) -> list[str]:
@@ -173,7 +173,7 @@ def _state(standing: Standing, now: datetime, *, is_replaced: bool) -> list[str]
             f"then `romancy resume {id}` (or `romancy cancel {id}`)",
         ]
     if instance.status == "queued":
-        return queued_words(instance, inside)
+        return queued_words(instance, inside, now)
     if instance.status in WAITING:
         return [] if inside is None else [_runner(instance, inside, now)]
     undoing = _undoing(standing) if instance.status == "compensating" else []

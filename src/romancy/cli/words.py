@@ -29,8 +29,8 @@ def relative(moment: datetime, now: datetime) -> str:
     return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds, finer=False)} ago"
 
 
-def when(moment: datetime | None, now: datetime) -> str:
-    """Format a time as local and relative time: `2026-01-02T03:04:05+01:00 (in 4 min)`."""
+def when(moment: datetime | None, now: datetime, said: str | None = None) -> str:
+    """Format a time as local and relative time: `2026-01-02T03:04:05+01:00 (in 4 min)`. `said` replaces the latter."""
     if moment is None:
         return ""
     if moment == _NEVER:
@@ -39,7 +39,7 @@ def when(moment: datetime | None, now: datetime) -> str:
         shown = moment.astimezone()
     except (OverflowError, OSError, ValueError):  # out of range for the local time zone
         shown = moment
-    return f"{shown.isoformat(timespec='seconds')} ({relative(moment, now)})"
+    return f"{shown.isoformat(timespec='seconds')} ({said or relative(moment, now)})"
 
 
 def clock_time(moment: datetime, now: datetime) -> str:
@@ -90,6 +90,8 @@ def wanted(wait: Wait) -> str:
         return one_line(f"next attempt after {wait.error}" if wait.error else "next attempt", 300)
     if wait.kind == "child":
         return clean(wait.child or "")
+    if wait.kind == "queue":
+        return f"its turn in queue {clean(wait.wait_id)}"
     parts = [", ".join(wait.types)]
     parts += [f"where {path} = {json.dumps(want, default=str)}" for path, want in wait.where.items()]
     parts += [f"{name} = {want!r}" for name, want in (("subject", wait.subject), ("source", wait.source)) if want]

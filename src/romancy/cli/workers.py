@@ -11,12 +11,15 @@ import click
 from romancy.api.workflow import Workflow
 from romancy.app import App
 from romancy.cli.arguments import TakesWords, by_annotation
-from romancy.cli.database import database_options, on, settle
+from romancy.cli.database import check_shareable, database_options, on, settle
 from romancy.cli.errors import Failed
+from romancy.cli.lifeline import Lifeline, take_lifeline
 from romancy.cli.logs import log_to_stderr
 from romancy.cli.modules import app_of, load, load_workflow, register
 from romancy.cli.screen import note
+from romancy.cli.supervisor import supervise, workers_option
 from romancy.cli.words import value
+from romancy.core.garbage import collect_less
 from romancy.core.ids import check_id, new_id
 from romancy.service import runtime_of
 from romancy.signals import on_first_signal
@@ -66,8 +69,9 @@ async def _run(app: App, wf: Workflow[..., Any], args: tuple[Any, ...], kwargs: 
 
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="MODULE[:APP]...")
+@workers_option
 @database_options
-def worker(targets: tuple[str, ...], database: str, schema: str | None) -> None:
+def worker(targets: tuple[str, ...], workers: int, database: str, schema: str | None) -> None:
     """Run a worker for the workflows of one or more modules.
 
     The worker runs until Ctrl-C or SIGTERM. It then finishes or hands back the running instances.
@@ -77,8 +81,13 @@ def worker(targets: tuple[str, ...], database: str, schema: str | None) -> None:
 
     The worker also runs the workflows of an App(worker=False), so an API process that only starts workflows and sends
     events can share a module with its workers.
+
+    With --workers N, N processes run the workflows. Those that die are restarted.
     """
-    log_to_stderr(logging.INFO)
+    lifeline = take_lifeline()
+    log_to_stderr(logging.INFO, lifeline)
+    if workers > 1 and lifeline is None:
+        raise click.exceptions.Exit(supervise(workers))
     split = [target.partition(":") for target in targets]
     modules = [load(name) for name, _, _ in split]
     apps = [app_of(module, name or None) for module, (_, _, name) in zip(modules, split, strict=True)]
@@ -90,11 +99,16 @@ def worker(targets: tuple[str, ...], database: str, schema: str | None) -> None:
     register(app, *modules)
     if not app.workflows:
         raise Failed(f"no workflow in {', '.join(targets)}; is @workflow missing?")
-    on(app, _work)
+    if lifeline is not None:
+        check_shareable(app)
+    on(app, lambda app: _work(app, lifeline))
 
 
-async def _work(app: App) -> None:
+async def _work(app: App, lifeline: Lifeline | None) -> None:
     """Run until the first signal; a second one ends the process at once."""
     stopped = asyncio.Event()
-    on_first_signal(stopped.set)
+    on_first_signal(stopped.set, None if lifeline is None else lifeline.fileno())
+    collect_less()
+    if lifeline is not None:
+        lifeline.report("romancy works", runtime_of(app).grace)
     await stopped.wait()

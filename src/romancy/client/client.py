@@ -23,6 +23,7 @@ from romancy.core.ids import new_id as make_id
 from romancy.core.instance import current
 from romancy.core.model import SECOND, Attribute, Duration, Event, Scalar, Status, duration_us
 from romancy.core.schedules import Schedule, to_schedule
+from romancy.cursors import check_limit
 from romancy.errors import IOInWorkflow, NotRetryable, ScheduleNotFound
 from romancy.http.cloudevents import batched, structured
 from romancy.inventory import OLD
@@ -39,7 +40,6 @@ from romancy.records import (
     Receipt,
     ScheduleRecord,
     Wait,
-    check_limit,
 )
 from romancy.reruns import RETRYABLE, Steps
 from romancy.searches import some, to_json, to_query
@@ -386,7 +386,15 @@ class Client:
 
     async def list_queues(self) -> list[QueueRecord]:
         """The queues, by name: how many instances run, and how many wait."""
-        return await self._get("/api/queues", lambda found: [responses.to_queue(item) for item in found["items"]])
+        page = await self._queues(None)
+        found = list(page.items)
+        while page.cursor is not None:
+            page = await self._queues(page.cursor)
+            found += page.items
+        return found
+
+    def _queues(self, cursor: str | None) -> Coroutine[Any, Any, Page[QueueRecord]]:
+        return self._get("/api/queues", responses.to_page(responses.to_queue), query={"limit": 1000, "cursor": cursor})
 
     async def get_history(self, instance_id: str) -> list[HistoryEntry]:
         """The history of an instance, in order; the first entry is its start."""
@@ -421,7 +429,7 @@ class Client:
         return RemoteHandle[Any](self, id, None, created=True)
 
     async def delete_schedule(self, name: str) -> None:
-        """Delete a schedule. Its instances go on. One that code declares comes back when a worker starts."""
+        """Delete a schedule. Its instances go on. Raise `InvalidInput` if it is declared in code."""
         reply = await self._schedule(name, "delete", accepts=(404,))
         if reply.status == 404 and reply.attempts == 1:  # otherwise an earlier attempt, whose answer was lost, did it
             raise to_error(self.url, 404, reply.content, About(schedule=name), with_token=False)

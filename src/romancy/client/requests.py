@@ -72,7 +72,7 @@ def _encoded(wf: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
             f"workflow {wf.name!r}: options(timeout=...) can't be sent to a server; set it in @workflow(timeout=...)"
         )
     signature = definition.signature
-    values: dict[str, Any] = json.loads(signature.encode(signature.bind(args, kwargs)))
+    values: dict[str, Any] = json.loads(signature.encode_call(args, kwargs))
     _, *parameters = inspect.signature(wf.fn).parameters.values()
     bound = inspect.BoundArguments(inspect.Signature(parameters), cast("Any", values))
     key, priority = queue_options(wf)

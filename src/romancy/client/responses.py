@@ -40,6 +40,7 @@ from romancy.records import (
     Instance,
     Page,
     QueueRecord,
+    QueueWait,
     Receipt,
     ScheduleRecord,
     Wait,
@@ -202,6 +203,21 @@ def to_wait(item: Mapping[str, Any]) -> Wait:
         workflow=item["workflow"],
         child=item.get("child"),  # older servers don't send it
         slot=item.get("slot"),
+        cut_at=_maybe_time(item.get("cut_at")),
+        queue=to_queue_wait(item["queue"]) if "queue" in item else None,
+    )
+
+
+def to_queue_wait(item: Mapping[str, Any]) -> QueueWait:
+    return QueueWait(
+        reason=item["reason"],
+        limit=item["limit"],
+        is_known=item["is_known"],
+        ahead=item["ahead"],
+        running=item["running"],
+        running_of_key=item["running_of_key"],
+        holders=tuple(item["holders"]),
+        opens_at=_maybe_time(item["opens_at"]),
     )
 
 
@@ -220,6 +236,10 @@ def to_schedule(item: Mapping[str, Any]) -> ScheduleRecord:
         started=item["started"],
         skipped=item["skipped"],
         error=item["error"],
+        due_at=_maybe_time(item["due_at"]),
+        spread=item["spread"],
+        catch_up=item["catch_up"],
+        overlap=item["overlap"],
     )
 
 
@@ -239,7 +259,14 @@ def to_inbox_record(item: Mapping[str, Any]) -> InboxRecord:
 
 def to_all_held(found: Mapping[str, Any]) -> list[HeldEvents]:
     return [
-        HeldEvents(item["type"], item["count"], _time(item["oldest_at"]), item["workflow"], item["instance_id"])
+        HeldEvents(
+            type=item["type"],
+            count=item["count"],
+            oldest_at=_time(item["oldest_at"]),
+            workflow=item["workflow"],
+            instance_id=item["instance_id"],
+            is_addressed=item.get("is_addressed", False),  # older servers don't send it
+        )
         for item in found["items"]
     ]
 
@@ -254,7 +281,8 @@ def to_entry(item: Mapping[str, Any]) -> HistoryEntry:
         result=item["result"],
         error=item["error"],
         event=item["event"],
-        dropped=item.get("dropped", False),  # older servers don't send it
+        dropped=item.get("dropped", False),  # older servers don't send these
+        transactional=item.get("transactional", False),
     )
 
 

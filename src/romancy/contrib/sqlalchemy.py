@@ -24,6 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from romancy.api.context import TransactionContext
+from romancy.errors import TerminalError
 
 __all__ = ["async_session", "session"]
 
@@ -33,7 +34,9 @@ async def async_session(ctx: TransactionContext[Any], /, **options: Any) -> Asyn
     """Return a session in the transaction of an activity, on PostgreSQL. `options` are passed to `AsyncSession`."""
     connection = ctx.connection
     if isinstance(connection, sqlite3.Connection):
-        raise TypeError("the database is SQLite: write `with session(ctx)` instead of `async with async_session(ctx)`")
+        raise TerminalError(
+            "the database is SQLite: write `with session(ctx)` instead of `async with async_session(ctx)`"
+        )
 
     async def connect() -> Any:
         return connection
@@ -54,7 +57,7 @@ def session(ctx: TransactionContext[Any], /, **options: Any) -> Generator[Sessio
     """Return a session in the transaction of an activity, on SQLite. `options` are passed to `Session`."""
     connection = ctx.connection
     if not isinstance(connection, sqlite3.Connection):
-        raise TypeError(
+        raise TerminalError(
             "the database is PostgreSQL: write `async with async_session(ctx)` instead of `with session(ctx)`"
         )
     engine = create_engine("sqlite://", creator=lambda: _Joined(connection), poolclass=StaticPool)

@@ -53,7 +53,9 @@ if it does not, `divergence` reports it.
     durations.py   formats durations for people
     ids.py         instance ids and other names
     clock.py       the only module that reads the clock
+    garbage.py     the only module that changes when garbage is collected
     tasks.py       tasks that start immediately
+    sequences.py   sequences that are mostly empty
     logs.py        the logger
     throttle.py    limits repeated log messages
     visible.py     makes untrusted text safe to show

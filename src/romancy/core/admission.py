@@ -80,15 +80,6 @@ class Admission:
     """The time up to which the rate of each key is used up."""
 
 
-@dataclass(slots=True, frozen=True)
-class Admitted:
-    """An instance that was admitted. `is_mine`: this worker owns it."""
-
-    id: str
-    workflow: str
-    is_mine: bool
-
-
 # --- rates: one number says up to which time a rate is used up ------------------------------------------------------
 def allowed(rate: Rate, reserved: int, now: int) -> int:
     """Return how many can begin now. `reserved`: the time up to which the rate is used up."""
@@ -128,11 +119,15 @@ def _burst(rate: Rate) -> int:
 # --- decisions ------------------------------------------------------------------------------------------------------
 def room(queue: Queue, state: QueueState, now: int) -> int:
     """Return how many instances of all keys can be admitted now."""
-    most = MOST_ADMITTED
+    return free_slots(queue, state.running, state.reserved, now, MOST_ADMITTED)
+
+
+def free_slots(queue: Queue, running: int, reserved: int, now: int, most: int) -> int:
+    """Return how many instances can begin now, up to `most`, whatever the limits of their keys."""
     if queue.max_concurrent is not None:
-        most = min(most, queue.max_concurrent - state.running)
+        most = min(most, queue.max_concurrent - running)
     if queue.rate is not None:
-        most = min(most, allowed(queue.rate, state.reserved, now))
+        most = min(most, allowed(queue.rate, reserved, now))
     return max(0, most)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
 from romancy.core.compensation import Compensation
@@ -35,16 +35,14 @@ class _Instance(Protocol):
 async def run_body(instance: _Instance, context: Any, kind: int, input: bytes) -> bytes:
     """Run a workflow's function, and encode its result. Undo what it did if it fails."""
     definition = instance.definition
-    args, kwargs = read_input(definition, kind, input)
-    if definition.attributes is not None:
-        _publish_declared(instance, kind, declared(definition.attributes, definition.signature, args, kwargs))
     try:
         try:
-            result = await (definition.fake or definition.fn)(context, *args, **kwargs)
+            result = await _call(instance, context, kind, input)
         except (SystemExit, KeyboardInterrupt) as error:
             raise RuntimeError(f"the workflow raised {type(error).__name__}") from error
         finally:
-            await _close_generators(instance.loop)
+            if instance.loop.generators:
+                await _close_generators(instance.loop)
         output = definition.signature.result.encode(result)
         if len(output) > MAX_RESULT:
             raise _too_long(definition.name, output)
@@ -60,6 +58,15 @@ async def run_body(instance: _Instance, context: Any, kind: int, input: bytes) -
     if instance.compensation is not None:
         await instance.compensation.unwind(is_failed=instance.is_cut_short)
     return output
+
+
+def _call(instance: _Instance, context: Any, kind: int, input: bytes) -> Awaitable[Any]:
+    """Call the function with its input. Not in `run_body`, which would keep the arguments while the workflow waits."""
+    definition = instance.definition
+    args, kwargs = read_input(definition, kind, input)
+    if definition.attributes is not None:
+        _publish_declared(instance, kind, declared(definition.attributes, definition.signature, args, kwargs))
+    return (definition.fake or definition.fn)(context, *args, **kwargs)
 
 
 def _publish_declared(instance: _Instance, kind: int, attributes: Mapping[str, str]) -> None:
@@ -82,9 +89,8 @@ def _too_long(workflow: str, output: bytes) -> NotStorable:
 
 async def _close_generators(loop: WorkflowLoop) -> None:
     """Close open generators here, in order, and not when they are garbage collected."""
-    generators = loop.generators
-    while generators:
-        generator = generators.pop(0)
+    while loop.generators:
+        generator = loop.generators.pop(0)
         try:
             if not getattr(generator, "ag_running", False):  # else a task is inside; it ends with the workflow
                 await generator.aclose()

@@ -26,6 +26,10 @@ class Budget:
     __slots__ = ("_bytes", "_calls", "_commands")
 
     def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin to count for another activation."""
         self._commands = self._bytes = self._calls = 0
 
     def command(self, size: int) -> str | None:

@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable
 from datetime import datetime, time, timedelta, timezone
 from enum import Enum
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple, NoReturn, Union, cast, get_args, get_origin
 from zoneinfo import ZoneInfo
 
@@ -112,11 +112,9 @@ class Wire:
             root["extra_behavior"] = "forbid"
         config = cast(core_schema.CoreConfig, _EXACT | {"allow_inf_nan": True})
         # Prebuilt serializers and validators of nested models would use their own settings again.
-        serializer = SchemaSerializer(cast(Any, schema), config, _use_prebuilt=False)
+        self._dump = SchemaSerializer(cast(Any, schema), config, _use_prebuilt=False).to_json
         self.validator = SchemaValidator(cast(Any, schema), config, _use_prebuilt=False)
-        self._dump = partial(serializer.to_json, by_alias=False, round_trip=True, warnings=False)
-        # Stored values use names; events from outside can use aliases.
-        self._load = partial(self.validator.validate_json, by_name=True)
+        self._load = self.validator.validate_json
         self._plain = kinds <= _PLAIN
         self._open = "any" in kinds
         self._scalar = _SCALARS.get(schema["type"]) if len(kinds) == 1 and len(schema) == 1 else None
@@ -132,7 +130,7 @@ class Wire:
     def write(self, value: Any, known: bool = False) -> bytes:
         """Write a value. `known`: it contains only scalars of exactly the annotated types."""
         try:
-            raw = self._dump(value)
+            raw = self._dump(value, by_alias=False, round_trip=True, warnings=False)
         except Exception as error:  # user-written serializers can raise anything
             raise culprit(value, (), str(error).partition("\n")[0]) from error
         if (known or type(value) is self._scalar) and (len(raw) <= _MOST_DIGITS or self._scalar is str):
@@ -144,7 +142,7 @@ class Wire:
 
     def read(self, raw: bytes, original: Any = inspect.Parameter.empty) -> Any:
         try:
-            return self._load(raw)
+            return self._load(raw, by_name=True)  # stored values use names; events from outside can use aliases
         except ValidationError as error:
             unfit = unfit_of(error, "can't be read back")
             is_a = "" if original is inspect.Parameter.empty else found_at(original, unfit.path)

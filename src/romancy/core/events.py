@@ -21,6 +21,7 @@ MAX_TEXT = 1024
 MAX_BYTES = 1300
 """Maximum bytes of one of these: `source` and `id` together must fit into one index entry of a database."""
 _PLAIN = (str, int, float, bool, type(None))
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
 _RESERVED = frozenset("data data_base64 id source type specversion subject time datacontenttype dataschema".split())
 _NAME = re.compile("[a-z0-9]+")
 _PLANES = "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
@@ -81,9 +82,9 @@ def _to_json(data: Any, what: str) -> bytes:
     try:
         if isinstance(data, (dict, list, *_PLAIN)):
             try:
-                return json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+                return _encode(data).encode()
             except TypeError:
-                pass  # something inside is not plain JSON: a model, a datetime
+                pass  # something inside is not plain JSON: a model, a datetime; converted below
         return to_json(data, by_alias=True)
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise InvalidEvent(

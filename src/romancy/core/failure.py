@@ -8,7 +8,16 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
-from romancy.core.raised import find_listed, find_subclass, find_unmoved, full_name, listed_for, namesakes
+from romancy.core.raised import (
+    Worded,
+    find_listed,
+    find_subclass,
+    find_unmoved,
+    full_name,
+    listed_for,
+    namesakes,
+    worded,
+)
 from romancy.errors import ActivityError, ActivityTimeout, NonDeterminismError
 
 _TRACEBACK_LIMIT = 20_000
@@ -42,6 +51,8 @@ class Failure:
     """The operations that are not undone, if undos failed for good: the instance is blocked, or was cancelled then."""
     culprits: list[int] | None = None
     """The numbers of the entries that led to the end of the instance. None if it ended before these were stored."""
+    rolled_back: bool = False
+    """It was raised by a transactional activity: what that had written was rolled back."""
 
     def encode(self) -> bytes:
         return json.dumps({k: v for k, v in asdict(self).items() if v not in (None, "", False)}).encode()
@@ -67,11 +78,16 @@ def describe(error: BaseException) -> str:
 
 
 def capture(
-    error: BaseException, *, attempts: int = 1, timeout: bool = False, raises: Collection[type[Exception]] = ()
+    error: BaseException,
+    *,
+    attempts: int = 1,
+    timeout: bool = False,
+    raises: Collection[type[Exception]] = (),
+    rolled_back: bool = False,
 ) -> Failure:
     """Return the stored form of an exception. One listed in `raises` can be rebuilt as itself."""
     text = "".join(traceback.format_exception(error)).encode("utf-8", "backslashreplace").decode()[-_TRACEBACK_LIMIT:]
-    failure = Failure(type(error).__qualname__, describe(error), text, attempts, timeout)
+    failure = Failure(type(error).__qualname__, describe(error), text, attempts, timeout, rolled_back=rolled_back)
     listed = listed_for(error, raises)
     if listed is None:
         return failure
@@ -139,15 +155,32 @@ def _as_itself(kind: type[Exception], failure: Failure) -> Exception | None:
     """Rebuild an exception without calling its `__init__`; None for built-in classes that JSON can't represent."""
     if failure.answer is None and kind.__new__ is not Exception.__new__:
         return None
-    args = (failure.message,) if failure.answer is None else tuple(failure.answer)
     try:
-        error = kind.__new__(kind, *args)  # built-in classes (OSError) set their fields and args here
-        if not isinstance(error, OSError):
-            error.args = args
-        error.__dict__.update(failure.state or {})
+        error = _make(kind, failure)
+        if not _can_be_shown(error):
+            error = _make(worded(kind), failure)
+            cast("Worded", error).recorded_message = failure.message
     except Exception:
         return None
     return error
+
+
+def _make(kind: type[Exception], failure: Failure) -> Exception:
+    args = (failure.message,) if failure.answer is None else tuple(failure.answer)
+    error = kind.__new__(kind, *args)  # built-in classes (OSError) set their fields and args here
+    if not isinstance(error, OSError):
+        error.args = args
+    error.__dict__.update(failure.state or {})
+    return error
+
+
+def _can_be_shown(error: Exception) -> bool:
+    """Whether it has all attributes that its `__str__` and `__repr__` use: those that are not plain JSON are lost."""
+    try:
+        _ = str(error) + repr(error)
+    except Exception:
+        return False
+    return True
 
 
 def _find(failure: Failure, activity: str, raises: Collection[type[Exception]]) -> type[Exception]:

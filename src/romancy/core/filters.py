@@ -38,6 +38,8 @@ MAX_ANCHORS = 1000
 
 _MAX_INT = 10**MAX_INT_DIGITS
 _ABSENT: Final = object()
+compact = json.JSONEncoder(separators=(",", ":")).encode
+"""Write JSON without spaces and in ASCII. What waits are for is stored and compared like this: it must not change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Filter:
             subject=subject,
             source=source,
             where=tuple((path, expected[path]) for path in paths),
-            fields=json.dumps(fields, separators=(",", ":")) if fields else "",
+            fields=compact(fields) if fields else "",
             key=_digest([canonical(value) or b"" for value in values]) if fields else b"",
         )
 

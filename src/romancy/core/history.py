@@ -12,6 +12,8 @@ from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Any
 
+from pydantic_core import to_json
+
 from romancy.core.model import Event, ReceivedEvent, from_us
 
 _CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
@@ -20,6 +22,8 @@ _LONG = 4000
 """Digits. Python refuses to parse integers that are much longer."""
 MARKED_ATTEMPTS = 20
 """Maximum failed attempts of one activity that are kept in the history."""
+IN_TRANSACTION = 0
+"""`Entry.event` of a completed activity whose own writes were committed with the entry. No event has this number."""
 
 
 class Kind(IntEnum):
@@ -95,12 +99,17 @@ class Entry:
     event: int | None = None
 
 
+def is_in_transaction(entry: Entry) -> bool:
+    """Return whether an activity completed in one transaction with what it wrote to the database."""
+    return entry.kind == Kind.ACTIVITY_COMPLETED and entry.event == IN_TRANSACTION
+
+
 def pack_event(event: Event, place: str | None = None, *, was_copy: bool = False) -> bytes:
     """Pack an event into one payload: a line of attributes, then its data unchanged.
 
     `place`: where the storage found it, if another wait is to go on from there. `was_copy`: it had been given back.
     """
-    head = {
+    head: dict[str, Any] = {
         "id": event.id,
         "source": event.source,
         "type": event.type,
@@ -112,7 +121,7 @@ def pack_event(event: Event, place: str | None = None, *, was_copy: bool = False
         "place": place,
         "was_copy": was_copy or None,
     }
-    line = json.dumps({k: v for k, v in head.items() if v is not None and v != {}}).encode()
+    line = to_json({k: v for k, v in head.items() if v is not None and v != {}})
     return line if event.data is None else line + b"\n" + event.data
 
 

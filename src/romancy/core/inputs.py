@@ -22,8 +22,7 @@ def write_input(
 ) -> tuple[int, bytes]:
     """Return the kind and the bytes of the arguments of a start."""
     if definition is not None:
-        signature = definition.signature
-        kind, raw = BOUND, signature.encode(signature.bind(args, kwargs))
+        kind, raw = BOUND, definition.signature.encode_call(args, kwargs)
     else:
         try:
             kind, raw = UNBOUND, json.dumps({"args": list(args), "kwargs": kwargs}, allow_nan=False).encode()

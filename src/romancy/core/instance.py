@@ -30,19 +30,21 @@ from romancy.core.inputs import BOUND, UNBOUND, is_from_input
 from romancy.core.loop import TimerHandle, WorkflowLoop
 from romancy.core.model import FOREVER_US, SECOND, Event, ReceivedEvent, Status
 from romancy.core.offspring import Offspring
-from romancy.core.open_operations import OpenOperations
+from romancy.core.open_operations import NONE_OPENED, OpenOperations
 from romancy.core.operations import ChildCall, Operation, OperationFuture, Timer, user_line
 from romancy.core.outcome import Asked, Outcome, ending
 from romancy.core.patches import Patches, is_to_mark, without_patches
 from romancy.core.published import Published
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.run import TOO_LONG, Run
+from romancy.core.sequences import added
 from romancy.errors import InvalidInput, NonDeterminismError, NotStorable, WorkflowStuck
 
 current: ContextVar[Any] = ContextVar("romancy.current")
 """The context of the running workflow or activity."""
 
 _KINDS = frozenset(Kind)
+_NO_MARKS: Marks = {}
 
 
 class Instance:
@@ -50,8 +52,8 @@ class Instance:
 
     # Thousands of instances are in memory.
     __slots__ = (
-        "_activation", "_alias", "_budget", "_context", "_cuts", "_description", "_entries", "_fault", "_input",
-        "_input_kind", "_log", "_marks", "_random", "_root", "_rung", "_sent", "_stuck", "_taken", "_timed_out", "at",
+        "_activation", "_budget", "_context", "_cuts", "_description", "_entries", "_fault", "_input",
+        "_input_kind", "_log", "_marks", "_root", "_rung", "_sent", "_stuck", "_taken", "_timed_out", "at",
         "cancelling", "compensation", "created_at", "dead", "deadline", "definition", "dropped", "id", "length", "loop",
         "offspring", "ops", "outcome", "patches", "published", "refusals", "replaying", "run", "started_at", "state",
     )  # fmt: skip
@@ -67,20 +69,16 @@ class Instance:
         deadline: int | None = None,
         run: Run | None = None,
         state: Any = None,
-        log: Callable[[str], None] = lambda message: None,
+        log: Callable[[str, str], None] = lambda instance, message: None,
     ) -> None:
-        self.definition = definition
-        self.id = instance_id
-        self.created_at = started_at
+        self.definition, self.id, self.created_at = definition, instance_id, started_at
         self.started_at = started_at if run is None or run.started_at is None else run.started_at
         self.at = started_at if run is None else run.began_at
         self.run = run or Run(1, 0, started_at)
-        self.state, self._log = state, log
+        self.state, self._log, self.length = state, log, self.run.base
         self.replaying = self.dead = self._timed_out = False
-        self.length = self.run.base
         self.ops = OpenOperations()
         self.cancelling: str | None = None
-        self.refusals = 0
         self.outcome: Outcome | None = None
         self.patches: Patches | None = None
         self.published: Published | None = None
@@ -92,14 +90,13 @@ class Instance:
         self._fault: NonDeterminismError | None = None
         self._stuck: WorkflowStuck | None = None
         self._budget = Budget()
-        self._marks: Marks = {}
-        self._entries: list[Entry] = []
-        self._activation = self._taken = 0
+        self._marks = _NO_MARKS
+        self._entries: Sequence[Entry] = ()
+        self._activation = self._taken = self.refusals = 0
         self.offspring: Offspring | None = None
         self.compensation: Compensation | None = None
-        self._sent: list[Event] = []
+        self._sent: Sequence[Event] = ()
         self._description: str | None = None
-        self._random: random.Random | None = None
         self._root: asyncio.Task[bytes] | None = None
         self._context = Context()
 
@@ -117,7 +114,7 @@ class Instance:
         asked = operation.input if operation else None
         self.length += 1
         entry = Entry(self.length, kind, op, at if at > self.at else self.at, asked, payload, event)
-        self._entries.append(entry)
+        self._entries = added(self._entries, entry)
         return entry
 
     def replay(self, entries: Sequence[Entry]) -> None:
@@ -145,7 +142,7 @@ class Instance:
                 self.feed(entry)
             self._expect_marks()
         finally:
-            self.replaying, self._taken = False, self._activation
+            self.replaying, self._taken, self._marks = False, self._activation, _NO_MARKS
 
     def reconcile(self, rows: Mapping[str, int | None], *, is_reopened: bool = False) -> list[str]:
         """After loading, compare the open operations with the stored waits (op, due). Return the rows to delete.
@@ -167,7 +164,7 @@ class Instance:
         context = self.definition.context(self)
         self._context.run(current.set, context)
         body = run_body(self, context, self._input_kind, self._input)
-        self._root = self.loop.create_task(body, context=self._context)
+        self._root = self.loop.create_root(body, self.id, self._context)
         if self.deadline is not None:
             self.ops.open(Timer(self.run.timeout_id, self.at, self.run_out_of_time, due=self.deadline))
 
@@ -186,7 +183,7 @@ class Instance:
         if payload is not None:
             run.size += len(payload)
         if n == run.too_long and not self.replaying:
-            self._log(TOO_LONG)
+            self._log(self.id, TOO_LONG)
         if entry.kind == Kind.CANCEL_REQUESTED:
             self._cancel((payload or b"").decode() or "cancelled")
             return
@@ -224,7 +221,7 @@ class Instance:
 
     def _run(self, first: Callable[..., Any], *args: Any) -> None:
         """Run one activation, then check whether the code ended, is stuck, or left its history."""
-        self._budget = Budget()
+        self._budget.renew()
         self._activation += 1
         entries, sent = len(self._entries), len(self._sent)
         try:
@@ -237,7 +234,7 @@ class Instance:
         if self._stuck is not None:
             # Drop everything an endless activation asked for: it can be very much.
             self.length -= len(self._entries) - entries
-            del self._entries[entries:], self._sent[sent:]
+            self._entries, self._sent = self._entries[:entries], self._sent[:sent]
             self._end(Outcome("failed", error=failures.capture(self._stuck)))
         elif self.compensation is not None and self.compensation.unsent is not None:
             raise self.compensation.unsent
@@ -260,11 +257,11 @@ class Instance:
         if compensation is None or not compensation.is_due:
             self._finish(outcome)
             return
-        self.silence(list(self.loop.tasks.values()))
+        self.silence(self._unfinished)
         self._stuck, self.loop.halted = None, False
 
         def begin() -> None:
-            self._root = self.loop.create_task(compensation.take_over(outcome), context=self._context)
+            self._root = self.loop.create_root(compensation.take_over(outcome), self.id, self._context)
 
         self.loop.run(begin)
         self._see_whether_it_ended()
@@ -320,7 +317,7 @@ class Instance:
         if ops.given_up:
             asked.given_up = ops.take_given_up()
         self._taken = self._activation
-        self._entries, ops.opened, ops.closed, self._sent, self._description = [], {}, [], [], None
+        self._entries, ops.opened, ops.closed, self._sent, self._description = (), NONE_OPENED, (), (), None
         return asked
 
     @property
@@ -371,7 +368,7 @@ class Instance:
             return
         self.mark(Kind.EVENT_SENT, op, self.at, identity)
         if self.dropped is None or not self.dropped.was_sent(op, identity):
-            self._sent.append(event)
+            self._sent = added(self._sent, event)
 
     def patched(self, change: str) -> bool:
         """Return whether this run takes the new way of a change."""
@@ -385,7 +382,7 @@ class Instance:
     def mark(self, kind: Kind, op: str, at: int, input: bytes | None = None, payload: bytes | None = None) -> None:
         """Record an entry that is not fed to the code."""
         self.length += 1
-        self._entries.append(Entry(self.length, kind, op, at, input, payload))
+        self._entries = added(self._entries, Entry(self.length, kind, op, at, input, payload))
 
     def halt(self, fault: NonDeterminismError) -> None:
         """Stop the code where it is. `except Exception` in user code can't catch this."""
@@ -446,15 +443,12 @@ class Instance:
 
     @property
     def random(self) -> random.Random:
-        if self._random is None or (self.run.seeds and self.run.alias(self.id) != self._alias):
-            self._alias = self.run.alias(self.id)
-            self._random = self.run.random(self._alias)
-        return self._random
+        return self.run.random(self.id)
 
     @property
     def alias(self) -> str:
         """The id from which the ids of sent events are made: see `Run.alias`."""
-        return self.run.alias(self.id) if self.run.seeds else self.id
+        return self.run.alias(self.id)
 
     # --- called by the loop -----------------------------------------------------------------------------------------
     def seconds(self) -> float:
@@ -481,15 +475,14 @@ class Instance:
     def report(self, context: dict[str, Any]) -> None:
         if not (self.dead or self.replaying):
             error = context.get("exception")
-            self._log(f"{context.get('message')}: {error!r}" if error else str(context.get("message")))
+            self._log(self.id, f"{context.get('message')}: {error!r}" if error else str(context.get("message")))
 
     # --- eviction ---------------------------------------------------------------------------------------------------
     def evict(self) -> None:
         """Drop the code without letting it act: its `finally` blocks run, but every primitive in them raises."""
         self.dead = True
         self.ops.clear()
-        tasks = list(self.loop.tasks.values())
-        if tasks:
+        if tasks := self._unfinished:
             self._context.copy().run(self.loop.run, close_all, tasks, self._unclosable)
         # Leave nothing to the garbage collector: thousands of instances per second end here.
         self._root = self.compensation = None
@@ -497,4 +490,11 @@ class Instance:
         self.loop.release()
 
     def _unclosable(self) -> None:
-        self._log(f"workflow {self.definition.name!r} catches all exceptions and can't be closed; it stays suspended")
+        name = self.definition.name
+        self._log(self.id, f"workflow {name!r} catches all exceptions and can't be closed; it stays suspended")
+
+    @property
+    def _unfinished(self) -> list[asyncio.Task[Any]]:
+        """The tasks of the code that have not ended, oldest first."""
+        tasks = list(self.loop.tasks.values())
+        return tasks if self._root is None or self._root.done() else [self._root, *tasks]

@@ -12,8 +12,8 @@ import sys
 import threading
 from asyncio import events, tasks
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextvars import Context
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextvars import Context, copy_context
 from typing import Any, Protocol, TypeVar
 
 from romancy.core import budget
@@ -25,7 +25,10 @@ MAX_CALLBACKS = 1_000_000
 """Maximum callbacks in one activation; more means that the code never waits for anything (an endless `sleep(0)`)."""
 
 
+# Shared by the many loops that only wait, and never changed.
 _NOTHING: deque[asyncio.Handle] = deque(maxlen=0)
+_NO_TASKS: dict[int, asyncio.Task[Any]] = {}
+_NO_GENERATORS: list[AsyncGenerator[Any, Any]] = []
 
 
 class LoopOwner(Protocol):
@@ -50,8 +53,23 @@ class TimerHandle(asyncio.TimerHandle):
             self._run()  # type: ignore[attr-defined]
 
 
+class _ReadyHandle(asyncio.Handle):
+    """The handle of a `call_soon`. There is no debug mode, so it is simpler than its base class."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Callable[..., Any], args: Sequence[Any], loop: WorkflowLoop, context: Context | None
+    ) -> None:
+        self._callback, self._args, self._loop = callback, args, loop
+        self._context = copy_context() if context is None else context
+        self._cancelled, self._repr, self._source_traceback = False, None, None
+
+
 class NumberedFuture(asyncio.Future[T]):
     """Hashes by creation order, so that sets of futures iterate the same on every run."""
+
+    __slots__ = ("_number",)
 
     def __init__(self, *, loop: WorkflowLoop) -> None:
         self._number = loop.next_number()
@@ -63,6 +81,8 @@ class NumberedFuture(asyncio.Future[T]):
 
 class NumberedTask(asyncio.Task[T]):
     """Hashes by creation order, because `TaskGroup` and `asyncio.wait` keep tasks in sets and iterate over them."""
+
+    __slots__ = ("_number",)
 
     def __init__(self, coro: Coroutine[Any, Any, T], *, loop: WorkflowLoop, **options: Any) -> None:
         # asyncio adds every new task to one process-wide set. Small equal hashes from thousands of instances would
@@ -79,6 +99,9 @@ class NumberedTask(asyncio.Task[T]):
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """Runs the tasks of one instance until nothing is ready."""
 
+    # Thousands of loops are in memory.
+    __slots__ = ("_is_open", "_numbers", "_owner", "_ready", "generators", "halted", "running", "tasks")
+
     def __init__(self, owner: LoopOwner) -> None:
         self._owner = owner
         self._ready: deque[asyncio.Handle] = _NOTHING
@@ -86,12 +109,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._numbers = 0
         self.halted = False
         """The code left its history and must not run any further."""
-        self.tasks: dict[int, asyncio.Task[Any]] = {}
-        self.generators: list[AsyncGenerator[Any, Any]] = []
+        self.tasks = _NO_TASKS
+        """The unfinished tasks, except the root: asyncio only has weak references to them."""
+        self.generators = _NO_GENERATORS
 
     # --- the asyncio loop interface ---------------------------------------------------------------------------------
-    def get_debug(self) -> bool:
-        return False
+    get_debug = staticmethod(bool)  # pyright: ignore[reportAssignmentType]
+    """Return False. Every future asks, so this is a function in C."""
 
     def is_running(self) -> bool:
         return self.running
@@ -105,7 +129,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
         if not self.running:
             raise RuntimeError("workflow code can only be scheduled while its instance is active")
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _ReadyHandle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
@@ -129,13 +153,20 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return NumberedFuture(loop=self)
 
+    def create_root(self, coro: Coroutine[Any, Any, T], name: str, context: Context) -> asyncio.Task[T]:
+        """Create the task of the workflow's own code. The caller keeps it."""
+        return NumberedTask(coro, loop=self, name=name, context=context)
+
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         _refuse_as_completed()
         if len(self.tasks) >= budget.MAX_TASKS:
             coro.close()
             self._owner.exceed(f"created {budget.MAX_TASKS:,} tasks")
         task: NumberedTask[Any] = NumberedTask(coro, loop=self, **options)
-        self.tasks[hash(task)] = task  # asyncio only has weak references; garbage collection must not end tasks
+        if self.tasks:
+            self.tasks[hash(task)] = task
+        else:
+            self.tasks = {hash(task): task}
         task.add_done_callback(self._forget)
         return task
 
@@ -143,6 +174,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.tasks.pop(hash(task), None)
 
     def _adopt(self, generator: AsyncGenerator[Any, Any]) -> None:
+        if not self.generators:
+            self.generators = [generator]
+            return
         if len(self.generators) % 64 == 63:
             open_ones = [g for g in self.generators if getattr(g, "ag_frame", None) is not None]
             self.generators[:] = open_ones
@@ -165,8 +199,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def release(self) -> None:
         """Release everything; the instance is no longer needed."""
-        self.tasks.clear()
-        self.generators.clear()
+        self.tasks, self.generators = _NO_TASKS, _NO_GENERATORS
         self._owner = _NOBODY
         if self._is_open:
             self._is_open = False
@@ -176,7 +209,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def run(self, first: Callable[..., None], *args: Any) -> None:
         """Run one activation: call `first`, then everything that becomes ready, until nothing is."""
         outer = events._get_running_loop()  # type: ignore[attr-defined]
-        task = _set_current_task(outer, None)
+        task = _set_current_task(outer, None) if _HAS_ONE_CURRENT_TASK else None
         hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(self)  # type: ignore[attr-defined]
         sys.set_asyncgen_hooks(self._adopt, _leave_alone)
@@ -190,7 +223,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self._ready = _NOTHING
             sys.set_asyncgen_hooks(*hooks)
             events._set_running_loop(outer)  # type: ignore[attr-defined]
-            _set_current_task(outer, task)
+            if _HAS_ONE_CURRENT_TASK:
+                _set_current_task(outer, task)
 
     def _drain(self) -> None:
         ready, callbacks = self._ready, 0
@@ -224,17 +258,16 @@ class _Nobody:
 
 
 _NOBODY = _Nobody()
+_HAS_ONE_CURRENT_TASK = sys.version_info >= (3, 14)
+"""Whether a thread has one current task for all its loops, so that no other task can run a step meanwhile."""
 
 
 def _set_current_task(loop: asyncio.AbstractEventLoop | None, task: asyncio.Task[Any] | None) -> Any:
     """Make `task` the current task of the outer loop, and return the previous one.
 
-    Since Python 3.14, a thread has one current task for all its loops, and no other task can run a step meanwhile.
     A task can start an activation (`testing.replay` in an async test), so it must not be the current task then.
     """
-    if sys.version_info < (3, 14) or loop is None:
-        return None
-    return tasks._swap_current_task(loop, task)  # type: ignore[attr-defined]
+    return None if loop is None else tasks._swap_current_task(loop, task)  # type: ignore[attr-defined]
 
 
 def _leave_alone(generator: AsyncGenerator[Any, Any]) -> None:

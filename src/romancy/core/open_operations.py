@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from romancy.core.model import BUSIEST_FIRST, Status
 from romancy.core.operations import ChildCall, EventWait, Groups, Operation
+from romancy.core.sequences import added
 
+NONE_OPENED: dict[str, Operation] = {}
+"""Shared by the many instances that only wait, and never changed."""
 _RUNNING = BUSIEST_FIRST.index("running")
 
 
@@ -19,26 +22,36 @@ class OpenOperations(dict[str, Operation]):
         super().__init__()
         self.groups = Groups()
         self._counts = [0] * len(BUSIEST_FIRST)
-        self.opened: dict[str, Operation] = {}
+        self.opened = NONE_OPENED
         """Operations that are new since the last step."""
-        self.closed: list[Operation] = []
+        self.closed: Sequence[Operation] = ()
         """Operations closed since the last step, except those that were also opened in it."""
-        self.given_up: list[Operation] = []
+        self.given_up: Sequence[Operation] = ()
         """Operations given up since the last step."""
 
     def open(self, operation: Operation) -> None:
-        self[operation.id] = self.opened[operation.id] = operation
+        self[operation.id] = operation
+        self.note_opened(operation)
         self._counts[operation.rank] += 1
         if isinstance(operation, EventWait):
             self.groups.add(operation)
+
+    def note_opened(self, operation: Operation) -> None:
+        """Note that an operation is new. It begins after the step."""
+        if self.opened:
+            self.opened[operation.id] = operation
+        else:
+            self.opened = {operation.id: operation}
 
     def close(self, operation: Operation) -> None:
         del self[operation.id]
         self._counts[operation.rank] -= 1
         if isinstance(operation, EventWait):
             self.groups.remove(operation)
-        if self.opened.pop(operation.id, None) is None:
-            self.closed.append(operation)
+        if operation.id in self.opened:
+            del self.opened[operation.id]
+        else:
+            self.closed = added(self.closed, operation)
 
     def withdraw(self, id: str, activation: int) -> None:
         """Close an operation that the code no longer waits for: a sibling was faster, or a scope was cancelled.
@@ -50,13 +63,13 @@ class OpenOperations(dict[str, Operation]):
             return
         if operation.stays_open and operation.activation != activation:
             operation.given_up = True
-            self.given_up.append(operation)
+            self.given_up = added(self.given_up, operation)
         else:
             self.close(operation)
 
     def reconcile(self, rows: Mapping[str, int | None]) -> list[str]:
         """Compare the open operations with the stored waits. See `Instance.reconcile`."""
-        self.closed, self.given_up = [], []
+        self.closed, self.given_up = (), ()
         self.opened = {op.id: op for op in self.values() if op.id not in rows}
         for op in self.values():
             if op.id in rows:
@@ -65,7 +78,7 @@ class OpenOperations(dict[str, Operation]):
 
     def take_given_up(self) -> Sequence[Operation]:
         """Return what was given up since the last call, and is still open."""
-        given_up, self.given_up = self.given_up, []
+        given_up, self.given_up = self.given_up, ()
         return [op for op in given_up if op.id in self]
 
     @property

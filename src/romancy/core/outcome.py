@@ -66,10 +66,10 @@ def ending(
 class Asked:
     """Everything since the last `take`. It is stored as one commit."""
 
-    entries: list[Entry]
-    opened: list[Operation]
-    closed: list[Operation]
-    sent: list[Event]
+    entries: Sequence[Entry]
+    opened: Sequence[Operation]
+    closed: Sequence[Operation]
+    sent: Sequence[Event]
     outcome: Outcome | None
     description: str | None
     given_up: Sequence[Operation] = ()

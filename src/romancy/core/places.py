@@ -54,9 +54,7 @@ def _key(definition: WorkflowDefinition, kind: int, raw: bytes) -> str:
         ) from None
     if value is None:
         return NO_KEY
-    if isinstance(value, bool | int):
-        return str(value).lower() if isinstance(value, bool) else str(value)
-    if not isinstance(value, str):
+    if not isinstance(value, str | int):
         raise InvalidInput(
             f"workflow {definition.name!r}: its key {shown!r} must be a string or an integer, got {value!r}; "
             "pass options(key=...)"

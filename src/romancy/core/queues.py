@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from romancy.core.model import Duration, duration_us
+from romancy.core.model import SECOND, Duration, duration_us
 from romancy.errors import InvalidInput
 
 MAX_KEY = 255
@@ -50,8 +50,8 @@ class Queue:
 
     An instance is `queued` until it is admitted, and counts until it ends; a blocked one counts, too. Keys take turns;
     within a key, a higher priority comes first, then the instance that was started first. Time limits run from the
-    admission. `max_waiting` bounds how many wait: another start raises `QueueFull`. Children, and instances started by
-    events, are never refused.
+    admission. `max_waiting` bounds how many wait while no slot is free: another start raises `QueueFull`. Children, and
+    instances started by events, are never refused.
     """
 
     def __init__(
@@ -94,11 +94,30 @@ class Place(NamedTuple):
     priority: int = 0
 
 
+class Arrivals:
+    """Gives each start that waits in a queue a moment of its own.
+
+    Who comes first is decided by the time of the start, and ids don't sort by it. Several starts can have the same
+    microsecond: children of one step, events of one batch, and everything while the clock of a test stands still.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def next(self, now: int) -> int:
+        """Return the current time, or the first microsecond after the last one that was given."""
+        is_ahead = now <= self._last < now + SECOND  # further ahead: the clock was set back
+        self._last = self._last + 1 if is_ahead else now
+        return self._last
+
+
 def check_key(key: object) -> str:
-    """Check the key of one start: text that databases can store and people can read."""
+    """Return the key of one start: text that databases can store and people can read. Integers become text."""
+    if isinstance(key, int):
+        key = str(key).lower() if isinstance(key, bool) else str(key)  # True becomes "true", as in JSON
     if not isinstance(key, str) or len(key) > MAX_KEY or not (key == "" or key.isprintable()):
         raise InvalidInput(
-            f"the key of a queue must be a string of at most {MAX_KEY} printable characters, got {key!r}"
+            f"the key of a queue must be a string of at most {MAX_KEY} printable characters, or an integer, got {key!r}"
         )
     return key
 

@@ -22,6 +22,29 @@ def full_name(kind: type[BaseException]) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
+class Worded:
+    """An exception that says its recorded message, because its own `__str__` or `__repr__` lacks an attribute."""
+
+    __slots__ = ()
+    recorded_message: str
+
+    def __init_subclass__(cls) -> None:
+        """Keep this from the class of the exception, which may register its subclasses, or refuse them."""
+
+    def __str__(self) -> str:
+        return self.recorded_message
+
+    def __repr__(self) -> str:
+        return f"{type(self).__qualname__}({self.recorded_message!r})"
+
+
+def worded(kind: ErrorClass) -> ErrorClass:
+    """Return the subclass of an exception class, under the same name, that is `Worded`."""
+    known = [sub for sub in kind.__subclasses__() if Worded in sub.__bases__]
+    about = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__slots__": ("recorded_message",)}
+    return known[0] if known else type(kind)(kind.__name__, (Worded, kind), about)
+
+
 def listed_for(error: BaseException, raises: Collection[ErrorClass]) -> ErrorClass | None:
     """Return the listed class that matches an exception: its own class, or the nearest of its bases."""
     near = [kind for kind in type(error).__mro__ if kind in raises]
@@ -84,7 +107,7 @@ def _with_subclasses(bases: Collection[ErrorClass]) -> list[ErrorClass]:
     """Return `bases` and all their subclasses; the older of two subclasses comes first."""
     found = list(bases)
     for kind in found:
-        found.extend(sub for sub in kind.__subclasses__() if sub not in found)
+        found.extend(sub for sub in kind.__subclasses__() if sub not in found and Worded not in sub.__bases__)
     return found
 
 

@@ -13,7 +13,7 @@ from romancy.core.codec import Codec
 from romancy.core.declared_attributes import Paths, check_key_path, check_paths
 from romancy.core.interests import Interest, read_interest
 from romancy.core.model import MAX_RESULT
-from romancy.core.queues import Queue
+from romancy.core.queues import Arrivals, Queue
 from romancy.core.retry import RetryPolicy
 from romancy.core.schedules import Schedule
 from romancy.core.signature import Signature
@@ -205,6 +205,8 @@ class Registry:
         self.names: list[str] = []
         self.queues: dict[str, Queue] = {}
         """The queues of the workflows, by name."""
+        self.arrivals = Arrivals()
+        """When instances arrived in these queues."""
 
     def check(self, definition: WorkflowDefinition) -> None:
         """Raise `ValueError` if another workflow has the same name."""

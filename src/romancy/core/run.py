@@ -34,8 +34,8 @@ class Run:
     """
 
     __slots__ = (
-        "_counts", "_suffix", "base", "began_at", "copied", "fed", "number", "scheduled_at", "seeds", "size",
-        "started_at", "timeout_id", "too_long",
+        "_alias", "_counts", "_random", "_suffix", "base", "began_at", "copied", "fed", "number", "scheduled_at",
+        "seeds", "size", "started_at", "timeout_id", "too_long",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +52,8 @@ class Run:
         self.number, self.base, self.began_at = number, base, began_at
         self._suffix = "" if number == 1 else f"@{number}"
         self._counts: dict[str, int] = {}
+        self._random: random.Random | None = None
+        self._alias = ""
         self.timeout_id = WORKFLOW_TIMEOUT + self._suffix
         """The id of the timer for the time limit of the workflow."""
         self.fed, self.size = base, 0
@@ -84,11 +86,14 @@ class Run:
 
         The copied part of a fork was recorded under the id of the instance that it was copied from.
         """
-        return next((id for n, id, _ in self.seeds if self.fed < n), instance)
+        return next((id for n, id, _ in self.seeds if self.fed < n), instance) if self.seeds else instance
 
     def random(self, instance: str) -> random.Random:
         """Return the random numbers of this run of an instance: the same on every replay."""
-        return random.Random(f"romancy:{instance}{self._suffix}")
+        alias = self.alias(instance)
+        if self._random is None or alias != self._alias:
+            self._random, self._alias = random.Random(f"romancy:{alias}{self._suffix}"), alias
+        return self._random
 
     @property
     def length(self) -> int:

@@ -7,6 +7,7 @@ that much later.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
@@ -29,6 +30,8 @@ LATE = 60 * SECOND
 """A tick that is later than this was missed."""
 MOST = 500
 """How many ticks are looked at in one go: a schedule by the second may have missed millions."""
+_STEPS = re.compile(r"Every \w+ (?P<unit>second|minute) of every (minute|hour)\b")
+"""How `*/5` is explained: "Every fifth minute of every hour"."""
 _ALIASES = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -156,7 +159,7 @@ class Schedule:
         cron: str,
         /,
         *,
-        timezone: str = "UTC",
+        timezone: str | ZoneInfo = "UTC",
         spread: Duration = 0,
         catch_up: CatchUp = "one",
         overlap: Overlap = "skip",
@@ -181,7 +184,7 @@ class Schedule:
         /,
         *,
         every: Duration | None = None,
-        timezone: str = "UTC",
+        timezone: str | ZoneInfo = "UTC",
         spread: Duration = 0,
         catch_up: CatchUp = "one",
         overlap: Overlap = "skip",
@@ -190,7 +193,8 @@ class Schedule:
     ) -> None:
         if (cron is None) == (every is None):
             raise ValueError('a schedule takes either a cron expression or every=, as in Schedule("0 9 * * *")')
-        if every is not None and timezone != "UTC":
+        zone = _zone_name(timezone)
+        if every is not None and zone != "UTC":
             raise ValueError("timezone= is for cron expressions; every= counts seconds, whatever the clocks show")
         period = None if every is None else duration_us(every, "every")
         if period is not None and not SHORTEST <= period < FOREVER_US // 2:
@@ -200,10 +204,12 @@ class Schedule:
         begin, end = (None if moment is None else to_us(moment) for moment in (starts_at, ends_at))
         if begin is not None and end is not None and begin > end:
             raise ValueError(f"starts_at {starts_at} is after ends_at {ends_at}")
-        self.times = Times(cron, period, timezone, begin, end)
-        self.spread, self.catch_up, self.overlap = duration_us(spread, "spread"), catch_up, overlap
+        self.times = Times(cron, period, zone, begin, end)
+        self.spread = duration_us(spread, "spread")
+        self.catch_up: CatchUp = catch_up
+        self.overlap: Overlap = overlap
         if cron is not None:
-            _check_cron(cron, timezone)
+            _check_cron(cron, zone)
 
     @property
     def cron(self) -> str | None:
@@ -250,6 +256,16 @@ def to_schedule(given: str | Schedule) -> Schedule:
     if isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         return Schedule(given)
     raise TypeError(f"a schedule is a cron expression or Schedule(...), not {given!r}")
+
+
+def options_in_words(overlap: Overlap, catch_up: CatchUp, spread: float) -> str:
+    """Describe the options of a schedule that are not the default. `spread`: in seconds."""
+    given = {
+        "overlap": None if overlap == "skip" else overlap,
+        "catch_up": None if catch_up == "one" else catch_up,
+        "spread": span(spread) if spread else None,
+    }
+    return ", ".join(f"{name}: {value}" for name, value in given.items() if value is not None)
 
 
 def due_at(name: str, tick: int, spread: int) -> int:
@@ -322,7 +338,15 @@ def next_ticks(course: Course, tick: int | None, count: int) -> list[int]:
 # --- cron expressions -------------------------------------------------------------------------------------------------
 def in_words(cron: str) -> str:
     """Return a cron expression in English: "At 09:00 on Monday through Friday"."""
-    return CronSim(_expression(cron), from_us(0)).explain()
+    expression = _expression(cron)
+    words = CronSim(expression, from_us(0)).explain()
+    found = _STEPS.match(words)
+    if found is not None:
+        fields = expression.split()
+        step = (fields[0] if found["unit"] == "second" else fields[-5]).rpartition("/")[2]
+        if step.isdigit() and 60 % int(step) == 0:
+            return f"Every {int(step)} {found['unit']}s{words[found.end() :]}"
+    return words
 
 
 def _expression(cron: str) -> str:
@@ -355,6 +379,14 @@ def _check_choice(name: str, given: str, choices: object) -> None:
     allowed = cast("tuple[str, ...]", get_args(choices))
     if given not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {given!r}")
+
+
+def _zone_name(given: str | ZoneInfo) -> str:
+    """Return the name of a time zone. It is stored, so an object without a name is of no use."""
+    name = given.key if isinstance(given, ZoneInfo) else given
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"timezone must be a name such as 'Europe/Berlin', or a ZoneInfo of one, not {given!r}")
+    return name
 
 
 def _check_cron(cron: str, timezone: str) -> None:

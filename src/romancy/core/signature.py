@@ -61,7 +61,7 @@ class Signature:
         """Return the arguments by name, including defaults."""
         if not kwargs and self._simple and 0 <= (missing := len(self.names) - len(args)) <= len(self._trailing):
             filled = args + self._trailing[-missing:] if missing else args
-            return dict(zip(self.names, filled, strict=True))
+            return dict(zip(self.names, filled))  # noqa: B905 - there are as many, and `strict` takes time
         try:
             bound = self._declared.bind(*args, **kwargs)
         except TypeError as error:
@@ -74,8 +74,17 @@ class Signature:
     def encode(self, bound: Mapping[str, Any]) -> bytes:
         if tuple(bound) != self.names:
             bound = self._in_order(bound)
+        return self._write(bound, tuple(map(type, bound.values())) == self._scalars)
+
+    def encode_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        """Bind and encode arguments."""
+        if not kwargs and tuple(map(type, args)) == self._scalars:
+            return self._write(dict(zip(self.names, args)), known=True)  # noqa: B905 - `strict` takes time
+        return self.encode(self.bind(args, kwargs))
+
+    def _write(self, bound: Mapping[str, Any], known: bool) -> bytes:
         try:
-            return self._wire.write(bound, tuple(map(type, bound.values())) == self._scalars)
+            return self._wire.write(bound, known)
         except Unfit as unfit:
             message = self._unfit_argument(unfit)
         raise InvalidInput(message)
@@ -87,7 +96,11 @@ class Signature:
         except Unfit as unfit:
             message = self._unreadable(raw, unfit)
         else:
-            return self._call(values if len(values) == len(self.names) else self._completed(values))
+            if len(values) < len(self.names):
+                values = self._completed(values)
+            elif self._simple:
+                return tuple(values.values()), {}  # the validator returns them in the order of the parameters
+            return self._call(values)
         raise InvalidInput(message)
 
     def decode_given(self, raw: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -169,13 +182,11 @@ class Signature:
             return wire.validator.validate_strings(cast(Any, word), by_name=True)
         except ValidationError as error:
             unfit = unfit_of(error, "does not fit")
-        try:
-            from_json(word)  # if it is not JSON, the first problem is reported below
-            return wire.read(word.encode())
-        except Unfit as error:
-            unfit = error
-        except ValueError:
-            pass
+        if _is_json(word):  # otherwise the problem of the plain text is reported
+            try:
+                return wire.read(word.encode())
+            except Unfit as error:
+                unfit = error
         shown, problem = self._declared.parameters[known], describe(unfit, name)
         raise InvalidInput(f"{self.what}: {word!r} can't be read as the argument {name!r} ({shown}): {problem}")
 
@@ -296,6 +307,14 @@ def _listed(names: Sequence[str]) -> str:
 def _by_name(raw: bytes) -> dict[str, bytes]:
     """Return each stored argument as bytes, so that NaN equals NaN and 1 is not True."""
     return {name: to_json(value) for name, value in cast(dict[str, Any], from_json(raw)).items()}
+
+
+def _is_json(word: str) -> bool:
+    try:
+        from_json(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _json_or_text(word: str) -> Any:

@@ -20,22 +20,24 @@ connects them: read its constructor from top to bottom.
     attempts.py     what a step stores about attempts of activities
     residents.py    the instances in memory or being loaded, and which can be evicted
     inbox.py        the inboxes of residents, and which residents are ready to be fed
-    loader.py       passes inputs to instances; reads those that are not in memory
+    reads.py        reads instances, many at a time
+    loader.py       passes inputs to instances; has those read that are not in memory
     committer.py    one transaction after the other; outages, refusals
     items.py        items to be stored: commits, looks, starts, events, requests
     halves.py       splits a batch that is too large; pure
     laggards.py     items that take too long even alone
     delivery.py     prepares incoming events, and checks which waits their data fits
     waiting_room.py refuses starts in full queues; takes instances that were started without a place there
-    custody.py      holds code that may have killed its worker until its turn comes
-    inquest.py      after the death of a worker: what ran there, and how it continues
-    evidence.py     what killed the worker: a verdict by numbers; pure
-    quarantine.py   decides which suspects can begin now
     slots.py        which attempts run now, and whose turn is next; pure
     stages.py       the stages of an attempt
     turns.py        when a transactional activity can add its result; pure
     transactions.py attempts in transactions, which also store their results
+    attempt.py      one attempt that is queued or running
     activities.py   attempts in tasks and threads, retries, timeouts
+    custody.py      holds code that may have killed its worker until its turn comes
+    evidence.py     what killed the worker: a verdict by numbers; pure
+    quarantine.py   decides which suspects can begin now
+    inquest.py      after the death of a worker: what ran there, and how it continues
     timers.py       the heap of timers that fall due soon
     exits.py        instances leave memory: ended, blocked, read again, evicted
     revival.py      instances enter memory: new ones, and those that were read
@@ -54,6 +56,7 @@ connects them: read its constructor from top to bottom.
     admission.py    lets queued instances run
     set_backs.py    the rates of queues after a clock was set back
     foresight.py    who is next in a full queue, read ahead
+    lost_queues.py  warns about queues that are no longer in the code
     balancing.py    a fair share for every worker
     timer_refresh.py reads the timers that fall due soon
     mover.py        takes in what callers left in transactions of their own

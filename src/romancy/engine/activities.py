@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from romancy.api.context import ActivityContext, TransactionContext, staged_events
 from romancy.core import failure as failures
-from romancy.core.clock import Alarm, Clock, stopwatch
+from romancy.core.clock import Clock, stopwatch
 from romancy.core.failure import Failure
 from romancy.core.history import Kind
 from romancy.core.instance import current
@@ -22,6 +22,7 @@ from romancy.core.model import SECOND, from_us
 from romancy.core.operations import ActivityCall
 from romancy.core.retry import Policies, allows, next_due
 from romancy.core.tasks import start_now
+from romancy.engine.attempt import Attempting
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.inbox import Inboxes
 from romancy.engine.metrics import Metrics
@@ -38,89 +39,6 @@ _logger = logging.getLogger("romancy")
 
 RECORDED = object()
 """In place of a result: a transaction has stored it."""
-
-
-class Attempting:
-    """One attempt that is queued or running."""
-
-    __slots__ = (
-        "_runner", "activity", "alarm", "call", "context", "is_final", "is_on_loop", "limit", "progress_at", "record",
-        "resident", "since", "stage", "task", "thread",
-    )  # fmt: skip
-
-    def __init__(self, runner: Activities, resident: Resident, call: ActivityCall, record: Attempt | None) -> None:
-        self._runner, self.resident, self.call, self.record = runner, resident, call, record
-        self.activity = call.activity
-        self.context: ActivityContext | None = None
-        self.task: asyncio.Future[Any] | None = None
-        self.alarm: Alarm | None = None
-        self.stage = WAITING
-        self.progress_at = 0
-        self.since = 0.0
-        self.is_on_loop = call.activity.is_async
-        """Whether it runs on the event loop, where it can be cancelled, and not in a thread."""
-        self.limit = call.timeout
-        self.is_final = False
-        """Whether its error is final, because its result can't be stored."""
-        self.thread: asyncio.Future[Any] | None = None
-        """The thread of a transaction. Cancelling the attempt cuts it off from the database, but can't end it."""
-
-    def __repr__(self) -> str:
-        return f"<Attempting {self.call.id} #{self.attempt} of {self.instance_id!r} {self.stage.value}>"
-
-    @property
-    def instance_id(self) -> str:
-        return self.resident.instance.id
-
-    @property
-    def workflow_name(self) -> str:
-        return self.resident.instance.definition.name
-
-    @property
-    def activity_id(self) -> str:
-        return self.call.id
-
-    @property
-    def known_as(self) -> str:
-        """The id of the call as other services know it."""
-        dropped = self.resident.instance.dropped
-        return self.call.id if dropped is None else dropped.name(self.call.id)
-
-    @property
-    def attempt(self) -> int:
-        return 1 if self.record is None else self.record.n + 1
-
-    @property
-    def first_at(self) -> int:
-        if self.record is not None:
-            return self.record.first_at
-        dropped = self.resident.instance.dropped
-        return self.call.opened_at if dropped is None else max(self.call.opened_at, dropped.at)
-
-    @property
-    def state(self) -> Any:
-        return self._runner.state
-
-    @property
-    def last_progress(self) -> Any:
-        raw = None if self.record is None else self.record.progress
-        return json.loads(raw) if raw else None
-
-    def keep_progress(self, value: object) -> None:
-        self._runner.progress(self, value)
-
-    # --- for transactions -------------------------------------------------------------------------------------------
-    @property
-    def is_wanted(self) -> bool:
-        return self.stage is RUNNING
-
-    def expire(self) -> None:
-        self._runner.expire(self)
-
-    def begin_thread(
-        self, fn: Callable[..., Any], context: ActivityContext, /
-    ) -> asyncio.Future[tuple[Any, BaseException | None]]:
-        return self._runner.begin_thread(self, fn, context)
 
 
 class Activities:
@@ -142,6 +60,8 @@ class Activities:
         self._hooks, self._metrics, self._transactions = hooks, metrics, transactions
         self._slots: Slots[Attempting] = Slots(limit)
         self._open: dict[tuple[str, str], Attempting] = {}
+        self._reserved: dict[tuple[str, str], Attempting] = {}
+        """Suspects that have a slot or wait for one, and have not begun."""
         self._launching = self._stopping = False
         self._threads: ThreadPoolExecutor | None = None
         self._ended = asyncio.Event()
@@ -159,7 +79,7 @@ class Activities:
 
     def describe_wait(self, instance: str, op: str) -> str | None:
         """Return why a call waits for a slot here, or what its transaction does; None if there is neither."""
-        attempting = self._open.get((instance, op))
+        attempting = self._open.get((instance, op)) or self._reserved.get((instance, op))
         slot = None if attempting is None else self._slots.describe(attempting)
         return self._transactions.describe(attempting) if slot is None and attempting and self._transactions else slot
 
@@ -174,10 +94,10 @@ class Activities:
         """Begin the next attempt at its recorded time."""
         attempting = Attempting(self, resident, call, resident.attempts[call.id])
         self._open[resident.instance.id, call.id] = attempting
-        resident.resting.add(call.id)
+        resident.begin_rest(call.id)
 
         def begin() -> None:
-            resident.resting.discard(call.id)
+            resident.end_rest(call.id)
             if attempting.stage is WAITING and not self._stopping:
                 self._rouse(resident)
                 if self._slots.take(attempting):
@@ -185,12 +105,50 @@ class Activities:
 
         attempting.alarm = self._clock.call_at(due, begin)
 
+    # --- suspects ---------------------------------------------------------------------------------------------------
+    def reserve(self, resident: Resident, call: ActivityCall, granted: Callable[[], None]) -> bool:
+        """Take a slot for a suspect, and return whether it has one. If not, `granted` is called when it gets one."""
+        attempting = self._reserved[resident.instance.id, call.id] = Attempting(self, resident, call, None)
+        attempting.granted = granted
+        if self._slots.take(attempting):
+            attempting.stage = STARTING
+        return attempting.stage is STARTING
+
+    def start_reserved(self, resident: Resident, call: ActivityCall) -> None:
+        """Begin the next attempt of a suspect, in its slot."""
+        attempting = self._reserved.pop((resident.instance.id, call.id), None)
+        if attempting is None:
+            self.start(resident, call)  # only while stopping: then it gets no slot
+            return
+        attempting.record = resident.attempts.get(call.id)
+        self._open[resident.instance.id, call.id] = attempting
+        self._launch(attempting)
+        self._fill()  # it may have ended at once
+
+    def give_back(self, resident: Resident, op: str) -> None:
+        """Free the slot of a suspect that has not begun, or end its waiting for one."""
+        attempting = self._reserved.get((resident.instance.id, op))
+        if attempting is not None and attempting.resident is resident:
+            self._release(attempting)
+
+    def _release(self, attempting: Attempting) -> None:
+        del self._reserved[attempting.instance_id, attempting.call.id]
+        if attempting.stage is WAITING:
+            self._slots.leave(attempting)
+        elif self._slots.free(attempting) and not self._launching:
+            self._fill()
+        self._ended.set()
+
+    # --- ending early -----------------------------------------------------------------------------------------------
+
     def withdraw(self, instance: str, op: str) -> None:
         """Cancel a call whose result is no longer needed. Nothing it still does is recorded."""
         attempting = self._open.pop((instance, op), None)
         if attempting is None:
+            if self._reserved and (instance, op) in self._reserved:
+                self._release(self._reserved[instance, op])
             return
-        attempting.resident.resting.discard(op)
+        attempting.resident.end_rest(op)
         if attempting.alarm is not None:
             attempting.alarm.cancel()
         if attempting.stage is WAITING:
@@ -233,7 +191,17 @@ class Activities:
     # --- running ----------------------------------------------------------------------------------------------------
     def _fill(self) -> None:
         while (attempting := self._slots.next()) is not None:
-            self._launch(attempting)
+            if attempting.granted is None:
+                self._launch(attempting)
+            else:
+                self._grant(attempting, attempting.granted)
+
+    def _grant(self, attempting: Attempting, granted: Callable[[], None]) -> None:
+        attempting.stage, self._launching = STARTING, True  # if it gives the slot back, `_fill` goes on with the queue
+        try:
+            granted()
+        finally:
+            self._launching = False
 
     def _launch(self, attempting: Attempting) -> None:
         call = attempting.call
@@ -412,8 +380,13 @@ class Activities:
         call, resident, attempts = attempting.call, attempting.resident, attempting.attempt
         policy = call.retry or (self._retry.calls if call.undo_of is None else self._retry.undos)
         self._open.pop((resident.instance.id, call.id), None)
-        timeout = attempting.stage is EXPIRED
-        failure = failures.capture(error, attempts=attempts, timeout=timeout, raises=call.activity.raises)
+        failure = failures.capture(
+            error,
+            attempts=attempts,
+            timeout=attempting.stage is EXPIRED,
+            raises=call.activity.raises,
+            rolled_back=call.activity.transactional,
+        )
         now = self._clock.now()
         retryable = (
             not (final or call.given_up or isinstance(error, InvalidInput))
@@ -436,14 +409,8 @@ class Activities:
             self._fail_for_good(attempting, failure)
             return
         progress = attempting.context.last_progress if attempting.context else None
-        changed = Attempt(
-            call.id,
-            attempts,
-            attempting.first_at,
-            due,
-            failure.encode(),
-            _plain(progress),
-        )  # no suspicion: it ended by itself
+        # No suspicion: it ended by itself.
+        changed = Attempt(call.id, attempts, attempting.first_at, due, failure.encode(), _plain(progress))
         self._post(resident, AttemptChanged(changed, failure.error_type, failure.message))
 
     def _fail_for_good(self, attempting: Attempting, failure: Failure) -> None:
@@ -476,6 +443,8 @@ class Activities:
             if attempting.alarm is not None and attempting.task is None:
                 attempting.alarm.cancel()
         self._slots.close()
+        for reserved in list(self._reserved.values()):
+            self._release(reserved)
         try:
             async with asyncio.timeout(limit):
                 await self._drained()

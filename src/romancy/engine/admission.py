@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from romancy.core.admission import (
     Admission,
-    Admitted,
     Glance,
     KeyState,
     QueueState,
@@ -34,7 +34,9 @@ from romancy.engine.residents import Residents
 from romancy.engine.set_backs import SetBacks
 from romancy.hooks import WorkflowAdmittedInfo
 from romancy.storage.errors import TransientError
+from romancy.storage.instances import Admitted
 from romancy.storage.protocol import Storage
+from romancy.storage.records import Snapshot
 
 SWEEP = 1.0
 """Seconds between regular rounds, for slots that other processes gave back."""
@@ -196,10 +198,12 @@ class Admissions:
             if found is None:
                 self._answer_lost()  # it is found soon
                 self._kick()
+            elif self._foresight.is_aging(found[0]):
+                # Read it even if that is not necessary: meanwhile it holds its slot for certain, and we look ahead.
+                self._take_on(replace(one, row=None), *found)
+                self._kick()
             else:
                 self._take_on(one, *found)
-                if self._foresight.is_aging(found[0]):
-                    self._kick()
 
     async def _skip(self, queue: Queue, state: QueueState, key: str, worker: str, now: int) -> None:
         """Begin after this key the next time, because all keys before it are at their limits."""
@@ -244,7 +248,10 @@ class Admissions:
             about = {"instance_id": one.id, "workflow": one.workflow, "queue": queue}
             self._hooks.tell(WorkflowAdmittedInfo, at=from_us(self._clock.now()), **about)
         if one.is_mine:
-            self._loader.load(one.id)
+            if one.row is None:
+                self._loader.load(one.id)
+            else:
+                self._loader.take_in(Snapshot(one.row, [], {}, [], [], []))
             self._holders.setdefault(queue, {})[one.id] = key
         else:
             self._claim()

@@ -69,8 +69,11 @@ class Duty:
                 self._failing = True
                 rest = 1.0
             self._working = False
-            try:
-                async with asyncio.timeout(rest):
-                    await self._kicked.wait()
-            except TimeoutError:
-                continue
+            await self._rest(rest)
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._kicked.wait()
+        except TimeoutError:
+            return

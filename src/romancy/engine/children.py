@@ -138,7 +138,10 @@ class Children:
         parent.state, parent.starting = STARTING, len(calls)
         may_be_old = not rejoined and _may_have_old(parent)
         for n, call in enumerate(calls):
-            start = child_start(parent.instance.id, call, self._clock.now())
+            now = self._clock.now()
+            start = child_start(parent.instance.id, call, now)
+            if start.place is not None:
+                start.created_at = self._registry.arrivals.next(now)
             definition = self._registry.latest(call.workflow) if call.definition is None else call.definition
             if definition is not None:
                 start.workflow = definition.name

@@ -41,12 +41,15 @@ class Delivery:
         now = self._clock.now()
         event = replace(event, accepted_at=now, time=event.time if event.time is not None else now)
         unfit: list[str] = []
+        arrives_at = None
         for definition in self._registry.on_event(event.type):
+            if definition.queue is not None and arrives_at is None:
+                arrives_at = self._registry.arrivals.next(now)
             problem = _problem(definition.event_model, event)
             if problem is not None:
                 _logger.warning("event %r does not start workflow %r: %s", event.id, definition.name, problem)
                 unfit.append(definition.name)
-        return Accept(event, pack_event(event), unfit)
+        return Accept(event, pack_event(event), unfit, arrives_at=arrives_at)
 
     def judge(self, item: Accept, answer: AcceptAnswer) -> Accepted:
         """Count the instances whose waits matched, and those the data does not fit. Check each kind of wait once."""

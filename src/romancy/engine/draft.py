@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from romancy.core.compensation import News
 from romancy.core.failure import Failure
@@ -12,10 +12,10 @@ from romancy.core.model import Event, ReceivedEvent, from_us
 from romancy.core.operations import About, Answer, Operation
 from romancy.core.outcome import Asked
 from romancy.core.retrial import Retrial
+from romancy.core.sequences import added
 from romancy.engine.resident import Resident
 from romancy.storage.batch import Accept, Attempt, Commit, Trial
 
-T = TypeVar("T")
 Stamp = Callable[[Event], Accept]
 NONE: frozenset[int] = frozenset()
 
@@ -144,11 +144,3 @@ class Draft:
     def say(self, infos: Sequence[object]) -> None:
         for info in infos:
             self.told = added(self.told, info)
-
-
-def added(items: Sequence[T], item: T) -> Sequence[T]:
-    """Append an item. Most steps have none, so the sequence becomes a list only then; some steps have very many."""
-    if isinstance(items, list):
-        items.append(item)
-        return items
-    return [*items, item]

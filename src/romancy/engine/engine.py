@@ -31,6 +31,7 @@ from romancy.engine.inbox import Inboxes
 from romancy.engine.inquest import Inquest
 from romancy.engine.leases import Lease
 from romancy.engine.loader import Loader
+from romancy.engine.lost_queues import warn_of_lost_queues
 from romancy.engine.metrics import Metrics
 from romancy.engine.mover import Mover
 from romancy.engine.outage import Outage
@@ -106,11 +107,11 @@ class Engine:
             on_events=delivery.stored, on_answer=self._answered, on_settled=inboxes.hurry,
         )  # fmt: skip
         custody = Custody(clock, committer, residents)
-        inquest = self.inquest = Inquest(clock, max_activities, inboxes, custody)
-        tx = Transactions(
+        tx = self.transactions = Transactions(
             storage, clock, inboxes, delivery, committer, metrics, max_transactions, lease, lambda: exits.reload
         )
         activities = self.activities = Activities(clock, max_activities, retry, state, inboxes, told, metrics, tx)
+        inquest = self.inquest = Inquest(clock, max_activities, inboxes, custody, activities)
         timers = self.timers = Timers(clock, loader.fire, self._to_refresh.set, timer_window, metrics)
         exits = self.exits = Exits(
             clock, residents, loader, committer, inquest, activities, timers, endings, told, metrics, build,
@@ -159,9 +160,10 @@ class Engine:
         self._balance = Duty("balance", self.balancing.round, outage)
         self._sweep = Duty("sweep", self._sweep_round, outage, self._to_sweep)
         self._admission = Duty("admission", self._admit, outage, self._to_admit)
+        self._has_looked_for_lost_queues = False
         self._refreshing = Duty("timers", self.refresh.round, outage, self._to_refresh)
         self._pruning = Duty("retention", Pruner(storage, clock, registry, retention, metrics).round, outage)
-        self._mover = Mover(storage, clock, announcement, self.delivery, metrics, self._to_sweep.set)
+        self._mover = Mover(storage, clock, announcement, self.delivery, metrics, self.hooks, self._to_sweep.set)
         self._moving = Duty("inbox", self._mover.round, outage)
         self._scheduling = self._make_scheduling(outage)
 
@@ -342,6 +344,9 @@ class Engine:
         self._admissions.freed(queue, instance)
 
     async def _admit(self) -> float:
+        if not self._has_looked_for_lost_queues:
+            await warn_of_lost_queues(self.storage.queues, self.registry)
+            self._has_looked_for_lost_queues = True
         return await self._admissions.round() if self.registry.queues else NO_QUEUES
 
     async def start_queued(self, start: Start, queue: Queue, *, may_exist: bool) -> StartAnswer:
@@ -400,7 +405,9 @@ class Engine:
         """Wait for an instance to end, up to `seconds`. Raise `InstanceNotFound` if it does not exist."""
         if self.outdated is not None:
             raise self.outdated
-        return await self.found(lambda: self.endings.ending(instance, seconds, is_here=instance in self.residents))
+        if instance in self.residents:
+            return await self.endings.ending(instance, seconds, is_here=True)
+        return await self.found(lambda: self.endings.ending(instance, seconds, is_here=False))
 
     async def found(self, read: Callable[[], Awaitable[T]]) -> T:
         """Read an instance. If it is not found, take in what callers left, and read again: it may have been there."""

@@ -52,12 +52,18 @@ PER_ENTRY = 100
 
 
 # --- records of suspects --------------------------------------------------------------------------------------------
-def after_death(op: str, first_at: int, old: Attempt | None, now: int) -> Attempt | None:
-    """Return the record of an operation that was open when its worker died; None if this death does not count."""
+def after_death(
+    op: str, first_at: int, old: Attempt | None, now: int, *, may_have_waited: bool = False
+) -> Attempt | None:
+    """Return the record of an operation that was open when its worker died; None if there is nothing to record.
+
+    `may_have_waited`: only some of the calls run at a time, and it is not known which. Then this death is not counted,
+    unless it is recorded that the call had begun. From now on, that is recorded.
+    """
     if old is None or (old.crashes == 0 and old.suspicion is None):
         first = old or Attempt(op, 0, first_at)
         is_resting = first.next_due is not None and first.next_due > now
-        return None if is_resting else _with(first, Suspicion(now), crashes=1)
+        return None if is_resting else _with(first, Suspicion(now), crashes=int(first.started or not may_have_waited))
     if not old.started:
         return None  # it was resting, or waiting for its turn
     known = suspicion_of(old)

@@ -166,7 +166,7 @@ class Followup:
             op = step.instance.ops.get(id)
             if isinstance(op, ActivityCall):
                 quarantine.recorded(resident, id)
-                self._activities.start(resident, op)
+                self._activities.start_reserved(resident, op)
         for id in step.recorded:
             if id in resident.attempts:
                 quarantine.recorded(resident, id)
@@ -211,8 +211,11 @@ class Followup:
         if answer.fenced:
             return
         elsewhere = answer.repeated  # its letters are read with the mail
+        offered = {offer.instance for offer in answer.offers}
         for accepted in (*answer.accepts, *answer.sent):
-            elsewhere = elsewhere or any(wait.instance not in self._residents for wait in accepted.matched)
+            elsewhere = elsewhere or any(
+                wait.instance not in offered and wait.instance not in self._residents for wait in accepted.matched
+            )
             for started in accepted.started:
                 if started.owner is not None:
                     self._revival.begin(started)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from romancy.core.admission import Admission, Admitted, Glance, QueueState, admission, room
+from romancy.core.admission import Admission, Glance, QueueState, admission, room
 from romancy.core.clock import stopwatch
 from romancy.core.queues import Queue
+from romancy.storage.instances import Admitted
 
 FRESH, AGING = 0.25, 0.1
 """Seconds after which it is no longer used, and after which it is read again if it is used: others may have come that

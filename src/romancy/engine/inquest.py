@@ -6,9 +6,12 @@ them, and only after that is recorded.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from romancy.core.clock import Clock
 from romancy.core.model import SECOND
 from romancy.core.operations import ActivityCall
+from romancy.engine.activities import Activities
 from romancy.engine.custody import Custody
 from romancy.engine.evidence import Finding, Fleet, Verdict, after_death, judge, rested
 from romancy.engine.inbox import Inboxes
@@ -28,8 +31,8 @@ WARY = 60 * SECOND
 class Inquest:
     """What this worker knows about deaths and suspects."""
 
-    def __init__(self, clock: Clock, limit: int, inboxes: Inboxes, custody: Custody) -> None:
-        self._clock, self._inboxes, self._custody = clock, inboxes, custody
+    def __init__(self, clock: Clock, limit: int, inboxes: Inboxes, custody: Custody, activities: Activities) -> None:
+        self._clock, self._inboxes, self._custody, self._activities = clock, inboxes, custody, activities
         self._fleet, self._wary_until, self._since = Fleet(), 0, clock.now()
         self.quarantine = Quarantine(clock, limit, self)
 
@@ -48,7 +51,8 @@ class Inquest:
         for op in resident.instance.ops.values():
             if not isinstance(op, ActivityCall):
                 continue
-            record = after_death(op.id, op.opened_at, resident.attempts.get(op.id), now)
+            old = resident.attempts.get(op.id)
+            record = after_death(op.id, op.opened_at, old, now, may_have_waited=_is_limited(op))
             if record is not None:
                 record.culprit = op.activity.name
                 finding = self._judge(record)
@@ -64,7 +68,7 @@ class Inquest:
             record = self._wary(resident, op)
         if record is None or record.suspicion is None:
             return False
-        self._let_in(resident, record)
+        self._let_in(resident, record, _is_limited(op))
         return True
 
     def _wary(self, resident: Resident, op: ActivityCall) -> Attempt | None:
@@ -104,11 +108,18 @@ class Inquest:
         """
         return min(max(self._fleet.last_death or now, self._since), now)
 
-    def _let_in(self, resident: Resident, record: Attempt) -> None:
+    def _let_in(self, resident: Resident, record: Attempt, is_limited: bool = False) -> None:
         is_doubtful = self._judge(record).verdict is not Verdict.CLEAR
-        self.quarantine.admit(resident, record, is_doubtful=is_doubtful)
+        self.quarantine.admit(resident, record, is_doubtful=is_doubtful, is_behind_body=is_limited)
 
     # --- called by the quarantine -----------------------------------------------------------------------------------
+    def reserve(self, resident: Resident, op: str, granted: Callable[[], None]) -> bool:
+        call = resident.instance.ops.get(op)
+        return not isinstance(call, ActivityCall) or self._activities.reserve(resident, call, granted)
+
+    def give_back(self, resident: Resident, op: str) -> None:
+        self._activities.give_back(resident, op)
+
     def begin(self, resident: Resident, op: str, is_alone: bool) -> None:
         if op == BODY:
             self._custody.begin(resident, is_alone)
@@ -130,6 +141,11 @@ class Inquest:
 
     def _is_here(self, resident: Resident) -> bool:
         return self._inboxes.residents.get(resident.instance.id) is resident
+
+
+def _is_limited(op: ActivityCall) -> bool:
+    """Return whether a call may have waited for one of the places of its activity when its worker died."""
+    return op.activity.max_per_worker is not None
 
 
 def _reason(what: str, finding: Finding) -> KillsWorkers:

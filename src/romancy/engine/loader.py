@@ -1,21 +1,17 @@
-"""The loader: passes inputs to instances, and reads instances that are not in memory."""
+"""The loader: passes inputs to instances, and has those read that are not in memory."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
 from romancy.engine.inbox import Inboxes
 from romancy.engine.leases import Lease
 from romancy.engine.outage import Outage
+from romancy.engine.reads import Read, Reads
 from romancy.engine.resident import Due, Input
-from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
 from romancy.storage.records import Snapshot
-
-_logger = logging.getLogger("romancy")
 
 
 class Arrival(NamedTuple):
@@ -37,15 +33,14 @@ class Loader:
         outage: Outage,
         revive: Callable[[Arrival], None],
     ) -> None:
-        self._storage, self._lease, self._inboxes, self._outage = storage, lease, inboxes, outage
-        self._residents, self._revive = inboxes.residents, revive
-        self._loads: set[asyncio.Task[None]] = set()
-        self._unreadable: set[str] = set()
+        self._lease, self._inboxes, self._residents, self._revive = lease, inboxes, inboxes.residents, revive
+        self._reads = Reads(storage, outage, self._arrived)
+        self._reading: dict[str, Read] = {}
         self._left_by_dead: set[str] = set()
         """Waiting instances whose worker died, perhaps because of them."""
 
     def __repr__(self) -> str:
-        return f"<Loader reading={len(self._loads)}>"
+        return f"<Loader reading={len(self._reading)}>"
 
     def wake(self, instance: str, input: Input) -> None:
         """Pass an input to an instance of this worker. Load the instance if it is not in memory."""
@@ -65,54 +60,68 @@ class Loader:
             self._left_by_dead.add(instance)
 
     def load(self, instance: str, *inputs: Input, crashed: bool = False) -> None:
-        """Read an instance, have it revived, and feed it."""
+        """Read an instance, have it revived, and feed it.
+
+        One that is in memory is not read: it could end meanwhile, and what was read would run it again.
+        """
         if self._inboxes.is_closed:
+            return
+        resident = self._residents.get(instance)
+        if resident is not None:
+            for input in inputs:
+                self._inboxes.post(resident, input)
             return
         if instance in self._residents.loading:
             self._residents.loading[instance] += inputs
+            self._ask_again(instance, crashed)
             return
         if instance in self._left_by_dead:
             self._left_by_dead.discard(instance)
             crashed = True
         self._residents.loading[instance] = list(inputs)
-        task = asyncio.create_task(self._load(instance, crashed))
-        self._loads.add(task)
-        task.add_done_callback(self._loads.discard)
+        read = self._reading[instance] = Read(instance, crashed)
+        self._reads.add(read)
 
-    async def _load(self, instance: str, crashed: bool) -> None:
-        pause = 0.1
-        while True:
-            try:
-                snapshot = await self._storage.load(instance)
-                self._outage.over(f"load {instance}")
-                break
-            except TransientError as error:
-                self._outage.noticed(f"load {instance}", error)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 30.0)
-            except Exception as error:
-                if instance not in self._unreadable:
-                    self._unreadable.add(instance)
-                    _logger.error("instance %r can't be read (%s); it does not run", instance, error)
-                snapshot = None
-                break
-        # A replay runs user code, which must not happen inside a task.
-        asyncio.get_running_loop().call_soon(self._arrived, instance, snapshot, crashed)
+    def _ask_again(self, instance: str, crashed: bool) -> None:
+        """Note that a read under way may have begun before the instance was ours."""
+        read = self._reading.get(instance)
+        if read is not None:
+            read.is_asked_again, read.crashed = True, read.crashed or crashed
 
-    def _arrived(self, instance: str, snapshot: Snapshot | None, crashed: bool) -> None:
+    def overtake(self, instance: str) -> list[Input]:
+        """Ignore a read that is under way, because the instance begins now. Return what it was to be fed."""
+        self._reading.pop(instance, None)
+        return self._residents.loading.pop(instance, [])
+
+    def take_in(self, snapshot: Snapshot) -> None:
+        """Have an instance revived that need not be read. Not inside a task, because of what follows."""
+        id = snapshot.row.id
+        if not self._inboxes.is_closed and id not in self._residents.loading:
+            self._residents.loading[id] = []
+            read = self._reading[id] = Read(id, crashed=False)
+            self._arrived(read, snapshot)
+
+    def _arrived(self, read: Read, snapshot: Snapshot | None) -> None:
+        instance = read.instance
+        if self._reading.get(instance) is not read:
+            return  # it has begun meanwhile
+        del self._reading[instance]
         inputs = self._residents.loading.pop(instance, None)
         if inputs is None:
             return  # this worker was taken over, or is stopping
+        is_mine = snapshot is not None and self._lease.is_mine(snapshot.row.owner)
         resident = self._residents.get(instance)
         if resident is not None:
             for input in inputs:
                 self._inboxes.post(resident, input)
-        elif snapshot is not None and self._lease.is_mine(snapshot.row.owner):
-            self._revive(Arrival(snapshot, inputs, crashed))
+        elif snapshot is not None and is_mine:
+            self._revive(Arrival(snapshot, inputs, read.crashed))
+        elif read.is_asked_again:
+            self.load(instance, *inputs, crashed=read.crashed)
         if not self._residents.knows(instance):
             self._residents.acknowledge(instance)
 
     def stop(self) -> None:
-        for task in self._loads:
-            task.cancel()
+        self._reads.stop()
+        self._reading.clear()
         self._residents.stop_loading()

@@ -8,10 +8,13 @@ import os
 from collections.abc import Callable, Sequence
 
 from romancy.core.clock import Clock
-from romancy.core.model import Event
+from romancy.core.model import Event, from_us
+from romancy.core.versions import split_name
 from romancy.engine.announcement import Announcement
 from romancy.engine.delivery import Delivery
+from romancy.engine.hook_runner import HookRunner
 from romancy.engine.metrics import Metrics
+from romancy.hooks import InboxRefusedInfo
 from romancy.storage.batch import Batch, BatchResult, Start
 from romancy.storage.errors import RefusedValue
 from romancy.storage.inbox_items import InboxItem, Unreadable, refusal
@@ -39,10 +42,11 @@ class Mover:
         announcement: Announcement,
         delivery: Delivery,
         metrics: Metrics,
+        hooks: HookRunner,
         moved: Callable[[], None],
     ) -> None:
         self._storage, self._clock, self._announcement = storage, clock, announcement
-        self._delivery, self._metrics, self._moved = delivery, metrics, moved
+        self._delivery, self._metrics, self._hooks, self._moved = delivery, metrics, hooks, moved
         self._turn = asyncio.Lock()
         self._told: set[int] = set()
         """The numbers of what can't be read, once that was logged."""
@@ -89,7 +93,7 @@ class Mover:
                 [item] = items
                 _logger.error("%s in the inbox is refused: %s", _name(item), error)
                 await self._storage.refuse_arrival(item.number, str(error))
-                self._metrics.moved["refused"] += 1
+                self._refused(item.number, item.content, str(error))
                 return True
         # One by one: the others must not wait for it.
         return all([await self._move([item]) for item in items])
@@ -118,10 +122,20 @@ class Mover:
         self._delivery.stored(batch, answer)
         for accept, accepted in zip(batch.accepts, answer.accepts, strict=True):
             self._delivery.judge(accept, accepted)
-        for start, known in zip(batch.starts, answer.starts, strict=True):
+        for number, start, known in zip(batch.moved[: len(batch.starts)], batch.starts, answer.starts, strict=True):
             if not known.created and not known.same:
-                self._metrics.moved["refused"] += 1
-                _logger.error("the start of instance %r is refused: it %s", start.id, refusal(start, known))
+                reason = refusal(start, known)
+                _logger.error("the start of instance %r is refused: it %s", start.id, reason)
+                self._refused(number, start, reason)
+
+    def _refused(self, number: int, content: Start | Event | Unreadable, reason: str) -> None:
+        self._metrics.moved["refused"] += 1
+        about: dict[str, str] = {}
+        if isinstance(content, Start):
+            about = {"instance_id": content.id, "workflow": split_name(content.workflow)[0]}
+        elif isinstance(content, Event):
+            about = {"event_type": content.type, "event_source": content.source, "event_id": content.id}
+        self._hooks.tell(InboxRefusedInfo, number=number, at=from_us(self._clock.now()), reason=reason, **about)
 
 
 def _page(items: Sequence[InboxItem]) -> Sequence[InboxItem]:

@@ -8,7 +8,8 @@ from romancy.core.given_back import original_of
 from romancy.core.history import Kind, pack_event
 from romancy.core.model import Event
 from romancy.core.operations import EventWait
-from romancy.engine.draft import Draft, added
+from romancy.core.sequences import added
+from romancy.engine.draft import Draft
 from romancy.engine.resident import EventOffered
 from romancy.errors import NotStorable
 from romancy.storage.batch import Consumption, Misfit

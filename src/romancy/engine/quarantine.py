@@ -3,13 +3,17 @@
 Before a suspect begins, it is recorded that it does, and whether it is the only one. Suspects with only one death
 against them begin together, as many as there are. Doubtful suspects wait until no other suspect has begun lately, begin
 alone, and stay alone for a while. Before another suspect joins them, it is recorded that they are no longer alone.
+
+A call begins as soon as that is recorded, because a death counts against it from then on. So it gets its slot first.
+One that has to wait for a slot holds up no other suspects meanwhile. If it can't begin when it gets the slot, for
+example because a doubtful one has begun, it gives the slot back.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -32,6 +36,14 @@ TELLING = SECOND // 20
 
 class Desk(Protocol):
     """Carries out the decisions of the quarantine. Each is recorded first; then `recorded` is called."""
+
+    def reserve(self, resident: Resident, op: str, granted: Callable[[], None]) -> bool:
+        """Whether a suspect has all it needs to run. If not, `granted` is called when it has, unless it leaves."""
+        ...
+
+    def give_back(self, resident: Resident, op: str) -> None:
+        """Free what is reserved for a suspect, if it has not begun."""
+        ...
 
     def begin(self, resident: Resident, op: str, is_alone: bool) -> None: ...
     def run_on(self, resident: Resident, op: str, ran: int) -> None: ...
@@ -75,28 +87,39 @@ class Quarantine:
         self._free_bodies: deque[_Suspect] = deque()
         self._free_calls: deque[_Suspect] = deque()
         self._doubtful: deque[_Suspect] = deque()
+        self._ready: list[_Suspect] = []
+        """Suspects that have a slot, and begin when it is recorded that others are no longer alone."""
         self._inside: dict[Resident, dict[str, _Suspect]] = {}
         self._notable: dict[_Suspect, None] = {}
         """Suspects inside that are doubtful, or alone."""
         self._calls = self._bodies = 0
         """Calls inside, and bodies with more than one death."""
         self._resting: dict[_Suspect, Alarm] = {}
+        self._behind: dict[Resident, list[_Suspect]] = {}
+        """Calls that wait until the body of their instance is no longer suspected."""
         self._alarm: Alarm | None = None
-        self._deciding = False
+        self._deciding = self._is_undecided = False
 
     def __repr__(self) -> str:
         return f"<Quarantine waiting={self.waiting} inside={len(self._inside)}>"
 
     @property
     def waiting(self) -> int:
-        """How many suspects have not begun yet."""
-        return len(self._resting) + len(self._free_bodies) + len(self._free_calls) + len(self._doubtful)
+        """How many suspects have not begun yet, except for those that wait for a slot."""
+        queues = self._resting, self._free_bodies, self._free_calls, self._doubtful, self._ready
+        return sum(map(len, (*queues, *self._behind.values())))
 
-    def admit(self, resident: Resident, record: Attempt, *, is_doubtful: bool) -> None:
-        """Queue a suspect, after its rest."""
+    def admit(self, resident: Resident, record: Attempt, *, is_doubtful: bool, is_behind_body: bool = False) -> None:
+        """Queue a suspect, after its rest.
+
+        `is_behind_body`: fewer deaths may be counted for this call than for the body of its instance. So the body
+        would be convicted in its place if the next death counted against both. It begins when the body is through.
+        """
         suspect = _Suspect(resident, record.op, is_doubtful, _hold(record, is_doubtful), record.crashes)
         if record.next_due is not None and record.next_due > self._clock.now():
             self._resting[suspect] = self._clock.call_at(record.next_due, partial(self._enqueue, suspect))
+        elif is_behind_body and BODY in self._inside.get(resident, ()):
+            self._behind.setdefault(resident, []).append(suspect)
         else:
             self._enqueue(suspect)
 
@@ -131,6 +154,9 @@ class Quarantine:
                 self._forget(suspect)
         if not inside:
             del self._inside[resident]
+        if self._behind and BODY not in inside:
+            for suspect in self._behind.pop(resident, ()):
+                self._add(suspect)
         self._decide()
 
     def _forget(self, suspect: _Suspect) -> None:
@@ -138,6 +164,7 @@ class Quarantine:
             suspect.alarm.cancel()
         self._notable.pop(suspect, None)
         self._count(suspect, -1)
+        self._desk.give_back(suspect.resident, suspect.op)
 
     def _count(self, suspect: _Suspect, change: int) -> None:
         if suspect.op != BODY:
@@ -149,6 +176,9 @@ class Quarantine:
         """Remove all suspects."""
         for queue in (self._free_bodies, self._free_calls, self._doubtful):
             queue.clear()
+        self._behind.clear()
+        for suspect in self._take_ready():
+            self._desk.give_back(suspect.resident, suspect.op)
         for alarm in self._resting.values():
             alarm.cancel()
         self._resting.clear()
@@ -162,48 +192,88 @@ class Quarantine:
     # --- deciding ---------------------------------------------------------------------------------------------------
     def _enqueue(self, suspect: _Suspect) -> None:
         self._resting.pop(suspect, None)
+        self._add(suspect)
+        self._decide()
+
+    def _add(self, suspect: _Suspect) -> None:
         if suspect.is_doubtful:
             self._doubtful.append(suspect)
         else:
             # Fewest deaths first: otherwise the first hundred of a fan-out run during each kill and look like culprits.
             insort(self._free_bodies if suspect.op == BODY else self._free_calls, suspect, key=_crashes)
-        self._decide()
 
     def _decide(self) -> None:
         """Let suspects begin, those that are not doubtful first: others make progress while a culprit waits."""
+        self._is_undecided = True
         if self._deciding:
             return
         self._deciding = True
         try:
-            self._begin_some(self._free_bodies)
-            self._begin_some(self._free_calls)
-            if not self._free_bodies and not self._free_calls:
-                self._begin_some(self._doubtful)
+            while self._is_undecided:
+                self._is_undecided = False
+                self._begin_ready()
+                self._begin_some(self._free_bodies)
+                self._begin_some(self._free_calls)
+                if not self._are_free_waiting:
+                    self._begin_some(self._doubtful)
         finally:
             self._deciding = False
 
+    @property
+    def _are_free_waiting(self) -> bool:
+        return bool(self._free_bodies or self._free_calls)
+
     def _begin_some(self, queue: deque[_Suspect]) -> None:
-        while queue:
+        while queue and not self._ready:
             if self._has_left(queue[0]):
                 queue.popleft()
-            elif self._may_begin(queue[0]):
-                self._begin(queue.popleft())
-            else:
+            elif self._is_held_up(queue[0]):
                 break
+            else:
+                self._reserve(queue.popleft())
+
+    def _reserve(self, suspect: _Suspect) -> None:
+        """Let a suspect begin if it has a slot. Otherwise it waits for one, and holds up no others meanwhile."""
+        if self._desk.reserve(suspect.resident, suspect.op, partial(self._granted, suspect)):
+            self._ready.append(suspect)
+            self._begin_ready()
+
+    def _granted(self, suspect: _Suspect) -> None:
+        self._ready.append(suspect)
+        self._decide()
+
+    def _take_ready(self) -> list[_Suspect]:
+        taken, self._ready = self._ready, []
+        return taken
+
+    def _begin_ready(self) -> None:
+        for suspect in self._take_ready():
+            if self._has_left(suspect):
+                self._desk.give_back(suspect.resident, suspect.op)
+            elif self._is_held_up(suspect) or (suspect.is_doubtful and self._are_free_waiting):
+                self._add(suspect)
+                self._desk.give_back(suspect.resident, suspect.op)
+            elif self._have_told(suspect):
+                self._begin(suspect)
+            else:
+                self._ready.append(suspect)
 
     def _has_left(self, suspect: _Suspect) -> bool:
         resident, op = suspect.resident, suspect.op
         return resident.is_gone or op in self._inside.get(resident, ()) or not self._desk.is_open(resident, op)
 
-    def _may_begin(self, suspect: _Suspect) -> bool:
-        others = self._all() if suspect.is_doubtful else iter(self._notable)
-        company = [other for other in others if other.is_company_of(suspect)]
+    def _is_held_up(self, suspect: _Suspect) -> bool:
+        """Whether the suspect must wait, until some time or until another one leaves."""
         now = self._clock.now()
-        until = max((other.holds_up(suspect) for other in company), default=now)
+        until = max((other.holds_up(suspect) for other in self._company_of(suspect)), default=now)
         if until > now:
             self._decide_at(until)
-            return False
-        return not self._is_full(suspect) and self._have_told(company)
+        return until > now or self._is_full(suspect)
+
+    def _company_of(self, suspect: _Suspect) -> list[_Suspect]:
+        """Return the suspects that have begun and matter to this one."""
+        others = self._all() if suspect.is_doubtful else iter(self._notable)
+        return [other for other in others if other.is_company_of(suspect)]
 
     def _is_full(self, suspect: _Suspect) -> bool:
         """Whether the suspect must wait until another one leaves."""
@@ -211,9 +281,9 @@ class Quarantine:
             return self._calls >= self._limit
         return suspect.crashes > 1 and self._bodies >= BODIES
 
-    def _have_told(self, company: list[_Suspect]) -> bool:
+    def _have_told(self, suspect: _Suspect) -> bool:
         """Whether it is recorded of all lone suspects that they are no longer alone."""
-        lonely = [other for other in company if other.is_alone]
+        lonely = [other for other in self._company_of(suspect) if other.is_alone]
         for other in lonely:
             if not other.is_told:
                 other.is_told = self._desk.have_company(other.resident, other.op)
@@ -227,7 +297,7 @@ class Quarantine:
         self._alarm = self._clock.call_at(at, self._decide)
 
     def _begin(self, suspect: _Suspect) -> None:
-        is_only_one = suspect.is_doubtful or not (self._free_bodies or self._free_calls)
+        is_only_one = suspect.is_doubtful or not (self._are_free_waiting or self._ready)
         suspect.is_alone = is_only_one and not any(other.is_company_of(suspect) for other in self._all())
         suspect.since = self._clock.now()
         self._inside.setdefault(suspect.resident, {})[suspect.op] = suspect

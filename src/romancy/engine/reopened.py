@@ -7,7 +7,8 @@ from romancy.core.given_back import copy_for, expires
 from romancy.core.history import Entry, Kind, pack_event, pack_replaced, unpack_event, was_copy
 from romancy.core.operations import ChildCall
 from romancy.core.retrial import Retrial
-from romancy.engine.draft import Draft, added
+from romancy.core.sequences import added
+from romancy.engine.draft import Draft
 from romancy.engine.resident import ChildEnded, ChildFound, ChildSpent
 from romancy.storage.batch import Accept, Rejoin
 
@@ -98,4 +99,4 @@ def child_spent(draft: Draft, input: ChildSpent) -> None:
     draft.commit.replaced = added(draft.commit.replaced, op.child)
     instance.dropped.replace(op.id)
     op.rename(instance.id, instance.dropped.suffix(op.id))
-    instance.ops.opened[op.id] = op  # it is started after the commit
+    instance.ops.note_opened(op)

@@ -212,7 +212,7 @@ class Resident:
     attempts: dict[str, Attempt] = field(default_factory=lambda: {})
     fed: Sequence[str] = ()
     """Calls whose stored results were fed since the last commit. Their attempts are deleted with the next one."""
-    resting: set[str] = field(default_factory=lambda: set())
+    resting: set[str] | frozenset[str] = frozenset()
     """Activities that wait for the time of their next attempt."""
     unlooked: list[int] | None = None
     """Deliveries not looked at yet. Offers in the inbox are fed first, because they often end the instance."""
@@ -249,6 +249,17 @@ class Resident:
     def keep(self, input: CancelAsked) -> None:
         """Keep a request for the next run. The same one can come with every reading of the mail."""
         self.kept = [*(known for known in self.kept or () if known.request != input.request), input]
+
+    def begin_rest(self, op: str) -> None:
+        """Note that an activity waits for the time of its next attempt."""
+        if not isinstance(self.resting, set):
+            self.resting = set()
+        self.resting.add(op)
+
+    def end_rest(self, op: str) -> None:
+        """Note that an activity does not wait for its next attempt any more."""
+        if isinstance(self.resting, set):
+            self.resting.discard(op)
 
     @property
     def is_gone(self) -> bool:

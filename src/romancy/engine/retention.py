@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 
 from romancy.core.clock import Clock
@@ -58,15 +59,16 @@ class Pruner:
         cuts = await self._storage.cut(before, CHUNK)
         for cut in cuts:
             self._metrics.events_cut[cut.type] += cut.count
-        if cuts:
+        n = sum(cut.count for cut in cuts)
+        if n:
             _logger.warning(
-                "removed %d events that open instances might have taken, because they are older than "
-                "Retention(events=...) allows: accepted before %s, of %s",
-                sum(cut.count for cut in cuts),
+                "removed %s that open instances might have taken, because of Retention(events=...): "
+                "accepted before %s, of %s",
+                "1 event" if n == 1 else f"{n:,} events",
                 from_us(max(cut.upto for cut in cuts)),
                 ", ".join(repr(cut.type) for cut in cuts[:5]) + (" and others" if len(cuts) > 5 else ""),
             )
-        return sum(cut.count for cut in cuts) >= CHUNK
+        return n >= CHUNK
 
     async def _survey(self, before: int) -> None:
         """Count what is kept for open instances from time to time. Say so if it is much, and nothing limits it."""
@@ -75,8 +77,10 @@ class Pruner:
             return
         self._surveyed = now
         held = await self._storage.held(before, MANY)
-        most = sorted(held, key=lambda one: -one.count)[:_SHOWN]
-        self._metrics.events_held = {one.type: one.count for one in most}
+        counts = Counter[str]()
+        for one in held:
+            counts[one.type] += one.count
+        self._metrics.events_held = dict(counts.most_common(_SHOWN))
         self._metrics.held_since = min((one.oldest for one in held), default=None)
         if self._kept.events is None and sum(one.count for one in held) >= MANY:
             _logger.warning(_explain(held))

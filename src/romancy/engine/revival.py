@@ -29,10 +29,11 @@ from romancy.engine.resident import Answered, CancelAsked, ChildEnded, EventOffe
 from romancy.engine.timers import Timers
 from romancy.engine.waiting_room import Unplaced
 from romancy.storage.batch import BODY, RETRY, Continuation, Start, Started
-from romancy.storage.records import InstanceRow, Snapshot
+from romancy.storage.instances import InstanceRow
+from romancy.storage.records import Snapshot
 
 _logger = logging.getLogger("romancy")
-IN_INSTANCE = "in instance %r: %s"
+_log = partial(_logger.warning, "in instance %r: %s")
 
 
 class Revival:
@@ -69,6 +70,8 @@ class Revival:
             resident = Resident(self._instance(definition, start), 0)
             if isinstance(start, Start) and start.parent is not None:
                 resident.parent = start.parent, start.parent_op or ""
+            if start.id in self._residents.loading:
+                resident.inbox += self._loader.overtake(start.id)
             self._enter(resident)
             self._metrics.workflows_started[start.workflow] += 1
 
@@ -87,7 +90,7 @@ class Revival:
             deadline=old.deadline if next_run.deadline is None else next_run.deadline,
             run=Run(old.run.number + 1, continuation.base, at, old.run.seeds),
             state=self._state,
-            log=partial(_logger.warning, IN_INSTANCE, old.id),
+            log=_log,
         )
         if old.published is not None:
             instance.published = old.published.for_next_run()
@@ -219,7 +222,7 @@ class Revival:
             deadline=_deadline(definition, of),
             run=of.run if isinstance(of, InstanceRow) else None,
             state=self._state,
-            log=partial(_logger.warning, IN_INSTANCE, of.id),
+            log=_log,
         )
 
     def stop(self) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from functools import partial
 
+from romancy.core import garbage
 from romancy.core.admission import Admission
 from romancy.core.clock import Clock
 from romancy.core.queues import Queue
@@ -54,9 +54,8 @@ class Scheduler:
         """Feed all instances that are ready now, and store the results."""
         self._committer.gather()
         ready = len(self._ready)
-        collect = ready > MANY and gc.isenabled()
-        if collect:
-            gc.disable()  # objects made here are in use until their commit is stored: there is no garbage to find
+        # Objects made here are in use until their commit is stored: there is no garbage to find.
+        is_paused = ready > MANY and garbage.pause()
         try:
             for _ in range(ready):
                 resident = self._ready.popleft()
@@ -65,8 +64,8 @@ class Scheduler:
                     if resident.asking is None or not grant(resident):
                         self._step(resident)
         finally:
-            if collect:
-                gc.enable()
+            if is_paused:
+                garbage.resume()
             self._committer.flush()
 
     def _step(self, resident: Resident) -> None:

@@ -14,8 +14,9 @@ from romancy.core.history import Entry, Kind
 from romancy.core.model import WAITING
 from romancy.core.operations import ActivityCall, Answer, ChildCall, Operation
 from romancy.core.outcome import Asked, Outcome
+from romancy.core.sequences import added
 from romancy.engine.attempts import attempt_changed, suspect_begins, suspect_runs
-from romancy.engine.draft import Draft, added
+from romancy.engine.draft import Draft
 from romancy.engine.mail import child_start, ending_of
 from romancy.engine.offers import take_offer
 from romancy.engine.reopened import child_found, child_spent, go_on
@@ -229,7 +230,10 @@ class Step(Draft):
             self._end(asked.outcome)
             if self.instance.offspring is not None:
                 self._leave(asked.closed)
-                commit.children = [child_start(self.instance.id, call, self.now) for call in asked.unstarted]
+                commit.children = [
+                    child_start(self.instance.id, call, self.now if call.place is None else self.now + n)
+                    for n, call in enumerate(asked.unstarted)  # they arrive in their queues in this order
+                ]
         self.quiet = commit.same_status and commit.has_only_entries
         if resident.fed:
             self._forget_fed(asked)

@@ -25,6 +25,8 @@ from romancy.storage.records import FIRST_MAIL, Claimed, Mail
 
 CLAIM = 500
 """How many instances are claimed at a time."""
+FIRST = 50
+"""How many are claimed first. If a thousand are left by a dead worker, some of them run before all are loaded."""
 MAIL = 1000
 """How many deliveries and requests are read at a time."""
 NOTICE = 0.003
@@ -122,16 +124,18 @@ class Sweep:
 
     # --- claiming ---------------------------------------------------------------------------------------------------
     async def _claim(self, worker: str) -> None:
+        limit = FIRST
         while self._residents.has_room:
             due_before = self._clock.now() + self._balancing.look_ahead(self._timers.window)
             try:
-                claimed = await self._storage.claim(worker, self._registry.names, CLAIM, due_before)
+                claimed = await self._storage.claim(worker, self._registry.names, limit, due_before)
             except TransientError:
                 self.answer_lost()
                 raise
             if not claimed:  # a short answer is not the last one: workflows take turns
                 return
             await self._take_on(claimed)
+            limit = CLAIM
         self._residents.want_room()
 
     async def _take_back(self, worker: str) -> None:

@@ -79,8 +79,13 @@ class Timetable:
 
     # --- people -----------------------------------------------------------------------------------------------------
     async def put(self, order: Order) -> None:
-        """Add a schedule, or replace what it is to do. It stays paused if it is."""
+        """Add a schedule, or replace what it is to do. It stays paused if it is.
+
+        The name of a schedule that code declares is refused: its workers could not store theirs.
+        """
         check_name(order.name)
+        if order.name in self._registry.scheduled:  # perhaps it is not stored yet
+            raise _declared_already(order.name, order.name)
         while not await self._put(order):
             pass
         self._kick()
@@ -90,10 +95,7 @@ class Timetable:
         if row is None:
             return await self._table.insert(order, order.schedule.times.first(now))
         if row.order.declared and not order.declared:
-            raise ValueError(
-                f"the schedule {order.name!r} is declared in code, at workflow {row.order.workflow!r}; "
-                "change it there, or use another name"
-            )
+            raise _declared_already(order.name, row.order.workflow)
         next_at, course = next_tick(row, order, now)
         if row.order == order and row.next_at == next_at:
             return True
@@ -110,15 +112,28 @@ class Timetable:
             is_done = row.paused == paused or await self._table.pause(row, paused, next_at)
         self._kick()
 
-    async def delete(self, name: str) -> None:
-        """Delete a schedule. Its instances are left alone."""
-        if name in self._registry.scheduled:
-            raise ValueError(
-                f"the schedule {name!r} is declared in code and would come back when a worker starts; remove "
-                f"schedule= from its workflow, or stop it with pause_schedule({name!r})"
-            )
-        if not _is_name(name) or not await self._table.delete(name):
-            raise ScheduleNotFound(name=name)
+    async def delete(self, name: str, *, even_declared: bool = False) -> None:
+        """Delete a schedule. Its instances are left alone.
+
+        One that code declares is refused: it would come back, and not be paused. `even_declared` is for those that are
+        left over because their workflow is gone.
+        """
+        is_deleted = False
+        while not is_deleted:
+            row = await self._table.get(name) if _is_name(name) else None
+            is_declared = name in self._registry.scheduled if row is None else row.order.declared
+            if is_declared and not even_declared:
+                raise InvalidInput(
+                    f"the schedule {name!r} is declared in code and would come back when a worker starts; remove "
+                    f"schedule= from its workflow, or stop it with pause_schedule({name!r}); if its workflow is gone "
+                    f"from all code, remove the schedule with `romancy schedules delete {name} --declared`"
+                )
+            if row is None:
+                raise ScheduleNotFound(name=name)
+            is_deleted = await self._table.delete(name, row)
+        if name in self._registry.scheduled:  # it was in the way of the one that code declares
+            self._declared = None
+            self._kick()
 
     async def trigger(self, name: str, instance_id: str | None = None) -> tuple[str, str]:
         """Start an instance now. Return its id, and the name of its workflow.
@@ -160,11 +175,19 @@ class Timetable:
         row = await self._table.get(order.name)
         if row is not None and not row.order.declared:
             _logger.error(
-                "workflow %r declares a schedule, but one of that name was set with set_schedule(); delete one of them",
+                "workflow %r declares a schedule, but one of that name was set with set_schedule(), and stays; remove "
+                "it with delete_schedule(%r), and the declared one takes its place",
+                order.name,
                 order.name,
             )
             return True
         return await self._put(order)
+
+
+def _declared_already(name: str, workflow: str) -> InvalidInput:
+    return InvalidInput(
+        f"the schedule {name!r} is declared in code, at workflow {workflow!r}; change it there, or use another name"
+    )
 
 
 def _declared(name: str, definition: WorkflowDefinition, schedule: Schedule) -> Order:

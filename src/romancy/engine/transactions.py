@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from romancy.api.context import TransactionContext, lend, staged_events
 from romancy.core.clock import Alarm, Clock, stopwatch
 from romancy.core.durations import span
-from romancy.core.history import Entry, Kind
+from romancy.core.history import IN_TRANSACTION, Entry, Kind
 from romancy.core.model import SECOND
 from romancy.core.operations import ActivityCall
 from romancy.engine import turns
@@ -35,6 +35,7 @@ from romancy.storage.protocol import Storage, Transaction
 _logger = logging.getLogger("romancy")
 LONGEST_ALONE = 5 * SECOND
 """Time limit for a transaction that keeps all other writes waiting, if the activity has none."""
+_MOST_REFUSED = 1000
 CONFLICTS = ("40001", "40P01")
 """SQLSTATEs of transactions that the database chose to roll back, to be tried again: serialization, deadlock."""
 
@@ -84,7 +85,11 @@ class Transactions:
         """Attempts that wait for room, in order."""
         self._open: dict[Tried, tuple[int, float]] = {}
         """When the others began, by the clock and by the stopwatch."""
+        self._lent: set[object] = set()
+        """The contexts of functions that have a connection now."""
         self._storing = 0
+        self._refused: dict[tuple[str, str], int] = {}
+        """Calls whose commit was refused for no known reason, and the version of the instance at that time."""
 
     def __repr__(self) -> str:
         return f"<Transactions storing={self._storing}>"
@@ -99,6 +104,10 @@ class Transactions:
             behind = f", and {ahead} {'waits' if ahead == 1 else 'wait'} before it" if ahead else ""
             return f"waits for a transaction: max_transactions={self._limit} are open{behind}"
         return None
+
+    def would_wait_for(self, context: object) -> bool:
+        """Return whether a write of the app would wait for the transaction that it is called in."""
+        return self._storage.has_one_writer and context in self._lent
 
     def _time_limit(self, call: ActivityCall) -> int | None:
         """Return how long the function can take. While others wait for it, the lease can't be renewed."""
@@ -122,7 +131,7 @@ class Transactions:
                 f"activity {tried.call.activity.name!r} is transactional, and the driver of PostgreSQL is "
                 "asynchronous; write the activity as `async def`"
             )
-        self._waiting[tried] = None
+        self._waiting[tried], since = None, stopwatch()
         try:
             await self._room.acquire()
         finally:
@@ -130,7 +139,7 @@ class Transactions:
         self._open[tried] = self._clock.now(), stopwatch()
         is_committed = False
         try:
-            transaction, turn, payload = await self._perform(tried, fn, context)
+            transaction, turn, payload = await self._perform(tried, fn, context, since)
             is_committed = await self._store(tried, context, transaction, turn, payload, recorded)
         finally:
             self._room.release()
@@ -139,17 +148,19 @@ class Transactions:
             self._metrics.transaction_ended(tried.call.activity.name, outcome, stopwatch() - began)
 
     async def _perform(
-        self, tried: Tried, fn: Callable[..., Any], context: TransactionContext[Any]
+        self, tried: Tried, fn: Callable[..., Any], context: TransactionContext[Any], since: float
     ) -> tuple[Transaction, Turn, bytes]:
         """Call the function in a transaction. What it returns can be stored at once."""
         turn = await self._ask(tried) if self._storage.has_one_writer else None
         transaction: Transaction | None = None
         try:
-            transaction = await self._begin()
+            transaction = await self._begin(since)
             lend(context, transaction.connection)
+            self._lent.add(context)
             try:
                 payload = await self._call(tried, fn, context)
             finally:
+                self._lent.discard(context)
                 lend(context, None)
             if turn is None:
                 turn = await self._ask(tried)
@@ -188,12 +199,12 @@ class Transactions:
             tried.is_final = True
             raise
 
-    async def _begin(self) -> Transaction:
+    async def _begin(self, since: float) -> Transaction:
         """Begin a transaction. An outage of the database does not count as a failed attempt."""
         pause = 0.05
         while True:
             try:
-                return await self._storage.begin(self._lease)
+                return await self._storage.begin(self._lease, since)
             except TransientError as error:
                 self._committer.outage.noticed("transaction", error)
             await asyncio.sleep(pause)
@@ -242,7 +253,9 @@ class Transactions:
         self._storing += 1
         try:
             entry, attempt, batch = self._prepare(tried, context, turn, payload)
-            answer = await transaction.commit(batch)
+            answer = await transaction.commit(batch, len(self._waiting))
+            if not (answer.commits[0] or answer.fenced):
+                await self._find_reason(resident, tried.call.id, turn, batch.worker)
         except BaseException:
             await self._abandon(transaction)  # unless it has ended already
             turns.give_back(self._inboxes, resident)
@@ -257,12 +270,38 @@ class Transactions:
         self._committer.stored_apart(batch, answer)
         return answer.commits[0]
 
+    async def _find_reason(self, resident: Resident, op: str, turn: Turn, worker: str | None) -> None:
+        """Raise an error if the commit was refused because of what the activity wrote: it would always be refused.
+
+        Otherwise another process wrote to the instance, which raised its version. Or the activity saw the row as it was
+        before: above READ COMMITTED, what it sees is fixed at its beginning. That does not happen twice in a row at one
+        version, because an activity that runs again sees the row as it is now.
+        """
+        id = resident.instance.id
+        try:
+            snapshot = await self._storage.load(id)
+        except TransientError:
+            return  # it is read again in any case
+        if snapshot is None:
+            _logger.error("instance %r was deleted while it ran; what its activity wrote is rolled back", id)
+        elif snapshot.row.version != turn.version or snapshot.row.owner != worker:
+            return
+        elif self._refused.get((id, op)) != turn.version:
+            if len(self._refused) >= _MOST_REFUSED:
+                self._refused.clear()
+            self._refused[id, op] = turn.version
+        else:
+            raise TerminalError(
+                "the activity changed the row of its own instance in Romancy's tables, so that its result can't be "
+                "stored; use the app to cancel instances, and write to your own tables only"
+            )
+
     def _prepare(
         self, tried: Tried, context: TransactionContext[Any], turn: Turn, payload: bytes
     ) -> tuple[Entry, Attempt, Batch]:
         resident, op = tried.resident, tried.call.id
         at = max(self._clock.now(), turn.at)
-        entry = Entry(turn.n, Kind.ACTIVITY_COMPLETED, op, at, tried.call.input, payload)
+        entry = Entry(turn.n, Kind.ACTIVITY_COMPLETED, op, at, tried.call.input, payload, IN_TRANSACTION)
         commit = Commit(resident.instance.id, turn.version, turn.status, at, same_status=True, entries=[entry])
         commit.sent = [self._delivery.prepare(event) for event in staged_events(context)]
         # Until the code was fed the result, its attempts are recorded: see `Snapshot.unfed`.

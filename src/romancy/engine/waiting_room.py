@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+from romancy.core.admission import MOST_ADMITTED, free_slots
 from romancy.core.clock import Clock
 from romancy.core.model import SECOND
 from romancy.core.places import place_of_stored
@@ -20,8 +21,8 @@ from romancy.engine.committer import Committer
 from romancy.engine.loader import Loader
 from romancy.storage.batch import Commit, Start, Started
 from romancy.storage.errors import RefusedValue
+from romancy.storage.instances import InstanceRow
 from romancy.storage.protocol import Storage
-from romancy.storage.records import InstanceRow
 
 COUNTED = SECOND // 4
 """How long a count of waiting instances is used."""
@@ -53,7 +54,8 @@ class Unplaced:
 class WaitingRoom:
     """Counts how many instances wait in a queue, to refuse further starts.
 
-    They are counted rarely. Between two counts, this process subtracts its own starts.
+    Those that free slots are there for don't count: they only wait until a worker admits them. All are counted rarely.
+    Between two counts, this process subtracts its own starts.
     """
 
     def __init__(self, storage: Storage, clock: Clock) -> None:
@@ -70,18 +72,26 @@ class WaitingRoom:
         if queue.max_waiting is None:
             yield True
             return
-        has_room = await self._has_room(queue.name, queue.max_waiting)
+        has_room = await self._has_room(queue, queue.max_waiting)
         self._entering[queue.name] += 1
         try:
             yield has_room
         finally:
             self._entering[queue.name] -= 1
 
-    async def _has_room(self, queue: str, most: int) -> bool:
+    async def _has_room(self, queue: Queue, max_waiting: int) -> bool:
         async with self._counting:
-            left, counted_at = self._left.get(queue, (0, 0))
+            left, counted_at = self._left.get(queue.name, (0, 0))
             if left <= 0 or not counted_at <= self._clock.now() < counted_at + COUNTED:
-                waiting = await self._storage.queues.count_waiting(queue, most)
-                left, counted_at = most - waiting - self._entering[queue], self._clock.now()
-            self._left[queue] = left - 1, counted_at
+                left, counted_at = await self._count(queue, max_waiting), self._clock.now()
+            self._left[queue.name] = left - 1, counted_at
             return left > 0
+
+    async def _count(self, queue: Queue, max_waiting: int) -> int:
+        """Return how many more can start: as many as can wait, and one for each free slot."""
+        slots = queue.max_concurrent or MOST_ADMITTED
+        waiting, running, reserved = await self._storage.queues.crowd(queue, max_waiting + slots)
+        free = free_slots(queue, running, reserved, self._clock.now(), slots)
+        if queue.max_concurrent is None and queue.rate is None:
+            free = 0  # only keys have limits: whether an instance is held depends on its key
+        return max_waiting + free - waiting - self._entering[queue.name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import SequenceMatcher
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from romancy.core.model import Event, from_us, to_us
 from romancy.core.strict_json import parse_json
 from romancy.errors import InvalidEvent
 from romancy.records import EventRecord, Page, Wait, to_wait
-from romancy.storage.catalog import WHOLE, Catalog, ShownEvent
+from romancy.storage.catalog import WHOLE, ShownEvent
 from romancy.storage.protocol import Storage
 from romancy.storage.records import StoredWait
 
@@ -64,8 +64,6 @@ class Reason:
 
     wait: Wait
     near: Sequence[NearEvent] = field(default=())
-    cut_at: datetime | None = None
-    """Events for it that were accepted before this time were removed, although the instance was there already."""
 
 
 @dataclass(frozen=True)
@@ -96,18 +94,6 @@ class Case:
 async def reasons(log: Log, case: Case, waits: Sequence[tuple[Wait, Filter]]) -> list[Reason]:
     """The waits of an instance, each with its nearest events."""
     return [Reason(wait, await _near(log, case, wait, narrow)) for wait, narrow in waits]
-
-
-async def with_cuts(catalog: Catalog, created_at: int, found: Sequence[Reason]) -> list[Reason]:
-    """Add to each wait up to when events for it were removed because of `Retention(events=...)`."""
-    types = {type for reason in found for type in reason.wait.types}
-    cuts = {type: upto for type, upto in (await catalog.cuts(types) if types else {}).items() if upto > created_at}
-
-    def cut(wait: Wait) -> datetime | None:
-        last = max((cuts[type] for type in wait.types if type in cuts), default=None)
-        return None if last is None else from_us(last)
-
-    return [replace(reason, cut_at=cut(reason.wait)) for reason in found] if cuts else list(found)
 
 
 async def _near(log: Log, case: Case, wait: Wait, narrow: Filter) -> list[NearEvent]:

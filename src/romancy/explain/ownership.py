@@ -9,6 +9,9 @@ from romancy.core.model import WORKING, Status, from_us
 from romancy.storage.protocol import Storage
 from romancy.storage.records import WorkerRow
 
+MOST_WORKERS = 100
+"""How many workers are looked at to find one that is alive."""
+
 
 @dataclass(frozen=True)
 class Runner:
@@ -24,6 +27,14 @@ async def owner_of(storage: Storage, owner: str | None) -> WorkerRow | None:
     """Read the worker that owns an instance, and whether its process is there."""
     worker = await storage.catalog.worker(owner) if owner else None
     return worker if worker is None else replace(worker, is_gone=await storage.is_gone(worker.id))
+
+
+async def has_worker(storage: Storage, now: int) -> bool:
+    """Return whether any worker runs on this database, whatever its code."""
+    for id in await storage.catalog.live_workers(now, MOST_WORKERS):
+        if not await storage.is_gone(id):
+            return True
+    return False
 
 
 def runner_of(

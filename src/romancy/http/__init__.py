@@ -32,6 +32,7 @@ use that declaration. For an event, `events` reads the body (with `body`, within
     metrics.py   `GET /metrics`
     openapi.py   the OpenAPI description of the routes
     server.py    the server behind `romancy serve`
+    listener.py  its address
     uvicorn_limits.py   its limits for slow clients and endless headers
     uvicorn_parsers.py  its two parsers, each without its weakness
 """

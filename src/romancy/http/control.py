@@ -14,12 +14,17 @@ from romancy.core.ids import new_id
 from romancy.core.model import FINAL, STOPPED
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.signature import Signature
+from romancy.cursors import read_cursor, write_cursor
 from romancy.errors import InvalidInput
 from romancy.http import schemas, serialize
 from romancy.http.pages import paged
 from romancy.http.responses import ClientGone, HTTPError, Response, json_answer, to_json
 from romancy.http.routes import Request, Route
-from romancy.records import BulkResult, InstanceFilter, read_cursor, write_cursor
+from romancy.records import (
+    BulkResult,
+    InstanceFilter,
+    to_queue_record,
+)
 from romancy.searches import FILTERS, some, to_search
 
 
@@ -45,7 +50,11 @@ async def list_events(request: Request) -> Response:
 
 async def list_queues(request: Request) -> Response:
     """Queues, by name: how many instances run, and how many wait."""
-    return json_answer(200, {"items": list(map(serialize.queue_item, await request.app.list_queues()))})
+    limit, after = request.query.limit, read_cursor(request.query.cursor, str)
+    catalog, known = request.runtime.engine.storage.catalog, request.runtime.registry.queues
+    rows = await catalog.queues(known, after[0] if after else "", limit)
+    items = [serialize.queue_item(to_queue_record(row)) for row in rows]
+    return json_answer(200, {"items": items, "cursor": write_cursor((rows[-1][0],) if len(rows) == limit else None)})
 
 
 async def get_instance(request: Request) -> Response:
@@ -292,7 +301,7 @@ ROUTES = (
     Route("POST", "/api/instances/retry", retry_many, {200: schemas.BulkItem}, scope="control", body=schemas.BulkBody),
     Route("GET", "/api/waits", list_waits, {200: schemas.WaitPage}, query=schemas.WaitsQuery),
     Route("GET", "/api/events", list_events, {200: schemas.EventPage}, query=schemas.EventsQuery),
-    Route("GET", "/api/queues", list_queues, {200: schemas.Queues}),
+    Route("GET", "/api/queues", list_queues, {200: schemas.Queues}, query=schemas.QueuesQuery),
     Route("GET", "/api/workflows", list_workflows, {200: schemas.Workflows}),
     Route(
         "POST",

@@ -28,7 +28,8 @@ async def forget_refused(request: Request) -> Response:
 async def list_held_events(request: Request) -> Response:
     """Old events that are kept because open instances may still take them, by type, with the oldest ones first.
 
-    Up to 1,000,000 events are counted, of all types together.
+    Up to 1,000,000 events are counted, of all types together. Those that were sent to one instance are listed apart, by
+    type and instance; the oldest 10,000 of them are counted.
     """
     found = await request.app.list_held_events(older_than=request.query.older_than)
     return json_answer(200, {"items": list(map(_held, found))})
@@ -55,6 +56,7 @@ def _held(held: HeldEvents) -> schemas.HeldItem:
         "oldest_at": time_text(held.oldest_at),
         "workflow": held.workflow,
         "instance_id": held.instance_id,
+        "is_addressed": held.is_addressed,
     }
 
 

@@ -39,7 +39,7 @@ class _Counts(NamedTuple):
     inbox: tuple[int, int] | None = None
     """How much is in the inbox, and how much was refused."""
     queues: Sequence[QueueRecord] = ()
-    """Those of this process."""
+    """Those that this process has in its code, and those that have instances."""
 
 
 async def _counts(request: Request) -> _Counts:
@@ -48,8 +48,8 @@ async def _counts(request: Request) -> _Counts:
     try:
         async with asyncio.timeout(PATIENCE):
             inbox = await request.runtime.engine.storage.catalog.inbox_counts(MOST_IN_INBOX)
-            queues = await request.app.list_queues() if known else ()
-            return _Counts(inbox, [queue for queue in queues if queue.name in known])
+            queues = await request.app.list_queues()
+            return _Counts(inbox, [queue for queue in queues if queue.name in known or queue.running or queue.waiting])
     except (StorageError, TimeoutError):
         return _Counts()
 

@@ -26,6 +26,7 @@ from typing_extensions import TypedDict
 
 from romancy.core.model import Status
 from romancy.core.queues import MOST_PRIORITY
+from romancy.core.schedules import CatchUp, Overlap
 from romancy.http import constraints
 from romancy.reruns import STEPS
 
@@ -57,8 +58,6 @@ def _cursor(*parts: type) -> Any:
 
 
 _CURSOR: Any = Field(None, description="The `cursor` of the previous page, to continue there.")
-
-
 _Attributes = dict[str, StrictStr | StrictInt | StrictBool | None]
 
 
@@ -66,9 +65,7 @@ class CountQuery(_Closed):
     """Which instances are meant: the names are those of `InstanceFilter`."""
 
     status: list[Status] = Field([], max_length=50, description="Only instances with this status; repeatable.")
-    workflow: str | None = Field(
-        None, description="Only instances of this workflow, in any version; `name@2`: in this version."
-    )
+    workflow: str | None = Field(None, description="Only instances of this workflow; `name@2`: in this version.")
     where: Annotated[_Attributes, WithJsonSchema(constraints.ATTRIBUTES)] | None = Field(
         None,
         description="Only instances with all these attributes. In a query: `where.customer=c-7`, or `where[customer]`; "
@@ -104,6 +101,10 @@ class InboxQuery(_Paged):
     cursor: Annotated[str, _cursor(int)] | None = _CURSOR
 
 
+class QueuesQuery(_Paged):
+    cursor: Annotated[str, _cursor(str)] | None = _CURSOR
+
+
 class ResultQuery(_Closed):
     timeout: float = Field(0, ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the instance to end.")
 
@@ -115,11 +116,14 @@ class _Queued(_Closed):
     )
 
 
-class StartBody(_Queued):
+class _Called(_Queued):
     args: list[Any] = Field([], description="Positional arguments, as JSON.")
     kwargs: Annotated[dict[str, Any], WithJsonSchema(constraints.KWARGS)] = Field(
         {}, description="Keyword arguments, as JSON."
     )
+
+
+class StartBody(_Called):
     instance_id: Annotated[str, WithJsonSchema(constraints.INSTANCE_ID)] | None = Field(
         None, description="If an instance with this id, workflow and input exists, it is returned."
     )
@@ -224,6 +228,19 @@ class Problem(TypedDict):
     not_undone: NotRequired[list[str]]
 
 
+class QueueWaitItem(TypedDict):
+    """Why a queued instance waits. `limit` is null if no limit holds it, or if this process does not know the queue."""
+
+    reason: str
+    limit: Literal["max_concurrent", "max_concurrent_per_key", "rate", "rate_per_key"] | None
+    is_known: bool
+    ahead: int
+    running: int
+    running_of_key: int
+    holders: list[str]
+    opens_at: Time | None
+
+
 class WaitItem(TypedDict):
     instance_id: str
     workflow: str
@@ -239,6 +256,8 @@ class WaitItem(TypedDict):
     error: str | None
     child: str | None
     slot: NotRequired[str]
+    cut_at: NotRequired[Time]
+    queue: NotRequired[QueueWaitItem]
 
 
 class InstanceItem(TypedDict):
@@ -276,6 +295,7 @@ class QueueItem(TypedDict):
 
 class Queues(TypedDict):
     items: list[QueueItem]
+    cursor: str | None
 
 
 class InstanceWithWaits(InstanceItem):
@@ -292,6 +312,7 @@ class Entry(TypedDict):
     error: Problem | None
     event: Any
     dropped: bool
+    transactional: bool
 
 
 class Receiver(TypedDict):
@@ -364,6 +385,7 @@ class HeldItem(TypedDict):
     oldest_at: Time
     workflow: str
     instance_id: str | None
+    is_addressed: bool
 
 
 class HeldEvents(TypedDict):
@@ -430,23 +452,16 @@ class Health(TypedDict):
     status: Literal["alive", "ready"]
 
 
-# --- schedules ------------------------------------------------------------------------------------------------------
-class ScheduleBody(_Queued):
+class ScheduleBody(_Called):
     """Either `cron` or `every` is required."""
 
     workflow: str = Field(min_length=1, description="The name of the workflow to start.")
-    args: list[Any] = Field([], description="Positional arguments, as JSON.")
-    kwargs: Annotated[dict[str, Any], WithJsonSchema(constraints.KWARGS)] = Field(
-        {}, description="Keyword arguments, as JSON."
-    )
     cron: str | None = Field(None, description="A cron expression such as `0 9 * * MON-FRI`, or `@daily`.")
     every: float | None = Field(None, ge=0.01, allow_inf_nan=False, description="Seconds between two starts.")
     timezone: str = Field("UTC", description="The time zone of the cron expression, such as `Europe/Berlin`.")
     spread: float = Field(0, ge=0, allow_inf_nan=False, description="Each start is later by up to so many seconds.")
-    catch_up: Literal["one", "all", "skip"] = Field("one", description="What becomes of ticks that were missed.")
-    overlap: Literal["skip", "allow", "queue", "cancel"] = Field(
-        "skip", description="What becomes of a tick if the instance before has not ended."
-    )
+    catch_up: CatchUp = Field("one", description="What becomes of ticks that were missed.")
+    overlap: Overlap = Field("skip", description="What becomes of a tick if the instance before has not ended.")
     starts_at: Moment | None = Field(None, description="There are no ticks before this time.")
     ends_at: Moment | None = Field(None, description="There are no ticks after this time.")
 
@@ -471,6 +486,10 @@ class ScheduleItem(TypedDict):
     started: int
     skipped: int
     error: str | None
+    due_at: Time | None
+    spread: float
+    catch_up: CatchUp
+    overlap: Overlap
 
 
 class Schedules(TypedDict):

@@ -9,7 +9,7 @@ from typing import Any
 from romancy.core.history import is_json, showable
 from romancy.core.model import from_us
 from romancy.http import schemas
-from romancy.records import EventRecord, HistoryEntry, Instance, QueueRecord, ScheduleRecord, Wait
+from romancy.records import EventRecord, HistoryEntry, Instance, QueueRecord, QueueWait, ScheduleRecord, Wait
 
 
 def time_text(moment: datetime) -> str:
@@ -52,7 +52,24 @@ def wait_item(wait: Wait) -> schemas.WaitItem:
     }
     if wait.slot is not None:
         item["slot"] = wait.slot
+    if wait.cut_at is not None:
+        item["cut_at"] = time_text(wait.cut_at)
+    if wait.queue is not None:
+        item["queue"] = queue_wait_item(wait.queue)
     return item
+
+
+def queue_wait_item(wait: QueueWait) -> schemas.QueueWaitItem:
+    return {
+        "reason": wait.reason,
+        "limit": wait.limit,
+        "is_known": wait.is_known,
+        "ahead": wait.ahead,
+        "running": wait.running,
+        "running_of_key": wait.running_of_key,
+        "holders": list(wait.holders),
+        "opens_at": _time(wait.opens_at),
+    }
 
 
 def instance_item(instance: Instance) -> schemas.InstanceItem:
@@ -92,6 +109,7 @@ def entry_item(entry: HistoryEntry) -> schemas.Entry:
         "error": entry.error,
         "event": entry.event,
         "dropped": entry.dropped,
+        "transactional": entry.transactional,
     }
 
 
@@ -142,4 +160,8 @@ def schedule_item(record: ScheduleRecord) -> schemas.ScheduleItem:
         "started": record.started,
         "skipped": record.skipped,
         "error": record.error,
+        "due_at": _time(record.due_at),
+        "spread": record.spread,
+        "catch_up": record.catch_up,
+        "overlap": record.overlap,
     }

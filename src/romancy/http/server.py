@@ -37,22 +37,13 @@ def run(main: Coroutine[Any, Any, None]) -> None:
         runner.run(main)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket bound to an address; raises `OSError` if that fails."""
-    family, _, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    bound = socket.socket(family, socket.SOCK_STREAM, proto)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except BaseException:
-        bound.close()
-        raise
-    bound.set_inheritable(True)
-    return bound
+async def serve(
+    app: Service, face: HttpApp, bound: socket.socket, on_started: Callable[[], None], lifeline: int | None = None
+) -> None:
+    """Start the app and answer requests until a signal arrives, or `lifeline` reaches its end.
 
-
-async def serve(app: Service, face: HttpApp, bound: socket.socket, on_started: Callable[[], None]) -> None:
-    """Start the app and answer requests until a signal arrives. A second signal ends the process at once."""
+    A second signal ends the process at once.
+    """
     async with app:
         server = Server(face, app, on_started)
 
@@ -60,7 +51,7 @@ async def serve(app: Service, face: HttpApp, bound: socket.socket, on_started: C
             face.drain()
             server.should_exit = True
 
-        on_first_signal(stop)
+        on_first_signal(stop, lifeline)
         await server.serve(sockets=[bound])
 
 

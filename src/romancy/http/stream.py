@@ -181,4 +181,4 @@ async def _changed(watcher: Watcher) -> None:
         async with asyncio.timeout(_POLL):
             await watcher.changed.wait()
     except TimeoutError:
-        pass  # not every database announces the writes of others; the counts reveal them
+        pass  # look all the same: not every database announces the writes of others, but the counts reveal them

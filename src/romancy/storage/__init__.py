@@ -2,6 +2,7 @@
 
     protocol.py  what the engine needs from a database
     batch.py     what the engine writes in one transaction, and the result of each item
+    instances.py instances as they are stored
     records.py   what the engine reads
     reads.py     reads that are the same for every database
     interests.py which events are kept for whom

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from romancy.core.admission import Admission, Admitted
+from romancy.core.admission import Admission
 from romancy.core.continuation import NextRun
 from romancy.core.failure import Failure
 from romancy.core.history import Entry
@@ -13,6 +13,7 @@ from romancy.core.model import Event, Status
 from romancy.core.operations import WaitRow
 from romancy.core.published import Publication
 from romancy.core.queues import Place
+from romancy.storage.instances import Admitted
 
 STATUS_CODES: Mapping[Status, int] = {
     "running": 1,
@@ -316,6 +317,8 @@ class Accept:
     is_restored: bool = False
     """An event that was received before, for the case that it was removed since: then it is stored under an id of its
     own (`own_copy`). Else the stored one is as it was."""
+    arrives_at: int | None = None
+    """When the instances that it starts arrive in their queues. None: they have none, as far as is known here."""
 
     def is_expired(self, now: int) -> bool:
         return self.event.expires_at is not None and self.event.expires_at <= now

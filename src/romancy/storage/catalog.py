@@ -17,7 +17,8 @@ from romancy.core.model import Event, Status
 from romancy.core.versions import SIGN, bare_name, split_name, stored_name
 from romancy.storage.batch import STATUS_CODES, STATUS_NAMES, UNKNOWN
 from romancy.storage.inbox_items import InboxRow
-from romancy.storage.records import InstanceRow, StoredWait, WorkerRow
+from romancy.storage.instances import InstanceRow
+from romancy.storage.records import StoredWait, WorkerRow
 from romancy.storage.rows import to_event, to_instance
 from romancy.storage.sql import Run
 
@@ -28,6 +29,7 @@ BEGINNING = 4 * 1024
 
 _WITH_ERROR: tuple[Status, ...] = ("failed", "cancelled", "blocked", "compensating")
 """The statuses of instances that can have an error."""
+MOST_QUEUES = 1_000
 MOST_IN_QUEUE = 100_000
 """Up to this many instances of a queue are counted."""
 FEW = 1_000
@@ -366,13 +368,20 @@ class Catalog:
         rows = await self._ask("worker", worker=worker)
         return WorkerRow(*rows[0]) if rows else None
 
+    async def live_workers(self, now: int, limit: int) -> list[str]:
+        """Return workers whose lease has not ended. The processes of some may be gone."""
+        return [id for (id,) in await self._ask("live_workers", now=now, limit=limit)]
+
     async def misfits(self, instance: str) -> list[tuple[int, str, str]]:
         """Return (event, wait, problem) of each event whose data did not fit a wait of the instance."""
         return [tuple(row) for row in await self._ask("misfits", instance=instance)]
 
-    async def queues(self, known: Collection[str]) -> list[tuple[str, int, int, int | None]]:
-        """Return (name, running, waiting, start of the oldest that waits) of the stored queues and the known ones."""
-        names = sorted({*known, *(name for (name,) in await self._ask("queue_names"))})
+    async def queues(
+        self, known: Collection[str], after: str = "", limit: int = MOST_QUEUES
+    ) -> list[tuple[str, int, int, int | None]]:
+        """Return (name, running, waiting, start of the oldest that waits) of stored and known queues, by name."""
+        stored = await self._ask("queue_names", after=after, limit=limit)
+        names = sorted({*(name for name in known if name > after), *(name for (name,) in stored)})[:limit]
         return [tuple(row) for row in await self._ask("queue_counts", listed=names, cap=MOST_IN_QUEUE)]
 
     async def ahead(self, row: InstanceRow) -> int:

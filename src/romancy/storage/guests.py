@@ -10,7 +10,8 @@ import os
 import re
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ _NAMED = re.compile(r"(?<!:):(\w+)")
 _FILES = "PRAGMA database_list"
 """The first row is the main database. It does not begin to read the file: if others wrote after that, SQLite would no
 longer let the transaction write."""
+_NO_TABLE = ("42P01", "3F000")
+"""SQLSTATEs: undefined table, undefined schema."""
 _NOT_OPEN = "no transaction is open on this connection, so this would be stored on its own"
 
 
@@ -51,6 +54,19 @@ class Inbox:
         """The INSERT with parameters as `%(name)s`."""
         return _NAMED.sub(r"%(\1)s", self.named)
 
+    @contextmanager
+    def insertion(self) -> Generator[None]:
+        """Insert in this block: an error of the server that says that the table is missing becomes a clear one."""
+        try:
+            yield
+        except Exception as error:
+            if _sqlstate(error) not in _NO_TABLE:
+                raise
+            raise NotInTransaction(
+                f"the database of this connection has no tables of Romancy, so it is not the app's, {self.name}; pass "
+                "a connection to that database (your transaction is aborted: roll it back)"
+            ) from error
+
     def check_count(self, count: int) -> None:
         """Check that the row was stored."""
         if count != 1:
@@ -59,17 +75,31 @@ class Inbox:
                 "connection to that database, or start and send through the app itself"
             )
 
-    def check_file(self, file: Any) -> None:
-        """Check that the main database of a connection is this one: a commit is not atomic over several files."""
-        found, mine = os.fsdecode(file) if file else "", self.file or ""
-        if mine == ":memory:":
+    def check_files(self, databases: Sequence[Any]) -> None:
+        """Check that the main database of a connection is this one: a commit is not atomic over several files.
+
+        `databases`: the answer to `_FILES`.
+        """
+        if self.file == ":memory:":
             raise NotInTransaction("the app's database is in memory, so no connection leads there; give the app a file")
-        if not found or not mine or not os.path.exists(mine) or not os.path.samefile(found, mine):
-            where = repr(found) if found else "in memory"
+        (_, _, main), *others = databases
+        if self._is_mine(main):
+            return
+        where = f"is {os.fsdecode(main)!r}" if main else "is in memory"
+        name = next((name for _, name, file in others if self._is_mine(file)), None)
+        if name is None:
             raise NotInTransaction(
-                f"this connection's main database is {where}, not the app's, {self.name!r}; open the app's file "
-                "itself, because a transaction over attached files is not atomic"
+                f"this connection's main database {where}, not the app's, {self.name!r}; pass a connection to that file"
             )
+        raise NotInTransaction(
+            f"the app's database, {self.name!r}, is only attached to this connection, as {name!r}. Its main database "
+            f"{where}, and a transaction over several files is not atomic: after a crash, only one of them may have "
+            "been committed. Connect to the app's file itself, and keep your tables in it"
+        )
+
+    def _is_mine(self, file: Any) -> bool:
+        mine = self.file or ""
+        return bool(file and mine) and os.path.exists(mine) and os.path.samefile(os.fsdecode(file), mine)
 
 
 class Guest(ABC):
@@ -89,6 +119,16 @@ class Guest(ABC):
     @abstractmethod
     def leave(self, inbox: Inbox, row: dict[str, Any]) -> Awaitable[None] | None:
         """Insert a row into the inbox."""
+
+
+def _sqlstate(error: BaseException | None) -> str | None:
+    """Return the code of an error of PostgreSQL. SQLAlchemy and Django wrap the errors of the drivers."""
+    while error is not None:
+        code = getattr(error, "sqlstate", None)
+        if code is not None:
+            return code
+        error = getattr(error, "orig", None) or error.__cause__
+    return None
 
 
 def guest_for(connection: object, inbox: Inbox) -> Guest:
@@ -128,7 +168,8 @@ class AsyncpgGuest(Guest):
 
     async def leave(self, inbox: Inbox, row: dict[str, Any]) -> None:
         self.check()
-        status = await self.connection.execute(inbox.statement.sql, *inbox.statement.values(row))
+        with inbox.insertion():
+            status = await self.connection.execute(inbox.statement.sql, *inbox.statement.values(row))
         inbox.check_count(int(status.rpartition(" ")[2]))
 
 
@@ -156,7 +197,7 @@ class PsycopgGuest(Guest):
         self._catch_up()
         self.check()
         opened: Any = Cursor(self.connection)
-        with opened as cursor:
+        with inbox.insertion(), opened as cursor:
             cursor.execute(inbox.formatted, row)
             self._catch_up()
             inbox.check_count(cursor.rowcount)
@@ -179,10 +220,11 @@ class AsyncPsycopgGuest(PsycopgGuest):
         await self._catch_up_async()
         self.check()
         opened: Any = AsyncCursor(self.connection)
-        async with opened as cursor:
-            await cursor.execute(inbox.formatted, row)
-            await self._catch_up_async()
-            inbox.check_count(cursor.rowcount)
+        with inbox.insertion():
+            async with opened as cursor:
+                await cursor.execute(inbox.formatted, row)
+                await self._catch_up_async()
+                inbox.check_count(cursor.rowcount)
 
     async def _catch_up_async(self) -> None:
         if self._is_pipeline:
@@ -206,7 +248,7 @@ class SQLiteGuest(Guest):
         cursor: sqlite3.Cursor = self.connection.cursor()
         cursor.row_factory = None
         try:
-            inbox.check_file(cursor.execute(_FILES).fetchone()[2])
+            inbox.check_files(cursor.execute(_FILES).fetchall())
             cursor.execute(inbox.named, row)
         finally:
             cursor.close()
@@ -223,7 +265,7 @@ class AiosqliteGuest(SQLiteGuest):
         async with self.connection.cursor() as cursor:
             cursor.row_factory = None
             await cursor.execute(_FILES)
-            inbox.check_file((await cursor.fetchone())[2])
+            inbox.check_files([*await cursor.fetchall()])
             await cursor.execute(inbox.named, row)
 
 
@@ -300,13 +342,15 @@ def _leave_by_alchemy(connection: Any, inbox: Inbox, row: dict[str, Any]) -> Non
 
     check_alchemy(connection)
     if inbox.dialect == "sqlite":
-        inbox.check_file(connection.execute(text(_FILES)).first()[2])
+        inbox.check_files(connection.execute(text(_FILES)).all())
     _check_driver(connection.connection.driver_connection)
     statement = text(inbox.named)
     kinds: dict[str, Any] = {"int": BigInteger(), "bytes": LargeBinary()}
     used = {name: row[name] for name in inbox.statement.names}
     typed = [bindparam(name, type_=kinds.get(_kind(value), Text())) for name, value in used.items()]
-    inbox.check_count(connection.execute(statement.bindparams(*typed), used).rowcount)
+    with inbox.insertion():
+        done = connection.execute(statement.bindparams(*typed), used)
+    inbox.check_count(done.rowcount)
 
 
 def _check_driver(connection: Any) -> None:
@@ -336,8 +380,9 @@ class DjangoGuest(Guest):
         with self.connection.cursor() as cursor:
             if inbox.dialect == "sqlite":
                 cursor.execute(_FILES)
-                inbox.check_file(cursor.fetchone()[2])
-            cursor.execute(inbox.formatted, {name: row[name] for name in inbox.statement.names})
+                inbox.check_files(cursor.fetchall())
+            with inbox.insertion():
+                cursor.execute(inbox.formatted, {name: row[name] for name in inbox.statement.names})
             inbox.check_count(cursor.rowcount)
         return None
 

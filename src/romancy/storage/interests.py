@@ -32,6 +32,8 @@ SLACK = 3600 * SECOND
 """How far the clocks of processes may be apart."""
 _TYPES, _PAGE, _ENDED = 1000, 2000, 1000
 """How many types, addressed events and ended instances a round looks at."""
+_ADDRESSED = 10_000
+"""How many addressed events are counted for people."""
 
 Row = tuple[str, str, str, int]
 """(workflow, type, next workflow, kind)"""
@@ -152,6 +154,8 @@ class Held:
     oldest: int
     workflow: str
     instance: str | None
+    is_addressed: bool = False
+    """They were sent only to this instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +259,10 @@ class Keeping:
         return [seq for seq, _, is_useless in rows if is_useless]
 
     async def held(self, before: int, most: int) -> list[Held]:
-        """Return what is kept although it was accepted before a time, by type. Counts up to `most` in all."""
+        """Return what is kept although it was accepted before a time, by type, and by addressee if it has one.
+
+        Counts up to `most` in all. Only the oldest addressed events are looked at.
+        """
         floors = await self._floors(_settling(await self._ask("interests")))
         held: list[Held] = []
         holders: dict[str, str | None] = {}
@@ -269,4 +276,6 @@ class Keeping:
                 found = await self._ask("oldest_of_workflow", workflow=floor.workflow)
                 holders[floor.workflow] = found[0][0] if found else None
             held.append(Held(type, count, oldest, floor.workflow, holders[floor.workflow]))
+        given = {"before": before, "most": min(most, _ADDRESSED), "limit": _TYPES}
+        held += [Held(*row, is_addressed=True) for row in await self._ask("held_for_addressees", **given)]
         return sorted(held, key=lambda one: one.oldest)

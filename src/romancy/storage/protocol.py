@@ -7,6 +7,7 @@ result. Methods raise `TransientError` while the database is unavailable; the ca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol
 
@@ -48,8 +49,10 @@ class Transaction(Protocol):
         """The driver's connection. It can't be committed or rolled back."""
         ...
 
-    async def commit(self, batch: Batch) -> BatchResult:
+    async def commit(self, batch: Batch, waiting: int = 0) -> BatchResult:
         """Store a batch with a single commit of an instance, together with what was written before, and end.
+
+        `waiting`: how many others wait to begin a transaction. One of them can begin in the same round trip.
 
         If the commit is refused, or if an error is raised, everything is rolled back. If the connection is lost
         meanwhile, this finds out what happened.
@@ -126,8 +129,10 @@ class Storage(Protocol):
         """Store a batch, and call `answered` with its result, perhaps before this returns."""
         ...
 
-    async def begin(self, lease: int) -> Transaction:
+    async def begin(self, lease: int, since: float = math.inf) -> Transaction:
         """Begin a transaction for an activity. `lease`: of this worker, in microseconds.
+
+        `since`: when its caller began to wait for it, by the stopwatch. It can have begun at any time after that.
 
         If this process is paused during a commit, the transaction must not keep others from taking over.
         """
@@ -255,9 +260,9 @@ class Storage(Protocol):
         ...
 
     async def held(self, before: int, most: int) -> list[Held]:
-        """Return which events that were accepted before a time are kept for whom, by type.
+        """Return which events that were accepted before a time are kept for whom, by type, and by addressee if any.
 
-        Counts up to `most` in all: it takes a second for each million. Addressed events are not counted.
+        Counts up to `most` in all: it takes a second for each million. Of addressed events, counts the oldest 10,000.
         """
         ...
 
@@ -316,6 +321,10 @@ class Storage(Protocol):
     # --- reads ------------------------------------------------------------------------------------------------------
     async def load(self, instance: str) -> Snapshot | None:
         """Return everything needed to load an instance into memory, from one consistent snapshot."""
+        ...
+
+    async def load_many(self, instances: Sequence[str]) -> dict[str, Snapshot | None]:
+        """Return the same for many instances, without those that are to be loaded alone because it takes a while."""
         ...
 
     async def existing(self, instances: Collection[str]) -> set[str]:

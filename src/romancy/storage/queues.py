@@ -12,8 +12,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from romancy.core.admission import MOST_ADMITTED, Admission, Admitted, Glance, KeyState, QueueState
+from romancy.core.admission import MOST_ADMITTED, Admission, Glance, KeyState, QueueState
 from romancy.core.queues import Queue
+from romancy.storage.instances import Admitted
 from romancy.storage.sql import Run
 
 AHEAD = 50
@@ -31,6 +32,16 @@ class WaitingKey:
     waiting: int
     oldest_at: int | None
     reserved: int
+
+
+@dataclass(slots=True, frozen=True)
+class QueueUse:
+    """Up to when the rates of a queue and of a key are used up, and how many instances hold a slot."""
+
+    reserved: int
+    reserved_of_key: int
+    running: int
+    running_of_key: int
 
 
 class Admit(Protocol):
@@ -78,10 +89,10 @@ class Queues:
         rows = await self._ask("next_of_keys", queue=queue, listed=list(keys), limit=limit)
         return {key: json.loads(ids) if ids else [] for key, ids in rows}
 
-    async def count_waiting(self, queue: str, cap: int) -> int:
-        """Return how many instances wait, counted up to a limit."""
-        [(n,)] = await self._ask("count_waiting", queue=queue, cap=cap)
-        return n
+    async def crowd(self, queue: Queue, cap: int) -> tuple[int, int, int]:
+        """Return how many wait, up to `cap`, how many hold a slot, and the time up to which the rate is used up."""
+        [row] = await self._ask("queue_crowd", queue=queue.name, cap=cap, most=queue.max_concurrent or UNLIMITED)
+        return row
 
     async def forget_keys(self, before: int) -> None:
         """Forget the rates of keys that are no longer used up."""
@@ -92,6 +103,27 @@ class Queues:
         """Return the key that was served last, and the time up to which the rate is used up. Adds nothing."""
         rows = await self._ask("queue_turn", queue=queue)
         return (rows[0][0], rows[0][1]) if rows else (None, 0)
+
+    async def use(self, queue: str, key: str, cap: int) -> QueueUse:
+        """Return how much of the limits of a queue, and of one of its keys, is used up. Counts up to `cap`."""
+        [row] = await self._ask("queue_use", queue=queue, key=key, cap=cap)
+        return QueueUse(*row)
+
+    async def holders(self, queue: str, key: str | None, limit: int) -> list[str]:
+        """Return some instances that hold slots of a queue; with a key, some that have it."""
+        if key is None:
+            rows = await self._ask("slot_holders", queue=queue, limit=limit)
+        else:
+            rows = await self._ask("slot_holders_of_key", queue=queue, key=key, limit=limit)
+        return [id for (id,) in rows]
+
+    async def waiting(self, limit: int) -> list[str]:
+        """Return the queues in which instances wait."""
+        return [name for (name,) in await self._ask("waiting_queues", limit=limit)]
+
+    async def waiting_workflows(self, queue: str, cap: int) -> dict[str, int]:
+        """Return how many instances of each workflow wait in a queue. Looks at up to `cap` of them."""
+        return dict(map(tuple, await self._ask("waiting_workflows", queue=queue, cap=cap)))
 
     async def of_instances(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the queue of each of these instances that has one."""

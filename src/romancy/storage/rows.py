@@ -15,7 +15,7 @@ from romancy.core.strict_json import parse_json
 from romancy.core.versions import bare_name
 from romancy.errors import InvalidEvent
 from romancy.storage.batch import STATUS_NAMES, UNKNOWN, Attempt, Suspicion, WaitRow
-from romancy.storage.records import InstanceRow
+from romancy.storage.instances import InstanceRow
 
 _logger = logging.getLogger("romancy")
 
@@ -73,6 +73,25 @@ def to_event(row: tuple[Any, ...]) -> Event:
         expires_at=expires_at,
         seq=seq,
         **more,
+    )
+
+
+def as_stored(event: Event, seq: int) -> Event:
+    """Return an event as it would be read after it was stored under this number."""
+    return Event(
+        event.id,
+        event.source,
+        event.type,
+        event.data,
+        event.subject,
+        event.time,
+        event.datacontenttype,
+        event.dataschema,
+        dict(event.extensions) if event.extensions else None,
+        event.target,
+        event.accepted_at,
+        event.expires_at,
+        seq,
     )
 
 

@@ -71,7 +71,8 @@ def _read(shown: ShownEntry) -> Failed:
 def failure_of(payload: bytes | None) -> Failure:
     """A stored failure, or the beginning of one that was cut short."""
     found: dict[str, Any] = from_json(payload or b"{}", allow_partial="trailing-strings")
-    return Failure(found.get("error_type", ""), found.get("message", ""), found.get("traceback", ""))
+    named = {name: found.get(name, "") for name in ("error_type", "message", "traceback")}
+    return Failure(**named, rolled_back=found.get("rolled_back", False))
 
 
 def attempts_of(

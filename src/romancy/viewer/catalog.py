@@ -13,19 +13,19 @@ from romancy.core.instance import Instance as Execution
 from romancy.core.model import SECOND, WORKING, Status, from_us
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.replay import Replay, replay
+from romancy.cursors import read_cursor, write_cursor
 from romancy.errors import InstanceNotFound
-from romancy.explain.near_misses import Case, Nearest, NearWait, Reason, filter_of, reasons, with_cuts
+from romancy.explain.near_misses import Case, Nearest, NearWait, Reason, filter_of, reasons
 from romancy.explain.ownership import Runner, owner_of, runner_of
+from romancy.obstacles import queue_wait, with_cuts
 from romancy.records import (
     EventRecord,
     HistoryEntry,
     Instance,
     Page,
+    QueueWait,
     Wait,
-    read_cursor,
-    to_queue_wait,
     to_wait,
-    write_cursor,
 )
 from romancy.service import Service, runtime_of
 from romancy.storage.catalog import WHOLE, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
@@ -108,8 +108,14 @@ class Detail:
     has_more_children: bool
     is_undone: bool
     """It has ended, and has undone its steps. It can't be retried."""
-    ahead: int | None = None
-    """How many instances of its key come before it; None unless it is queued."""
+    queue: QueueWait | None = None
+    """What holds it in its queue, if it is queued."""
+
+    @property
+    def has_never_run(self) -> bool:
+        """Whether no worker has begun it, so that it would be cancelled at once."""
+        row = self.whole.row
+        return self.part.length == 0 and (row.status == "queued" or (row.status == "running" and row.version == 0))
 
 
 @dataclass(frozen=True)
@@ -234,7 +240,7 @@ class Catalog:
             children=[_row(child, ()) for child in children.rows[:CHILDREN]],
             has_more_children=len(children.rows) > CHILDREN,
             is_undone=bool(await self._stored.undone([id])),
-            ahead=await self._stored.ahead(whole.row) if whole.row.status == "queued" else None,
+            queue=next((wait.queue for wait in waits if wait.queue is not None), None),
         )
 
     async def _part(self, whole: Whole, after: int | None) -> Part:
@@ -278,10 +284,10 @@ class Catalog:
         stored = await self._stored.all_waits(row.id, WAITS)
         misfits = {(event, op): error for event, op, error in await self._stored.misfits(row.id)}
         case = Case(row.id, row.created_at, self._runtime.clock.now(), misfits, is_blocked=row.status == "blocked")
-        found = await reasons(self, case, [(to_wait(wait), filter_of(wait)) for wait in stored])
-        found = await with_cuts(self._stored, row.created_at, found)
+        waits = await with_cuts(self._stored, row.created_at, list(map(to_wait, stored)))
+        found = await reasons(self, case, [*zip(waits, map(filter_of, stored), strict=True)])
         if row.status == "queued":
-            found = [Reason(to_queue_wait(row)), *found]
+            found = [Reason(await queue_wait(self._storage, self._runtime.registry, row, case.now)), *found]
         if row.status not in WORKING or whole.input_size > 1_000_000:
             return found
         listed = {wait.op for wait in stored}

@@ -11,10 +11,13 @@ from pydantic import BaseModel, Field
 
 from romancy.core.attributes import encode_where, read_pair
 from romancy.core.model import Status, to_us
+from romancy.cursors import read_cursor
 from romancy.errors import InstanceNotFound, InvalidInput
 from romancy.http.responses import HTTPError, Response, error_answer, json_answer
 from romancy.http.routes import Request
-from romancy.records import Wait, read_cursor
+from romancy.records import (
+    Wait,
+)
 from romancy.storage.batch import STATUS_CODES
 from romancy.storage.catalog import MOST_IN_QUEUE, WHOLE, Search
 from romancy.viewer.catalog import CAP, ENTRIES, SCAN, Catalog

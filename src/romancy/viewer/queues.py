@@ -8,19 +8,24 @@ from datetime import datetime
 from typing import Any
 
 from romancy.core.admission import KeyState, QueueState, allowed, next_at, opens_at, room, room_of_key
-from romancy.core.durations import span
-from romancy.core.model import FINAL, SECOND, duration_us, from_us
+from romancy.core.model import FINAL, from_us
 from romancy.core.queues import Queue, Rate
+from romancy.cursors import read_cursor, write_cursor
 from romancy.http.responses import Response
 from romancy.http.routes import Request
-from romancy.records import QueueRecord
+from romancy.obstacles import rate_words
+from romancy.records import (
+    QueueRecord,
+    to_queue_record,
+)
 from romancy.storage.batch import STATUS_CODES
 from romancy.storage.queues import Queues, WaitingKey
-from romancy.viewer.catalog import CAP, Catalog
+from romancy.viewer.catalog import CAP
 from romancy.viewer.html import page
+from romancy.viewer.pages import Query
 
 SHOWN, KEYS, FIRST = 50, 20, 3
-"""How many queues are shown, how many keys of each, and how many instances of each key."""
+"""How many queues a page shows, how many keys of each, and how many instances of each key."""
 HOLDING = [status for status in STATUS_CODES if status not in FINAL and status != "queued"]
 """The statuses of instances that hold a slot."""
 
@@ -57,14 +62,16 @@ class Line:
 
 
 async def queues(request: Request) -> Response:
-    """All queues, with the keys whose turn is next."""
-    catalog = Catalog(request.app)
-    records = await request.app.list_queues()
-    known = request.runtime.registry.queues
-    storage, now = request.runtime.engine.storage.queues, request.runtime.clock.now()
-    lines = [await _line(storage, record, known.get(record.name), now) for record in records[:SHOWN]]
-    about: dict[str, Any] = {"left_out": len(records) - len(lines), "holding": HOLDING, "now": catalog.now, "cap": CAP}
-    return page(request, "queues.html", lines=lines, **about)
+    """The queues by name, with the keys whose turn is next."""
+    query: Query = request.query
+    known, storage = request.runtime.registry.queues, request.runtime.engine.storage
+    (after,) = read_cursor(query.cursor, str) or ("",)
+    records = list(map(to_queue_record, await storage.catalog.queues(known, after, SHOWN + 1)))
+    now, shown = request.runtime.clock.now(), records[:SHOWN]
+    lines = [await _line(storage.queues, record, known.get(record.name), now) for record in shown]
+    more = write_cursor((shown[-1].name,)) if len(records) > SHOWN else None
+    about: dict[str, Any] = {"holding": HOLDING, "now": from_us(now), "cap": CAP, "is_first": query.cursor is None}
+    return page(request, "queues.html", lines=lines, cursor=more, **about)
 
 
 async def _line(storage: Queues, record: QueueRecord, queue: Queue | None, now: int) -> Line:
@@ -129,5 +136,4 @@ def _limits(queue: Queue | None) -> list[str]:
 def _words(value: int | Rate) -> str:
     if isinstance(value, int):
         return f"{value:,}"
-    burst = "" if value.burst is None else f", {value.burst:,} at once"
-    return f"{value.count:,} every {span(duration_us(value.per) / SECOND)}{burst}"
+    return rate_words(value)

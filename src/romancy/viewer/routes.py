@@ -39,7 +39,7 @@ ROUTES = (
     _page("/viewer/held", kept_aside.held, kept_aside.HeldQuery),
     _page("/viewer/workflows", action_pages.workflows, pages.Nothing),
     _page("/viewer/schedules", schedules.schedules, pages.Nothing),
-    _page("/viewer/queues", queues.queues, pages.Nothing),
+    _page("/viewer/queues", queues.queues, pages.Query),
     _page("/viewer/start/{name}", action_pages.start, pages.Nothing),
     _page("/viewer/send", action_pages.send, action_pages.SendQuery),
     _page("/viewer/login", session.login_form, scope=None),

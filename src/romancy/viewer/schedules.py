@@ -7,7 +7,7 @@ from datetime import datetime, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from romancy.core.model import from_us
-from romancy.core.schedules import next_ticks
+from romancy.core.schedules import next_ticks, options_in_words
 from romancy.http.responses import Response
 from romancy.http.routes import Request
 from romancy.records import ScheduleRecord, to_schedule_record
@@ -27,8 +27,7 @@ class Line:
     words: str
     ticks: list[datetime]
     """The next ticks, in its own time zone."""
-    overlap: str
-    catch_up: str
+    options: str
 
 
 async def schedules(request: Request) -> Response:
@@ -43,7 +42,8 @@ def _line(row: ScheduleRow) -> Line:
     zone, ticks = _zone(schedule.timezone), list[datetime]()
     if zone is not None and not row.paused:
         ticks = [from_us(tick).astimezone(zone) for tick in next_ticks(row.course, row.next_at, SHOWN)]
-    return Line(to_schedule_record(row), str(schedule.times), ticks, schedule.overlap, schedule.catch_up)
+    record = to_schedule_record(row)
+    return Line(record, str(schedule.times), ticks, options_in_words(record.overlap, record.catch_up, record.spread))
 
 
 def _zone(name: str) -> tzinfo | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from romancy.core.history import OTHER_MEANINGS, Entry, Kind
+from romancy.core.history import OTHER_MEANINGS, Entry, Kind, is_in_transaction
 from romancy.core.model import from_us
 from romancy.core.operations import SETTLED_BY, meaning_of, undone_by
 from romancy.core.replay import Opened
@@ -39,7 +39,7 @@ class Bar:
     retried: Retry | None = None
     """The retry since which it no longer counts."""
     in_transaction: bool = False
-    """Its own writes were committed together with its result, as far as the code of this process says."""
+    """Its own writes were committed together with its result, or were rolled back."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,6 @@ class Timeline:
     has_undos: bool = False
     has_children: bool = False
 
-    @property
-    def in_transaction(self) -> frozenset[str]:
-        """The calls whose writes were committed together with their results."""
-        return frozenset(drawn.bar.label for drawn in self.bars if drawn.bar.in_transaction)
-
 
 def bars_of(
     entries: Sequence[ShownEntry],
@@ -125,6 +120,7 @@ def bars_of(
     found += [Bar(wait.wait_id, wait.kind, "open", wait.since, None) for wait in waits if wait.wait_id not in seen]
     gone = retried or {}
     together = {op for op, start in known.items() if start.in_transaction}
+    together |= {shown.entry.op for shown in entries if is_in_transaction(shown.entry)}
     found = [
         replace(bar, undoes=undone_by(bar.label), retried=gone.get(bar.n or 0), in_transaction=bar.label in together)
         for bar in found

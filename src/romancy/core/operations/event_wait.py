@@ -125,29 +125,36 @@ class Groups:
     __slots__ = ("_waits",)
 
     def __init__(self) -> None:
-        self._waits: dict[Group, OrderedDict[str, EventWait]] = {}
+        self._waits: dict[Group, EventWait | OrderedDict[str, EventWait]] = {}
+        """Most waits are alone in their group, and need no ordered dict."""
 
     def first(self, group: Group) -> EventWait | None:
         """Return the wait of a group that has been open longest."""
         waits = self._waits.get(group)
-        return next(iter(waits.values())) if waits else None
+        return next(iter(waits.values())) if isinstance(waits, OrderedDict) else waits
 
     def add(self, wait: EventWait) -> None:
         group = wait.group
-        if group is not None:
-            waits = self._waits.get(group)
-            if waits is None:
-                waits = self._waits[group] = OrderedDict()
-            wait.follows = bool(waits)
-            waits[wait.id] = wait
+        if group is None:
+            return
+        others = self._waits.get(group)
+        wait.follows = others is not None
+        if others is None:
+            self._waits[group] = wait
+        elif isinstance(others, EventWait):
+            self._waits[group] = OrderedDict({others.id: others, wait.id: wait})
+        else:
+            others[wait.id] = wait
 
     def remove(self, wait: EventWait) -> None:
         group = wait.group
-        if group is not None:
-            waits = self._waits[group]
+        if group is None:
+            return
+        waits = self._waits[group]
+        if isinstance(waits, OrderedDict):
             del waits[wait.id]
-            if not waits:
-                del self._waits[group]
+        if waits is wait or not waits:
+            del self._waits[group]
 
 
 def model_for(model_key: str, types: Sequence[str], event_type: str) -> Codec | None:

@@ -44,6 +44,8 @@ class _Instance(Protocol):
 class OperationFuture(asyncio.Future[Any]):
     """Cancelling it withdraws the operation, immediately and in the same commit."""
 
+    __slots__ = ("_instance", "_operation")
+
     def __init__(self, instance: _Instance, operation: str) -> None:
         super().__init__(loop=instance.loop)
         self._instance, self._operation = instance, operation

@@ -24,11 +24,12 @@ driver.py        asyncpg, untyped
 from __future__ import annotations
 
 import asyncio
+import math
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from romancy.core.admission import Admission, Admitted
+from romancy.core.admission import Admission
 from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.interests import Interest
 from romancy.core.model import Status
@@ -37,13 +38,14 @@ from romancy.errors import StorageError
 from romancy.storage.batch import Batch, BatchResult, Commit, Fork
 from romancy.storage.errors import TransientError
 from romancy.storage.guests import Inbox
+from romancy.storage.instances import Admitted
 from romancy.storage.interests import Cut, rows_of
 from romancy.storage.postgres import inbox, migrations
 from romancy.storage.postgres.batches import BatchWriter
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.leases import Owning
 from romancy.storage.postgres.listener import Announcer, Listener, channel_of
-from romancy.storage.postgres.reads import Loads, findable
+from romancy.storage.postgres.reads import findable, load_many
 from romancy.storage.postgres.retention import Pruning
 from romancy.storage.postgres.statements import Statements
 from romancy.storage.postgres.transactions import PostgresTransaction, Transactions
@@ -94,13 +96,13 @@ class PostgresStorage(Reads):
         self._arrived: Callable[[], None] = lambda: None
         self._rescheduled: Callable[[], None] = lambda: None
         calls = lambda: self._changed(), lambda: self._arrived(), lambda: self._rescheduled()
-        self._listener = Listener(direct, schema, self._announcer.sender, *calls, home)
+        lost = self._connections.note_trouble
+        self._listener = Listener(direct, schema, self._announcer.sender, *calls, home, lost)
         self._inbox: Inbox | StorageError = StorageError(f"the database {self._connections.name} is not open")
         self._writer = BatchWriter(self._connections, self._tell)
         self._transactions = Transactions(self._connections, self._writer)
-        self._owning = Owning(self._connections, self._listener, clock)
+        self._owning = Owning(self._connections, self._listener, clock, lambda: self._changed())
         self._pruning = Pruning(self._connections, self._keeping, clock)
-        self._loads = Loads(self._connections)
         self._workflows: Collection[str] = ()
         self._swept = float("-inf")
         self._commits: set[asyncio.Task[BatchResult]] = set()
@@ -135,7 +137,7 @@ class PostgresStorage(Reads):
         finally:
             for task in self._commits:
                 task.cancel()
-            self._loads.close()
+            self._owning.close()
             self._listener.close()
             await self._connections.close()
 
@@ -180,8 +182,8 @@ class PostgresStorage(Reads):
             error = task.exception()
             answered(task.result() if error is None else None, error)
 
-    async def begin(self, lease: int) -> PostgresTransaction:
-        return await self._transactions.begin(lease)
+    async def begin(self, lease: int, since: float = math.inf) -> PostgresTransaction:
+        return await self._transactions.begin(lease, since)
 
     async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
         self._workflows = workflows
@@ -304,4 +306,7 @@ class PostgresStorage(Reads):
         return await self._owning.shares(workflows, limit)
 
     async def load(self, instance: str) -> Snapshot | None:
-        return await self._loads.load(instance)
+        return (await self.load_many([instance]))[instance]
+
+    async def load_many(self, instances: Sequence[str]) -> dict[str, Snapshot | None]:
+        return await load_many(self._connections, instances)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from romancy.core.admission import Admitted
 from romancy.core.given_back import original_id, own_copy
 from romancy.core.model import Event
 from romancy.core.same_event import is_same_event
@@ -29,11 +28,12 @@ from romancy.storage.batch import (
     StartAnswer,
 )
 from romancy.storage.errors import RefusedValue, TransientError
+from romancy.storage.instances import Admitted
 from romancy.storage.postgres.columns import Columns, senders
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.dispatch import Dispatched, Dispatcher, Outcome
 from romancy.storage.postgres.event_lookup import Looker
-from romancy.storage.postgres.reads import findable
+from romancy.storage.postgres.reads import findable, to_row
 from romancy.storage.postgres.retention import Interests
 from romancy.storage.postgres.shapes import Shapes
 from romancy.storage.rows import entry_values, is_other, packed_attrs
@@ -382,7 +382,13 @@ def _letters(row: Any) -> list[Letter]:
 def _admitted(row: Any) -> Sequence[Admitted]:
     if row is None or not row.get("admitted"):
         return ()
-    return [Admitted(id, workflow, owner is not None) for id, workflow, owner in row["admitted"]]
+    known = zip(row["admitted_numbers"], row["admitted_inputs"], row["admitted_deadlines"], strict=True)
+    found: list[Admitted] = []
+    for (id, *names), (numbers, input, deadline) in zip(row["admitted"], known, strict=True):
+        is_mine = names[1] is not None
+        unread = None if input is None else to_row(id, names, numbers, input, deadline)
+        found.append(Admitted(id, names[0], is_mine, unread))
+    return found
 
 
 def _request_answer(row: Any, is_stored: bool) -> RequestAnswer:

@@ -60,6 +60,8 @@ class Connections:
     ) -> None:
         self._url, self.statements, self._replaced = url, statements, replaced
         self._timeline: str | None = None
+        self.is_direct = True
+        """Whether sessions are ours alone. Those of a pooler are not, and live on when this process dies."""
         self._greeting = asyncio.Lock()
         self._clock = clock if isinstance(clock, SystemClock) else None  # a manual clock does not follow
         self.name = without_password(url)
@@ -125,7 +127,8 @@ class Connections:
 
     async def _greet(self, connection: Any) -> None:
         """Check whether this is still the same server, or one that replaced it."""
-        timeline = await _timeline(connection)
+        timeline, pid = await _timeline(connection)
+        self.is_direct = self.is_direct and pid == connection.get_server_pid()
         async with self._greeting:
             if timeline is not None and self._timeline is not None and timeline != self._timeline:
                 _logger.warning(
@@ -186,6 +189,7 @@ class Connections:
         if spare is not None:
             if _is_usable(spare):
                 return spare
+            self.note_trouble()
             await pool.release(spare)
         self._waiting += 1
         try:
@@ -220,8 +224,11 @@ class Connections:
         return await self.read(self.statements.get(name), given)
 
     def since_trouble(self) -> int | None:
-        """Return the microseconds since a statement last failed because of the database; None means never."""
+        """Return the microseconds since a connection was last lost or refused; None means never."""
         return None if self._trouble is None else ticks() - self._trouble
+
+    def note_trouble(self) -> None:
+        self._trouble = ticks()
 
     def transaction(self) -> Any:
         """Return a connection for exclusive use, for migrations."""
@@ -242,17 +249,17 @@ class Connections:
         if code in _TOO_MUCH or (isinstance(error, TimeoutError) and error.errno is None):
             return TookTooLong(f"{self.name}: {said}")
         # For any other error the outcome may be unknown: a broken connection is reported in many ways.
-        self._trouble = ticks()
+        self.note_trouble()
         return TransientError(f"{self.name}: {said}")
 
 
-async def _timeline(connection: Any) -> str | None:
-    """Return the server's timeline; None if it is not available."""
+async def _timeline(connection: Any) -> tuple[str | None, int | None]:
+    """Return the server's timeline and the id of the process that serves us; None if they are not available."""
     try:
-        query = "SELECT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
-        return await connection.fetchval(query, timeout=ACQUIRE_TIMEOUT)
+        query = "SELECT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), pg_backend_pid()"
+        return tuple(await connection.fetchrow(query, timeout=ACQUIRE_TIMEOUT))
     except asyncpg.PostgresError:
-        return None
+        return None, None
 
 
 async def _give_back(pool: Any, connection: Any, error: BaseException | None) -> None:

@@ -94,7 +94,7 @@ class Dispatcher:
 
     def _starts(self, seq: int, item: Accept, batch: Batch) -> list[tuple[int, Started]]:
         """Return the instances that this event starts, once per event."""
-        event, at = item.event, batch.at
+        event, at = item.event, item.arrives_at or batch.at
         if event.target is not None:
             return []
         return [
@@ -175,8 +175,9 @@ def accepts(spec: bytes, event: Event) -> bool:
 
 
 def _start_columns(starts: Sequence[tuple[int, Started]]) -> dict[str, Any]:
-    names = ("new_seqs", "new_ids", "new_workflows", "new_mine", "new_inputs", "new_deadlines")
-    return _columns(names, [(q, s.id, s.workflow, s.owner is not None, s.input, s.deadline) for q, s in starts])
+    names = ("new_seqs", "new_ids", "new_workflows", "new_mine", "new_inputs", "new_deadlines", "new_ats")
+    rows = [(q, s.id, s.workflow, s.owner is not None, s.input, s.deadline, s.created_at) for q, s in starts]
+    return _columns(names, rows)
 
 
 def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """The connection that a transactional activity uses. Its transaction can't be ended from there.
 
-`ending` is sent in place of the next COMMIT: the result, the COMMIT and a reset of the session in one round trip. Then
-`is_reset` is set. `is_kept`: whether other activities get the connection afterwards. `prepared`: the name of the
-statement that stores the result, and the statement itself: the driver closes it when nothing refers to it. `is_pooled`:
-a pooler renames statements, so that this one can't be used by name.
+`ending` is sent in place of COMMIT: the result, the COMMIT and a reset of the session in one round trip. Then
+`is_reset` is set. `begun_at`: it also began the next transaction; when, by the stopwatch. `is_kept`: whether other
+activities get the connection afterwards. `prepared`: the name of the statement that stores the result, and the
+statement itself: the driver closes it when nothing refers to it. `is_pooled`: a pooler renames statements, so that this
+one can't be used by name.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from romancy.errors import TerminalError
 from romancy.storage.postgres.driver import asyncpg
@@ -40,11 +41,15 @@ def check(query: object) -> None:
         return
     found = _ENDS.search(_SKIPPED.sub(" ", query))
     if found:
-        raise TerminalError(
-            f"{found[1].upper()} can't be used in a transactional activity: Romancy commits its transaction together "
-            "with its result, or rolls it back if the activity raises an error. To undo parts of it, use "
-            "`async with ctx.connection.transaction()`"
-        )
+        _refuse(found[1].upper())
+
+
+def _refuse(what: str) -> NoReturn:
+    raise TerminalError(
+        f"{what} can't be used in a transactional activity: Romancy commits its transaction together with its result, "
+        "or rolls it back if the activity raises an error. To undo parts of it, use "
+        "`async with ctx.connection.transaction()`"
+    )
 
 
 def _touches_statements(query: object) -> bool:
@@ -67,19 +72,11 @@ def _guarded(name: str) -> Callable[..., Any]:
     return run
 
 
-def _execute(self: Any, query: str, *args: Any, **options: Any) -> Any:
-    """Run a query. The one that commits is replaced by `ending`, if there is one."""
-    if not self.is_lent and self.ending is not None:
-        query, self.ending = self.ending, None
-    return _guarded_execute(self, query, *args, **options)
-
-
 def _get_reset_query(self: Any) -> str:
     """Return what resets the session, unless `ending` did so already."""
     return "" if self.is_reset else f"{_MORE}{asyncpg.Connection.get_reset_query(self)}"
 
 
-_guarded_execute = _guarded("execute")
 RUN = ("execute", "executemany", "fetch", "fetchval", "fetchrow", "fetchmany", "prepare", "cursor")
 """The methods that take a query."""
 Guest: Any = type(asyncpg.Connection)(
@@ -92,17 +89,51 @@ Guest: Any = type(asyncpg.Connection)(
         "timeline": None,
         "ending": None,
         "is_reset": False,
+        "begun_at": None,
         "is_kept": True,
         "prepared": None,
         "is_pooled": False,
         **{name: _guarded(name) for name in RUN},
-        "execute": _execute,
         "get_reset_query": _get_reset_query,
     },
 )
 
 
+async def end(guest: Any, timeout: float) -> None:
+    """End the transaction of a connection by its `ending`."""
+    ending, guest.ending = guest.ending, None
+    guest._top_xact = None
+    await guest.execute(ending, timeout=timeout)
+
+
+def forget_user(guest: Any) -> None:
+    """Detach what the last user has kept: cursors and prepared statements raise an error, listeners are not called."""
+    guest._pool_release_ctr += 1
+    guest._listeners.clear()
+    guest._log_listeners.clear()
+
+
+def begun(guest: Any) -> Any:
+    """Return the driver's object for the transaction that the last `ending` began."""
+    inner = guest.transaction()
+    inner._state, guest._top_xact = asyncpg.transaction.TransactionState.STARTED, inner
+    return inner
+
+
 # --- what the activity gets -------------------------------------------------------------------------------------------
+def _not_kept(name: str) -> Callable[..., Any]:
+    """Wrap a method that changes state of the driver. Nothing resets it, so the connection is not lent again."""
+    method = getattr(asyncpg.Connection, name)
+
+    @functools.wraps(method)
+    def run(self: Any, *args: Any, **options: Any) -> Any:
+        guest = self._con
+        guest.is_kept = False
+        return method(guest, *args, **options)
+
+    return run
+
+
 class Lent(asyncpg.pool.PoolConnectionProxy):
     """Stands for a connection, as those of asyncpg's pools do, until the transaction is over.
 
@@ -123,6 +154,18 @@ class Lent(asyncpg.pool.PoolConnectionProxy):
     @_con.setter
     def _con(self, guest: Any) -> None:
         self._guest: Any = guest
+
+    def close(self, *, timeout: float | None = None) -> NoReturn:
+        _refuse("close()")
+
+    def terminate(self) -> NoReturn:
+        _refuse("terminate()")
+
+    set_type_codec = _not_kept("set_type_codec")
+    reset_type_codec = _not_kept("reset_type_codec")
+    set_builtin_type_codec = _not_kept("set_builtin_type_codec")
+    add_query_logger = _not_kept("add_query_logger")
+    add_termination_listener = _not_kept("add_termination_listener")
 
     def __repr__(self) -> str:
         return (

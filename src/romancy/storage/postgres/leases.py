@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from romancy.core.admission import Admission, Admitted
+from romancy.core.admission import Admission
 from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.model import SECOND
 from romancy.core.versions import bare_name
 from romancy.errors import Outdated
+from romancy.storage.instances import Admitted
 from romancy.storage.postgres import migrations
 from romancy.storage.postgres.connection import Connections
-from romancy.storage.postgres.listener import Listener, lock_key
+from romancy.storage.postgres.listener import Listener, lock_key, pool_key, signed
 from romancy.storage.protocol import Trigger
 from romancy.storage.records import MOST_COUNTED, Claimed, Shares, Unfit
 
 _logger = logging.getLogger("romancy")
 _MISSING = 1.0
-"""Seconds the session lock of a worker must be missing before it counts as dead: it may just be reconnecting."""
+"""Seconds a worker's listening session must be gone before the worker counts as dead: it may be reconnecting."""
+_ALL_MISSING = 0.25
+"""The same if all its sessions are gone at once, although nothing is wrong with our own connections or the server."""
 _LOCKS_EVERY = 0.5
+"""Seconds between two looks at the sessions of workers, unless one of them is missing."""
 
 
 class Owning:
     """The part of the storage that handles workers."""
 
-    def __init__(self, connections: Connections, listener: Listener, clock: Clock) -> None:
+    def __init__(
+        self, connections: Connections, listener: Listener, clock: Clock, look_again: Callable[[], None]
+    ) -> None:
+        """`look_again`: called when `take_over` may find that a worker is dead, whose session is missing now."""
         self._connections, self._listener = connections, listener
         self._clock = clock
+        self._look_again = look_again
+        self._looking: asyncio.TimerHandle | None = None
         self._missing: dict[str, float] = {}
+        """Workers whose listening session is gone, and when that was first seen."""
         self._held: set[int] = set()
         self._locks_read = float("-inf")
         self._mine: set[str] = set()
@@ -47,6 +58,7 @@ class Owning:
         await self.announce(triggers, workflows)
         self._mine.add(worker)
         session = await self._listener.hold(worker)
+        await self._see_others(worker)  # the sooner a session is missed, the sooner its worker counts as dead
         try:
             [row] = await self._connections.do_timed(
                 "insert_worker",
@@ -54,6 +66,7 @@ class Owning:
                 host=socket.gethostname(),
                 lease=lease,
                 session=session,
+                key=self._pool_key(worker),
                 now=self._now(),
             )
             _check_version(row)
@@ -74,11 +87,18 @@ class Owning:
 
     async def renew(self, worker: str, lease: int) -> bool:
         session = self._listener.holds(worker)
-        given = {"worker": worker, "lease": lease, "session": session, "now": self._now()}
-        rows = await self._connections.do_timed("renew_worker", **given)
+        given = {"worker": worker, "lease": lease, "session": session, "key": self._pool_key(worker)}
+        rows = await self._connections.do_timed("renew_worker", **given, now=self._now())
         for row in rows:
             _check_version(row)
         return bool(rows)
+
+    def _pool_key(self, worker: str) -> int | None:
+        """Return the lock that the connection takes which registers a worker or renews its lease.
+
+        None if the connections lead to a pooler: its sessions live on when this process dies.
+        """
+        return signed(pool_key(worker)) if self._connections.is_direct else None
 
     async def check(self) -> None:
         [row] = await self._connections.ask("schema_version")
@@ -104,15 +124,13 @@ class Owning:
 
     # --- dead workers -----------------------------------------------------------------------------------------------
     async def take_over(self, worker: str, known_dead: Sequence[str]) -> list[str]:
-        """Fence workers whose lease has ended or whose session is gone: nothing they submit is accepted from now on."""
-        given = {"lease": self._lease, "trouble": self._connections.since_trouble(), "now": self._now()}
-        others: list[Any] = await self._connections.ask("other_workers", worker=worker, **given)
-        if any(other["has_session"] for other in others):
-            await self._read_locks()
+        """Fence workers whose lease has ended or whose sessions are gone: nothing they submit is accepted any more."""
+        others = await self._see_others(worker)
         lost = [*known_dead, *(other["id"] for other in others if self._is_gone(other))]
         # A worker with a session lock is only paused, and one that may be cut off is alive: nothing it ran is to blame.
         dead = {o["id"]: lock_key(o["id"]) in self._held for o in others if o["ended"]} | dict.fromkeys(lost, False)
         dead |= {o["id"]: True for o in others if o["cut_off"] and o["id"] in dead and o["id"] not in known_dead}
+        self._look_soon([other for other in others if other["id"] in self._missing.keys() - dead.keys()])
         if not dead:
             return []
         gone = await self._bury(dead, lost, worker)
@@ -123,27 +141,61 @@ class Owning:
         await self._connections.do("delete_spent_orphans")
         return gone
 
+    async def _see_others(self, worker: str) -> list[Any]:
+        """Return the other workers, and note whose listening sessions are missing."""
+        given = {"lease": self._lease, "trouble": self._connections.since_trouble(), "now": self._now()}
+        others: list[Any] = await self._connections.ask("other_workers", worker=worker, **given)
+        with_session = [other["id"] for other in others if other["has_session"]]
+        if with_session:
+            await self._read_locks()
+        missing = [id for id in with_session if lock_key(id) not in self._held]
+        self._missing = {id: self._missing.get(id, self._locks_read) for id in missing}
+        return others
+
     async def _bury(self, dead: dict[str, bool], lost: Sequence[str], by: str) -> list[str]:
         rows = await self._connections.do("bury", **self._burial(dead, lost, by))
         return [id for (id,) in rows]
 
     def _burial(self, dead: dict[str, bool], lost: Sequence[str], by: str) -> dict[str, Any]:
-        given = {"workers": list(dead), "clean": list(dead.values()), "lost": list(lost), "now": self._now()}
-        return given | {"by": by, "lease": self._lease, "missed": int(_MISSING * SECOND)}
+        now = stopwatch()
+        missed = [int((now - self._missing.get(id, now)) * SECOND) for id in dead]
+        given = {"workers": list(dead), "clean": list(dead.values()), "missed": missed, "lost": list(lost)}
+        return given | {"by": by, "lease": self._lease, "now": self._now()}
 
     async def _read_locks(self) -> None:
-        if stopwatch() - self._locks_read > _LOCKS_EVERY:
+        if self._missing or stopwatch() - self._locks_read > _LOCKS_EVERY:
+            begun = stopwatch()
             rows = await self._connections.ask("session_locks")
             self._held = {high << 32 | low for high, low in rows}
-            self._locks_read = stopwatch()
+            self._locks_read = begun
 
     def _is_gone(self, other: Any) -> bool:
-        """Return whether a worker's session has been gone for a while: its process died, and the server noticed."""
-        id: str = other["id"]
-        if not other["has_session"] or lock_key(id) in self._held:
-            self._missing.pop(id, None)
-            return False
-        return stopwatch() - self._missing.setdefault(id, self._locks_read) >= _MISSING
+        """Return whether a worker's sessions have been gone for a while: its process died, and the server noticed."""
+        since = self._missing.get(other["id"])
+        return since is not None and self._locks_read - since >= self._patience(other)
+
+    def _patience(self, other: Any) -> float:
+        """Return how long to wait for a worker to reconnect.
+
+        A process that dies loses all its sessions at once. A living one does so when the server, a proxy or the network
+        fails, which we notice as well. If only the listening session is missing, the connection was lost, or another
+        session has not noticed the death because it is busy.
+        """
+        is_alone = self._connections.is_direct and pool_key(other["id"]) not in self._held
+        return _ALL_MISSING if is_alone and not other["cut_off"] else _MISSING
+
+    def _look_soon(self, missing: Sequence[Any]) -> None:
+        """Look again as soon as one of the missing workers can count as dead."""
+        self.close()
+        if missing:
+            due = min(self._missing[other["id"]] + self._patience(other) for other in missing)
+            pause = max(0.0, due - stopwatch())
+            self._looking = asyncio.get_running_loop().call_later(pause, self._look_again)
+
+    def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
 
     async def is_gone(self, worker: str) -> bool:
         """Return whether a worker had a session, and no longer has one."""

@@ -1,7 +1,8 @@
 """Notices between processes, by LISTEN and NOTIFY. A missed notice only causes a delay; a sweep finds the change.
 
 The listening connection is also a sign of life: each worker holds a session lock on it. When its process dies, the
-server releases the lock at once, and others need not wait for the lease to end.
+server releases the lock at once, and others need not wait for the lease to end. A second lock, which the connection
+takes that renews the lease, tells the death of a process from the loss of one connection.
 """
 
 from __future__ import annotations
@@ -29,6 +30,16 @@ def lock_key(worker: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"romancy {worker}".encode(), digest_size=8).digest(), "big")
 
 
+def pool_key(worker: str) -> int:
+    """Return the key of the lock that a worker's other connections hold."""
+    return lock_key(f"{worker} pool")
+
+
+def signed(key: int) -> int:
+    """Return a key as the server takes it."""
+    return int.from_bytes(key.to_bytes(8, "big"), "big", signed=True)
+
+
 def channel_of(worker: str) -> str:
     return f"romancy_{worker}"[:63]
 
@@ -45,8 +56,13 @@ class Listener:
         arrived: Callable[[], None] = lambda: None,
         rescheduled: Callable[[], None] = lambda: None,
         home: Connections | None = None,
+        lost: Callable[[], None] = lambda: None,
     ) -> None:
-        """`home`: the connections of the app, if the URL differs from theirs and may lead to another database."""
+        """`home`: the connections of the app, if the URL differs from theirs and may lead to another database.
+
+        `lost`: called when the connection was lost.
+        """
+        self._when_lost = lost
         self._url, self._sender, self._changed, self._home = url, sender, changed, home
         place = hashlib.blake2b(schema.encode(), digest_size=16).hexdigest()
         self.free, self.ended = _FREE + place, _ENDED + place
@@ -145,8 +161,7 @@ class Listener:
 
     async def _take(self, connection: Any, worker: str) -> None:
         await connection.add_listener(channel_of(worker), self._heard)
-        key = int.from_bytes(lock_key(worker).to_bytes(8, "big"), "big", signed=True)
-        await connection.execute("SELECT pg_advisory_lock_shared($1)", key)
+        await connection.execute("SELECT pg_advisory_lock_shared($1)", signed(lock_key(worker)))
         self._held.add(worker)
 
     async def _keep_connected(self) -> None:
@@ -171,6 +186,7 @@ class Listener:
             self._connection = None
             self._held.clear()
             self._lost.set()
+            self._when_lost()
 
     def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
         if payload != self._sender:

@@ -2,7 +2,8 @@
 
     BEGIN; statements of the activity; the group commit of one instance; COMMIT
 
-Most results are so small that their group commit, the COMMIT and a reset of the session are one message: endings.py.
+Most results are so small that their group commit, the COMMIT and a reset of the session are one message: endings.py. If
+others wait for a transaction, this message also begins the next one.
 
 The group commit checks the fence, and locks the row of the instance. So a connection that is lost during COMMIT leaves
 no doubt: wait for that lock on another connection, then read the token. (One message may be on its way even then. It is
@@ -13,8 +14,10 @@ is paused between the last two, the server ends the session soon, so that other 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any
 
+from romancy.core.clock import stopwatch
 from romancy.core.model import SECOND
 from romancy.errors import TerminalError
 from romancy.storage.batch import Batch, BatchResult
@@ -24,9 +27,11 @@ from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.driver import FAILED, LOST
 from romancy.storage.postgres.endings import ending_of, refused
 from romancy.storage.postgres.errors import STATEMENT_TIMEOUT
-from romancy.storage.postgres.guest import Guest, lend, take_back
+from romancy.storage.postgres.guest import Guest, begun, end, forget_user, lend, take_back
 
 _LONGEST_PAUSE = 2.0
+_UNUSED = 0.1
+"""Seconds after which a transaction that was begun for another activity is rolled back, or half of them."""
 
 
 class Transactions:
@@ -36,31 +41,91 @@ class Transactions:
         self._connections, self._writer = connections, writer
         self._free: list[Any] = []
         self._lent: set[Any] = set()
+        self._begun: deque[tuple[Any, float]] = deque()
+        """Connections on which the next transaction has begun already, and since when they wait for it."""
+        self._promised = 0
+        """How many of them there are, or will be when a message is answered."""
+        self._alarm: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"<Transactions open={len(self._lent)} free={len(self._free)}>"
 
-    async def begin(self, lease: int) -> PostgresTransaction:
+    async def begin(self, lease: int, since: float) -> PostgresTransaction:
         try:
             guest = await self._take()
             self._lent.add(guest)
             try:
-                inner = guest.transaction()
-                await inner.start()
+                inner = await self._begin(guest, since)
             except BaseException:
-                self._lent.discard(guest)
-                guest.terminate()
+                self.drop(guest)
                 raise
         except (*FAILED, ValueError) as error:
             raise self._connections.explain(error) from error
         guest.is_reset = False
         return PostgresTransaction(self, self._connections, self._writer, guest, inner, lease)
 
+    async def _begin(self, guest: Any, since: float) -> Any:
+        """Begin a transaction, unless one has begun since: `now()` is the time of the activity."""
+        begun_at, guest.begun_at = guest.begun_at, None
+        if begun_at is None:
+            inner = guest.transaction()
+            await inner.start()
+            return inner
+        if begun_at < since:
+            await guest.execute("ROLLBACK; BEGIN", timeout=STATEMENT_TIMEOUT)
+        return begun(guest)
+
+    # --- transactions that begin with the end of others -------------------------------------------------------------
+    def promise(self, guest: Any, waiting: int) -> None:
+        """Have the end of a transaction begin another one, if more wait for one than were promised one."""
+        if waiting > self._promised and guest.is_kept:
+            self._promised += 1
+            guest.begun_at = stopwatch()
+
+    def break_promise(self, guest: Any) -> None:
+        if guest.begun_at is not None:
+            self._promised -= 1
+            guest.begun_at = None
+
+    def keep_promise(self, guest: Any) -> None:
+        """Keep a connection on which another transaction has begun, for one that waits."""
+        self._lent.discard(guest)
+        forget_user(guest)
+        self._begun.append((guest, stopwatch()))
+        if self._alarm is None:
+            self._alarm = asyncio.get_running_loop().call_later(_UNUSED, self._end_unused)
+
+    def _end_unused(self) -> None:
+        """Roll back transactions that were begun in vain: the attempts that waited for them were cancelled."""
+        loop, before = asyncio.get_running_loop(), stopwatch() - _UNUSED / 2
+        while self._begun and self._begun[0][1] <= before:
+            guest, _ = self._begun.popleft()
+            self._lent.add(guest)
+            self.break_promise(guest)
+            task = loop.create_task(self._roll_back(guest))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self._alarm = loop.call_later(_UNUSED, self._end_unused) if self._begun else None
+
+    async def _roll_back(self, guest: Any) -> None:
+        try:
+            await guest.execute("ROLLBACK", timeout=STATEMENT_TIMEOUT)
+        except FAILED:
+            self.drop(guest)
+        else:
+            await self.give_back(guest)
+
+    # --- connections ------------------------------------------------------------------------------------------------
     async def _take(self) -> Any:
         if not self._connections.is_open:
             raise TransientError(f"the database {self._connections.name} is not open")
-        while self._free:
-            guest = self._free.pop()
+        while self._begun or self._free:
+            if self._begun:
+                guest, _ = self._begun.pop()
+                self._promised -= 1
+            else:
+                guest = self._free.pop()
             if not guest.is_closed() and guest.timeline == self._connections.timeline:
                 return guest
             guest.terminate()
@@ -71,9 +136,10 @@ class Transactions:
     async def give_back(self, guest: Any) -> None:
         """Keep a connection, without the settings, locks and listeners that the activity left."""
         self._lent.discard(guest)
-        guest._pool_release_ctr += 1  # cursors and prepared statements that were kept raise an error
+        forget_user(guest)
         try:
-            await guest.reset(timeout=STATEMENT_TIMEOUT)
+            if not guest.is_reset:
+                await guest.reset(timeout=STATEMENT_TIMEOUT)
         except BaseException as error:
             guest.terminate()
             if not isinstance(error, FAILED):
@@ -90,9 +156,12 @@ class Transactions:
         guest.terminate()
 
     async def close(self) -> None:
-        for guest in (*self._lent, *self._free):
+        for guest in (*self._lent, *self._free, *(guest for guest, _ in self._begun)):
             guest.terminate()
         self._free.clear()
+        self._begun.clear()
+        if self._alarm is not None:
+            self._alarm.cancel()
 
 
 class PostgresTransaction:
@@ -111,34 +180,49 @@ class PostgresTransaction:
         self._inner, self._lease, self._is_over = inner, lease, False
         self.connection: Any = lend(guest)
 
-    async def commit(self, batch: Batch) -> BatchResult:
+    async def commit(self, batch: Batch, waiting: int = 0) -> BatchResult:
         guest, self._is_over = self._guest, True
         take_back(guest, self.connection)
         try:
+            if guest.is_closed():
+                raise TransientError(f"the connection to {self._connections.name} was lost during the activity")
             if not guest.is_in_transaction():
                 raise TerminalError("the activity ended its transaction itself; Romancy commits it with its result")
             if guest.timeline != self._connections.timeline:
                 raise TransientError(f"{self._connections.name} was replaced meanwhile")
+            self._home.promise(guest, waiting)
             row = await self._write(batch)
         except BaseException as error:
+            self._home.break_promise(guest)
             self._home.drop(guest)
             raise self._explain(error) from error
         if not row["applied"]:
             self._home.drop(guest)
             return BatchResult(fenced=not row["alive"], commits=[False])
         try:
-            async with asyncio.timeout(STATEMENT_TIMEOUT):
-                await self._inner.commit()
+            await self._end()
         except BaseException as error:
-            is_unknown = _is_unknown(error) or (guest.is_reset and not guest.is_in_transaction())  # the reset failed?
+            # If the reset failed, the result is stored.
+            is_unknown = _is_unknown(error) or (guest.is_reset and (guest.begun_at or not guest.is_in_transaction()))
+            self._home.break_promise(guest)
             self._home.drop(guest)
             if (refusal := refused(error)) is not None:
                 return refusal
             if not is_unknown or not await self._was_committed(batch):
                 raise self._explain(error) from error
         else:
-            await self._home.give_back(guest)
+            if guest.begun_at is None:
+                await self._home.give_back(guest)
+            else:
+                self._home.keep_promise(guest)
         return await self._follow_up(batch, row)
+
+    async def _end(self) -> None:
+        if self._guest.ending is None:
+            async with asyncio.timeout(STATEMENT_TIMEOUT):
+                await self._inner.commit()
+        else:
+            await end(self._guest, STATEMENT_TIMEOUT)
 
     async def _write(self, batch: Batch) -> Any:
         """Write the result, unless that can be done together with the COMMIT. Return the answer."""
@@ -147,6 +231,7 @@ class PostgresTransaction:
         if ending is not None:
             guest.ending, guest.is_reset = ending, True
             return {"applied": True, "alive": True}
+        self._home.break_promise(guest)
         columns = self._writer.columns(batch)
         statement = self._connections.statements.write([*columns.pieces, "bounded"])
         idle = str(max(self._lease * 1000 // SECOND // 4, 1))

@@ -11,11 +11,12 @@ e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs, e.data, e.a
 w.instance, (SELECT i.workflow FROM romancy.instances i WHERE i.id = w.instance) AS workflow, w.op,
   CASE WHEN length(w.spec) = 0 THEN 'timer' ELSE 'event' END AS kind, w.spec, w.created_at, w.due_at AS due, w.location,
   NULL::bytea AS error
--- The statuses of instances that have work to do, and of those that only wait; see STATUS_CODES.
+-- The statuses of instances that have work to do, and of those that only wait; see STATUS_CODES. The indexes are those of
+-- open instances (below 9). The narrower bound comes first: SQLite searches an index only up to the first one.
 -- part: has_work
-i.status < 9 AND i.status < 2
+i.status < 2 AND i.status < 9
 -- part: only_waits
-i.status < 9 AND i.status >= 2 AND i.status < 8
+i.status >= 2 AND i.status < 8 AND i.status < 9
 -- part: retry
 a.instance, (SELECT i.workflow FROM romancy.instances i WHERE i.id = a.instance) AS workflow, a.op, 'retry' AS kind,
   {no_bytes} AS spec, a.first_at AS created_at, a.next_due AS due, '' AS location, a.error
@@ -74,6 +75,8 @@ WHERE instance = :instance::text AND n > (SELECT base FROM romancy.instances WHE
 
 -- name: worker
 SELECT id, host, until, started_at FROM romancy.workers WHERE id = :worker::text
+-- name: live_workers
+SELECT id FROM romancy.workers WHERE until >= :now::bigint ORDER BY until DESC LIMIT :limit::integer
 -- name: misfits
 SELECT event, op, error FROM romancy.misfits WHERE instance = :instance::text ORDER BY event LIMIT 100
 
@@ -181,7 +184,7 @@ SELECT i.id, i.workflow, i.status, i.owner, i.version,
   (SELECT coalesce(max(n), i.base) FROM romancy.history WHERE instance = i.id)
 FROM romancy.instances i WHERE i.id = :id::text
 -- name: sequences
-SELECT h.instance, h.kind, h.op FROM {listed} JOIN romancy.history h ON h.instance = x.value WHERE h.kind <> 8
+SELECT h.instance, h.kind, h.op FROM romancy.history h WHERE h.instance IN (SELECT x.value FROM {listed}) AND h.kind <> 8
 ORDER BY h.instance, h.n
 -- name: undone_instances
 SELECT i.id FROM {listed} JOIN romancy.instances i ON i.id = x.value WHERE EXISTS (SELECT 1 FROM romancy.history h
@@ -398,12 +401,16 @@ FROM k WHERE k.key IS NOT NULL ORDER BY k.n
 SELECT x.value, (SELECT {ids_as_json} FROM (SELECT i.id FROM romancy.instances i {by_queue} WHERE {is_queued}
     AND i.queue_key = x.value ORDER BY i.priority DESC, i.created_at, i.id LIMIT :limit::integer) y)
 FROM {listed} ORDER BY x.n
--- name: count_waiting
-SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_queue} WHERE {is_queued} LIMIT :cap::integer) x
+-- How many wait, how many hold a slot, and the rate, in one snapshot: an instance that is just admitted counts once.
+-- name: queue_crowd
+SELECT (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_queue} WHERE {is_queued} LIMIT :cap::bigint) x),
+  (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_slot} WHERE i.queue = :queue AND {has_slot}
+    LIMIT :most::integer) x),
+  coalesce((SELECT q.reserved FROM romancy.queues q WHERE q.name = :queue), 0)
 -- name: forget_queue_keys
 DELETE FROM romancy.queue_keys WHERE reserved < :before::bigint
 -- name: queue_names
-SELECT name FROM romancy.queues ORDER BY name LIMIT 1000
+SELECT name FROM romancy.queues WHERE name > :after::text ORDER BY name LIMIT :limit::integer
 -- name: queue_counts
 SELECT x.value, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_slot}
     WHERE i.queue = x.value AND {has_slot} LIMIT :cap::integer) y),
@@ -426,3 +433,25 @@ SELECT x.value, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_que
 FROM {listed} ORDER BY x.n
 -- name: queues_of_instances
 SELECT i.id, i.queue FROM {listed} JOIN romancy.instances i ON i.id = x.value WHERE i.queue IS NOT NULL
+-- How much of the limits of a queue, and of one of its keys, is used up.
+-- name: queue_use
+SELECT coalesce((SELECT q.reserved FROM romancy.queues q WHERE q.name = :queue::text), 0),
+  coalesce((SELECT k.reserved FROM romancy.queue_keys k WHERE k.queue = :queue AND k.key = :key::text), 0),
+  (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_slot} WHERE i.queue = :queue AND {has_slot}
+    LIMIT :cap::integer) x),
+  (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_slot} WHERE i.queue = :queue AND i.queue_key = :key
+    AND {has_slot} LIMIT :cap) x)
+-- name: slot_holders
+SELECT i.id FROM romancy.instances i {by_slot} WHERE i.queue = :queue::text AND {has_slot} LIMIT :limit::integer
+-- name: slot_holders_of_key
+SELECT i.id FROM romancy.instances i {by_slot} WHERE i.queue = :queue::text AND i.queue_key = :key::text AND {has_slot}
+LIMIT :limit::integer
+-- The queues in which instances wait, and how many of each workflow, of the first ones: goes from one queue to the next.
+-- name: waiting_queues
+WITH RECURSIVE q (name, n) AS (SELECT (SELECT min(i.queue) FROM romancy.instances i {by_queue} WHERE i.status = 8), 1
+  UNION ALL SELECT (SELECT min(i.queue) FROM romancy.instances i {by_queue} WHERE i.status = 8 AND i.queue > q.name), q.n + 1
+  FROM q WHERE q.name IS NOT NULL AND q.n < :limit::integer)
+SELECT q.name FROM q WHERE q.name IS NOT NULL
+-- name: waiting_workflows
+SELECT x.workflow, count(*) FROM (SELECT i.workflow FROM romancy.instances i {by_queue} WHERE {is_queued}
+  LIMIT :cap::integer) x GROUP BY x.workflow ORDER BY x.workflow

@@ -163,7 +163,9 @@ INSERT INTO romancy.history (instance, n, kind, op, at, input, payload, event)
 ended_deliveries AS (DELETE FROM romancy.deliveries WHERE instance IN (SELECT id FROM applied WHERE ended)),
 ended_requests AS (DELETE FROM romancy.requests WHERE instance IN (SELECT id FROM applied WHERE ended)),
 ended_unlooked AS (DELETE FROM romancy.unlooked WHERE instance IN (SELECT id FROM applied WHERE ended))
--- The next instance of a queue gets the slot of one that ends, as `admit` does it.
+-- The next instance of a queue gets the slot of one that ends, as `admit` does it. If it is new, its row is all there is
+-- of it, and is returned: at version 1 it had no owner before. A request to it that is not visible here yet is found as
+-- mail: its sender waits for our lock in `cancel_at_once`, and sees the owner after that.
 -- part: write_successors
 turned AS MATERIALIZED (UPDATE romancy.queues q SET version = q.version + 1, turn = x.turn, reserved = x.reserved
   FROM unnest(:slot_enders::text[], :slot_queues::text[], :slot_versions::bigint[], :slot_turns::text[],
@@ -175,7 +177,9 @@ succeeding AS MATERIALIZED (SELECT i.id FROM turned t CROSS JOIN LATERAL
 admitted AS (UPDATE romancy.instances i SET status = 1, version = i.version + 1, updated_at = :at::bigint,
     owner = CASE WHEN i.workflow = ANY(:workflows::text[]) THEN (SELECT id FROM fence) END, limited_from = :at,
     deadline = :at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at), began_at = {begun}
-  FROM succeeding n WHERE i.id = n.id RETURNING i.id, i.workflow, i.owner)
+  FROM succeeding n WHERE i.id = n.id RETURNING i.id, ARRAY[{row_names}] AS names, ARRAY[{row_numbers}] AS numbers, deadline,
+    CASE WHEN i.version = 1 AND i.owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM romancy.requests r WHERE r.instance = i.id)
+      THEN input END AS input)
 -- part: write_consumed
 consumed AS (INSERT INTO romancy.consumed (instance, event, op)
   SELECT x.* FROM unnest(:taken_instances::text[], :taken_events::bigint[], :taken_ops::text[]) AS x(instance, event, op)
@@ -405,7 +409,10 @@ sender IS NULL OR sender IN (SELECT id FROM applied)
 (SELECT array_agg(ARRAY[id::text, instance, owner, kind::text, op] ORDER BY id) FROM told) AS letters,
   (SELECT array_agg(payload ORDER BY id) FROM told) AS letter_payloads
 -- part: result_successors
-(SELECT array_agg(ARRAY[id, workflow, owner]) FROM admitted) AS admitted
+(SELECT array_agg(id || names ORDER BY id) FROM admitted) AS admitted,
+  (SELECT array_agg(numbers ORDER BY id) FROM admitted) AS admitted_numbers,
+  (SELECT array_agg(input ORDER BY id) FROM admitted) AS admitted_inputs,
+  (SELECT array_agg(deadline ORDER BY id) FROM admitted) AS admitted_deadlines
 -- part: result_unlooked
 (SELECT array_agg(instance) FROM unlooked WHERE fresh) AS unlooked
 -- part: result_events
@@ -427,8 +434,8 @@ WITH {write_fence},
 applied AS (UPDATE romancy.instances i SET version = i.version + 1, token = :token::bytea, updated_at = :at::bigint
   FROM fence WHERE i.id = :instance::text AND i.version = :version::bigint AND i.owner = fence.id AND i.status < 9
   RETURNING i.id),
-entry AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, payload)
-  SELECT id, :n::bigint, :kind::smallint, :op::text, :at, :input::bytea, :payload::bytea FROM applied),
+entry AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, payload, event)
+  SELECT id, :n::bigint, :kind::smallint, :op::text, :at, :input::bytea, :payload::bytea, :event::bigint FROM applied),
 tried AS (INSERT INTO romancy.attempts (instance, op, n, first_at, crashes, started)
   SELECT id, :op, 0, :first_at::bigint, 0, true FROM applied WHERE :first_at IS NOT NULL
   ON CONFLICT (instance, op) DO NOTHING),
@@ -523,9 +530,9 @@ delivered AS (INSERT INTO romancy.deliveries (instance, event) SELECT DISTINCT i
 started AS (INSERT INTO romancy.instances (id, workflow, status, owner, token, birth, born, trigger_xid, trigger_seq,
     input, input_kind, deadline, created_at, updated_at)
   SELECT x.id, x.workflow, 1, CASE WHEN x.mine THEN (SELECT id FROM fence) END, :token::bytea, :token,
-    coalesce(e.seen, pg_current_snapshot()), e.xid, e.seq, x.input, :kind::smallint, x.deadline, :at::bigint, :at
+    coalesce(e.seen, pg_current_snapshot()), e.xid, e.seq, x.input, :kind::smallint, x.deadline, x.at, x.at
   FROM unnest(:new_seqs::bigint[], :new_ids::text[], :new_workflows::text[], :new_mine::boolean[], :new_inputs::bytea[],
-    :new_deadlines::bigint[]) AS x(seq, id, workflow, mine, input, deadline) JOIN e USING (seq)
+    :new_deadlines::bigint[], :new_ats::bigint[]) AS x(seq, id, workflow, mine, input, deadline, at) JOIN e USING (seq)
   ORDER BY x.id ON CONFLICT (id) DO NOTHING RETURNING id, owner),
 begun AS (INSERT INTO romancy.consumed (instance, event, op) SELECT s.id, x.seq, '(start)' FROM started s
   JOIN unnest(:new_seqs::bigint[], :new_ids::text[]) AS x(seq, id) USING (id) ON CONFLICT DO NOTHING),

@@ -16,11 +16,14 @@ WHERE triggers.timeout IS DISTINCT FROM excluded.timeout
 -- name: insert_worker
 INSERT INTO romancy.workers (id, host, until, started_at, has_session)
 SELECT :worker::text, :host::text, now + :lease::bigint, now, :session::boolean FROM {now}
-RETURNING started_at AS now, {readers}
+RETURNING started_at AS now, {readers}, {locked}
 -- Differs: uses the server's clock.
 -- name: renew_worker
 UPDATE romancy.workers SET until = now + :lease::bigint, has_session = :session::boolean FROM {now}
-WHERE id = :worker::text RETURNING now, {readers}
+WHERE id = :worker::text RETURNING now, {readers}, {locked}
+-- Others see by this lock that the session is there. It is never released, and may be taken again and again.
+-- part: locked
+CASE WHEN :key::bigint IS NOT NULL THEN pg_try_advisory_lock_shared(:key) END AS locked
 -- part: readers
 (SELECT version FROM romancy.schema_info) AS version, (SELECT min_reader FROM romancy.schema_info) AS min_reader
 -- `cut_off`: no sign of life since the server started or since we had trouble reaching it, so it may have trouble, too.
@@ -35,14 +38,16 @@ SELECT classid::bigint AS high, objid::bigint AS low FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND granted
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 -- A later statement reads its instances: this one waits for running commits, and can't see them. A worker whose session
--- is gone died when that was first noticed, if we were running when it last renewed its lease. Otherwise it may have
--- died long ago, and we know only its last sign of life, such as the record that a suspect started or is still running.
+-- is gone died when that was first noticed, `missed` microseconds ago, if we were running when it last renewed its
+-- lease. Otherwise it may have died long ago, and we know only its last sign of life, such as the record that a suspect
+-- started or is still running.
 -- name: bury
-WITH gone AS (DELETE FROM romancy.workers w USING unnest(:workers::text[], :clean::boolean[]) AS x(id, clean), {now}
+WITH gone AS (DELETE FROM romancy.workers w USING unnest(:workers::text[], :clean::boolean[], :missed::bigint[])
+    AS x(id, clean, missed), {now}
   WHERE w.id = x.id AND (w.until < now OR w.id = ANY(:lost::text[]))
   RETURNING w.id, x.clean OR w.leaving AS clean, now, w.started_at AS since,
     CASE WHEN w.id = ANY(:lost) AND (SELECT started_at FROM romancy.workers m WHERE m.id = :by::text) <= w.until - :lease::bigint
-      THEN now - :missed::bigint ELSE greatest(w.until - :lease, (SELECT max(i.updated_at) FROM romancy.instances i
+      THEN now - x.missed ELSE greatest(w.until - :lease, (SELECT max(i.updated_at) FROM romancy.instances i
         WHERE i.owner = w.id AND {has_work})) END AS seen),
 dead AS (INSERT INTO romancy.deaths (worker, since, at)
   SELECT id, since, greatest(since, least(seen, now)) FROM gone WHERE NOT clean ON CONFLICT DO NOTHING)
@@ -293,11 +298,14 @@ UNION ALL SELECT 'request', instance, id, kind, op, NULL, NULL, payload, NULL, N
 UNION ALL SELECT 'delivery', instance, NULL, NULL, NULL, NULL, NULL, NULL, event, NULL, NULL, NULL, NULL
   FROM romancy.deliveries WHERE instance = ANY(:ids)
 UNION ALL SELECT 'instance', id, NULL, NULL, NULL, NULL, input, output, NULL, deadline, error,
-  ARRAY[workflow, owner, description, schedule, parent, parent_op, builds, seed, queue, queue_key],
-  ARRAY[status, version, input_kind, created_at, updated_at, finished_at, generation, base, began_at,
-    limited_from, scheduled_at, priority]
+  ARRAY[{row_names}], ARRAY[{row_numbers}]
   FROM romancy.instances WHERE id = ANY(:ids)
 ORDER BY instance, n, op, event
+-- part: row_names
+workflow, owner, description, schedule, parent, parent_op, builds, seed, queue, queue_key
+-- part: row_numbers
+status, version, input_kind, created_at, updated_at, finished_at, generation, base, began_at, limited_from,
+  scheduled_at, priority
 -- Differs: LATERAL limits the rows of each.
 -- name: receivers
 SELECT x.seq, c.instance, c.op FROM unnest(:seqs::bigint[]) AS x(seq) CROSS JOIN LATERAL

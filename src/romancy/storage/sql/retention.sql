@@ -53,6 +53,14 @@ SELECT e.seq FROM romancy.events e WHERE e.expires_at < :before::bigint AND e.ac
 SELECT e.seq, e.accepted_at, CASE WHEN e.accepted_at < :before::bigint AND e.expires_at IS NULL
   AND coalesce((SELECT i.status FROM romancy.instances i WHERE i.id = e.target), 10) = 10 THEN {handled} ELSE false END
 FROM romancy.events e {by_address} WHERE e.target IS NOT NULL AND e.seq > :after::bigint ORDER BY e.seq LIMIT :limit::integer
+-- The oldest addressed events whose addressees have not completed, counted by type and addressee.
+-- name: held_for_addressees
+SELECT x.type, count(*), min(x.accepted_at), (SELECT i.workflow FROM romancy.instances i WHERE i.id = x.target), x.target
+FROM (SELECT e.type, e.target, e.accepted_at, e.expires_at FROM romancy.events e {by_address}
+  WHERE e.target IS NOT NULL AND e.seq > 0 ORDER BY e.seq LIMIT :most::integer) x
+WHERE x.accepted_at < :before::bigint AND x.expires_at IS NULL GROUP BY x.type, x.target
+HAVING coalesce((SELECT i.status FROM romancy.instances i WHERE i.id = x.target), 10) <> 10
+ORDER BY 3, 5, 1 LIMIT :limit::integer
 -- name: cuttable_events
 SELECT e.seq, e.type, e.accepted_at FROM romancy.events e WHERE e.accepted_at < :before::bigint
   AND e.expires_at IS NULL AND {handled} ORDER BY e.accepted_at LIMIT :limit::integer

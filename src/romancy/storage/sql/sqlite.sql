@@ -208,9 +208,12 @@ SELECT id, fields FROM romancy.shapes WHERE type = :type
 SELECT seq, subject, source, data, attrs FROM romancy.events WHERE type = :type
 -- name: insert_event_key
 INSERT INTO romancy.event_keys (shape, key, seq) VALUES (:shape, :key, :seq) ON CONFLICT DO NOTHING
+-- The last columns: who can be offered an event at once, because nothing else is on its way to the instance.
 -- part: waits_alike
-SELECT k.instance, k.op, w.model, w.spec, w.since IS NULL, k.alike
+SELECT k.instance, k.op, w.model, w.spec, w.since IS NULL, k.alike,
+  CASE WHEN i.status < 9 AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.instance = k.instance) THEN i.owner END
 FROM romancy.wait_keys k CROSS JOIN romancy.waits w ON w.instance = k.instance AND w.op = k.op
+  CROSS JOIN romancy.instances i ON i.id = k.instance
 WHERE k.type = :type AND k.shape = :shape AND k.key = :key
 -- Waits that are not followers come first. One follower is enough: the event that it takes leads to the next.
 -- name: waits_of_key
@@ -484,15 +487,27 @@ WHERE a.next_due <= :before AND i.owner = :worker AND i.status < 9 ORDER BY a.ne
 -- name: restless_of_worker
 SELECT i.id FROM romancy.instances i WHERE i.owner = :worker AND {has_work}
   AND NOT EXISTS (SELECT 1 FROM romancy.attempts a WHERE a.instance = i.id AND a.next_due IS NOT NULL)
--- name: dues_of_instance
-SELECT op, due_at FROM romancy.waits WHERE instance = :instance
--- name: attempts_of_instance
-SELECT op, n, first_at, next_due, error, progress, crashes, started, culprit, suspected_at, tried, tried_alone, alone,
-  run, is_alone FROM romancy.attempts WHERE instance = :instance
--- name: requests_of_instance
-SELECT id, kind, payload, op FROM romancy.requests WHERE instance = :instance ORDER BY id
--- name: deliveries_of_instance
-SELECT event FROM romancy.deliveries WHERE instance = :instance ORDER BY event
+-- === loading instances ===
+
+-- Rows come in the order of the list, and of the keys of each table.
+-- part: each_to_load
+json_each(:ids) x CROSS JOIN
+-- name: instances_to_load
+SELECT {instance}, coalesce((SELECT max(n) FROM romancy.history WHERE instance = i.id) - i.base, 0)
+FROM {each_to_load} romancy.instances i ON i.id = x.value
+-- name: entries_to_load
+SELECT h.instance, h.n, h.kind, h.op, h.at, h.input, h.payload, h.event
+FROM {each_to_load} romancy.instances i ON i.id = x.value CROSS JOIN romancy.history h ON h.instance = i.id AND h.n > i.base
+-- name: waits_to_load
+SELECT w.instance, w.op, w.due_at FROM {each_to_load} romancy.waits w ON w.instance = x.value
+-- name: attempts_to_load
+SELECT a.instance, a.op, a.n, a.first_at, a.next_due, a.error, a.progress, a.crashes, a.started, a.culprit,
+  a.suspected_at, a.tried, a.tried_alone, a.alone, a.run, a.is_alone
+FROM {each_to_load} romancy.attempts a ON a.instance = x.value
+-- name: requests_to_load
+SELECT r.instance, r.id, r.kind, r.payload, r.op FROM {each_to_load} romancy.requests r ON r.instance = x.value
+-- name: deliveries_to_load
+SELECT d.instance, d.event FROM {each_to_load} romancy.deliveries d ON d.instance = x.value
 -- Differs: SQLite has no LATERAL to limit the rows of each.
 -- name: receivers
 SELECT c.event, c.instance, c.op FROM json_each(:seqs) x CROSS JOIN romancy.consumed c ON c.event = x.value

@@ -1,6 +1,7 @@
 """SQLite: one writer thread, one reader thread, several processes on one file.
 
 batches.py        applies batches
+commit_rows.py    writes what commits store besides the state of their instances
 dispatch.py       finds waits for an accepted event
 event_lookup.py   finds events for a wait
 shapes.py         indexes of the fields that filters use
@@ -10,7 +11,7 @@ expiry.py         which leases have ended
 locks.py          a lock file for each worker
 inbox.py          moves what callers left in their own transactions
 schedules.py      writes schedules
-reads.py          loads an instance into memory
+reads.py          loads instances into memory
 statements.py     statements by name
 connection.py     opens a file
 migrations.py     brings a file up to date
@@ -24,11 +25,12 @@ inline_reader.py  short reads on the event loop's own thread
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-from romancy.core.admission import Admission, Admitted
+from romancy.core.admission import Admission
 from romancy.core.clock import Clock, SystemClock
 from romancy.core.interests import Interest
 from romancy.core.model import Status
@@ -36,6 +38,7 @@ from romancy.errors import StorageError
 from romancy.storage.batch import STATUS_NAMES, Batch, BatchResult, Commit, Fork
 from romancy.storage.errors import TransientError
 from romancy.storage.inbox_items import InboxItem
+from romancy.storage.instances import Admitted
 from romancy.storage.interests import Cut, rows_of
 from romancy.storage.protocol import Answered, Trigger
 from romancy.storage.reads import Reads
@@ -158,12 +161,10 @@ class SQLiteStorage(Reads):
             raise StorageError(f"the database {self.path!r} is not open")
         return self._reader.call(job)
 
-    async def _read_now(
-        self, job: Callable[[sqlite3.Connection], T | None], big: Callable[[sqlite3.Connection], T | None] | None = None
-    ) -> T | None:
-        """Run a small, frequent read. `big`: the job for a thread, if the result can be big."""
-        found = None if self._near is None else self._near.read(job)
-        return await self._read(big or job) if found is None else found
+    async def _read_now(self, job: Callable[[sqlite3.Connection], T], parts: int = 1) -> T:
+        """Run a small, frequent read, or `parts` of them together."""
+        found = None if self._near is None else self._near.read(job, parts)
+        return await self._read(job) if found is None else found
 
     async def _look(self, job: Callable[[sqlite3.Connection], T], /) -> T:
         """Run a read for people, on a separate connection, so that a long search does not delay the engine's reads."""
@@ -222,7 +223,7 @@ class SQLiteStorage(Reads):
         else:
             answered(answer, None)
 
-    async def begin(self, lease: int) -> SQLiteTransaction:
+    async def begin(self, lease: int, since: float = math.inf) -> SQLiteTransaction:
         if self._writer is None:
             raise StorageError(f"the database {self.path!r} is not open")
         if self._transactions is None:
@@ -346,4 +347,7 @@ class SQLiteStorage(Reads):
         return await self._read(lambda c: leases.shares(c, workflows, self._clock.now(), limit))
 
     async def load(self, instance: str) -> Snapshot | None:
-        return await self._read_now(lambda c: reads.load_small(c, instance), lambda c: reads.load(c, instance))
+        return await self._read(lambda c: reads.load(c, instance))
+
+    async def load_many(self, instances: Sequence[str]) -> dict[str, Snapshot | None]:
+        return await self._read_now(lambda c: reads.load_many(c, instances), len(instances))

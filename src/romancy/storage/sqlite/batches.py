@@ -14,8 +14,6 @@ from romancy.core.given_back import original_id, own_copy
 from romancy.core.history import Entry
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event
-from romancy.core.operations import After
-from romancy.core.published import Publication
 from romancy.core.queues import Place
 from romancy.core.retrial import RetryAsk
 from romancy.core.versions import bare_name, highest_versions
@@ -37,27 +35,27 @@ from romancy.storage.batch import (
     Commit,
     Continuation,
     Letter,
+    Matched,
+    Offer,
     Rejoin,
     Request,
     RequestAnswer,
     Start,
     StartAnswer,
     Started,
-    WaitRow,
 )
 from romancy.storage.errors import RefusedValue
 from romancy.storage.rows import (
     STARTED_BY,
-    attempt_values,
+    as_stored,
     entry_values,
     event_values,
     is_other,
-    likeness,
-    suspect_values,
     triggered_id,
 )
+from romancy.storage.sqlite.commit_rows import CommitRows
 from romancy.storage.sqlite.dispatch import Dispatcher
-from romancy.storage.sqlite.event_lookup import Looker, number_of
+from romancy.storage.sqlite.event_lookup import Looker
 from romancy.storage.sqlite.leases import admit, check_version, reopen_one
 from romancy.storage.sqlite.retention import Interests
 from romancy.storage.sqlite.shapes import Shapes
@@ -74,6 +72,10 @@ def _entry_values(commit: Commit, entry: Entry, worker: str | None) -> tuple[Any
     return commit.instance, e.n, e.kind, e.op, e.at, e.input, e.payload, e.event, worker, commit.version
 
 
+Looks = dict[tuple[str, str | None], None]
+"""(instance, wait) of waits that look for events, in order; None means every wait of the instance."""
+
+
 class BatchWriter:
     """Applies batches on one connection, inside a transaction that the caller began."""
 
@@ -84,18 +86,23 @@ class BatchWriter:
         self._dispatcher = Dispatcher(connection, self._shapes)
         self._looker = Looker(connection)
         self._interests = Interests(connection)
+        self._rows = CommitRows(connection, self._shapes)
+        self._triggers: dict[str, Sequence[tuple[str, int | None]]] = {}
+        """By type of event."""
 
     def apply(self, batch: Batch) -> BatchResult:
         if batch.commits and len(batch) == len(batch.commits) and self._append_all(batch):
             return BatchResult(False, [], [True] * len(batch.commits), [], [], [], [])
         self._shapes.begin()
         self._dispatcher.waits_changed()
+        self._triggers.clear()
         self._seen: set[object] = set()
         fenced = batch.worker is not None and self._run(SQL["fence"], (batch.worker,)).fetchone() is None
         if fenced or batch.worker is None:
             check_version(self._connection)  # a worker needs no check: a migration that excludes it deletes its row
         answer = BatchResult(fenced, [], [], [], [], [], [])
-        looks: dict[tuple[str, str | None], None] = dict.fromkeys(batch.looks)
+        looks: Looks = dict.fromkeys(batch.looks)
+        self._busy = {commit.instance for commit in batch.commits}.union(instance for instance, _ in looks)
         if batch.starts:
             horizon = self._horizon()
             answer.starts = [self._start(start, batch, horizon, answer.fenced) for start in batch.starts]
@@ -103,7 +110,7 @@ class BatchWriter:
             self._interests.learn(batch.commits, batch.at)
             self._commit_all(batch, answer, looks)
         for item in batch.accepts:
-            answer.accepts.append(self._accept(item, batch, answer.fenced, looks))
+            answer.accepts.append(self._accept(item, batch, answer, looks))
         for request in batch.requests:
             answer.requests.append(self._request(request, answer))
         if batch.worker is not None and not answer.fenced:
@@ -122,8 +129,8 @@ class BatchWriter:
         first = self._is_first(start.id)
         since = horizon if start.since is None else int(start.since)
         if self._insert_instance(start, owner, batch.token, since):
-            self._set_attributes(start)
-            self._set_place(start.id, start.place)
+            if start.attributes or start.place:
+                self._place(start)
             return StartAnswer(True, owned=owner is not None)
         workflow, stored, birth = self._run(SQL["existing_instance"], (start.id,)).fetchone()
         if birth == batch.token and first:
@@ -142,8 +149,7 @@ class BatchWriter:
         )
         first = self._is_first(start.id)
         if not fenced and self._run(SQL["insert_child"], values).rowcount == 1:
-            self._set_attributes(start)
-            self._set_place(start.id, start.place)
+            self._place(start)
             return StartAnswer(True, owned=owner is not None)
         row = self._run(SQL["existing_child"], (start.parent, start.parent_op, start.id)).fetchone()
         if row is None:
@@ -153,10 +159,15 @@ class BatchWriter:
             return StartAnswer(True, owned=owner is not None)  # stored by an earlier submission of this batch
         return StartAnswer(False, bool(is_same), workflow)
 
-    def _set_place(self, instance: str, place: Place | None) -> None:
-        """Let a new instance wait in its queue."""
-        if place is not None:
-            self._run(SQL["set_place"], (*place, instance))
+    def _place(self, start: Start) -> None:
+        """Store the attributes of a new instance, and let it wait in its queue."""
+        for name, value in (start.attributes or {}).items():
+            self._run(SQL["set_attribute"], (start.id, name, value, start.created_at))
+        if start.place is not None:
+            self._set_place(start.id, start.place)
+
+    def _set_place(self, instance: str, place: Place) -> None:
+        self._run(SQL["set_place"], (*place, instance))
 
     def _is_first(self, key: object) -> bool:
         """Return whether the key is new in this batch: a repeat within a batch is a twin, not another submission."""
@@ -175,7 +186,7 @@ class BatchWriter:
         return s.id, s.workflow, owner, token, horizon, s.input, s.input_kind, s.deadline, s.created_at
 
     # --- commits ----------------------------------------------------------------------------------------------------
-    def _commit_all(self, batch: Batch, answer: BatchResult, looks: dict[tuple[str, str | None], None]) -> None:
+    def _commit_all(self, batch: Batch, answer: BatchResult, looks: Looks) -> None:
         if len({commit.instance for commit in batch.commits}) < len(batch.commits):
             # They would share a token: a resubmission could not tell them apart. The caller splits the batch, in order.
             raise RefusedValue("two commits of one instance can't share a batch")
@@ -192,13 +203,13 @@ class BatchWriter:
             repeated = not applied and self._is_token(commit.instance, batch)
             answer.repeated = answer.repeated or repeated
             answer.commits.append(applied or repeated)
-        self._write_rows(fresh)
+        self._rows.write(fresh)
+        # All letters come first: a child may end in the batch in which its retried parent waits for it again.
+        answer.letters += [x for c in fresh if c.ending is not None or c.asks for x in self._write_letters(c)]
         for commit in fresh:
             if commit.admits is not None and batch.worker is not None:
                 admitted = admit(self._connection, commit.admits, batch.worker, batch.at, batch.workflows)
                 answer.admitted = [*answer.admitted, *(admitted or ())]
-            if commit.ending is not None or commit.asks:
-                answer.letters += self._write_letters(commit)
             for rejoin in commit.rejoins:
                 answer.letters += self._rejoin(commit, rejoin)
             for child in commit.replaced:
@@ -207,14 +218,13 @@ class BatchWriter:
                 family = child.parent, child.parent_op, child.is_free
                 values = *self._instance_values(child, None, batch.token, self._horizon()), *family
                 if self._run(SQL["insert_last_child"], values).rowcount == 1:
-                    self._set_attributes(child)
-                    self._set_place(child.id, child.place)
+                    self._place(child)
         self._dispatcher.waits_changed()
         for commit, applied in zip(batch.commits, answer.commits, strict=True):
             if commit.append_only or not applied:
                 continue
             for item in commit.sent:
-                answer.sent.append(self._accept(item, batch, answer.fenced, looks))
+                answer.sent.append(self._accept(item, batch, answer, looks))
             if commit.opened or commit.looks:
                 looks.update(dict.fromkeys(commit.due_looks))
 
@@ -292,90 +302,6 @@ class BatchWriter:
         row = self._run(SQL["instance_token"], (instance,)).fetchone()
         return row is not None and row[0] == batch.token
 
-    def _write_rows(self, commits: list[Commit]) -> None:
-        many = self._run_many
-        entries = [(c.instance, *entry_values(e)) for c in commits for e in c.entries]
-        if entries:
-            many(SQL["insert_entry"], entries)
-        final = [(c.instance,) for c in commits if c.is_final]
-        if final:
-            many(SQL["delete_deliveries"], final)
-            many(SQL["delete_requests"], final)
-        for commit in commits:
-            if commit.given_back:
-                self._run_many(SQL["give_back"], [(commit.instance, event) for event in commit.given_back])
-                self._run(SQL["delete_marks"], (commit.instance,))
-            if commit.changes_waits:
-                self._write_waits(commit)
-            if commit.attempts or commit.attempts_done or commit.requests_done:
-                self._write_attempts(commit)
-            if commit.publication is not None:
-                self._publish(commit, commit.publication)
-
-    def _write_waits(self, commit: Commit) -> None:
-        instance = commit.instance
-        for taken in commit.consumed:
-            self._run(SQL["insert_consumed"], (instance, taken.event, taken.wait.op))
-            shape = self._shapes.shape(taken.type, taken.wait.filter)
-            if taken.wait.since is None and shape is not None:
-                mark = (instance, taken.type, shape, taken.wait.filter.key, taken.wait.model, taken.event)
-                self._run(SQL["set_mark"], mark)
-        for misfit in commit.misfits:
-            self._run(SQL["insert_misfit"], (instance, misfit.model, misfit.event, misfit.op, misfit.error))
-        if commit.closed:
-            ops = [(instance, op) for op in commit.closed]
-            self._run_many(SQL["delete_wait"], ops)
-            self._run_many(SQL["delete_keys_of_wait"], ops)
-        for seq in commit.seen_deliveries:
-            self._run(SQL["delete_delivery"], (instance, seq))
-        for wait in commit.opened:
-            self._open(instance, wait)
-
-    def _open(self, instance: str, wait: WaitRow) -> None:
-        since: Any = wait.since
-        if since == "now":
-            since = self._horizon()
-        elif isinstance(since, After):
-            since = number_of(since.place) - since.again
-        elif since is not None:
-            since = self._run(SQL["last_before"], (since,)).fetchone()[0]
-        values = (instance, wait.op, wait.due, since, wait.model, wait.spec, wait.location, wait.created_at)
-        self._run(SQL["insert_wait"], values)
-        for event_type in wait.types:
-            shape, key = self._shapes.place(event_type, wait.filter)
-            self._run(SQL["insert_wait_key"], (event_type, shape, key, instance, wait.op, wait.follows, likeness(wait)))
-
-    def _write_attempts(self, commit: Commit) -> None:
-        for a in commit.attempts:
-            if a.suspicion is None:
-                self._run(SQL["set_attempt"], (commit.instance, *attempt_values(a)))
-            else:
-                self._run(SQL["set_suspect"], (commit.instance, *suspect_values(a, a.suspicion)))
-        for trial in commit.trials:
-            values = (trial.culprit, trial.at, trial.since, trial.tried_alone, trial.alone)
-            self._run(SQL["insert_trial"], values)
-        for op in commit.attempts_done:
-            self._run(SQL["delete_attempt"], (commit.instance, op))
-        for request in commit.requests_done:
-            self._run(SQL["delete_request"], (request,))
-
-    def _set_attributes(self, start: Start) -> None:
-        """Store the attributes that the arguments of a start give."""
-        for name, value in (start.attributes or {}).items():
-            self._run(SQL["set_attribute"], (start.id, name, value, start.created_at))
-
-    def _publish(self, commit: Commit, publication: Publication) -> None:
-        if publication.is_whole:
-            self._run(SQL["delete_view"], (commit.instance,))
-            self._run(SQL["delete_attributes"], (commit.instance,))
-        if publication.view is not None:
-            self._run(SQL["set_view"], (commit.instance, publication.view, commit.at))
-        for name, value in publication.attributes.items():
-            if value is None:
-                self._run(SQL["remove_attribute"], (commit.instance, name))
-            else:
-                self._run(SQL["set_attribute"], (commit.instance, name, value, publication.created_at))
-
     # --- letters: what an instance leaves for its parent and its children ---------------------------------------------
     def _write_letters(self, commit: Commit) -> list[Letter]:
         letters: list[Letter] = []
@@ -421,9 +347,7 @@ class BatchWriter:
         row = self._run(SQL["existing_event"], (copy.source, original_id(copy))).fetchone()
         return copy if row is not None and row[4] in (None, copy.target) else own_copy(copy)
 
-    def _accept(
-        self, item: Accept, batch: Batch, fenced: bool, looks: dict[tuple[str, str | None], None]
-    ) -> AcceptAnswer:
+    def _accept(self, item: Accept, batch: Batch, answer: BatchResult, looks: Looks) -> AcceptAnswer:
         event = self._copy(item.event) if item.is_restored else item.event
         first = self._is_first((event.source, event.id))
         cursor = self._run(SQL["insert_event"], event_values(event, batch.token))
@@ -438,10 +362,28 @@ class BatchWriter:
             return AcceptAnswer(seq, False, [], [])
         matched = self._dispatcher.waits_for(event, seq)
         if matched:
-            receivers = [(instance, seq) for instance in dict.fromkeys(m.instance for m in matched)]
-            self._run_many(SQL["insert_delivery"], receivers)
-            looks.update(((m.instance, m.op), None) for m in matched)
-        return AcceptAnswer(seq, False, matched, self._trigger(item, seq, batch, fenced))
+            answer.offers += self._deliver(event, seq, matched, None if answer.fenced else batch.worker, looks)
+        return AcceptAnswer(seq, False, matched, self._trigger(item, seq, batch, answer.fenced))
+
+    def _deliver(self, event: Event, seq: int, matched: list[Matched], worker: str | None, looks: Looks) -> list[Offer]:
+        """Note who gets an event. Return the offers that can be made at once; the other waits look for what they get.
+
+        An event is the oldest that a wait can take if nothing else is on its way to the instance: from the moment a
+        wait is stored, each event that it can take is noted here, and stays noted until the instance has dealt with it.
+        """
+        offers: list[Offer] = []
+        stored: Event | None = None
+        for wait in matched:
+            owner = self._dispatcher.undisturbed.get((wait.instance, wait.op))
+            if owner is None or owner != worker or wait.instance in self._busy:
+                looks[wait.instance, wait.op] = None
+                continue
+            stored = stored or as_stored(event, seq)
+            offers.append(Offer(wait.instance, wait.op, owner, stored, (wait.spec, wait.model)))
+        receivers = dict.fromkeys(wait.instance for wait in matched)
+        self._busy.update(receivers)
+        self._run_many(SQL["insert_delivery"], [(instance, seq) for instance in receivers])
+        return offers
 
     def _duplicate(self, seq: int, item: Accept, stored: list[Any], batch: Batch) -> AcceptAnswer:
         differs = not item.is_restored and is_other(item.event, *stored)
@@ -452,19 +394,26 @@ class BatchWriter:
     def _trigger(self, item: Accept, seq: int, batch: Batch, fenced: bool) -> list[Started]:
         """Start the workflows that this event triggers, once per event; the event itself counts as consumed."""
         started: list[Started] = []
-        for workflow, timeout in highest_versions(self._run(SQL["triggers_of_type"], (item.event.type,)).fetchall()):
+        for workflow, timeout in self._triggers_of(item.event.type):
             if workflow in item.unfit or item.event.target is not None:
                 continue
             instance = triggered_id(workflow, item.event.source, item.event.id)
-            deadline = None if timeout is None else batch.at + timeout
-            start = Start(instance, workflow, item.payload, EVENT, batch.at, deadline)
+            at = item.arrives_at or batch.at
+            start = Start(instance, workflow, item.payload, EVENT, at, None if timeout is None else at + timeout)
             owner = batch.worker if workflow in batch.workflows and not fenced else None
             is_new = self._insert_instance(start, owner, batch.token, seq)
             if is_new:
                 self._run(SQL["insert_consumed"], (instance, seq, STARTED_BY))
             if is_new or self._was_born(instance, batch):
-                started.append(Started(instance, workflow, owner, batch.at, item.payload, EVENT, deadline))
+                started.append(Started(instance, workflow, owner, at, item.payload, EVENT, start.deadline))
         return started
+
+    def _triggers_of(self, type: str) -> Sequence[tuple[str, int | None]]:
+        found = self._triggers.get(type)
+        if found is None:
+            found = highest_versions(self._run(SQL["triggers_of_type"], (type,)).fetchall())
+            self._triggers[type] = found
+        return found
 
     # --- requests ---------------------------------------------------------------------------------------------------
     def _request(self, request: Request, answer: BatchResult) -> RequestAnswer:

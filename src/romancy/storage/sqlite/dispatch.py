@@ -13,6 +13,9 @@ from romancy.storage.rows import MAX_SHAPES, UNINDEXED, filter_of, matchable
 from romancy.storage.sqlite.shapes import Shapes
 from romancy.storage.sqlite.statements import SQL
 
+_ALIKE = 5
+"""The column of `waits_alike` that tells kinds of followers apart; empty for other waits."""
+
 
 class Dispatcher:
     """Finds waits for events."""
@@ -21,10 +24,13 @@ class Dispatcher:
         self._run, self._shapes = connection.execute, shapes
         self._found: dict[tuple[str, int, bytes, str | None], list[Matched]] = {}
         """Waits by the kind of event they take: thousands of waits can be identical, and so can events in a batch."""
+        self.undisturbed: dict[tuple[str, str], str] = {}
+        """The owner of each of these waits, if no other event was on its way to its instance when it was found."""
 
     def waits_changed(self) -> None:
         """Clear the cache: waits were opened or closed, perhaps by another process."""
         self._found.clear()
+        self.undisturbed.clear()
 
     def waits_for(self, event: Event, seq: int) -> list[Matched]:
         """Index the event under every shape of its type, and return the waits that can take it."""
@@ -54,14 +60,14 @@ class Dispatcher:
         found = self._found.get(kind)
         if found is None:
             rows = self._of_key(*kind[:3]) if event.target is None else self._of_target(*kind[:3], event.target)
-            found = self._found[kind] = _one_of_each(rows)
+            found = self._found[kind] = self._one_of_each(rows)
         return list(found)
 
     def _of_key(self, event_type: str, shape: int, key: bytes) -> Iterator[tuple[Any, ...]]:
         """Yield the waits for such an event, with one follower of each kind."""
         rows = self._run(SQL["waits_of_key"], (event_type, shape, key))
         for row in rows:
-            if row[-1]:  # all further rows are followers
+            if row[_ALIKE]:  # all further rows are followers
                 rows.close()
                 yield from self._followers(row, event_type, shape, key)
                 return
@@ -79,20 +85,21 @@ class Dispatcher:
         place = event_type, shape, key
         while row is not None:
             yield row
-            instance, alike = row[0], row[-1]
+            instance, alike = row[0], row[_ALIKE]
             row = self._run(SQL["next_followers"], (*place, instance, alike)).fetchone()
             if row is None and elsewhere:
                 row = self._run(SQL["followers_elsewhere"], (*place, instance)).fetchone()
 
-
-def _one_of_each(rows: Iterator[tuple[Any, ...]]) -> list[Matched]:
-    """Return the waits in a fixed order; identical waits of an instance that reach back to its beginning count once."""
-    found: dict[tuple[str, str, bytes, str], Matched] = {}
-    for instance, op, model, spec, reaches_back, _ in rows:
-        kind = instance, model, spec, "" if reaches_back else op
-        if kind not in found:
-            found[kind] = Matched(instance, op, model, spec)
-    return [found[kind] for kind in sorted(found)] if len(found) > 1 else list(found.values())
+    def _one_of_each(self, rows: Iterator[tuple[Any, ...]]) -> list[Matched]:
+        """Put waits in a fixed order. Identical waits of an instance that reach back to its beginning count once."""
+        found: dict[tuple[str, str, bytes, str], Matched] = {}
+        for instance, op, model, spec, reaches_back, _, owner in rows:
+            kind = instance, model, spec, "" if reaches_back else op
+            if kind not in found:
+                found[kind] = Matched(instance, op, model, spec)
+                if reaches_back and owner is not None:
+                    self.undisturbed[instance, op] = owner
+        return [found[kind] for kind in sorted(found)] if len(found) > 1 else list(found.values())
 
 
 def _fitting(found: list[Matched], event: Event, data: Any) -> list[Matched]:

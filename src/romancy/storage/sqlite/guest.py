@@ -152,6 +152,8 @@ class Guest(sqlite3.Connection):
         self._refuse("`with connection`, which commits,")
 
     def close(self) -> None:
+        if self.is_lent:
+            self._refuse("close()")
         self.is_cut = True  # it can't be lent again
         super().close()
 

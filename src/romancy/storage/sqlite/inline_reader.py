@@ -27,8 +27,8 @@ class NearReader:
     def __repr__(self) -> str:
         return f"<NearReader cost={self._cost * 1e6:.0f}us>"
 
-    def read(self, job: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Return the result; None if it was not read, for any reason, or does not exist."""
+    def read(self, job: Callable[[sqlite3.Connection], T], parts: int = 1) -> T | None:
+        """Return the result of one read, or of several together; None if they were not done, for any reason."""
         if self._cost > _QUICK:
             self._cost *= 0.9  # the disk may only be slow for a while: try again later
             return None
@@ -38,7 +38,7 @@ class NearReader:
         except sqlite3.Error:
             return None  # the thread will report what is wrong
         finally:
-            self._cost += (stopwatch() - begin - self._cost) * 0.2
+            self._cost += ((stopwatch() - begin) / parts - self._cost) * 0.2
 
     def close(self) -> None:
         self._connection.close()

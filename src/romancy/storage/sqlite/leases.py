@@ -8,10 +8,11 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from romancy.core.admission import Admission, Admitted
+from romancy.core.admission import Admission
 from romancy.core.versions import bare_name
 from romancy.errors import Outdated
 from romancy.storage.batch import RETRY, Fork
+from romancy.storage.instances import Admitted
 from romancy.storage.protocol import Trigger
 from romancy.storage.records import MOST_COUNTED, Claimed, Shares, Unfit
 from romancy.storage.sqlite import migrations

@@ -1,42 +1,62 @@
-"""Loads an instance into memory."""
+"""Loads instances into memory."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Sequence
 
 from romancy.core.history import Entry
 from romancy.storage.records import Snapshot, StoredRequest
 from romancy.storage.rows import to_attempt, to_instance
 from romancy.storage.sqlite.statements import SQL
 
-SHORT = 500
-"""The number of history entries up to which reading is fast."""
+SHORT, MANY = 500, 2_000
+"""The number of history entries up to which reading is fast: of one instance, and of those that are read together."""
 
 
-def load_small(c: sqlite3.Connection, instance: str) -> Snapshot | None:
-    """Return everything about one instance; also None if its history is long, which takes a while to read."""
-    return load(c, instance, SHORT)
+def load(c: sqlite3.Connection, instance: str) -> Snapshot | None:
+    """Return everything about one instance, from one snapshot."""
+    return _load(c, [instance], None).get(instance)
 
 
-def load(c: sqlite3.Connection, instance: str, most: int = -1) -> Snapshot | None:
-    """Return everything about one instance, from one snapshot, if its history has at most `most` entries."""
+def load_many(c: sqlite3.Connection, instances: Sequence[str]) -> dict[str, Snapshot | None]:
+    """Return everything about these instances, from one snapshot, except those with long histories."""
+    return _load(c, instances, MANY)
+
+
+def _load(c: sqlite3.Connection, instances: Sequence[str], most: int | None) -> dict[str, Snapshot | None]:
     c.execute("BEGIN")
     try:
-        row = c.execute(SQL["instance"], (instance,)).fetchone()
-        if row is None:
-            return None
-        found = c.execute(SQL["history"], (instance,))
-        entries = found.fetchmany(most + 1) if most >= 0 else found.fetchall()
-        found.close()
-        if 0 <= most < len(entries):
-            return None
-        return Snapshot(
-            to_instance(row),
-            [Entry(*entry) for entry in entries],
-            dict(c.execute(SQL["dues_of_instance"], (instance,)).fetchall()),
-            [to_attempt(r) for r in c.execute(SQL["attempts_of_instance"], (instance,))],
-            [StoredRequest(*r) for r in c.execute(SQL["requests_of_instance"], (instance,))],
-            [seq for (seq,) in c.execute(SQL["deliveries_of_instance"], (instance,))],
-        )
+        rows = c.execute(SQL["instances_to_load"], (json.dumps(instances),)).fetchall()
+        found: dict[str, Snapshot | None] = dict.fromkeys(instances)
+        snapshots: dict[str, Snapshot] = {}
+        for *row, length in rows:
+            if most is not None and (length > SHORT or length > most):
+                del found[row[0]]
+                continue
+            most = None if most is None else most - length
+            found[row[0]] = snapshots[row[0]] = Snapshot(to_instance(tuple(row)), [], {}, [], [], [])
+        if snapshots:
+            _fill(c, snapshots)
+        return found
     finally:
         c.execute("COMMIT")
+
+
+def _fill(c: sqlite3.Connection, snapshots: dict[str, Snapshot]) -> None:
+    ids = (json.dumps(list(snapshots)),)
+
+    def rows(name: str) -> sqlite3.Cursor:
+        return c.execute(SQL[name], ids)
+
+    for id, *entry in rows("entries_to_load"):
+        snapshots[id].history.append(Entry(*entry))
+    for id, op, due in rows("waits_to_load"):
+        snapshots[id].waits[op] = due
+    for id, *attempt in rows("attempts_to_load"):
+        snapshots[id].attempts.append(to_attempt(tuple(attempt)))
+    for id, *request in rows("requests_to_load"):
+        snapshots[id].requests.append(StoredRequest(*request))
+    for id, event in rows("deliveries_to_load"):
+        snapshots[id].deliveries.append(event)

@@ -193,7 +193,7 @@ class SQLiteTransaction:
     def connection(self) -> Any:
         return self._lender.guest
 
-    async def commit(self, batch: Batch) -> BatchResult:
+    async def commit(self, batch: Batch, waiting: int = 0) -> BatchResult:
         self._is_over = True
         job = partial(self._home.explained, lambda: self._commit(batch))
         try:
