@@ -20,6 +20,7 @@ from typing import Any
 
 from bench.systems.common import percentile, rss_kb
 from romancy import App, Database, HooksBase, Retention, WorkerOptions, WorkflowContext, wait_event, workflow
+from romancy.core.garbage import collect_less
 from romancy.hooks import WorkflowCompletedInfo
 
 TYPE = "order.paid"
@@ -203,6 +204,7 @@ PHASES: dict[str, Phase] = {p.__name__: p for p in (start, single, wake, prune, 
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
+    collect_less()  # as in `romancy worker`
     name, where, schema_name, how_many, at_most = sys.argv[1:]
     found = asyncio.run(PHASES[name](where, schema_name, int(how_many), float(at_most)))  # type: ignore[arg-type]
     print(json.dumps({"figures": found}), flush=True)

@@ -17,12 +17,12 @@ wrong: list[str] = []
 _deliver = BatchWriter._deliver
 
 
-def _checked(self: Any, event: Any, seq: int, matched: Any, worker: str | None, looks: Any) -> list[Offer]:
+def _checked(self: Any, event: Any, seq: int, matched: Any, batch: Any, fenced: bool, looks: Any) -> list[Offer]:
     global made
-    offers = _deliver(self, event, seq, matched, worker, looks)
+    offers = _deliver(self, event, seq, matched, batch, fenced, looks)
     made += len(offers)
     for offer in offers:
-        found = self._looker.look(offer.instance, offer.op, worker, event.accepted_at)
+        found = self._looker.look(offer.instance, offer.op, batch.worker, event.accepted_at)
         if found != [offer]:
             wrong.append(f"{offer} was offered; a look finds {found}")
     return offers

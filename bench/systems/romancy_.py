@@ -1,5 +1,5 @@
 """Romancy, as it comes: no option is set but where a workload is about one. `synchronous=FULL` on SQLite, `fsync` and
-`synchronous_commit` on PostgreSQL.
+`synchronous_commit` on PostgreSQL. Garbage is collected as in `romancy worker`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 from bench.systems import http_load
 from bench.systems.common import Figures, Task, clock, main, rss_kb, spread_ms, workload
 from romancy import ActivityContext, App, WorkflowContext, activity, sleep_until, wait_event, workflow
+from romancy.core.garbage import collect_less
 from romancy.testing import replay as replay_history
 
 CONCURRENCY = (1000,)
@@ -299,6 +300,7 @@ def http(task: Task) -> Figures:
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
+    collect_less()
     try:
         main()
     finally:

@@ -1,8 +1,8 @@
 """An accepted event is offered at once if nothing else is on its way to the instance. It never overtakes another one.
 
 Instances with random waits get random events: one by one, in bursts, before and while they wait, in memory and evicted,
-some with a crash between. Each wait must take the oldest event that it can take. Besides, every such offer is held
-against a look: see `no_event_overtakes_another` in the conftest of all tests.
+some with a crash or a restart between. Each wait must take the oldest event that it can take. Besides, every such offer
+is held against a look: see `no_event_overtakes_another` in the conftest of all tests.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def expected(code: list[list[Wait]], log: list[tuple[str, str, dict[str, Any]]])
     return taken
 
 
-async def play(codes: list[list[list[Wait]]], parts: list[Any], most: int, crash_before: int) -> None:
+async def play(codes: list[list[list[Wait]]], parts: list[Any], most: int, ends: str, end_before: int) -> None:
     log: list[tuple[str, str, dict[str, Any]]] = []
     with TemporaryDirectory() as folder:
 
@@ -96,8 +96,8 @@ async def play(codes: list[list[list[Wait]]], parts: list[Any], most: int, crash
             for n, code in enumerate(codes):
                 await app.start_workflow(reads, code, instance_id=f"i{n}")
             for n, burst in enumerate(parts):
-                if n == crash_before:
-                    await app._runtime.crash()
+                if n == end_before:
+                    await (app._runtime.crash() if ends == "crash" else app.stop())
                     app = make()
                     await app.start()
                 numbered = [(f"e{n}-{i}", type, {"k": k, "n": value}) for i, (type, k, value) in enumerate(burst)]
@@ -115,10 +115,11 @@ async def play(codes: list[list[list[Wait]]], parts: list[Any], most: int, crash
     codes=st.lists(alone | grouped, min_size=1, max_size=3),
     parts=bursts,
     most=st.sampled_from([1, 1000]),
-    crash_before=st.sampled_from([99, 99, 99, 99, 99, 99, 1]),
+    ends=st.sampled_from(["crash", "stop", "stop"]),
+    end_before=st.sampled_from([99, 99, 1, 2]),
 )
-def _check(codes: list[list[list[Wait]]], parts: list[Any], most: int, crash_before: int) -> None:
-    asyncio.run(play(codes, parts, most, crash_before))
+def _check(codes: list[list[list[Wait]]], parts: list[Any], most: int, ends: str, end_before: int) -> None:
+    asyncio.run(play(codes, parts, most, ends, end_before))
 
 
 def test_each_wait_takes_the_oldest_event_that_it_can_take() -> None:

@@ -62,6 +62,7 @@ class Case:
             on_events=lambda batch, answer: self.heard.append("events"),
             on_answer=lambda answer: self.heard.append("answer"),
             on_settled=lambda: self.heard.append("settled"),
+            room=lambda: 0,
         )
 
     # --- a lease

@@ -69,6 +69,7 @@ class Case:
             on_events=lambda batch, answer: None,
             on_answer=lambda answer: self.offers.extend(offer.instance for offer in answer.offers),
             on_settled=lambda: None,
+            room=lambda: 0,
         )
 
     def look(self, instance: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Literal, TypeVar, cast, overload
 
 from romancy.api.context import WorkflowContext, instance_of
@@ -142,15 +143,20 @@ def check_types(instance: Instance, types: tuple[str, ...]) -> tuple[str, ...]:
     for name in types:
         if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"an event type must be a non-empty string, got {name!r}")
-        try:
-            check_text("type", name)
-        except InvalidEvent as error:
-            raise ValueError(str(error)) from None
+        _check_type(name)
     if len(set(types)) != len(types):
         raise ValueError(f"an event type is listed twice: {', '.join(types)}")
     if instance.definition.expects is not None:
         check_expected(types, instance.definition.expects, instance.definition.name)
     return types
+
+
+@lru_cache(maxsize=1024)
+def _check_type(name: str) -> None:
+    try:
+        check_text("type", name)
+    except InvalidEvent as error:
+        raise ValueError(str(error)) from None
 
 
 def build_filter(subject: str | None, source: str | None, where: Mapping[str, Scalar] | None) -> Filter:

@@ -72,16 +72,15 @@ class Filter:
             if path in expected:
                 raise ValueError(f"where names {_show_path(path)} twice")
             expected[path] = _constant(path, value)
-        paths = sorted(expected, key=lambda path: [(isinstance(step, int), step) for step in path])
-        attributes = {name: value for name, value in (("subject", subject), ("source", source)) if value is not None}
-        fields = [*attributes, *map(list, paths)]
-        values = [*attributes.values(), *(expected[path] for path in paths)]
+        paths, fields = _shape(subject is not None, source is not None, tuple(expected))
+        values = [value for value in (subject, source) if value is not None]
+        constants = [expected[path] for path in paths]
         return cls(
             subject=subject,
             source=source,
-            where=tuple((path, expected[path]) for path in paths),
-            fields=compact(fields) if fields else "",
-            key=_digest([canonical(value) or b"" for value in values]) if fields else b"",
+            where=tuple(zip(paths, constants, strict=True)),
+            fields=fields,
+            key=_digest([canonical(value) or b"" for value in (*values, *constants)]) if fields else b"",
         )
 
     def accepts(self, subject: str | None, source: str, data: Any) -> bool:
@@ -248,20 +247,33 @@ def _attribute(name: str, value: object) -> str | None:
     return _text(value, name)
 
 
+@lru_cache(maxsize=1024)
+def _shape(has_subject: bool, has_source: bool, paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], str]:
+    """Return the paths in a fixed order, and the shape of a filter by them. Few filters differ in more than values."""
+    ordered = tuple(sorted(paths, key=lambda path: [(isinstance(step, int), step) for step in path]))
+    attributes = [name for name, is_there in (("subject", has_subject), ("source", has_source)) if is_there]
+    fields = [*attributes, *map(list, ordered)]
+    return ordered, compact(fields) if fields else ""
+
+
 def _path(written: object) -> Path:
     if isinstance(written, str):
-        steps: tuple[object, ...] = tuple(written.split("."))
-        if "" in steps:
-            raise ValueError(f"where has an empty path or step in {written!r}; write ('',) for a field with no name")
-    elif isinstance(written, tuple):
-        steps = cast("tuple[object, ...]", written)
-    else:
+        return _dotted_path(written)
+    if not isinstance(written, tuple):
         raise ValueError(
             f"a path in where must be like 'order.id' or ('items', 0, 'sku'), not {_kind(written)}: {written!r}"
         )
-    if not steps:
+    if not written:
         raise ValueError("where has an empty path (); name a field")
-    return tuple(_step(step) for step in steps)
+    return tuple(_step(step) for step in cast("tuple[object, ...]", written))
+
+
+@lru_cache(maxsize=1024)
+def _dotted_path(written: str) -> Path:
+    steps = written.split(".")
+    if "" in steps:
+        raise ValueError(f"where has an empty path or step in {written!r}; write ('',) for a field with no name")
+    return tuple(_text(step, "a path in where") for step in steps)
 
 
 def _step(step: object) -> str | int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 
-YOUNG = 10_000
+YOUNG = 50_000
 """New objects after which the collector comes, in processes of our own. Python's default is 700 to 2,000."""
 
 

@@ -84,6 +84,7 @@ class Committer:
     """Takes items to store, and reports when they are stored.
 
     `on_events` is called with stored events, `on_answer` with the answer to a batch, `on_settled` after the follow-up.
+    `room` returns how many more instances this worker can take on.
     """
 
     def __init__(
@@ -98,10 +99,12 @@ class Committer:
         on_events: Callable[[Batch, BatchResult], None],
         on_answer: Callable[[BatchResult], None],
         on_settled: Callable[[], None],
+        room: Callable[[], int],
     ) -> None:
         self._storage, self._clock, self._registry, self._lease = storage, clock, registry, lease
         self.outage, self._metrics = outage, metrics
         self._on_events, self._on_answer, self._on_settled = on_events, on_answer, on_settled
+        self._room_for_more = room
         self.changes = ChangeFeed()
         self._submitted = 0.0
         self._queue: deque[Item] = deque()
@@ -289,7 +292,8 @@ class Committer:
     def _batch(self, items: list[Item]) -> Batch:
         self._batches += 1
         token = self._salt + self._batches.to_bytes(8, "big")
-        return fill(Batch(self._lease.worker, self._registry.names, token, self._clock.now()), items)
+        batch = Batch(self._lease.worker, self._registry.names, token, self._clock.now(), room=self._room_for_more())
+        return fill(batch, items)
 
     def _submit(self, batch: Batch, items: list[Item]) -> None:
         self._laggards.watch(batch)

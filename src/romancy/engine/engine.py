@@ -105,6 +105,7 @@ class Engine:
         committer = self.committer = Committer(
             storage, clock, registry, me, outage, metrics,
             on_events=delivery.stored, on_answer=self._answered, on_settled=inboxes.hurry,
+            room=lambda: residents.room,
         )  # fmt: skip
         custody = Custody(clock, committer, residents)
         tx = self.transactions = Transactions(

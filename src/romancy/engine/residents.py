@@ -122,10 +122,14 @@ class Residents:
 
     # --- room -------------------------------------------------------------------------------------------------------
     @property
-    def has_room(self) -> bool:
-        """Whether more instances can be taken on. Idle ones don't count: they are evicted if needed."""
+    def room(self) -> int:
+        """How many more instances can be taken on. Idle ones don't count: they are evicted if needed."""
         waiting = len(self._idle) + len(self._staying)
-        return len(self._all) - waiting + len(self.loading) + self._reserved < self._limit
+        return max(0, self._limit - (len(self._all) - waiting + len(self.loading) + self._reserved))
+
+    @property
+    def has_room(self) -> bool:
+        return self.room > 0
 
     def reserve(self) -> bool:
         """Reserve a place for an instance that is about to be created. `unreserve` gives it back."""

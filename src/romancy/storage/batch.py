@@ -384,6 +384,8 @@ class Batch:
     """The number of requests before these in the larger batch that this one was split from."""
     moved: Sequence[int] = ()
     """The numbers in the inbox of its starts, then of its events, if they come from there: see `Storage.move`."""
+    room: int = 0
+    """How many free instances the worker can take on, if its events wake them. The storage may take fewer."""
 
     def __len__(self) -> int:
         return len(self.starts) + len(self.commits) + len(self.accepts) + len(self.requests) + len(self.looks)

@@ -208,10 +208,12 @@ SELECT id, fields FROM romancy.shapes WHERE type = :type
 SELECT seq, subject, source, data, attrs FROM romancy.events WHERE type = :type
 -- name: insert_event_key
 INSERT INTO romancy.event_keys (shape, key, seq) VALUES (:shape, :key, :seq) ON CONFLICT DO NOTHING
--- The last columns: who can be offered an event at once, because nothing else is on its way to the instance.
+-- The last columns: the owner, or '' if there is none, and the workflow of an instance that can be offered an event at
+-- once, because no other event is on its way to it.
 -- part: waits_alike
 SELECT k.instance, k.op, w.model, w.spec, w.since IS NULL, k.alike,
-  CASE WHEN i.status < 9 AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.instance = k.instance) THEN i.owner END
+  CASE WHEN i.status < 9 AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.instance = k.instance)
+    THEN coalesce(i.owner, '') END, i.workflow
 FROM romancy.wait_keys k CROSS JOIN romancy.waits w ON w.instance = k.instance AND w.op = k.op
   CROSS JOIN romancy.instances i ON i.id = k.instance
 WHERE k.type = :type AND k.shape = :shape AND k.key = :key
@@ -394,6 +396,12 @@ INSERT INTO romancy.triggers (type, workflow, timeout) VALUES (:type, :workflow,
 -- name: claim
 UPDATE romancy.instances SET owner = :worker, version = version + 1 WHERE id = :id AND status < 8
   AND (owner IS NULL OR owner IN (SELECT id FROM romancy.orphans))
+-- For an instance that is offered an event at once. What a dead worker left is claimed by `claim`: it may be to blame
+-- for the death. Requests are read before the instance is.
+-- name: claim_receiver
+UPDATE romancy.instances SET owner = :worker, version = version + 1 WHERE id = :id AND status < 8
+  AND (owner IS NULL OR owner IN (SELECT id FROM romancy.orphans WHERE clean = 1))
+  AND NOT EXISTS (SELECT 1 FROM romancy.requests r WHERE r.instance = :id)
 -- Differs: lists are passed as JSON.
 -- part: claimable
 i.status < 8 AND (i.owner IS NULL OR i.owner IN (SELECT id FROM romancy.orphans))

@@ -97,6 +97,7 @@ class BatchWriter:
         self._dispatcher.waits_changed()
         self._triggers.clear()
         self._seen: set[object] = set()
+        self._room = batch.room
         fenced = batch.worker is not None and self._run(SQL["fence"], (batch.worker,)).fetchone() is None
         if fenced or batch.worker is None:
             check_version(self._connection)  # a worker needs no check: a migration that excludes it deletes its row
@@ -362,10 +363,12 @@ class BatchWriter:
             return AcceptAnswer(seq, False, [], [])
         matched = self._dispatcher.waits_for(event, seq)
         if matched:
-            answer.offers += self._deliver(event, seq, matched, None if answer.fenced else batch.worker, looks)
+            answer.offers += self._deliver(event, seq, matched, batch, answer.fenced, looks)
         return AcceptAnswer(seq, False, matched, self._trigger(item, seq, batch, answer.fenced))
 
-    def _deliver(self, event: Event, seq: int, matched: list[Matched], worker: str | None, looks: Looks) -> list[Offer]:
+    def _deliver(
+        self, event: Event, seq: int, matched: list[Matched], batch: Batch, fenced: bool, looks: Looks
+    ) -> list[Offer]:
         """Note who gets an event. Return the offers that can be made at once; the other waits look for what they get.
 
         An event is the oldest that a wait can take if nothing else is on its way to the instance: from the moment a
@@ -374,16 +377,29 @@ class BatchWriter:
         offers: list[Offer] = []
         stored: Event | None = None
         for wait in matched:
-            owner = self._dispatcher.undisturbed.get((wait.instance, wait.op))
-            if owner is None or owner != worker or wait.instance in self._busy:
+            if fenced or batch.worker is None or not self._can_take(wait, batch.worker, batch):
                 looks[wait.instance, wait.op] = None
                 continue
             stored = stored or as_stored(event, seq)
-            offers.append(Offer(wait.instance, wait.op, owner, stored, (wait.spec, wait.model)))
+            offers.append(Offer(wait.instance, wait.op, batch.worker, stored, (wait.spec, wait.model)))
         receivers = dict.fromkeys(wait.instance for wait in matched)
         self._busy.update(receivers)
         self._run_many(SQL["insert_delivery"], [(instance, seq) for instance in receivers])
         return offers
+
+    def _can_take(self, wait: Matched, worker: str, batch: Batch) -> bool:
+        """Return whether a wait can be offered an event at once. If its instance is free, claim it."""
+        found = self._dispatcher.undisturbed.get((wait.instance, wait.op))
+        if found is None or wait.instance in self._busy:
+            return False
+        owner, workflow = found
+        if owner == worker:
+            return True
+        may_claim = self._room > 0 and workflow in batch.workflows
+        if not may_claim or self._run(SQL["claim_receiver"], (worker, wait.instance)).rowcount != 1:
+            return False
+        self._room -= 1
+        return True
 
     def _duplicate(self, seq: int, item: Accept, stored: list[Any], batch: Batch) -> AcceptAnswer:
         differs = not item.is_restored and is_other(item.event, *stored)

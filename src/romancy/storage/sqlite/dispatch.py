@@ -24,8 +24,9 @@ class Dispatcher:
         self._run, self._shapes = connection.execute, shapes
         self._found: dict[tuple[str, int, bytes, str | None], list[Matched]] = {}
         """Waits by the kind of event they take: thousands of waits can be identical, and so can events in a batch."""
-        self.undisturbed: dict[tuple[str, str], str] = {}
-        """The owner of each of these waits, if no other event was on its way to its instance when it was found."""
+        self.undisturbed: dict[tuple[str, str], tuple[str, str]] = {}
+        """Owner ("" for none) and workflow of each of these waits, if no other event was on its way to its instance
+        when it was found."""
 
     def waits_changed(self) -> None:
         """Clear the cache: waits were opened or closed, perhaps by another process."""
@@ -93,12 +94,12 @@ class Dispatcher:
     def _one_of_each(self, rows: Iterator[tuple[Any, ...]]) -> list[Matched]:
         """Put waits in a fixed order. Identical waits of an instance that reach back to its beginning count once."""
         found: dict[tuple[str, str, bytes, str], Matched] = {}
-        for instance, op, model, spec, reaches_back, _, owner in rows:
+        for instance, op, model, spec, reaches_back, _, owner, workflow in rows:
             kind = instance, model, spec, "" if reaches_back else op
             if kind not in found:
                 found[kind] = Matched(instance, op, model, spec)
                 if reaches_back and owner is not None:
-                    self.undisturbed[instance, op] = owner
+                    self.undisturbed[instance, op] = owner, workflow
         return [found[kind] for kind in sorted(found)] if len(found) > 1 else list(found.values())
 
 
