@@ -701,3 +701,30 @@ async def test_blocked_parent_hears(env: Environment) -> None:
     assert await statuses(env) == {"p": "blocked", "p/waiter:1": "completed"}
     await env.app.resume_workflow("p")
     assert await handle.result() == 5
+
+
+# The parent stood for ever: whatever is not an outage ended the search, and nobody heard of it.
+async def test_children_that_cannot_be_looked_for_are_looked_for_again(
+    env: Environment, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    env.app.register(patient, waiter)
+    parent = await env.app.start_workflow(patient, instance_id="parent")
+    await env.settle()
+    await env.restart()
+    storage = env.app._runtime.engine.storage
+    read, failures = storage.children, [ValueError("out of order"), OSError("broken")]
+
+    async def children(*args: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await read(*args)
+
+    monkeypatch.setattr(storage, "children", children)
+    [child] = [i for i in (await env.app.list_instances()).items if i.instance_id != "parent"]
+    await env.app.send_event("go", "test", 7, to=child.instance_id)
+    assert await parent.result(30) == 7
+    assert not failures, "nobody looked for the child"
+    assert [r.getMessage().split(";")[0] for r in caplog.records if "looked for again" in r.getMessage()] == [
+        "children of parent can't be read (broken)",
+        "children of parent can't be read (out of order)",
+    ]

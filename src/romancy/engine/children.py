@@ -12,6 +12,7 @@ second child would be started. After a retry, a few children are just started ag
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -35,6 +36,8 @@ from romancy.errors import NonDeterminismError
 from romancy.storage.batch import Start, StartAnswer
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
+
+_logger = logging.getLogger("romancy")
 
 T = TypeVar("T")
 ASKED = 1000
@@ -106,8 +109,11 @@ class Children:
         while True:
             try:
                 found = await read()
-            except TransientError as error:
-                self._outage.noticed(what, error)
+            except Exception as error:  # the parent can't go on before this is known, whatever it is
+                if isinstance(error, TransientError):
+                    self._outage.noticed(what, error)
+                else:
+                    _logger.error("%s can't be read (%s); they are looked for again in %.1f s", what, error, pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 30.0)
             else:
