@@ -1,15 +1,16 @@
 """An accepted event is offered at once if nothing else is on its way to the instance. It never overtakes another one.
 
 Instances with random waits get random events: one by one, in bursts, before and while they wait, in memory and evicted,
-some with a crash or a restart between. Each wait must take the oldest event that it can take. Besides, every such offer
-is held against a look: see `no_event_overtakes_another` in the conftest of all tests.
+some with a crash or a restart between. Each wait must take the oldest event that it can take. Besides, on SQLite every
+such offer is held against a look: see `no_event_overtakes_another` in the conftest of all tests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from romancy import App, Database, WorkerOptions, WorkflowContext, wait_event, workflow
-from tests import direct_offers
+from romancy.storage.postgres.batches import BatchWriter
+from tests import direct_offers, pg_schemas, pg_server
 
 Wait = tuple[str, int | None, bool]
 """The type, the key that it filters by, and whether it takes only numbers."""
@@ -79,16 +81,25 @@ def expected(code: list[list[Wait]], log: list[tuple[str, str, dict[str, Any]]])
     return taken
 
 
-async def play(codes: list[list[list[Wait]]], parts: list[Any], most: int, ends: str, end_before: int) -> None:
-    log: list[tuple[str, str, dict[str, Any]]] = []
+@asynccontextmanager
+async def database(kind: str) -> AsyncIterator[Callable[[], Database]]:
+    if kind == "postgres":
+        async with pg_schemas.schemas() as another:
+            schema = another()
+            yield lambda: Database(pg_server.url(), schema=schema, durability="normal")
+        return
     with TemporaryDirectory() as folder:
+        yield lambda: Database(Path(folder) / "w.db", durability="normal")
+
+
+async def play(
+    kind: str, codes: list[list[list[Wait]]], parts: list[Any], most: int, ends: str, end_before: int
+) -> None:
+    log: list[tuple[str, str, dict[str, Any]]] = []
+    async with database(kind) as opened:
 
         def make() -> App:
-            return App(
-                Database(Path(folder) / "w.db", durability="normal"),
-                workflows=[reads],
-                worker=WorkerOptions(max_resident=most),
-            )
+            return App(opened(), workflows=[reads], worker=WorkerOptions(max_resident=most))
 
         app = make()
         await app.start()
@@ -118,11 +129,25 @@ async def play(codes: list[list[list[Wait]]], parts: list[Any], most: int, ends:
     ends=st.sampled_from(["crash", "stop", "stop"]),
     end_before=st.sampled_from([99, 99, 1, 2]),
 )
-def _check(codes: list[list[list[Wait]]], parts: list[Any], most: int, ends: str, end_before: int) -> None:
-    asyncio.run(play(codes, parts, most, ends, end_before))
+def _check(kind: str, codes: list[list[list[Wait]]], parts: list[Any], most: int, ends: str, end_before: int) -> None:
+    asyncio.run(play(kind, codes, parts, most, ends, end_before))
 
 
 def test_each_wait_takes_the_oldest_event_that_it_can_take() -> None:
     before = direct_offers.made
-    _check()
+    _check("sqlite")
     assert direct_offers.made - before > 30
+
+
+def test_each_wait_takes_the_oldest_event_that_it_can_take_on_postgres(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, offers = 0, BatchWriter._offers
+
+    def counted(*given: Any) -> Any:
+        nonlocal made
+        found = offers(*given)
+        made += len(found)
+        return found
+
+    monkeypatch.setattr(BatchWriter, "_offers", counted)
+    _check("postgres")
+    assert made > 30

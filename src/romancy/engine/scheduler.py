@@ -25,6 +25,10 @@ MANY = 100
 """With more ready instances than this, the garbage collector is off while they are fed: it would scan all of memory."""
 
 
+MOST = 500
+"""Instances that are fed in one turn of the loop. The database stores their commits while the next ones are fed."""
+
+
 class Scheduler:
     """Runs the code of instances, step by step."""
 
@@ -51,9 +55,9 @@ class Scheduler:
         return f"<Scheduler {self.residents!r} ready={len(self._ready)}>"
 
     def feed(self) -> None:
-        """Feed all instances that are ready now, and store the results."""
+        """Feed the instances that are ready now, and store the results."""
         self._committer.gather()
-        ready = len(self._ready)
+        ready = min(len(self._ready), MOST)
         # Objects made here are in use until their commit is stored: there is no garbage to find.
         is_paused = ready > MANY and garbage.pause()
         try:

@@ -23,6 +23,7 @@ from romancy.storage.batch import (
     BatchResult,
     Commit,
     Letter,
+    Offer,
     Request,
     RequestAnswer,
     StartAnswer,
@@ -75,6 +76,7 @@ class BatchWriter:
         answer.admitted = _admitted(row)
         looks: dict[tuple[str, str | None], None] = dict.fromkeys(batch.looks)
         outcome = await self._accept(batch, row, answer)
+        answer.offers = self._offers(outcome, looks)
         looks.update(dict.fromkeys(outcome.mine))
         outcome.owners |= {letter.owner for letter in answer.letters}
         outcome.owners |= {None for one in answer.admitted if not one.is_mine}
@@ -88,7 +90,8 @@ class BatchWriter:
                 looks.update(dict.fromkeys(commit.due_looks))
         if looks and batch.worker is not None and not answer.fenced:
             fresh = (row.get("unlooked") if row is not None else None) or ()
-            alive, answer.offers = await self.looker.look(looks, fresh, batch.worker, batch.at)
+            alive, offers = await self.looker.look(looks, fresh, batch.worker, batch.at)
+            answer.offers += offers
             answer.fenced = not alive
         self._announce(batch, answer, outcome.owners)
         return answer
@@ -262,6 +265,19 @@ class BatchWriter:
             accepted.matched, accepted.started = done.matched, done.started
             (answer.accepts if sender is None else answer.sent).append(accepted)
         return outcome
+
+    def _offers(self, outcome: Outcome, looks: dict[tuple[str, str | None], None]) -> list[Offer]:
+        """Return the offers that need no look. An instance that looks anyway finds the same event."""
+        looking = {instance for instance, _ in looks}
+        offers: list[Offer] = []
+        for offer, settled in outcome.offers:
+            if offer.instance in looking:
+                looks[offer.instance, offer.op] = None
+                continue
+            offers.append(offer)
+            if settled is not None:
+                self.looker.remember(offer, settled)
+        return offers
 
     async def _numbers(self, items: Sequence[Accept], batch: Batch, row: Any) -> list[AcceptAnswer]:
         """Return the number of every event, whether it is a duplicate, and if so, whether it differs."""

@@ -145,10 +145,12 @@ class Columns:
 
     def _add_waits(self, commits: list[Commit]) -> None:
         self._add("consumed", [(c.instance, t.event, t.wait.op) for c in commits for t in c.consumed])
-        self._add("marks", [mark for c in commits for t in c.consumed for mark in self._mark(c, t)])
+        # One that ends needs no marks, and all its deliveries are deleted.
+        going_on = [c for c in commits if not c.is_final]
+        self._add("marks", [mark for c in going_on for t in c.consumed for mark in self._mark(c, t)])
         self._add("misfits", [(c.instance, m.model, m.event, m.op, shown(m.error)) for c in commits for m in c.misfits])
         self._add("closed", [(c.instance, op) for c in commits for op in c.closed])
-        self._add("hints", [(c.instance, seq) for c in commits for seq in c.seen_deliveries])
+        self._add("hints", [(c.instance, seq) for c in going_on for seq in c.seen_deliveries])
         self._add("opened", _opened(commits))
         self._add("keys", [key for c in commits for key in self._keys(c)])
         unlooked = [c.instance for c in commits if c.looks or any(wait.types for wait in c.opened)]

@@ -14,16 +14,18 @@ from romancy.core.filters import event_anchors, event_key
 from romancy.core.history import pack_event
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event
-from romancy.storage.batch import Accept, Batch, Matched, Started
+from romancy.storage.batch import Accept, Batch, Matched, Offer, Started
 from romancy.storage.errors import TookTooLong
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.shapes import Shapes
-from romancy.storage.rows import MAX_SHAPES, UNINDEXED, filter_of, matchable, to_event, triggered_id
+from romancy.storage.rows import MAX_SHAPES, UNINDEXED, as_stored, filter_of, matchable, to_event, triggered_id
 
 STALE = 2_000_000
 """Microseconds after which an event that was not dispatched counts as left behind."""
 REST = 60.0
 """Seconds before the sweep retries an event whose dispatch took too long."""
+MOST_TAKEN = 500
+"""Instances without an owner that an event brings to this worker. If it wakes more, other workers get their share."""
 _logger = logging.getLogger("romancy")
 
 
@@ -42,7 +44,9 @@ class Outcome:
     by_seq: dict[int, Dispatched]
     owners: set[str | None] = field(default_factory=lambda: set())
     mine: list[tuple[str, str]] = field(default_factory=lambda: [])
-    """(instance, wait) of this worker's waits that can take an event."""
+    """(instance, wait) of this worker's waits that look for the event they get."""
+    offers: list[tuple[Offer, int | None]] = field(default_factory=lambda: [])
+    """The events that its other waits get, with the xid if no earlier event can become visible any more."""
 
 
 class Dispatcher:
@@ -61,6 +65,7 @@ class Dispatcher:
             given = self._shapes.assumed(types) | _start_columns(starts) | await self._keys(items)
             given |= {"seqs": [seq for seq, _ in items], "kind": EVENT}
             given |= {"worker": batch.worker, "token": batch.token, "at": batch.at}
+            given |= {"workflows": list(batch.workflows), "room": min(batch.room, len(items) + MOST_TAKEN)}
             rows = await self._connections.do("dispatch", **given)
             if not rows[0]["may"]:  # the events are stored; newer processes dispatch them
                 return Outcome({seq: Dispatched() for seq, _ in items})
@@ -146,6 +151,7 @@ def _outcome(
     rows: Sequence[Any], items: dict[int, Accept], starts: dict[str, tuple[int, Started]], batch: Batch
 ) -> Outcome:
     outcome = Outcome({seq: Dispatched() for seq in items})
+    stored: dict[int, Event] = {}
     for row in rows:
         instance = row["instance"]
         if row["what"] == 1:
@@ -153,10 +159,14 @@ def _outcome(
             if row["shape"] == UNINDEXED and not accepts(row["spec"], items[seq].event):
                 continue
             outcome.by_seq[seq].matched.append(Matched(instance, row["op"], row["model"], row["spec"]))
-            if row["owner"] == batch.worker and batch.worker is not None:
-                outcome.mine.append((instance, row["op"]))
-            else:
+            if row["owner"] != batch.worker or batch.worker is None:
                 outcome.owners.add(row["owner"])
+            elif row["is_oldest"]:
+                event = stored.get(seq) or stored.setdefault(seq, as_stored(items[seq].event, seq))
+                offer = Offer(instance, row["op"], batch.worker, event, (row["spec"], row["model"]))
+                outcome.offers.append((offer, row["settled"]))
+            else:
+                outcome.mine.append((instance, row["op"]))
         elif row["what"] == 2:
             seq, start = starts[instance]
             start.owner = row["owner"] if row["owner"] == batch.worker else None

@@ -48,7 +48,7 @@ class Looker:
             elif row["seq"] is not None:
                 offers.append(self._offer(row, worker, row[_EVENT], row["xid"] if row["settled"] else None))
                 if row["settled"]:
-                    self._remember(row)
+                    self._remember(row["instance"], row["seq"], row["spec"], row["model"], row["xid"])
         return True, _in_order(offers + await self._judge(judged, worker, now), asked)
 
     def _offer(self, row: Any, worker: str, event: tuple[Any, ...], settled: int | None = None) -> Offer:
@@ -59,9 +59,13 @@ class Looker:
         return Offer(row["instance"], row["op"], worker, to_event(event), None, place)
 
     # --- marks ------------------------------------------------------------------------------------------------------
-    def _remember(self, row: Any) -> None:
+    def remember(self, offer: Offer, xid: int) -> None:
         """Remember that no earlier event can become visible any more: taking this one takes all up to it."""
-        self._settled[row["instance"], row["seq"], row["spec"], row["model"]] = row["xid"]
+        if offer.group is not None:
+            self._remember(offer.instance, offer.event.seq, *offer.group, xid)
+
+    def _remember(self, instance: str, seq: int, spec: bytes, model: str, xid: int) -> None:
+        self._settled[instance, seq, spec, model] = xid
         if len(self._settled) > _REMEMBERED:
             self._settled.popitem(last=False)
 

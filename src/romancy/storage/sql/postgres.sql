@@ -484,6 +484,16 @@ UNION ALL SELECT type, NULL, NULL, workflow, timeout FROM romancy.triggers WHERE
 -- each kind in an instance is enough, since the event it takes leads to the next; an index leads to the next kind. Does
 -- nothing unless the keys and starts were computed from the current shapes and triggers. Need not be flushed to disk at
 -- once: what is lost in a crash of the server is still undispatched.
+--
+-- Instances that wait and have no owner, or one that stopped by itself, go to this worker as far as it has room. `claim`
+-- would do the same a moment later; it also takes those of workers that died, which may be suspects. Rows that others
+-- have locked are skipped.
+--
+-- `is_oldest`: no look is needed, because the event is the oldest that the wait can take. A look that found nothing has
+-- seen all events before it; events that became visible later are undispatched, or noted as deliveries until the
+-- instance has dealt with them. So there is nothing older if no other event is undispatched, no look is due, and nothing
+-- is noted. An event that is not visible here yet was sent at the same time, and has no order. An instance is taken only if
+-- its version is the one that is seen here: otherwise another worker had it in between.
 -- name: dispatch
 WITH RECURSIVE fence AS MATERIALIZED (SELECT id FROM romancy.workers WHERE id = :worker::text FOR KEY SHARE),
 fresh AS MATERIALIZED (SELECT
@@ -493,11 +503,12 @@ fresh AS MATERIALIZED (SELECT
     FROM romancy.triggers WHERE type = ANY(:types)) = :triggers::text[] AND r.may AS ok, r.may,
   set_config('synchronous_commit', 'off', true) AS unhurried
   FROM (SELECT min_reader <= {reader} AS may FROM romancy.schema_info) r),
-e AS MATERIALIZED (SELECT e.seq, e.xid, e.type, e.target, u.seen FROM fresh, romancy.events e
-  LEFT JOIN romancy.undispatched u ON u.event = e.seq WHERE fresh.ok AND e.seq = ANY(:seqs::bigint[])),
+e AS MATERIALIZED (SELECT e.seq, e.xid, e.type, e.target, e.accepted_at, e.expires_at, u.seen
+  FROM fresh, romancy.events e LEFT JOIN romancy.undispatched u ON u.event = e.seq
+  WHERE fresh.ok AND e.seq = ANY(:seqs::bigint[])),
 k AS MATERIALIZED (
-  SELECT e.seq, e.xid, e.type, e.target, s.shape, ''::bytea AS key FROM e, (VALUES (0), (-1)) AS s(shape)
-  UNION ALL SELECT e.seq, e.xid, e.type, e.target, x.shape, x.key
+  SELECT e.*, s.shape, ''::bytea AS key FROM e, (VALUES (0), (-1)) AS s(shape)
+  UNION ALL SELECT e.*, x.shape, x.key
   FROM unnest(:key_seqs::bigint[], :key_shapes::integer[], :key_keys::bytea[]) AS x(seq, shape, key) JOIN e USING (seq)),
 indexed AS (INSERT INTO romancy.event_keys (shape, key, xid, seq) SELECT shape, key, xid, seq FROM k WHERE shape > 0
   ORDER BY shape, key, xid, seq ON CONFLICT DO NOTHING),
@@ -519,12 +530,28 @@ found AS (
     WHERE k.target IS NOT NULL
   UNION ALL SELECT type, target, shape, key, instance, op FROM followers),
 alike AS MATERIALIZED (
-  SELECT f.type, f.target, f.shape, f.key, f.instance, min(f.op) AS op, w.model, w.spec
+  SELECT f.type, f.target, f.shape, f.key, f.instance, min(f.op) AS op, w.model, w.spec,
+    bool_and(w.born IS NULL AND w.since IS NULL) AS reaches_back
   FROM found f CROSS JOIN LATERAL (SELECT * FROM romancy.waits w WHERE w.instance = f.instance AND w.op = f.op OFFSET 0) w
   GROUP BY f.type, f.target, f.shape, f.key, f.instance, w.model, w.spec,
     CASE WHEN w.born IS NULL AND w.since IS NULL THEN '' ELSE f.op END),
-matched AS MATERIALIZED (SELECT k.seq, a.shape, a.instance, a.op, a.model, a.spec FROM k JOIN alike a
+matched AS MATERIALIZED (SELECT k.seq, k.xid, k.accepted_at, k.expires_at, a.shape, a.instance, a.op, a.model, a.spec,
+    a.reaches_back, count(*) OVER (PARTITION BY a.instance) AS matches
+  FROM k JOIN alike a
   ON a.type = k.type AND a.shape = k.shape AND a.key = k.key AND a.target IS NOT DISTINCT FROM k.target),
+owned AS MATERIALIZED (SELECT m.*, CASE WHEN o.id IS NULL THEN i.owner END AS owner, i.owner IS NULL OR o.clean AS is_free,
+    i.status, i.version, i.born, NULL::bigint AS since, i.trigger_xid, i.trigger_seq
+  FROM matched m LEFT JOIN LATERAL (SELECT * FROM romancy.instances i WHERE i.id = m.instance OFFSET 0) i ON true
+  LEFT JOIN romancy.orphans o ON o.id = i.owner),
+woken AS MATERIALIZED (SELECT i.id FROM (SELECT DISTINCT instance, version FROM owned WHERE is_free AND shape >= 0) o
+  CROSS JOIN LATERAL (SELECT i.id FROM romancy.instances i
+   WHERE i.id = o.instance AND i.version = o.version AND {only_waits} AND i.workflow = ANY(:workflows::text[])
+     AND (i.owner IS NULL OR EXISTS (SELECT 1 FROM romancy.orphans w WHERE w.id = i.owner AND w.clean))
+   FOR NO KEY UPDATE SKIP LOCKED) i LIMIT :room::integer),
+taken AS (UPDATE romancy.instances i SET owner = fence.id, version = i.version + 1 FROM woken w, fence
+  WHERE i.id = w.id RETURNING i.id),
+calm AS MATERIALIZED (SELECT (SELECT count(*) FROM romancy.undispatched) = (SELECT count(seen) FROM e) AS yes,
+  pg_snapshot_xmin(pg_current_snapshot()) AS horizon),
 delivered AS (INSERT INTO romancy.deliveries (instance, event) SELECT DISTINCT instance, seq FROM matched
   ORDER BY instance, seq ON CONFLICT DO NOTHING),
 started AS (INSERT INTO romancy.instances (id, workflow, status, owner, token, birth, born, trigger_xid, trigger_seq,
@@ -538,12 +565,17 @@ begun AS (INSERT INTO romancy.consumed (instance, event, op) SELECT s.id, x.seq,
   JOIN unnest(:new_seqs::bigint[], :new_ids::text[]) AS x(seq, id) USING (id) ON CONFLICT DO NOTHING),
 dispatched AS (DELETE FROM romancy.undispatched u USING e WHERE u.event = e.seq)
 SELECT fresh.ok, fresh.may, r.* FROM fresh LEFT JOIN (
-  SELECT 1 AS what, m.seq, m.shape, m.instance, m.op, m.model, m.spec,
-    CASE WHEN o.id IS NULL THEN i.owner END AS owner
-  FROM matched m LEFT JOIN LATERAL (SELECT owner FROM romancy.instances i WHERE i.id = m.instance OFFSET 0) i ON true
-  LEFT JOIN romancy.orphans o ON o.id = i.owner
-  UNION ALL SELECT 2, NULL, NULL, id, NULL, NULL, NULL, owner FROM started
-  UNION ALL SELECT 2, NULL, NULL, id, NULL, NULL, NULL, owner FROM romancy.instances, fresh
+  SELECT 1 AS what, k.seq, k.shape, k.instance, k.op, k.model, k.spec,
+    CASE WHEN k.instance IN (SELECT id FROM taken) THEN :worker ELSE k.owner END AS owner,
+    d.yes AS is_oldest, CASE WHEN k.xid < calm.horizon THEN k.xid::text::bigint END AS settled
+  FROM calm CROSS JOIN owned k
+  LEFT JOIN LATERAL (SELECT true AS yes FROM (SELECT k.seq, k.xid, k.accepted_at, k.expires_at) e
+    WHERE calm.yes AND k.matches = 1 AND k.reaches_back AND k.shape >= 0
+      AND (k.owner = :worker AND k.status < 9 OR k.is_free) AND {free}
+      AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.instance = k.instance OFFSET 0)
+      AND NOT EXISTS (SELECT 1 FROM romancy.unlooked l WHERE l.instance = k.instance OFFSET 0) OFFSET 0) d ON true
+  UNION ALL SELECT 2, NULL, NULL, id, NULL, NULL, NULL, owner, NULL, NULL FROM started
+  UNION ALL SELECT 2, NULL, NULL, id, NULL, NULL, NULL, owner, NULL, NULL FROM romancy.instances, fresh
     WHERE fresh.ok AND id = ANY(:new_ids) AND birth = :token
 ) r ON true
 -- name: anchored_waits
@@ -596,7 +628,8 @@ ORDER BY x.key, x.xid, x.seq ON CONFLICT DO NOTHING
 -- === a wait looks for events ===
 
 -- ORDER BY target, though it is the same for all: otherwise the planner does not see that the index is in order.
--- Filtered waits also get `pending` events, whose keys are not written yet: the caller checks their data.
+-- Filtered waits also get `pending` events, whose keys are not written yet: the caller checks their data. They are read
+-- once, not for each wait: their table is small, but it has many dead rows.
 -- `whole`: the instances whose due looks are all among those asked. A look for one wait leaves the others due.
 -- name: look
 WITH alive AS MATERIALIZED (SELECT EXISTS (SELECT 1 FROM romancy.workers WHERE id = :worker::text) AS yes,
@@ -641,10 +674,11 @@ found AS MATERIALIZED (SELECT DISTINCT ON (k.instance, k.op) k.instance, k.op, k
      WHERE k.shape > 0 AND y.shape = k.shape AND y.key = k.key AND (y.xid, y.seq) > (k.floor_xid, k.floor_seq)
      ORDER BY y.xid, y.seq LIMIT 1)
   ) c ORDER BY k.instance, k.op, c.xid, c.seq),
-pending AS MATERIALIZED (SELECT k.instance, k.op, array_agg(u.event) AS events
-  FROM k CROSS JOIN LATERAL (SELECT u.event FROM romancy.undispatched u CROSS JOIN LATERAL (
-      SELECT 1 FROM romancy.events e WHERE e.seq = u.event AND e.type = k.type
-        AND (e.target IS NULL OR e.target = k.instance) AND {free} OFFSET 0) e OFFSET 0) u
+undispatched AS MATERIALIZED (SELECT e.* FROM romancy.undispatched u
+  CROSS JOIN LATERAL (SELECT * FROM romancy.events e WHERE e.seq = u.event OFFSET 0) e),
+pending AS MATERIALIZED (SELECT k.instance, k.op, array_agg(e.seq) AS events
+  FROM k CROSS JOIN LATERAL (SELECT e.seq FROM undispatched e
+    WHERE e.type = k.type AND (e.target IS NULL OR e.target = k.instance) AND {free} OFFSET 0) e
   WHERE k.shape > 0 GROUP BY k.instance, k.op),
 scans AS MATERIALIZED (SELECT k.instance, k.op, array_agg(k.type) AS types FROM k WHERE k.shape < 0
   GROUP BY k.instance, k.op),
