@@ -102,6 +102,46 @@ async def test_a_filtered_wait_finds_an_event_that_is_just_being_dispatched(plac
     assert offers(answer) == [("a", "w", accepted.seq)]
 
 
+# --- bringing along --------------------------------------------------------------------------------------------------
+class Bringing(Play):
+    """A worker accepts an event for an instance that has no owner, while another one claims what has mail."""
+
+    names: Sequence[str] = ("sender", "rival", "heir")
+
+    async def set(self) -> None:
+        await self["sender"].register("former", "sender", "rival", "heir")
+        await self["sender"].waiting("a", "former")
+        await self["sender"].send(id="0")
+        await self["sender"].storage.release("former")
+
+    def actions(self) -> dict[str, Awaitable[Any]]:
+        sender = self["sender"]
+        sending = sender.submit(sender.batch("sender", accepts=[sender.event(id="1")], room=1))
+        return {"sender": sending, "rival": self["rival"].claim("rival")}
+
+    async def check(self) -> None:
+        """It has one owner at most, who is offered the first event: or the heir is, if the owner is dead."""
+        sent, claimed = self.result("sender"), self.result("rival")
+        row = await self["heir"].storage.catalog.instance("a")
+        assert row is not None
+        assert bool(claimed) + bool(sent and sent.offers) <= 1
+        assert not claimed or row.owner == "rival"
+        assert not (sent and sent.offers) or row.owner == "sender"
+        owner = row.owner
+        if owner is None or owner == "former" or self.is_dead(owner):
+            dead = [name for name in ("sender", "rival") if self.is_dead(name)]
+            await self["heir"].storage.take_over("heir", dead)
+            assert set(await self["heir"].claim("heir")) == {"a"}
+            owner = "heir"
+        found = await self[owner].submit(self[owner].batch(owner, looks=[("a", None)]))
+        assert [offer.event.id for offer in (*found.offers, *(sent.offers if sent else ()))] in (["0"], ["0", "0"])
+
+
+@pytest.mark.play
+async def test_one_worker_gets_an_instance_that_an_event_brings_along(place: Place) -> None:
+    await explore(place, Bringing())
+
+
 # --- taking over -----------------------------------------------------------------------------------------------------
 async def take_over(db: Database, heir: str, *dead: str) -> set[str]:
     await db.storage.take_over(heir, dead)

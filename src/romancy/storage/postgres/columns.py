@@ -112,6 +112,8 @@ class Columns:
         columns = list(zip(*rows, strict=True))
         if columns:
             self.pieces.append(piece)
+            # A column without values is sent as an empty array: `unnest` fills it with NULL, and nothing is encoded.
+            columns = [column if column.count(None) < len(column) else () for column in columns]
             self.given.update(zip(_COLUMNS[piece], columns, strict=True))
 
     def _add_plain(self, commits: list[Commit]) -> None:
@@ -309,5 +311,5 @@ def _events(batch: Batch, commits: bool) -> list[tuple[Any, ...]]:
     for sender, item in senders(batch):
         if sender is None or commits:
             values = event_values(item.event, batch.token)
-            rows.append((*values[:8], *values[9:], json.dumps(list(item.unfit)), sender))
+            rows.append((*values[:8], *values[9:], json.dumps(list(item.unfit)) if item.unfit else None, sender))
     return rows

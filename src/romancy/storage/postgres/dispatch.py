@@ -164,7 +164,7 @@ def _outcome(
             elif row["is_oldest"]:
                 event = stored.get(seq) or stored.setdefault(seq, as_stored(items[seq].event, seq))
                 offer = Offer(instance, row["op"], batch.worker, event, (row["spec"], row["model"]))
-                outcome.offers.append((offer, row["settled"]))
+                outcome.offers.append((offer, row["xid"] if row["settled"] else None))
             else:
                 outcome.mine.append((instance, row["op"]))
         elif row["what"] == 2:

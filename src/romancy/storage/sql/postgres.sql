@@ -382,7 +382,7 @@ accepted AS (INSERT INTO romancy.events
   SELECT seq, source, id, type, subject, time, target, attrs, data, :token::bytea, accepted_at, expires_at FROM numbered
   WHERE {sendable} ORDER BY source, id, seq ON CONFLICT (source, id) DO NOTHING RETURNING source, id, seq),
 undispatched AS (INSERT INTO romancy.undispatched (event, seen, unfit, at)
-  SELECT seq, pg_current_snapshot(), n.unfit, {time}
+  SELECT seq, pg_current_snapshot(), coalesce(n.unfit, '[]'), {time}
   FROM accepted JOIN numbered n USING (seq) WHERE n.expires_at IS NULL OR n.expires_at > :at::bigint)
 -- Which events can be stored: all except those sent by a commit that was refused.
 -- part: sent_by_nobody
@@ -567,15 +567,15 @@ dispatched AS (DELETE FROM romancy.undispatched u USING e WHERE u.event = e.seq)
 SELECT fresh.ok, fresh.may, r.* FROM fresh LEFT JOIN (
   SELECT 1 AS what, k.seq, k.shape, k.instance, k.op, k.model, k.spec,
     CASE WHEN k.instance IN (SELECT id FROM taken) THEN :worker ELSE k.owner END AS owner,
-    d.yes AS is_oldest, CASE WHEN k.xid < calm.horizon THEN k.xid::text::bigint END AS settled
+    d.yes AS is_oldest, k.xid::text::bigint AS xid, k.xid < calm.horizon AS settled
   FROM calm CROSS JOIN owned k
   LEFT JOIN LATERAL (SELECT true AS yes FROM (SELECT k.seq, k.xid, k.accepted_at, k.expires_at) e
     WHERE calm.yes AND k.matches = 1 AND k.reaches_back AND k.shape >= 0
       AND (k.owner = :worker AND k.status < 9 OR k.is_free) AND {free}
       AND NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.instance = k.instance OFFSET 0)
       AND NOT EXISTS (SELECT 1 FROM romancy.unlooked l WHERE l.instance = k.instance OFFSET 0) OFFSET 0) d ON true
-  UNION ALL SELECT 2, NULL, NULL, id, NULL, NULL, NULL, owner, NULL, NULL FROM started
-  UNION ALL SELECT 2, NULL, NULL, id, NULL, NULL, NULL, owner, NULL, NULL FROM romancy.instances, fresh
+  UNION ALL SELECT 2, NULL, NULL, id, NULL, NULL, NULL, owner, NULL, NULL, NULL FROM started
+  UNION ALL SELECT 2, NULL, NULL, id, NULL, NULL, NULL, owner, NULL, NULL, NULL FROM romancy.instances, fresh
     WHERE fresh.ok AND id = ANY(:new_ids) AND birth = :token
 ) r ON true
 -- name: anchored_waits
