@@ -22,6 +22,7 @@ from romancy import (
     WorkflowContext,
     WorkflowFailed,
     activity,
+    send_event,
     sleep,
     wait_event,
     workflow,
@@ -265,6 +266,43 @@ async def test_what_does_not_finish_in_time_is_handed_back_and_repeated(db: str)
     async with App(db, workflows=[job]) as next_one:
         assert await next_one.handle("one").result(timeout=5) == "done"
     assert runs == [1, 1], "an attempt that was handed back does not count as failed"
+
+
+async def test_a_worker_that_stops_takes_nothing_on(db: str) -> None:
+    """It starts no activities any more, so another worker continues what its last events wake."""
+    gates = {name: asyncio.Event() for name in ("last", "long")}
+    begun: list[str] = []
+
+    @activity
+    async def work(ctx: ActivityContext, name: str) -> None:
+        begun.append(name)
+        await gates[name].wait()
+
+    @workflow
+    async def job(ctx: WorkflowContext, name: str) -> None:
+        await work(ctx, name)
+        await send_event(ctx, "go", "test", name)
+
+    async with App(db, workflows=[waiter]) as app:
+        await app.start_workflow(waiter, instance_id="free")
+    app = App(db, workflows=[waiter, job])
+    await app.start()
+    engine = app._runtime.engine
+    for name in gates:
+        await app.start_workflow(job, name, instance_id=name)
+    await until(lambda: len(begun) == 2)
+    stopping = asyncio.ensure_future(app.stop())
+    await until(lambda: engine.activities._stopping)
+    gates["last"].set()
+    await until(lambda: "last" not in engine.residents)
+    row = await engine.storage.catalog.instance("free")
+    assert row is not None
+    assert row.owner != engine.worker_id
+    async with App(db, workflows=[waiter]) as next_one:
+        assert await next_one.handle("free").result(timeout=5) == "last"
+        assert not stopping.done()
+    gates["long"].set()
+    await stopping
 
 
 async def test_a_clean_stop_leaves_nothing_for_a_lease_to_end(db: str) -> None:

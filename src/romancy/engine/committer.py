@@ -84,7 +84,7 @@ class Committer:
     """Takes items to store, and reports when they are stored.
 
     `on_events` is called with stored events, `on_answer` with the answer to a batch, `on_settled` after the follow-up.
-    `room` returns how many more instances this worker can take on.
+    `room` returns how many more instances this worker can take on; none when it is stopping.
     """
 
     def __init__(

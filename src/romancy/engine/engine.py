@@ -105,7 +105,7 @@ class Engine:
         committer = self.committer = Committer(
             storage, clock, registry, me, outage, metrics,
             on_events=delivery.stored, on_answer=self._answered, on_settled=inboxes.hurry,
-            room=lambda: residents.room,
+            room=lambda: residents.room if me.leaving is None else 0,
         )  # fmt: skip
         custody = Custody(clock, committer, residents)
         tx = self.transactions = Transactions(

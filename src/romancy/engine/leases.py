@@ -46,6 +46,7 @@ class Lease:
         """Why this process stopped writing, if the schema is no longer the one it was written for."""
         self._is_open = False
         self.leaving: asyncio.Task[None] | None = None
+        """Records that this worker is stopping, from when it begins to stop."""
 
     def __repr__(self) -> str:
         return f"<Lease {self.worker} open={self._is_open} outdated={self.outdated}>"
