@@ -26,6 +26,7 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.engine.items import CLOSED
 from romancy.storage.errors import TransientError
 from romancy.storage.sqlite import SQLiteStorage, leases
 from romancy.testing import Environment, environment
@@ -135,6 +136,27 @@ async def test_stopping_while_another_program_holds_the_file(db: str) -> None:
     with pytest.raises(RomancyError):
         await asyncio.wait_for(sending, 5)
     assert at_work() == set()
+
+
+@pytest.mark.sqlite
+async def test_stopping_while_another_program_writes(db: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another worker holds the file for a moment: this one still hands its instances back."""
+    pauses = list[float]()
+    nap = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda pause: (pauses.append(pause), nap(pause)))
+    app = App(db, workflows=[one])
+    await app.start()
+    engine = app._runtime.engine
+    other = sqlite3.connect(db, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    stopping = asyncio.ensure_future(app.stop())
+    await until(lambda: stopping.done() or engine.committer._life is CLOSED)
+    pauses.clear()
+    await until(lambda: stopping.done() or len(pauses) > 2)
+    other.execute("ROLLBACK")
+    await stopping
+    assert other.execute("SELECT count(*) FROM romancy_workers").fetchone() == (0,)
+    other.close()
 
 
 # --- threads and loops ---

@@ -24,7 +24,7 @@ class InlineConnection:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
-        self.hurry = False
+        self.gives_up_at = 0.0
         self.breaks = False
 
     def call(self, job: Callable[[sqlite3.Connection], T], *, write: bool = False) -> asyncio.Future[T]:

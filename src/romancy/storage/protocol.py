@@ -148,7 +148,7 @@ class Storage(Protocol):
         ...
 
     def stop_waiting(self) -> None:
-        """The app is stopping: from now on, fail at once if the database is busy, instead of waiting for it."""
+        """The app is stopping: from now on, wait only a moment if the database is busy, and then fail."""
         ...
 
     def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> Awaitable[None]:

@@ -31,7 +31,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from romancy.core.admission import Admission
-from romancy.core.clock import Clock, SystemClock
+from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.interests import Interest
 from romancy.core.model import Status
 from romancy.errors import StorageError
@@ -51,7 +51,7 @@ from romancy.storage.sqlite.inline_reader import NearReader
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.migrations import migrate
 from romancy.storage.sqlite.statements import SQL, run
-from romancy.storage.sqlite.threads import ConnectionThread
+from romancy.storage.sqlite.threads import LAST_WAIT, ConnectionThread
 from romancy.storage.sqlite.transactions import SQLiteTransaction, Transactions
 
 __all__ = ["SQLiteStorage"]
@@ -245,7 +245,7 @@ class SQLiteStorage(Reads):
 
     def stop_waiting(self) -> None:
         if self._writer is not None:
-            self._writer.hurry = True
+            self._writer.gives_up_at = stopwatch() + LAST_WAIT
 
     def drop_lock(self, worker: str) -> None:
         self._locks.forget(worker)

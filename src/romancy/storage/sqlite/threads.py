@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import queue
 import random
@@ -29,6 +30,8 @@ _LOOK_EVERY = 0.01
 """Seconds between checks that the file still exists, for single statements: a check costs a tenth of the statement."""
 _PATIENCE = 30.0
 """Seconds a writer waits for another process to release the file before it reports an outage."""
+LAST_WAIT = 2.0
+"""The same for everything that a stopping app still writes: a busy file is free again after milliseconds."""
 
 
 class Hold:
@@ -85,8 +88,8 @@ class ConnectionThread(threading.Thread):
         self._poll_interval = poll_interval
         """How often to check for writes by other processes when idle; None means never."""
         self._on_foreign_change = on_foreign_change
-        self.hurry = False
-        """The app is stopping: do not wait for other processes any more."""
+        self.gives_up_at = math.inf
+        """When to wait no longer for other processes, because the app is stopping."""
         self._path = path
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
@@ -232,7 +235,10 @@ class ConnectionThread(threading.Thread):
         """Lock the file for writing. SQLite's own waiting backs off to 100 ms; these short pauses are fairer."""
         begin = stopwatch()
         self.check_place()
-        begin_write(self.connection, "BEGIN IMMEDIATE", begin + patience, lambda: self.hurry)
+        begin_write(self.connection, "BEGIN IMMEDIATE", begin + patience, self.gives_up)
+
+    def gives_up(self) -> bool:
+        return stopwatch() > self.gives_up_at
 
     def _is_in_place(self, now: float) -> bool:
         """Return whether the file is still in place; otherwise writes would be lost."""

@@ -120,7 +120,7 @@ class Transactions:
 
     async def _lock(self, guest: Guest) -> None:
         """Begin to write. Another process may be writing; then wait for it in a thread."""
-        stops = lambda: guest.is_cut or self._writer.hurry  # noqa: E731
+        stops = lambda: guest.is_cut or self._writer.gives_up()  # noqa: E731
         try:
             begin_write(guest, BEGIN, 0.0, stops)
         except sqlite3.OperationalError:
