@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from romancy.engine.outage import Outage
-from romancy.storage.errors import TransientError
+from romancy.storage.errors import TookTooLong, TransientError
 from romancy.storage.protocol import Storage
 from romancy.storage.records import Snapshot
 
 _logger = logging.getLogger("romancy")
 MOST = 200
 """Instances that are read together."""
-_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
-"""Seconds between two tries during an outage."""
+_PAUSE, _LONGEST_PAUSE, _LONGEST_ALONE = 0.1, 2.0, 30.0
+"""Seconds between two tries during an outage. What is wanted meanwhile waits as well, except for a read alone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +61,8 @@ class Reads:
             try:
                 found = await self._storage.load_many(ids)
                 self._outage.over("load instances")
+            except TookTooLong:
+                found = dict[str, Snapshot | None]()  # some may be too large, and must not hold up the others
             except TransientError as error:
                 self._outage.noticed("load instances", error)
                 self._wanted = batch + self._wanted
@@ -90,7 +92,7 @@ class Reads:
             except TransientError as error:
                 self._outage.noticed(f"load {instance}", error)
                 await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                pause = min(pause * 2, _LONGEST_ALONE)
             except Exception as error:
                 if instance not in self._unreadable:
                     self._unreadable.add(instance)
