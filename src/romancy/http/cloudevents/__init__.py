@@ -72,7 +72,7 @@ def parse(headers: Iterable[tuple[bytes, bytes]], body: bytes, limits: Limits = 
 
 
 def _parse_json(kind: str, content_type: str, body: bytes, limits: Limits) -> Parsed:
-    if kind not in _ONE | _BATCH:
+    if kind not in _ONE and kind not in _BATCH:
         raise UnsupportedFormat(f"the format {show(kind)} is not supported; send {_ANY}+json or {_ANY}-batch+json")
     check_charset(content_type)
     if kind in _BATCH:

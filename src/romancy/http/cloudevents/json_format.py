@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,7 +12,7 @@ from romancy.core.model import Event, show
 from romancy.core.strict_json import DATA
 from romancy.errors import InvalidEvent
 from romancy.http.cloudevents.attributes import make
-from romancy.http.cloudevents.members import BODY, Element, Member, elements, members, skip_blank
+from romancy.http.cloudevents.members import BODY, Element, Member, Object, elements, read_object, skip_blank
 from romancy.http.cloudevents.model import InvalidBatch, Limits
 
 T = TypeVar("T")
@@ -22,7 +21,7 @@ T = TypeVar("T")
 def parse_structured(body: bytes, limits: Limits) -> Event:
     """The single event in a body."""
     text = BODY.decode(body)
-    found = _outermost(text, "{", "one JSON object; several events are application/cloudevents-batch+json", members)
+    found = _outermost(text, "{", "one JSON object; several events are application/cloudevents-batch+json", read_object)
     return _event(text, found, limits)
 
 
@@ -63,22 +62,18 @@ def _outermost(text: str, opening: str, expected: str, read: Callable[[str, int]
 
 
 def _element(text: str, element: Element, limits: Limits) -> Event:
-    if element.members is None:
+    if element.object is None:
         raise InvalidEvent(f"an event must be a JSON object, found {_excerpt(text, element.start)}")
-    return _event(text, element.members, limits)
+    return _event(text, element.object, limits)
 
 
-def _event(text: str, found: list[Member], limits: Limits) -> Event:
-    by_name = {member.name: member for member in found}
-    if len(by_name) != len(found):
-        twice = Counter(member.name for member in found).most_common(1)[0][0]
-        raise InvalidEvent(f"the event has {show(twice)} twice; send each attribute once")
-    plain, encoded = by_name.pop("data", None), by_name.pop("data_base64", None)
-    if encoded is not None and encoded.value is None:
-        encoded = None
+def _event(text: str, found: Object, limits: Limits) -> Event:
+    if found.twice is not None:
+        raise InvalidEvent(f"the event has {show(found.twice)} twice; send each attribute once")
+    plain, encoded = found.data, found.values.pop("data_base64", None)
     if plain is not None and encoded is not None:
         raise InvalidEvent("the event has both data and data_base64; send only one")
-    attributes = {name: member.value for name, member in by_name.items() if member.value is not None}
+    attributes = {name: value for name, value in found.values.items() if value is not None}
     if plain is None:
         return make(attributes, None if encoded is None else _encoded(encoded), limits)
     content_type = attributes.setdefault("datacontenttype", "application/json")
@@ -107,8 +102,7 @@ def _plain(text: str, member: Member, content_type: Any) -> bytes | None:
         ) from None
 
 
-def _encoded(member: Member) -> bytes:
-    text: Any = member.value
+def _encoded(text: Any) -> bytes:
     if isinstance(text, str) and len(text) % 4 == 0:
         try:
             return base64.b64decode(text, validate=True)

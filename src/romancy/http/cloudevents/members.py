@@ -6,6 +6,7 @@ Python does not preserve numbers such as 1.0 or 1e400. To get a value exactly as
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any, NamedTuple
 
 from romancy.core.model import show
@@ -19,6 +20,7 @@ _MEMBER = re.compile(rf'[ \t\n\r]*"({_PLAIN}(?:\\.{_PLAIN})*+)"[ \t\n\r]*:[ \t\n
 """A name and the colon; if a string without escapes follows, as usual, also that and the next character."""
 _BLANK = re.compile(r"[ \t\n\r]*")
 _AFTER = re.compile(r"[ \t\n\r]*([,}\]])")
+_COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
 
 
 class Member(NamedTuple):
@@ -30,10 +32,18 @@ class Member(NamedTuple):
     end: int
 
 
-class Element(NamedTuple):
-    """One element of an array: its members if it is an object, and its position in the text."""
+class Object(NamedTuple):
+    """The values of an object by name, except `data`. `twice` is a name that it has more than once."""
 
-    members: list[Member] | None
+    values: dict[str, Any]
+    data: Member | None
+    twice: str | None = None
+
+
+class Element(NamedTuple):
+    """One element of an array: what it is if it is an object, and its position in the text."""
+
+    object: Object | None
     start: int
 
 
@@ -68,6 +78,41 @@ def members(text: str, at: int) -> tuple[list[Member], int]:
     return found, at
 
 
+def read_object(text: str, at: int) -> tuple[Object, int]:
+    """The object that starts here, and where it ends."""
+    usual = _usual(text, at)
+    if usual is not None:
+        return usual
+    found, end = members(text, at)
+    by_name = {member.name: member for member in found}
+    repeated = len(by_name) < len(found)
+    twice = Counter(member.name for member in found).most_common(1)[0][0] if repeated else None
+    data = by_name.pop("data", None)
+    return Object({name: member.value for name, member in by_name.items()}, data, twice), end
+
+
+def _usual(text: str, at: int) -> tuple[Object, int] | None:
+    """Like `read_object`, several times as fast. None if there is any doubt, and if the text is not valid JSON."""
+    try:
+        found, end = BODY.read_at(text, at)
+    except (InvalidEvent, RecursionError):
+        return None
+    if "data" not in found:
+        return Object(found, None), end
+    name = text.find('"data"', at, end)
+    if text.find('"data"', name + 1, end) >= 0 or text.find("\\u", at, end) >= 0:
+        return None  # another one may be in a value, or the name be written with an escape
+    colon = _COLON.match(text, name + len('"data"'))
+    if colon is None:
+        return None
+    start = colon.end()
+    if next(reversed(found)) == "data":
+        stop = start + len(text[start : end - 1].rstrip(" \t\n\r"))
+    else:
+        _, stop = BODY.read_at(text, start)
+    return Object(found, Member("data", found.pop("data"), start, stop)), end
+
+
 def elements(text: str, at: int, most: int) -> tuple[list[Element], int]:
     """The elements of the array that starts here, and where it ends; `TooLarge` if there are more than `most`."""
     found: list[Element] = []
@@ -80,7 +125,7 @@ def elements(text: str, at: int, most: int) -> tuple[list[Element], int]:
             raise TooLarge(f"the batch has more than the {most:,} events allowed; send it in parts")
         start = skip_blank(text, at)
         if text.startswith("{", start):
-            inside, at = members(text, start)
+            inside, at = read_object(text, start)
         else:
             inside, (_, at) = None, BODY.read_at(text, start)
         found.append(Element(inside, start))
