@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from romancy.core.clock import Clock
 from romancy.core.codec import Codec
@@ -20,7 +20,7 @@ from romancy.storage.batch import Accept, AcceptAnswer, Batch, BatchResult, Matc
 _logger = logging.getLogger("romancy")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Accepted:
     """An accepted event: how many instances were waiting for it, and for how many its data did not fit."""
 
@@ -39,7 +39,7 @@ class Delivery:
     def prepare(self, event: Event) -> Accept:
         """Set the time of an event, and list the workflows it does not start because its data does not fit."""
         now = self._clock.now()
-        event = replace(event, accepted_at=now, time=event.time if event.time is not None else now)
+        event = event.accepted(now)
         unfit: list[str] = []
         arrives_at = None
         for definition in self._registry.on_event(event.type):
