@@ -194,6 +194,27 @@ async def test_a_batch_has_an_end(case: Case) -> None:
         task.cancel()
 
 
+async def test_when_too_many_wait_there_is_no_room_until_one_is_stored(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("romancy.engine.committer.MAX_WAITING", 1)
+    first, second = (Accept(Event(id=id, source="s", type="go"), b"") for id in "12")
+    assert case.committer.has_room
+    asking = case.committer.accept_judged(first, lambda accept, answer: accept.event.id)
+    assert not case.committer.has_room
+    later = asyncio.ensure_future(case.committer.accept(second))
+    batch, answered = await case.database.next()
+    assert [accept.event.id for accept in batch.accepts] == ["1"]
+    answered(BatchResult(accepts=[AcceptAnswer(1, False, [], [])]), None)
+    assert await asking == "1"
+    batch, answered = await case.database.next()
+    answered(BatchResult(accepts=[AcceptAnswer(2, False, [], [])]), None)
+    assert (await later).seq == 2
+    assert case.committer.has_room
+    case.committer.close()
+    assert not case.committer.has_room, "it takes nothing more"
+
+
 async def test_after_a_crash_callers_hear_of_it_and_instances_of_nothing(case: Case) -> None:
     asking = asyncio.ensure_future(case.committer.accept(Accept(Event(id="1", source="s", type="go"), b"")))
     await asyncio.sleep(0)

@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 from romancy.core.model import Event
-from romancy.engine.items import CommitItem, EventsItem, Item, Life, LookItem, RequestItem, Results, StartItem, fill
+from romancy.engine.items import (
+    CommitItem,
+    EventsItem,
+    Item,
+    JudgedItem,
+    Life,
+    LookItem,
+    RequestItem,
+    Results,
+    StartItem,
+    fill,
+)
 from romancy.storage.batch import (
     CANCEL,
     Accept,
@@ -64,6 +75,31 @@ async def test_each_takes_its_place_and_gets_its_own_result() -> None:
         item.settle(results)
     assert told.heard == ["a", (True, None)], "a look is over only once its offers were followed up"
     assert [future.result() for future in told.futures] == [started, accepted[0], accepted[1:], asked]
+
+
+async def test_an_event_is_judged_even_if_its_sender_is_gone() -> None:
+    judged: list[str] = []
+    here, gone = (asyncio.get_running_loop().create_future() for _ in range(2))
+    gone.cancel()
+
+    def judge(accept: Accept, answer: AcceptAnswer) -> str:
+        judged.append(f"{accept.event.id} is {answer.seq}")
+        return judged[-1]
+
+    results = Results(BatchResult(accepts=[AcceptAnswer(n, False, [], []) for n in (7, 8)]))
+    for id, future in (("1", gone), ("2", here)):
+        JudgedItem(event(id), judge, future).settle(results)
+    assert judged == ["1 is 7", "2 is 8"]
+    assert here.result() == "2 is 8"
+
+
+async def test_a_judge_that_fails_leaves_nobody_waiting() -> None:
+    def judge(accept: Accept, answer: AcceptAnswer) -> str:
+        raise ERROR
+
+    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    JudgedItem(event("1"), judge, future).settle(Results(BatchResult(accepts=[AcceptAnswer(1, False, [], [])])))
+    assert future.exception() is ERROR
 
 
 async def test_an_instance_begins_although_its_starter_is_gone() -> None:

@@ -13,7 +13,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from romancy.core.clock import Clock, stopwatch
 from romancy.core.registry import Registry
@@ -28,6 +28,7 @@ from romancy.engine.items import (
     Done,
     EventsItem,
     Item,
+    JudgedItem,
     LookItem,
     RequestItem,
     Results,
@@ -53,6 +54,7 @@ from romancy.storage.batch import (
 from romancy.storage.errors import RefusedValue, TookTooLong
 from romancy.storage.protocol import Storage
 
+T = TypeVar("T")
 _logger = logging.getLogger("romancy")
 MAX_BATCH, WORTH_A_TRIP = 2_000, 25
 """The most items in a batch, and the fewest worth a round trip. A remote database gets half of the queue at a time:
@@ -160,6 +162,23 @@ class Committer:
 
     async def accept(self, item: Accept) -> AcceptAnswer:
         return await self._ask(lambda future: EventsItem([item], True, future))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether callers from outside need not wait for their turn."""
+        return self._waiting < MAX_WAITING and self._life is OPEN and self._refusal is None
+
+    def accept_judged(self, item: Accept, judge: Callable[[Accept, AcceptAnswer], T]) -> asyncio.Future[T]:
+        """Accept an event, if there is room. The future gets what `judge` makes of the answer."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting += 1
+        future.add_done_callback(self._leave)
+        self._put(JudgedItem(item, judge, future))
+        return future
+
+    def _leave(self, future: asyncio.Future[Any]) -> None:
+        self._waiting -= 1
+        self._room.set()
 
     async def accept_all(self, items: Sequence[Accept]) -> list[AcceptAnswer]:
         """Store several events in one transaction: all of them or, if one can't be stored, none."""

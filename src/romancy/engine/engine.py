@@ -377,8 +377,13 @@ class Engine:
         while await self._pruning.round() < REST:
             pass
 
-    async def accept(self, event: Event) -> Accepted:
+    def accept(self, event: Event) -> asyncio.Future[Accepted]:
         """Store an event, and check its data against the waits it matched, as far as their models are known here."""
+        if self._announcement.is_made and self.committer.has_room:
+            return self.committer.accept_judged(self.delivery.prepare(event), self.delivery.judge)
+        return self.loop.create_task(self._accept_later(event))
+
+    async def _accept_later(self, event: Event) -> Accepted:
         if not self._announcement.is_made:
             await self._announcement.wait()
         item = self.delivery.prepare(event)

@@ -246,6 +246,27 @@ class EventsItem(_AskedItem):
         self.answer(found[0] if self.is_one else found)
 
 
+class JudgedItem(EventsItem):
+    """An event whose caller gets what `judge` makes of the result. It is judged even if the caller is gone by now."""
+
+    __slots__ = ("judge",)
+
+    def __init__(
+        self, accept: Accept, judge: Callable[[Accept, AcceptAnswer], Any], future: asyncio.Future[Any]
+    ) -> None:
+        super().__init__([accept], True, future)
+        self.judge = judge
+
+    def settle(self, results: Results) -> None:
+        answer = next(results.accepts)
+        try:
+            judged = self.judge(self.accepts[0], answer)
+        except Exception as error:
+            self.fail(error, OPEN)
+        else:
+            self.answer(judged)
+
+
 class RequestItem(_AskedItem):
     """A request to an instance, such as to cancel it."""
 

@@ -18,6 +18,7 @@ use that declaration. For an event, `events` reads the body (with `body`, within
     quotas.py    how much one token can send per minute
     traffic.py   counters for /metrics; the limit on connections
     backpressure.py  writes on their way to the database, bounded in time and amount
+    time_limits.py  how long a request can wait for something
     responses.py answers, and the status of each error
     routes.py    routes, and how a path finds its route
     control.py   the control API
@@ -35,4 +36,5 @@ use that declaration. For an event, `events` reads the body (with `body`, within
     listener.py  its address
     uvicorn_limits.py   its limits for slow clients and endless headers
     uvicorn_parsers.py  its two parsers, each without its weakness
+    uvicorn_writes.py   its answers, each sent in one go
 """

@@ -36,6 +36,7 @@ from romancy.http.routes import Request, Route, Router, for_people, path_of
 from romancy.http.schemas import Described
 from romancy.http.sessions import Sessions
 from romancy.http.stream import Hub
+from romancy.http.time_limits import TimeLimit
 from romancy.http.traffic import Traffic
 from romancy.http.wrong_tokens import WrongTokens
 from romancy.options import SCOPES, SHORT, Token, seconds
@@ -70,7 +71,7 @@ class HttpApp:
         self.waiting = 0
         """Requests that only wait for a result."""
         self._database_timeout = seconds(options.database_timeout)
-        self._body_timeout = seconds(options.body_timeout)
+        self._body_timeout = TimeLimit(seconds(options.body_timeout))
         own = Route("GET", "/openapi.json", self.describe_api, {200: Described})
         listed = (*control.ROUTES, *schedules.ROUTES, *inbox.ROUTES, *health.ROUTES)
         self.routes = (Events(options).route, webhook.ROUTE, *listed, metrics.ROUTE, own)

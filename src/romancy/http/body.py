@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from romancy.core.strict_json import Reader
 from romancy.errors import InvalidInput
 from romancy.http.cloudevents import TooLarge, UnsupportedFormat
 from romancy.http.responses import ClientGone, Header, HTTPError, Receive
+from romancy.http.time_limits import TimeLimit
 
 M = TypeVar("M", bound=BaseModel)
 _ATTRIBUTE = re.compile(r"where(?:\.(.+)|\[(.+)\])", re.DOTALL)
@@ -52,13 +52,14 @@ _NEEDED = frozenset(
 
 
 def read_head(headers: Sequence[Header]) -> Head:
-    head = Head()
+    fields: dict[bytes, bytes] = {}
+    size = 0
     for name, value in headers:
-        head.size += len(name) + len(value) + 4
+        size += len(name) + len(value) + 4
         if name in _NEEDED:
-            known = head.fields.get(name)
-            head.fields[name] = value if known is None else known + b"," + value
-    return head
+            known = fields.get(name)
+            fields[name] = value if known is None else known + b"," + value
+    return Head(fields, size)
 
 
 Hold = Callable[[int], None]
@@ -69,7 +70,7 @@ _SMALL = 64 * 1024
 def _hold_any(size: int) -> None: ...
 
 
-async def read_body(head: Head, receive: Receive, limit: int, timeout: float, hold: Hold = _hold_any) -> bytes:
+async def read_body(head: Head, receive: Receive, limit: int, timeout: TimeLimit, hold: Hold = _hold_any) -> bytes:
     """Return the whole body. A body that is too long is refused as soon as that is known."""
     declared = head.get(b"content-length")
     if declared is not None and declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
@@ -77,10 +78,10 @@ async def read_body(head: Head, receive: Receive, limit: int, timeout: float, ho
     if head.get(b"content-encoding") not in (None, b"identity"):
         raise UnsupportedFormat("compressed bodies are not supported; send the body without Content-Encoding")
     try:
-        async with asyncio.timeout(timeout):
+        with timeout.wait():
             return await _read_all(receive, limit, hold)
     except TimeoutError:
-        text = f"the body did not arrive within {timeout:g} s"
+        text = f"the body did not arrive within {timeout.seconds:g} s"
         raise HTTPError(408, text, kind="RequestTimeout", headers=[(b"connection", b"close")]) from None
 
 

@@ -35,19 +35,22 @@ class Quotas:
     """What each token, identified by its digest, has left. Tokens are few, so none is ever forgotten."""
 
     def __init__(self, options: HTTPOptions, traffic: Traffic) -> None:
-        self._sizes = {"events": options.max_events_per_minute, "bytes": options.max_bytes_per_minute}
+        sizes = {"events": options.max_events_per_minute, "bytes": options.max_bytes_per_minute}
+        self._sizes = {kind: size for kind, size in sizes.items() if size is not None}
         self._buckets: dict[tuple[bytes, str], _Bucket] = {}
         self._traffic = traffic
 
     def check(self, token: bytes) -> None:
         """Refuse a token that has used up a quota. Also call this before a body is read."""
         for kind, size in self._sizes.items():
-            wait = 0.0 if size is None else self._bucket(token, kind, size).wait(stopwatch())
+            wait = self._bucket(token, kind, size).wait(stopwatch())
             if wait:
-                raise self._used_up(token, kind, size or 0, wait)
+                raise self._used_up(token, kind, size, wait)
 
     def take(self, token: bytes, events: int, size: int) -> None:
         """Count what is about to be stored, or refuse it."""
+        if not self._sizes:
+            return
         self.check(token)
         for kind, amount in (("events", events), ("bytes", size)):
             if (bucket := self._buckets.get((token, kind))) is not None:

@@ -18,6 +18,7 @@ from uvicorn.server import ServerState
 from romancy.http.responses import RETRYABLE, HTTPError, error_answer
 from romancy.http.traffic import Room
 from romancy.http.uvicorn_parsers import PlainParser, StrictConnection
+from romancy.http.uvicorn_writes import JoiningTransport
 from romancy.options import HTTPOptions, seconds
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Patience(Base):
     """The request before the current one; with httptools only, which reads ahead during an answer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, JoiningTransport(transport, self.loop)))
         transport.set_write_buffer_limits(high=0)  # pause as soon as something is left unread, so that we notice it
         if hasattr(self, "parser"):
             self.parser = PlainParser(self)
@@ -119,12 +120,14 @@ class Patience(Base):
             self._refuse(503, "too many connections at once; try again in a moment")
             return
         if self._headers_due is None and self._is_between_requests():
-            self._await_headers()
+            self._unread = 0
         self._unread += len(data)
         super().data_received(data)
         if not self._is_between_requests():
             self._stop_waiting()
             self.room.is_busy(self)
+        elif self._headers_due is None:
+            self._await_headers()
         if self._in_headers and self._unread > self.options.max_headers:
             self._refuse(431, f"the headers are larger than the {self.options.max_headers:,} bytes allowed")
 
@@ -208,7 +211,6 @@ class Patience(Base):
         return self._in_headers or (self._unread > 0 and not is_discarding)
 
     def _await_headers(self) -> None:
-        self._unread = 0
         self._headers_due = self.loop.call_later(seconds(self.options.header_timeout), self._headers_are_late)
 
     def _stop_waiting(self) -> None:

@@ -31,6 +31,7 @@ class PlainParser:
     def _fresh(self) -> Any:
         parser = self._tools.HttpRequestParser(self._protocol)
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.should_upgrade = parser.should_upgrade  # asked for several times for each request
         return parser
 
     def __getattr__(self, name: str) -> Any:

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from romancy.http.body import read_body
 from romancy.http.responses import HTTPError, Response
 from romancy.http.routes import Request
+from romancy.http.time_limits import TimeLimit
 from romancy.options import seconds
 from romancy.viewer.html import page, redirect, root_of
 
@@ -24,7 +25,7 @@ async def login_form(request: Request) -> Response:
 async def log_in(request: Request) -> Response:
     """Open a session for a token, and redirect to the page that the visitor asked for."""
     _check_own_page(request, "log you in")
-    body = await read_body(request.head, request.receive, _LIMIT, seconds(request.runtime.http.body_timeout))
+    body = await read_body(request.head, request.receive, _LIMIT, TimeLimit(seconds(request.runtime.http.body_timeout)))
     fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
     secret, wanted = fields.get("token", [""])[0].strip(), own_path(fields.get("next", [""])[0])
     token = request.access.token(secret.encode())
