@@ -57,6 +57,9 @@ class Delivery:
         fit: set[str] = set()
         unfit: set[str] = set()
         for wait in answer.matched:
+            if not wait.model:
+                fit.add(wait.instance)
+                continue
             kind = wait.model, wait.spec
             if kind not in verdicts:
                 verdicts[kind] = _problem(_model_of(wait, item.event), item.event) is None
@@ -103,7 +106,7 @@ class Delivery:
 
 
 def _model_of(wait: Matched, event: Event) -> Codec | None:
-    return model_for(wait.model, json.loads(wait.spec)["types"], event.type) if wait.model else None
+    return model_for(wait.model, json.loads(wait.spec)["types"], event.type)
 
 
 def _problem(model: Codec | None, event: Event) -> NotStorable | None:

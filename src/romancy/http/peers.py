@@ -40,12 +40,10 @@ def not_local(scope: Scope) -> str | None:
         return "came over a Unix socket, or through a server that does not tell the client's address"
     if not is_loopback(client[0]):
         return f"came from {client[0][:100] or 'an unknown address'}"
-    added = next((name for name, _ in cast("list[Header]", scope["headers"]) if _is_from_proxy(name)), None)
-    return None if added is None else f"came through a proxy (it has the header {added.decode('latin-1')!r})"
-
-
-def _is_from_proxy(name: bytes) -> bool:
-    return name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIXES)
+    for name, _ in cast("list[Header]", scope["headers"]):
+        if name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIXES):
+            return f"came through a proxy (it has the header {name.decode('latin-1')!r})"
+    return None
 
 
 @lru_cache(1024)
