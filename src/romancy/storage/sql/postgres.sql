@@ -486,8 +486,8 @@ UNION ALL SELECT type, NULL, NULL, workflow, timeout FROM romancy.triggers WHERE
 -- once: what is lost in a crash of the server is still undispatched.
 --
 -- Instances that wait and have no owner, or one that stopped by itself, go to this worker as far as it has room. `claim`
--- would do the same a moment later; it also takes those of workers that died, which may be suspects. Rows that others
--- have locked are skipped.
+-- would do the same a moment later; it also takes those of workers that died, which may be suspects, and those with
+-- requests, which are read first. Rows that others have locked are skipped.
 --
 -- `is_oldest`: no look is needed, because the event is the oldest that the wait can take. A look that found nothing has
 -- seen all events before it; events that became visible later are undispatched, or noted as deliveries until the
@@ -547,6 +547,7 @@ woken AS MATERIALIZED (SELECT i.id FROM (SELECT DISTINCT instance, version FROM 
   CROSS JOIN LATERAL (SELECT i.id FROM romancy.instances i
    WHERE i.id = o.instance AND i.version = o.version AND {only_waits} AND i.workflow = ANY(:workflows::text[])
      AND (i.owner IS NULL OR EXISTS (SELECT 1 FROM romancy.orphans w WHERE w.id = i.owner AND w.clean))
+     AND NOT EXISTS (SELECT 1 FROM romancy.requests r WHERE r.instance = i.id OFFSET 0)
    FOR NO KEY UPDATE SKIP LOCKED) i LIMIT :room::integer),
 taken AS (UPDATE romancy.instances i SET owner = fence.id, version = i.version + 1 FROM woken w, fence
   WHERE i.id = w.id RETURNING i.id),
