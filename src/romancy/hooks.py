@@ -51,22 +51,18 @@ class WorkflowRetriedInfo(WorkflowInfo):
     """The numbers of the entries in its history that no longer count."""
 
 
-@dataclass(frozen=True)
 class WorkflowCompletedInfo(WorkflowInfo):
     """A workflow returned."""
 
 
-@dataclass(frozen=True)
 class WorkflowFailedInfo(WorkflowInfo):
     """A workflow ended with an error."""
 
 
-@dataclass(frozen=True)
 class WorkflowCancelledInfo(WorkflowInfo):
     """A workflow was cancelled."""
 
 
-@dataclass(frozen=True)
 class WorkflowBlockedInfo(WorkflowInfo):
     """A workflow can't continue until its code is fixed."""
 
@@ -85,12 +81,10 @@ class ActivityInfo:
     """The operation it undoes, if it undoes one."""
 
 
-@dataclass(frozen=True)
 class ActivityStartedInfo(ActivityInfo):
     """An attempt starts."""
 
 
-@dataclass(frozen=True)
 class ActivityCompletedInfo(ActivityInfo):
     """An activity completed, and its result is stored."""
 
@@ -148,17 +142,14 @@ class WaitInfo:
     due_at: datetime | None = None
 
 
-@dataclass(frozen=True)
 class WaitStartedInfo(WaitInfo):
     """A wait started."""
 
 
-@dataclass(frozen=True)
 class WaitCompletedInfo(WaitInfo):
     """The event of a wait arrived."""
 
 
-@dataclass(frozen=True)
 class WaitTimedOutInfo(WaitInfo):
     """A wait timed out."""
 
@@ -174,12 +165,10 @@ class TimerInfo:
     due_at: datetime
 
 
-@dataclass(frozen=True)
 class TimerStartedInfo(TimerInfo):
     """A timer started."""
 
 
-@dataclass(frozen=True)
 class TimerFiredInfo(TimerInfo):
     """A timer fired."""
 
@@ -194,12 +183,10 @@ class ReplayInfo:
     entries: int
 
 
-@dataclass(frozen=True)
 class ReplayStartedInfo(ReplayInfo):
     """A replay starts."""
 
 
-@dataclass(frozen=True)
 class ReplayCompletedInfo(ReplayInfo):
     """A replay finished."""
 
@@ -214,12 +201,10 @@ class CompensationInfo:
     owed: tuple[str, ...]
 
 
-@dataclass(frozen=True)
 class CompensationStartedInfo(CompensationInfo):
     """Undos begin to run."""
 
 
-@dataclass(frozen=True)
 class CompensationCompletedInfo(CompensationInfo):
     """Everything was undone."""
 

@@ -64,7 +64,6 @@ from typing import Any
 from romancy.core.clock import Clock
 from romancy.errors import StorageError
 from romancy.storage.protocol import Storage
-from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.urls import is_postgres
 
 __all__ = ["open_storage"]
@@ -82,14 +81,19 @@ def open_storage(database: str, *, durability: str, clock: Clock, create: bool =
     if options:
         raise StorageError(f"{', '.join(options)}: these options require a postgresql:// URL")
     if not separator:
-        return SQLiteStorage(database, durability=durability, clock=clock)
+        return _sqlite()(database, durability=durability, clock=clock)
     if scheme in ("sqlite", "file"):
-        return SQLiteStorage(
-            rest.removeprefix("/") if rest.startswith("//") else rest, durability=durability, clock=clock
-        )
+        path = rest.removeprefix("/") if rest.startswith("//") else rest
+        return _sqlite()(path, durability=durability, clock=clock)
     raise StorageError(
         f"{scheme!r} databases are not supported by this version; use a file path, :memory: or postgresql://"
     )
+
+
+def _sqlite() -> Any:
+    from romancy.storage.sqlite import SQLiteStorage  # lazy: on PostgreSQL it would only make the start slower
+
+    return SQLiteStorage
 
 
 def _postgres() -> Any:
