@@ -289,3 +289,18 @@ async def test_mail_is_read_on_from_where_the_last_page_ended(db: Database) -> N
     assert deliveries == [(id, seq) for seq in seqs for id in ids]
     assert len(requests) == len(set(requests)) == 9
     assert pages == 3
+
+
+async def test_long_histories_are_read_alone(db: Database) -> None:
+    """Many of them in one answer would take too long, and too much memory."""
+    await db.start("short", "me")
+    await db.start("long", "me")
+    for id, length in (("short", 500), ("long", 501)):
+        await db.step(id, "me", 0, status="running", entries=[entry(n) for n in range(1, length + 1)])
+    together = await db.storage.load_many(["short", "long", "unknown"])
+    assert set(together) == {"short", "unknown"}
+    assert together["unknown"] is None
+    for id, length in (("short", 500), ("long", 501)):
+        alone = await db.storage.load(id)
+        assert alone is not None
+        assert [e.n for e in alone.history] == list(range(1, length + 1))

@@ -45,7 +45,7 @@ from romancy.storage.postgres.batches import BatchWriter
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.leases import Owning
 from romancy.storage.postgres.listener import Announcer, Listener, channel_of
-from romancy.storage.postgres.reads import findable, load_many
+from romancy.storage.postgres.reads import findable, load, load_many
 from romancy.storage.postgres.retention import Pruning
 from romancy.storage.postgres.statements import Statements
 from romancy.storage.postgres.transactions import PostgresTransaction, Transactions
@@ -306,7 +306,7 @@ class PostgresStorage(Reads):
         return await self._owning.shares(workflows, limit)
 
     async def load(self, instance: str) -> Snapshot | None:
-        return (await self.load_many([instance]))[instance]
+        return await load(self._connections, instance)
 
     async def load_many(self, instances: Sequence[str]) -> dict[str, Snapshot | None]:
         return await load_many(self._connections, instances)

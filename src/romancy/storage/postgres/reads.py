@@ -15,21 +15,36 @@ from romancy.storage.rows import to_attempt, to_instance
 
 _MANY = 2_000
 """More rows than this are converted in a thread, not on the event loop, because it takes a while."""
+SHORT, ANY = 500, 2**62
+"""The number of history entries up to which instances are read together, and no limit."""
+
+
+async def load(connections: Connections, instance: str) -> Snapshot | None:
+    """Return everything about one instance, from one snapshot."""
+    return (await _load(connections, [instance], ANY))[instance]
 
 
 async def load_many(connections: Connections, instances: Sequence[str]) -> dict[str, Snapshot | None]:
-    """Return everything about these instances, from one snapshot."""
-    rows = await connections.ask("load", ids=list(instances))
+    """Return everything about these instances, from one snapshot, except those with long histories."""
+    return await _load(connections, instances, SHORT)
+
+
+async def _load(connections: Connections, instances: Sequence[str], most: int) -> dict[str, Snapshot | None]:
+    rows = await connections.ask("load", ids=list(instances), most=most)
     loop = asyncio.get_running_loop()
-    found = _snapshots(rows) if len(rows) <= _MANY else await loop.run_in_executor(None, _snapshots, rows)
-    return {id: found.get(id) for id in instances}
+    is_quick = len(rows) <= _MANY
+    found, long = _snapshots(rows, most) if is_quick else await loop.run_in_executor(None, _snapshots, rows, most)
+    return {id: found.get(id) for id in instances if id not in long}
 
 
-def _snapshots(rows: list[Any]) -> dict[str, Snapshot]:
+def _snapshots(rows: list[Any], most: int) -> tuple[dict[str, Snapshot], set[str]]:
+    """Return what was read, and the instances whose histories were not, because they are longer than `most`."""
     parts: dict[str, dict[str, list[Any]]] = {}
     for row in rows:
         parts.setdefault(row["instance"], {}).setdefault(row["part"], []).append(row)
-    return {id: _snapshot(id, of) for id, of in parts.items() if "instance" in of}
+    parts = {id: of for id, of in parts.items() if "instance" in of}
+    long = {id for id, of in parts.items() if of["instance"][0]["n"] > most}
+    return {id: _snapshot(id, of) for id, of in parts.items() if id not in long}, long
 
 
 def _snapshot(id: str, of: dict[str, list[Any]]) -> Snapshot:

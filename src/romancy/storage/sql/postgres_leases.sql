@@ -282,12 +282,13 @@ UNION ALL SELECT i.id FROM romancy.unlooked l CROSS JOIN LATERAL (SELECT i.id FR
   WHERE i.id = l.instance AND i.owner = :worker::text AND {only_waits} OFFSET 0) i
 
 -- Everything about some instances in one snapshot, part by part; `names` and `numbers` hold the other columns of a
--- part.
+-- part. For an instance, `n` is the length of its history; no entries are read if it has more than :most.
 -- name: load
 SELECT 'entry' AS part, instance, n, kind, op, at, input, payload, event, NULL::bigint AS due, NULL::bytea AS error,
   NULL::text[] AS names, NULL::bigint[] AS numbers
   FROM (SELECT h.* FROM romancy.instances i CROSS JOIN LATERAL
-    (SELECT * FROM romancy.history h WHERE h.instance = i.id AND h.n > i.base OFFSET 0) h WHERE i.id = ANY(:ids::text[])) h
+    (SELECT * FROM romancy.history h WHERE h.instance = i.id AND h.n > i.base OFFSET 0) h
+    WHERE i.id = ANY(:ids::text[]) AND {length} <= :most::bigint) h
 UNION ALL SELECT 'wait', instance, NULL, NULL, op, NULL, NULL, NULL, NULL, due_at, NULL, NULL, NULL
   FROM romancy.waits WHERE instance = ANY(:ids)
 UNION ALL SELECT 'attempt', instance, n, NULL, op, first_at, NULL, progress, NULL, next_due, error, ARRAY[culprit],
@@ -297,10 +298,12 @@ UNION ALL SELECT 'request', instance, id, kind, op, NULL, NULL, payload, NULL, N
   FROM romancy.requests WHERE instance = ANY(:ids)
 UNION ALL SELECT 'delivery', instance, NULL, NULL, NULL, NULL, NULL, NULL, event, NULL, NULL, NULL, NULL
   FROM romancy.deliveries WHERE instance = ANY(:ids)
-UNION ALL SELECT 'instance', id, NULL, NULL, NULL, NULL, input, output, NULL, deadline, error,
+UNION ALL SELECT 'instance', id, {length}, NULL, NULL, NULL, input, output, NULL, deadline, error,
   ARRAY[{row_names}], ARRAY[{row_numbers}]
-  FROM romancy.instances WHERE id = ANY(:ids)
+  FROM romancy.instances i WHERE id = ANY(:ids)
 ORDER BY instance, n, op, event
+-- part: length
+(SELECT coalesce(max(h.n) - i.base, 0) FROM romancy.history h WHERE h.instance = i.id)
 -- part: row_names
 workflow, owner, description, schedule, parent, parent_op, builds, seed, queue, queue_key
 -- part: row_numbers
