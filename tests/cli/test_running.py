@@ -157,7 +157,7 @@ def test_an_api_without_a_worker_and_a_worker_beside_it(folder: Path) -> None:
         assert asyncio.run(_result("w1")) == 8
 
 
-@pytest.mark.parametrize(("own", "young"), [("", 10_000), ("gc.set_threshold(50_000)", 50_000), ("gc.disable()", 0)])
+@pytest.mark.parametrize(("own", "young"), [("", 50_000), ("gc.set_threshold(90_000)", 90_000), ("gc.disable()", 0)])
 def test_a_worker_collects_garbage_less_often_unless_its_code_chose_otherwise(
     folder: Path, own: str, young: int
 ) -> None:
