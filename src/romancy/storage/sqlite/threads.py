@@ -31,7 +31,7 @@ _LOOK_EVERY = 0.01
 _PATIENCE = 30.0
 """Seconds a writer waits for another process to release the file before it reports an outage."""
 LAST_WAIT = 2.0
-"""The same for everything that a stopping app still writes: a busy file is free again after milliseconds."""
+"""Seconds a stopping app waits in all for other processes. They usually release the file within milliseconds."""
 
 
 class Hold:
