@@ -79,6 +79,9 @@ async def test_a_standby_takes_over_with_everything_that_was_acknowledged(
             await check_acknowledged(standby, *acknowledged)
             assert await loading == [4 * n + 1 for n in range(JOBS)]
             assert {i.status for i in (await app.list_instances(limit=1000)).items} == {"completed"}
+            async with asyncio.timeout(10):
+                while "the database is back" not in caplog.text:  # noqa: ASYNC110 - told after a moment of calm
+                    await asyncio.sleep(0.01)
     raw = await asyncpg.connect(f"postgresql://postgres@/postgres?host={standby.folder}")
     assert await raw.fetchval("SELECT count(*) FROM romancy.consumed") == JOBS
     assert await raw.fetchval("SELECT count(*) FROM romancy.history") == 3 * JOBS

@@ -50,6 +50,24 @@ async def test_the_next_one_is_told_again(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.messages == [LOST, BACK] * 2
 
 
+async def test_who_gives_up_suffers_no_longer(caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise the outage never ends, and no later one is reported."""
+    trouble = Outage()
+    trouble.noticed("load a", GONE)
+    trouble.left("load a")
+    await asyncio.sleep(0.1)
+    assert caplog.messages == [LOST, BACK]
+
+
+async def test_who_is_stopped_with_the_app_knows_nothing_of_the_database(caplog: pytest.LogCaptureFixture) -> None:
+    trouble = Outage()
+    trouble.noticed("load a", GONE)
+    trouble.close()
+    trouble.left("load a")
+    await asyncio.sleep(0.1)
+    assert caplog.messages == [LOST]
+
+
 @pytest.mark.parametrize("first", ["over", "close"])
 async def test_who_stops_says_it_at_once(caplog: pytest.LogCaptureFixture, first: str) -> None:
     trouble = Outage()

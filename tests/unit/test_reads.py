@@ -40,7 +40,8 @@ class FakeStorage:
 class Case:
     def __init__(self, storage: FakeStorage) -> None:
         self.arrived: list[str] = []
-        self.reads = Reads(cast("Storage", storage), Outage(), self._arrive)
+        self.outage = Outage()
+        self.reads = Reads(cast("Storage", storage), self.outage, self._arrive)
 
     def _arrive(self, read: Read, snapshot: Snapshot | None) -> None:
         assert snapshot is not None
@@ -94,3 +95,18 @@ async def test_after_a_long_outage_reads_go_on_soon(pauses: list[float]) -> None
     case.want("a")
     await case.all_arrive("a")
     assert (len(pauses), max(pauses)) == (20, 2.0)
+
+
+@pytest.mark.parametrize("large", [[], ["a"]], ids=["together", "alone"])
+async def test_reads_stopped_in_an_outage_leave_it(large: list[str]) -> None:
+    """A worker that was taken over reads no more. An outage that never ended would hide the next one."""
+    gone = TransientError("the server is starting")
+    case = Case(FakeStorage(*([] if large else [gone] * 1000), large=large))
+    case.want("a")
+    async with asyncio.timeout(10):
+        while not case.outage._noticed_by:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    case.reads.stop()
+    async with asyncio.timeout(10):
+        while case.outage._noticed_by:  # noqa: ASYNC110
+            await asyncio.sleep(0)

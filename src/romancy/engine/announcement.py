@@ -45,11 +45,16 @@ class Announcement:
             task.cancel()
 
     async def _announce(self) -> None:
+        try:
+            await self._store()
+        finally:
+            self._outage.left("triggers")
+
+    async def _store(self) -> None:
         pause = _FIRST_PAUSE
         while True:
             try:
                 await self._storage.announce(self._registry.triggers, self._registry.names)
-                self._outage.over("triggers")
                 return
             except (RefusedValue, Outdated) as error:
                 _logger.error("can't store which events start which workflows: %s", error)

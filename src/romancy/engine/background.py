@@ -51,6 +51,12 @@ class Duty:
             await asyncio.wait([self._task], timeout=1.0)  # a failing driver may swallow a cancellation
 
     async def _repeat(self) -> None:
+        try:
+            await self._repeat_for_ever()
+        finally:
+            self._outage.left(self._name)
+
+    async def _repeat_for_ever(self) -> None:
         while True:
             self._working = self._kicked.is_set()
             self._kicked.clear()

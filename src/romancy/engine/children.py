@@ -84,14 +84,21 @@ class Children:
             self.start(parent, calls)
             return
         parent.state = STARTING
-        search = asyncio.create_task(self._find(parent, calls))
+        search = asyncio.create_task(self._search(parent, calls))
         self._searches.add(search)
         search.add_done_callback(self._searches.discard)
 
-    async def _find(self, parent: Resident, calls: Sequence[ChildCall]) -> None:
+    async def _search(self, parent: Resident, calls: Sequence[ChildCall]) -> None:
+        what = f"children of {parent.instance.id}"
+        try:
+            await self._find(parent, calls, what)
+        finally:
+            self._outage.left(what)
+
+    async def _find(self, parent: Resident, calls: Sequence[ChildCall], what: str) -> None:
         missing: list[ChildCall] = []
         there: list[ChildCall] = []
-        instance, what = parent.instance, f"children of {parent.instance.id}"
+        instance = parent.instance
         for first in range(0, len(calls), ASKED):
             asked = calls[first : first + ASKED]
             known = await self._ask(what, partial(self._storage.children, instance.id, [call.child for call in asked]))

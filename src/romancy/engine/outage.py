@@ -40,6 +40,13 @@ class Outage:
             elif not self._noticed_by:
                 self._calm = asyncio.get_running_loop().call_later(CALM, self._back)
 
+    def left(self, by: str) -> None:
+        """Note that this part no longer waits for the database, because it was stopped. Nothing follows when closing."""
+        if self._closed:
+            self._noticed_by.discard(by)
+        else:
+            self.over(by)
+
     def close(self) -> None:
         """Log the end of an outage without waiting: the app is stopping."""
         self._closed = True

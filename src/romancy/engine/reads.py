@@ -54,6 +54,12 @@ class Reads:
         self._wanted.clear()
 
     async def _read_together(self) -> None:
+        try:
+            await self._read_wanted()
+        finally:
+            self._outage.left("load instances")
+
+    async def _read_wanted(self) -> None:
         pause = _PAUSE
         while self._wanted:
             batch, self._wanted = self._wanted[:MOST], self._wanted[MOST:]
@@ -83,12 +89,17 @@ class Reads:
         task.add_done_callback(self._alone.discard)
 
     async def _read_one(self, read: Read) -> None:
-        instance, pause = read.instance, _PAUSE
+        try:
+            snapshot = await self._load(read.instance)
+        finally:
+            self._outage.left(f"load {read.instance}")
+        self._pass_on([(read, snapshot)])
+
+    async def _load(self, instance: str) -> Snapshot | None:
+        pause = _PAUSE
         while True:
             try:
-                snapshot = await self._storage.load(instance)
-                self._outage.over(f"load {instance}")
-                break
+                return await self._storage.load(instance)
             except TransientError as error:
                 self._outage.noticed(f"load {instance}", error)
                 await asyncio.sleep(pause)
@@ -97,9 +108,7 @@ class Reads:
                 if instance not in self._unreadable:
                     self._unreadable.add(instance)
                     _logger.error("instance %r can't be read (%s); it does not run", instance, error)
-                snapshot = None
-                break
-        self._pass_on([(read, snapshot)])
+                return None
 
     def _pass_on(self, found: Sequence[tuple[Read, Snapshot | None]]) -> None:
         loop = asyncio.get_running_loop()

@@ -56,6 +56,12 @@ class Recollection:
             resident.instance.evict()
 
     async def _read(self) -> None:
+        try:
+            await self._read_all()
+        finally:
+            self._outage.left(_WHAT)
+
+    async def _read_all(self) -> None:
         pause = 0.1
         while self._cases:
             batch = dict(islice(self._cases.items(), MOST))

@@ -201,14 +201,17 @@ class Transactions:
 
     async def _begin(self, since: float) -> Transaction:
         """Begin a transaction. An outage of the database does not count as a failed attempt."""
-        pause = 0.05
-        while True:
-            try:
-                return await self._storage.begin(self._lease, since)
-            except TransientError as error:
-                self._committer.outage.noticed("transaction", error)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 2.0)
+        pause, outage = 0.05, self._committer.outage
+        try:
+            while True:
+                try:
+                    return await self._storage.begin(self._lease, since)
+                except TransientError as error:
+                    outage.noticed("transaction", error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 2.0)
+        finally:
+            outage.left("transaction")
 
     async def _abandon(self, transaction: Transaction) -> None:
         try:
