@@ -46,6 +46,15 @@ def close_all(tasks: Sequence[asyncio.Task[Any]], unclosable: Callable[[], None]
         if not any(_is_closed(coroutine) for _ in range(8)):
             _unclosable.append(coroutine)
             unclosable()
+        _forget_waiting(task)
+
+
+def _forget_waiting(task: asyncio.Task[Any]) -> None:
+    """Undo who waits for whom: such tasks refer to each other, and only the garbage collector would find them."""
+    waited_for: asyncio.Future[Any] | None = task._fut_waiter  # type: ignore[attr-defined]
+    for future in (task, waited_for) if waited_for is not None else (task,):
+        for callback, _ in future._callbacks or ():  # type: ignore[attr-defined]
+            future.remove_done_callback(callback)
 
 
 def _is_closed(coroutine: Any) -> bool:

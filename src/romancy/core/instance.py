@@ -481,7 +481,7 @@ class Instance:
     def evict(self) -> None:
         """Drop the code without letting it act: its `finally` blocks run, but every primitive in them raises."""
         self.dead = True
-        self.ops.clear()
+        self.ops = OpenOperations()
         if tasks := self._unfinished:
             self._context.copy().run(self.loop.run, close_all, tasks, self._unclosable)
         # Leave nothing to the garbage collector: thousands of instances per second end here.

@@ -41,7 +41,7 @@ class Outage:
                 self._calm = asyncio.get_running_loop().call_later(CALM, self._back)
 
     def left(self, by: str) -> None:
-        """Note that this part no longer waits for the database, because it was stopped. Nothing follows when closing."""
+        """Note that this part was stopped while it waited for the database."""
         if self._closed:
             self._noticed_by.discard(by)
         else:
