@@ -24,7 +24,7 @@ ifneq ($(CURDIR),$(shell cat $(STAMP) 2>/dev/null))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup demo test plays kills kills-queue storm soak test-python test-uvicorn check format bench bench-million bench-quick lock clean
+.PHONY: help setup demo test plays kills kills-queue storm soak test-python test-uvicorn test-webhooks check format bench bench-million bench-quick lock clean
 
 help: ## List the targets
 	@echo 'Usage: make <target> [ARGS="..."]'
@@ -45,6 +45,9 @@ test-python: ## Run the tests on another Python (VERSION=3.14)
 
 test-uvicorn: $(STAMP) ## Run the tests of the server with the oldest and the newest uvicorn
 	@scripts/test-uvicorn $(ARGS)
+
+test-webhooks: $(STAMP) ## Hold the signatures of webhooks against the senders' own packages
+	@scripts/test-webhooks $(ARGS)
 
 soak: $(STAMP) ## Run random programs under faults (ROMANCY_SOAK_MINUTES=10, ROMANCY_SOAK_SEED=sim-1, ARGS=sim)
 	@$(BIN)/python -m tests.soak $(ARGS)

@@ -72,9 +72,10 @@ from romancy.hooks import (
     WorkflowInfo,
     WorkflowStartedInfo,
 )
-from romancy.options import Database, HTTPOptions, Retention, Schedule, WorkerOptions
+from romancy.options import Database, HTTPOptions, Retention, Schedule, Webhook, WebhookRequest, WorkerOptions
 from romancy.records import (
     BulkResult,
+    Event,
     EventRecord,
     HeldEvents,
     HistoryEntry,
@@ -117,6 +118,7 @@ __all__ = [
     "Context",
     "Database",
     "Duration",
+    "Event",
     "EventReceivedInfo",
     "EventRecord",
     "EventSentInfo",
@@ -175,6 +177,8 @@ __all__ = [
     "WaitStartedInfo",
     "WaitTimedOutInfo",
     "WaitTimeout",
+    "Webhook",
+    "WebhookRequest",
     "Within",
     "WorkerOptions",
     "Workflow",

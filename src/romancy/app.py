@@ -35,7 +35,7 @@ class App(Service):
     It is also an ASGI application: `romancy serve shop:app`, or any ASGI server. `tokens` grant access to it
     (`"SECRET"`, `"events:SECRET"`; default: the environment variable ROMANCY_TOKENS). Without tokens it answers only
     requests from this machine. `http` sets its limits. `public_url` is its address as people see it, if it is behind a
-    proxy.
+    proxy. `webhooks` are addresses for deliveries of other systems, which become events.
     """
 
     _http_app: HttpApp | None = None

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 from romancy.core.model import SECOND, Duration, duration_us
 from romancy.core.retry import RetryPolicy, check_policy
 from romancy.core.schedules import Schedule as Schedule
+from romancy.webhooks.declaration import Webhook as Webhook
+from romancy.webhooks.declaration import WebhookRequest as WebhookRequest
 
 SCOPES = ("events", "read", "control")
 """What a token can allow: sending events, reading, controlling instances."""

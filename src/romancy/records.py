@@ -14,7 +14,9 @@ from romancy.core.failure import Failure
 from romancy.core.filters import Filter
 from romancy.core.history import Entry, Kind, Payload, is_in_transaction, showable, unpack_event
 from romancy.core.inputs import EVENT
-from romancy.core.model import SECOND, Attribute, Event, Scalar, Status, WaitKind, from_us
+from romancy.core.model import SECOND, Attribute, Scalar, Status, WaitKind, from_us
+from romancy.core.model import Event as StoredEvent
+from romancy.core.new_events import Event as Event
 from romancy.core.operations import meaning_of
 from romancy.core.schedules import CatchUp, Overlap
 from romancy.core.versions import split_name
@@ -193,7 +195,7 @@ def raw_entry(entry: HistoryEntry) -> Entry:
 class EventRecord:
     """A stored event, with the (instance, wait) pairs that took it."""
 
-    event: Event
+    event: StoredEvent
     accepted_at: datetime
     received_by: Sequence[tuple[str, str]]
     differed_at: datetime | None = None

@@ -18,7 +18,7 @@ from romancy.engine.build import choose_build
 from romancy.engine.timers import WINDOW
 from romancy.errors import AppNotRunning, RomancyError, TerminalError
 from romancy.hooks import HooksBase
-from romancy.options import Database, HTTPOptions, Retention, Token, WorkerOptions, seconds
+from romancy.options import Database, HTTPOptions, Retention, Token, Webhook, WorkerOptions, seconds
 from romancy.storage import open_storage
 from romancy.storage.guests import Inbox
 from romancy.storage.protocol import Storage
@@ -41,6 +41,7 @@ class Runtime:
     tokens: Sequence[Token]
     http: HTTPOptions
     public_url: str | None
+    webhooks: Sequence[Webhook]
     max_activities: int
     lease: int
     retention: Retention

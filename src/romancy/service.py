@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import uuid
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,12 +14,10 @@ from typing import Any, Never, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, c
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow, definition_of
 from romancy.bulk import SCAN, BulkVerb, add_up, cancelling, check_most, parts, resuming, retrying
-from romancy.core.events import make_event
 from romancy.core.ids import check_lookup, check_reason
-from romancy.core.model import Attribute, Duration, Scalar, Status, duration_us, from_us
+from romancy.core.model import Duration, Scalar, Status, duration_us, from_us
 from romancy.core.retry import RetryPolicy, check_policy
 from romancy.cursors import check_limit, read_cursor, read_wait_cursor, write_cursor
-from romancy.engine.delivery import Accepted
 from romancy.errors import InstanceNotFound
 from romancy.handle import ScheduleVerbs, WorkflowHandle
 from romancy.hooks import HooksBase
@@ -30,6 +27,7 @@ from romancy.options import (
     Database,
     HTTPOptions,
     Retention,
+    Webhook,
     WorkerOptions,
     check_count,
     check_public_url,
@@ -47,7 +45,6 @@ from romancy.records import (
     InstanceFilter,
     Page,
     QueueRecord,
-    Receipt,
     Wait,
     started_entry,
     to_event_record,
@@ -59,10 +56,12 @@ from romancy.records import (
 from romancy.reruns import Steps, fork, retry_one
 from romancy.runtime import Runtime
 from romancy.searches import some, to_search
+from romancy.sending import SendingVerbs
 from romancy.starts import is_named, prepare, store
 from romancy.storage.catalog import MOST_QUEUES
 from romancy.storage.instances import InstanceRow
 from romancy.storage.urls import usual_schema
+from romancy.webhooks.declaration import check_webhooks
 from romancy.within import Desk, Within
 
 P = ParamSpec("P")
@@ -71,7 +70,7 @@ Ts = TypeVarTuple("Ts")
 _logger = logging.getLogger("romancy")
 
 
-class Service(ScheduleVerbs, InventoryVerbs):
+class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs):
     """Workflows on a database: the verbs on a running engine. `App` adds HTTP and the viewer."""
 
     def __init__(
@@ -83,6 +82,7 @@ class Service(ScheduleVerbs, InventoryVerbs):
         retry: RetryPolicy | None = None,
         hooks: HooksBase | Sequence[HooksBase] = (),
         tokens: Sequence[str] = (),
+        webhooks: Sequence[Webhook] = (),
         public_url: str | None = None,
         http: HTTPOptions | None = None,
         worker: bool | WorkerOptions = True,
@@ -107,6 +107,7 @@ class Service(ScheduleVerbs, InventoryVerbs):
             tokens=choose_tokens(tokens),
             http=http or HTTPOptions(),
             public_url=check_public_url(public_url),
+            webhooks=check_webhooks(webhooks),
             max_activities=max_activities,
             lease=duration_us(lease),
             retention=choose_retention(retention),
@@ -203,25 +204,7 @@ class Service(ScheduleVerbs, InventoryVerbs):
         """Return a handle for an instance started earlier, perhaps by another process."""
         return WorkflowHandle(self, self._runtime, instance_id, definition_of(wf).signature.result if wf else None)
 
-    # --- events, cancel, resume -------------------------------------------------------------------------------------
-    async def send_event(
-        self,
-        type: str,
-        source: str,
-        data: object = None,
-        *,
-        subject: str | None = None,
-        id: str | None = None,
-        to: str | None = None,
-        extensions: Mapping[str, Attribute] | None = None,
-    ) -> Receipt:
-        """Send an event and return when it is stored durably. The same `(source, id)` again is a duplicate."""
-        engine = self._runtime.writer  # first: this raises inside a workflow, and when not running
-        event = make_event(
-            type, source, data, subject=subject, id=id if id is not None else uuid.uuid4().hex, to=to, ext=extensions
-        )
-        return to_receipt(await engine.accept(event))
-
+    # --- cancel, resume -------------------------------------------------------------------------------------
     def within(self, connection: object, /, *, wake: bool = True) -> Within:
         """Return the verbs that take effect if and when the transaction of your own connection commits.
 
@@ -487,10 +470,3 @@ def desk_of(service: Service, wake: bool) -> Desk:
     """Return what makes rows for the inbox, for the interfaces."""
     runtime = runtime_of(service)
     return Desk(service, runtime, wake, partial(prepare, runtime))
-
-
-def to_receipt(accepted: Accepted) -> Receipt:
-    """Return the receipt for the sender of an event."""
-    answer = accepted.answer
-    counts = accepted.delivered, len(answer.started), accepted.mismatched
-    return Receipt("accepted", answer.duplicate, *counts, differs=answer.differs)

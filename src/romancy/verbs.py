@@ -5,7 +5,7 @@ Code that works with either of them (the blocking classes, the command line) use
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
@@ -15,6 +15,7 @@ from romancy.core.schedules import Schedule
 from romancy.inventory import OLD
 from romancy.records import (
     BulkResult,
+    Event,
     EventRecord,
     HeldEvents,
     HistoryEntry,
@@ -70,6 +71,8 @@ class Verbs(Protocol):
         to: str | None = None,
         extensions: Mapping[str, Attribute] | None = None,
     ) -> Receipt: ...
+
+    async def send_events(self, events: Sequence[Event], /) -> list[Receipt]: ...
 
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool: ...
     async def resume_workflow(self, instance_id: str) -> bool: ...

@@ -98,7 +98,7 @@ async def test_nobody_is_dead_by_a_wrong_clock_and_who_is_dead_is_so_in_time(
         while not (gone := await fast.take_over("fast")):  # noqa: ASYNC110 - the dead tell nobody
             await asyncio.sleep(0.02)
     assert gone == ["slow"]
-    assert LEASE / SECOND - 0.1 < time.monotonic() - begun < LEASE / SECOND + 1
+    assert LEASE / SECOND - 0.1 < time.monotonic() - begun < LEASE / SECOND + 3
     assert not await slow.renew("slow", LEASE), "it is told so when it comes back"
 
 

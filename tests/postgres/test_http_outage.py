@@ -54,7 +54,7 @@ def in_time(ask: Callable[[], httpx.Response], within: float = LIMIT) -> httpx.R
     """An answer, given soon enough: the database's time, and a little for a busy machine."""
     begun = time.monotonic()
     answer = ask()
-    assert time.monotonic() - begun < within + 1.5
+    assert time.monotonic() - begun < within + 4
     return answer
 
 

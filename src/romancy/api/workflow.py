@@ -10,12 +10,14 @@ from romancy.api.activity import check_function, check_plain
 from romancy.api.context import WorkflowContext, instance_of
 from romancy.core.continuation import ContinueAsNew, NextRun
 from romancy.core.declared_attributes import parse_key, parse_paths
+from romancy.core.events import OURS
 from romancy.core.ids import check_id
 from romancy.core.inputs import write_input
 from romancy.core.instance import Instance
 from romancy.core.interests import check_expects
 from romancy.core.model import FOREVER_US, Duration, duration_us
 from romancy.core.operations import ChildCall, child_id
+from romancy.core.patterns import check_pattern
 from romancy.core.places import place_of
 from romancy.core.queues import Queue, check_key, check_priority
 from romancy.core.registry import WorkflowDefinition
@@ -232,8 +234,8 @@ def workflow(
             raise TypeError(f"workflow {stored!r} must be an `async def` function")
         if types and len(inspect.signature(fn).parameters) != 2:
             raise TypeError(f"workflow {stored!r} is started by events, so it must take exactly (ctx, event)")
-        if any(not t for t in types):
-            raise TypeError(f"workflow {stored!r}: an event type in on_event= is empty")
+        for type in types:
+            _check_trigger(type, stored)
         if times is not None:
             _check_scheduled(fn, stored, types)
         us = None if timeout is None else duration_us(timeout, "timeout")
@@ -245,6 +247,15 @@ def workflow(
         return Workflow(definition)
 
     return decorate if fn is None else decorate(fn)
+
+
+def _check_trigger(type: str, name: str) -> None:
+    try:
+        check_pattern(type, "on_event")
+    except ValueError as error:
+        raise TypeError(f"workflow {name!r}: {error}") from None
+    if type.startswith(OURS):
+        raise TypeError(f"workflow {name!r}: events {type!r} are Romancy's own and start no workflows")
 
 
 def _check_scheduled(fn: Callable[..., Any], name: str, types: Sequence[str]) -> None:

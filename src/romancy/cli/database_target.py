@@ -22,7 +22,8 @@ from romancy.handle import WorkflowHandle
 from romancy.obstacles import queue_wait, with_cuts
 from romancy.records import BulkResult, InstanceFilter, to_histories, to_instance, to_wait
 from romancy.searches import to_search
-from romancy.service import runtime_of, to_receipt
+from romancy.sending import to_receipt
+from romancy.service import runtime_of
 from romancy.storage.batch import CANCEL, Matched
 from romancy.storage.catalog import Search
 from romancy.storage.protocol import Storage

@@ -21,7 +21,9 @@ from romancy.core.clock import SystemClock
 from romancy.core.ids import check_id, check_lookup, check_reason, is_text
 from romancy.core.ids import new_id as make_id
 from romancy.core.instance import current
-from romancy.core.model import SECOND, Attribute, Duration, Event, Scalar, Status, duration_us
+from romancy.core.model import SECOND, Attribute, Duration, Scalar, Status, duration_us
+from romancy.core.model import Event as StoredEvent
+from romancy.core.new_events import Event, to_stored
 from romancy.core.schedules import Schedule, to_schedule
 from romancy.cursors import check_limit
 from romancy.errors import IOInWorkflow, NotRetryable, ScheduleNotFound
@@ -205,24 +207,27 @@ class Client:
         )
 
     event = staticmethod(new_event)
-    """Create an event for `send` and `send_events`, with the arguments of `send_event`."""
+    """Create an event for `send` and `send_events`, with the arguments of `send_event`. It gets its id here, so that it
+    can be sent again."""
 
-    async def send(self, event: Event) -> Receipt:
+    async def send(self, event: StoredEvent) -> Receipt:
         """Send an event made by `client.event(...)`."""
         headers, body = structured(event)
         about = About(event_id=event.id, events=1)
         reply = await self._ask(self._call("POST", "/", about, {}, body, headers))
         return responses.read(self.url, reply.content, responses.to_receipt)
 
-    async def send_events(self, events: Sequence[Event]) -> list[Receipt]:
+    async def send_events(self, events: Sequence[Event | StoredEvent], /) -> list[Receipt]:
         """Send several events at once: all are stored, or none. The default limits of a server are 1000 and 1 MiB."""
         if not events:
             return []
-        headers, body = batched(events)
-        about = About(event_id=events[0].id, events=len(events))
+        # Here, once: sent again, they must have the same ids.
+        made = [event if isinstance(event, StoredEvent) else to_stored(event) for event in events]
+        headers, body = batched(made)
+        about = About(event_id=made[0].id, events=len(made))
         reply = await self._ask(self._call("POST", "/", about, {}, body, headers))
         if reply.content is None:
-            return [Receipt() for _ in events]
+            return [Receipt() for _ in made]
         return responses.read(self.url, reply.content, lambda batch: [responses.to_receipt(r) for r in batch["events"]])
 
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool:

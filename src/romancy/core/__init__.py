@@ -40,6 +40,8 @@ if it does not, `divergence` reports it.
     filters.py     which event fits which wait, beyond its type
     strict_json.py reads JSON from outside, strictly
     events.py      creates and checks outgoing events
+    new_events.py  events to be sent, as users write them
+    patterns.py    patterns of event types
     same_event.py  whether two events with the same source and id have the same content
     queues.py      queues, their limits, and the places of instances in them
     places.py      where the instance of a start waits

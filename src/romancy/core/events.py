@@ -14,6 +14,8 @@ from romancy.core.model import Attribute, Event, show
 from romancy.core.timestamps import parse_time
 from romancy.errors import InvalidEvent
 
+MAX_PARSED = 64 * 1024
+"""Bytes of data that are kept parsed until the event is stored, which may take a while: it is many times as large."""
 MAX_DATA = 8 * 1024 * 1024
 """Maximum bytes of data in one event."""
 MAX_TEXT = 1024
@@ -24,8 +26,11 @@ _PLAIN = (str, int, float, bool, type(None))
 _encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
 _RESERVED = frozenset("data data_base64 id source type specversion subject time datacontenttype dataschema".split())
 _NAME = re.compile("[a-z0-9]+")
+_ABSOLUTE = re.compile(r"[a-z][a-z0-9+.-]*:.", re.ASCII | re.IGNORECASE)
 _PLANES = "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
 _NO_TEXT = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_PLANES}]")
+OURS = "romancy."
+"""The types of events that only Romancy itself sends begin so."""
 TARGET = "romancyinstanceid"
 """The extension attribute that names the only instance that can receive an event."""
 
@@ -46,6 +51,7 @@ def make_event(
     for name, value in (("subject", subject), ("to", to)):
         if value is not None:
             check_text(name, value)
+    check_not_ours(type, source)
     content_type, raw = encode_data(data, type)
     checked = _check_extensions(ext)
     return Event(
@@ -102,6 +108,22 @@ def check_text(name: str, value: Any) -> None:
     _check_characters(f"an event's {name}", value)
     if len(value) > MAX_BYTES // 4 and len(value.encode()) > MAX_BYTES:
         raise InvalidEvent(f"an event's {name} must be at most {MAX_BYTES} bytes, got {len(value.encode())}")
+
+
+def check_not_ours(type: str, source: str) -> None:
+    """Refuse what only Romancy itself sends: someone else could answer a question in another's name."""
+    if type.startswith(OURS) or source.startswith("romancy:"):
+        raise InvalidEvent(
+            f"events of types romancy.* and from sources romancy:* are Romancy's own and can't be sent, got the type "
+            f"{show(type)} from {show(source)}; choose another name"
+        )
+
+
+def check_dataschema(value: Any) -> None:
+    """Check that a dataschema is an absolute URI."""
+    check_text("dataschema", value)
+    if not _ABSOLUTE.match(value):
+        raise InvalidEvent(f"dataschema must be an absolute URI such as https://example.com/x, got {show(value)}")
 
 
 def check_extension(name: Any, value: Any) -> None:

@@ -51,10 +51,14 @@ def close_all(tasks: Sequence[asyncio.Task[Any]], unclosable: Callable[[], None]
 
 def _forget_waiting(task: asyncio.Task[Any]) -> None:
     """Undo who waits for whom: such tasks refer to each other, and only the garbage collector would find them."""
-    waited_for: asyncio.Future[Any] | None = task._fut_waiter  # type: ignore[attr-defined]
-    for future in (task, waited_for) if waited_for is not None else (task,):
-        for callback, _ in future._callbacks or ():  # type: ignore[attr-defined]
-            future.remove_done_callback(callback)
+    for future in (task, task._fut_waiter):  # type: ignore[attr-defined]
+        if future is not None:
+            _forget_callbacks(future)
+
+
+def _forget_callbacks(future: Any) -> None:
+    for callback, _ in future._callbacks or ():
+        future.remove_done_callback(callback)
 
 
 def _is_closed(coroutine: Any) -> bool:

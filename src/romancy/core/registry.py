@@ -13,6 +13,7 @@ from romancy.core.codec import Codec
 from romancy.core.declared_attributes import Paths, check_key_path, check_paths
 from romancy.core.interests import Interest, read_interest
 from romancy.core.model import MAX_RESULT
+from romancy.core.patterns import is_pattern, patterns_of
 from romancy.core.queues import Arrivals, Queue
 from romancy.core.retry import RetryPolicy
 from romancy.core.schedules import Schedule
@@ -202,6 +203,8 @@ class Registry:
         self._latest: dict[str, WorkflowDefinition] = {}
         """The highest version of each workflow, by bare name."""
         self._on_event: dict[str, list[WorkflowDefinition]] = {}
+        """By the types and patterns of events that start them."""
+        self._has_patterns = False
         self.names: list[str] = []
         self.queues: dict[str, Queue] = {}
         """The queues of the workflows, by name."""
@@ -231,7 +234,7 @@ class Registry:
             known = self._latest.get(name)
             if known is None or version > split_name(known.name)[1]:
                 self._latest[name] = definition
-                self._on_event = _by_event(self._latest.values())
+                self._sort_by_event()
 
     def _add_queue(self, definition: WorkflowDefinition, queue: Queue) -> None:
         if definition.queue_key is not None:
@@ -250,7 +253,11 @@ class Registry:
         name, _ = split_name(definition.name)
         if self._latest[name].name == definition.name:
             self._latest[name] = faked
-            self._on_event = _by_event(self._latest.values())
+            self._sort_by_event()
+
+    def _sort_by_event(self) -> None:
+        self._on_event = _by_event(self._latest.values())
+        self._has_patterns = any(map(is_pattern, self._on_event))
 
     @property
     def definitions(self) -> Mapping[str, WorkflowDefinition]:
@@ -276,7 +283,10 @@ class Registry:
 
     def on_event(self, event_type: str) -> list[WorkflowDefinition]:
         """Return the workflows that events of this type start: each in its highest version."""
-        return self._on_event.get(event_type, [])
+        if not self._has_patterns:
+            return self._on_event.get(event_type, [])
+        found = [d for pattern in patterns_of(event_type) for d in self._on_event.get(pattern, ())]
+        return list(dict.fromkeys(found))
 
     @property
     def interests(self) -> list[Interest]:

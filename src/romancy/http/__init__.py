@@ -13,7 +13,8 @@ use that declaration. For an event, `events` reads the body (with `body`, within
     message_length.py  where a request ends; refuses ambiguous requests
     cloudevents/ bytes to events
     events.py    `POST /`
-    webhook.py   `OPTIONS /`, the handshake of webhook senders
+    handshake.py  `OPTIONS /`, the handshake of CloudEvents senders
+    webhooks.py  `POST /webhooks/{name}`, deliveries of other systems
     wrong_tokens.py  counts wrong tokens, and delays their answers
     quotas.py    how much one token can send per minute
     traffic.py   counters for /metrics; the limit on connections

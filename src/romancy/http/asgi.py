@@ -12,7 +12,7 @@ from typing import Any
 
 from romancy.core.visible import printable
 from romancy.errors import AppNotRunning
-from romancy.http import control, health, inbox, metrics, schedules, webhook
+from romancy.http import control, handshake, health, inbox, metrics, schedules
 from romancy.http.access import Access, bearer_of, take_from_url
 from romancy.http.backpressure import Backpressure, out_of_time
 from romancy.http.body import Head, read_body, read_head, read_model, read_query
@@ -38,6 +38,7 @@ from romancy.http.sessions import Sessions
 from romancy.http.stream import Hub
 from romancy.http.time_limits import TimeLimit
 from romancy.http.traffic import Traffic
+from romancy.http.webhooks import Webhooks
 from romancy.http.wrong_tokens import WrongTokens
 from romancy.options import SCOPES, SHORT, Token, seconds
 from romancy.service import Service, runtime_of
@@ -74,7 +75,8 @@ class HttpApp:
         self._body_timeout = TimeLimit(seconds(options.body_timeout))
         own = Route("GET", "/openapi.json", self.describe_api, {200: Described})
         listed = (*control.ROUTES, *schedules.ROUTES, *inbox.ROUTES, *health.ROUTES)
-        self.routes = (Events(options).route, webhook.ROUTE, *listed, metrics.ROUTE, own)
+        taken = (Events(options).route, handshake.ROUTE, *Webhooks(self._runtime).routes)
+        self.routes = (*taken, *listed, metrics.ROUTE, own)
         # OpenAPI can describe neither pages nor streams.
         self._router = Router((*self.routes, Hub().route, *pages))
         self._described: Response | None = None
@@ -176,6 +178,7 @@ class HttpApp:
             request.scopes = self._access.scopes(request.head, request.scope, session)
         if route.scope is not None:
             extra = self._access.check(request.head, request.scope, route.scope, in_url, session)
+        if route.scope is not None or route.contents:
             self._check_room()
         answer = await self._handle(route, request)
         if extra:

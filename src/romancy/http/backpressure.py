@@ -59,9 +59,17 @@ class Backpressure:
         self._coming -= size
 
     async def store(
-        self, write: Coroutine[Any, Any, T] | Callable[[], asyncio.Future[T]], size: int, unknown: str, count: int = 1
+        self,
+        write: Coroutine[Any, Any, T] | Callable[[], asyncio.Future[T]],
+        size: int,
+        unknown: str,
+        count: int = 1,
+        limit: TimeLimit | None = None,
     ) -> T:
-        """Return the outcome of a write, which begins here. `unknown` is added to the error if it takes too long."""
+        """Return the outcome of a write, which begins here. `unknown` is added to the error if it takes too long.
+
+        `limit`: for a sender that can't wait as long as others.
+        """
         size += _OVERHEAD * count
         if self._held + size > self._limit:
             if not callable(write):
@@ -73,7 +81,7 @@ class Backpressure:
         # The write itself is not awaited, since a request that gives up would cancel it.
         answered: asyncio.Future[T] = loop.create_future()
         writing.add_done_callback(partial(self._settled, size, answered))
-        limit = self._limit_of_time
+        limit = limit or self._limit_of_time
         try:
             with limit.wait():
                 return await answered

@@ -17,7 +17,7 @@ from romancy.http.responses import JSON_TYPE, Header, Response
 from romancy.http.routes import Request, Route
 from romancy.http.time_limits import TimeLimit
 from romancy.options import HTTPOptions, seconds
-from romancy.service import to_receipt
+from romancy.sending import to_receipt
 
 _LARGE = 64 * 1024
 """Bodies up to this size are parsed on the event loop."""

@@ -165,6 +165,8 @@ class _Collector(Collector):
         text = "Connections closed or refused because there were too many."
         yield _counter("http_connections_crowded_out", text, [], {(): t.crowded_out})
         yield _counter("http_wrong_tokens", "Requests with an unknown token.", [], {(): t.wrong_tokens})
+        text = "Deliveries to webhooks: accepted, duplicate, ignored, answered, refused, invalid or failed."
+        yield _counter("webhook_deliveries", text, ["webhook", "outcome"], t.deliveries)
         yield _counter("http_over_quota", "Requests beyond the quota of their token.", [], {(): t.over_quota})
 
     def _engine_internals(self) -> Iterator[Metric]:

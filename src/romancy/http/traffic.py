@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from romancy.core.throttle import Throttle, and_more
@@ -27,6 +27,8 @@ class Traffic:
     wrong_tokens: int = 0
     over_quota: int = 0
     """Requests that were refused because their token had used up its quota."""
+    deliveries: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    """Deliveries to webhooks, by webhook and outcome."""
 
 
 def most_connections() -> int:

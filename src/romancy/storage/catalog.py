@@ -14,6 +14,7 @@ from typing import Any
 from romancy.core.failure import Failure
 from romancy.core.history import Entry
 from romancy.core.model import Event, Status
+from romancy.core.patterns import patterns_of
 from romancy.core.versions import SIGN, bare_name, split_name, stored_name
 from romancy.storage.batch import STATUS_CODES, STATUS_NAMES, UNKNOWN
 from romancy.storage.inbox_items import InboxRow
@@ -488,10 +489,9 @@ class Catalog:
 
     async def triggers(self, types: Collection[str]) -> Mapping[str, Sequence[str]]:
         """Return the workflows that events of these types start."""
-        found: dict[str, list[str]] = {type: [] for type in types}
-        for type, workflow in await self._ask("triggers_of_types", listed=list(types)):
-            found[type].append(workflow)
-        return found
+        listed = sorted({pattern for type in types for pattern in patterns_of(type)})
+        stored = [tuple(row) for row in await self._ask("triggers_of_types", listed=listed)]
+        return {type: sorted({wf for pattern, wf in stored if pattern in patterns_of(type)}) for type in types}
 
 
 def _summary(id: str, workflow: str, status: int, *rest: Any) -> Summary:

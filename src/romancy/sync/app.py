@@ -98,6 +98,7 @@ class App(Blocking):
             self._background.do(register)
 
     send_event = blocking(Service.send_event)
+    send_events = blocking(Service.send_events)
 
     def within(self, connection: object, /, *, wake: bool = True) -> Within:
         """Return the verbs that take effect if and when the transaction of your own connection commits.

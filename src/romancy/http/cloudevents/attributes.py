@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from romancy.core.events import TARGET, check_extension, check_text
+from romancy.core.events import MAX_PARSED, TARGET, check_dataschema, check_extension, check_not_ours, check_text
 from romancy.core.history import is_json
 from romancy.core.model import Event, show
 from romancy.core.strict_json import parse_json
@@ -14,13 +14,10 @@ from romancy.errors import InvalidEvent
 from romancy.http.cloudevents.model import Limits
 
 VERSION = "1.0"
-MAX_PARSED = 64 * 1024
-"""Bytes of data that are kept parsed until the event is stored, which may take a while: it is many times as large."""
 
 _REQUIRED = ("specversion", "id", "source", "type")
 _TEXTS = ("id", "source", "type", "subject", "datacontenttype", "dataschema")
 _MEDIA_TYPE = re.compile(r"[!#-'*+.\w^`|~-]+/[!#-'*+.\w^`|~-]+[ \t]*(;[\t -~]*)?", re.ASCII)
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:.", re.ASCII | re.IGNORECASE)
 _NO_URI = re.compile(r'[\s"<>\\]')
 _NO_STRICT_URI = re.compile(r'[\s"<>\\^`{|}]|[^\x00-\x7f]|%(?![0-9A-Fa-f]{2})')
 
@@ -37,6 +34,7 @@ def make(attributes: dict[str, Any], data: bytes | None, limits: Limits, parsed:
     for name, value in core.items():
         if value is not None:
             check_text(name, value)
+    check_not_ours(core["type"], core["source"])
     _check_formats(core, limits.strict)
     time = rest.pop("time", None)
     for name, value in rest.items():
@@ -72,8 +70,7 @@ def _check_formats(core: dict[str, Any], strict: bool) -> None:
     schema, content_type = core["dataschema"], core["datacontenttype"]
     if schema is not None:
         _check_uri("dataschema", schema, strict)
-        if not _SCHEME.match(schema):
-            raise InvalidEvent(f"dataschema must be an absolute URI such as https://example.com/x, got {show(schema)}")
+        check_dataschema(schema)
     if content_type is not None:
         _check_media_type(content_type)
 

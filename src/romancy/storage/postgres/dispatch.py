@@ -14,6 +14,7 @@ from romancy.core.filters import event_anchors, event_key
 from romancy.core.history import pack_event
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event
+from romancy.core.patterns import patterns_of
 from romancy.storage.batch import Accept, Batch, Matched, Offer, Started
 from romancy.storage.errors import TookTooLong
 from romancy.storage.postgres.connection import Connections
@@ -59,7 +60,7 @@ class Dispatcher:
 
     async def dispatch(self, items: Sequence[tuple[int, Accept]], batch: Batch) -> Outcome:
         """Index events, leave hints for the waits that they may fit, and start the workflows that they trigger."""
-        types = sorted({item.event.type for _, item in items})
+        types = sorted({pattern for type in {item.event.type for _, item in items} for pattern in patterns_of(type)})
         while True:
             starts = [start for seq, item in items for start in self._starts(seq, item, batch)]
             given = self._shapes.assumed(types) | _start_columns(starts) | await self._keys(items)

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from romancy.core.filters import Filter, event_key
+from romancy.core.patterns import patterns_of
 from romancy.core.versions import highest_versions
 from romancy.storage.batch import WaitRow
 from romancy.storage.postgres.connection import Connections
@@ -104,7 +105,7 @@ class Shapes:
 
     # --- dispatching ------------------------------------------------------------------------------------------------
     async def refresh(self, types: Collection[str]) -> None:
-        """Read shapes and triggers of these event types again."""
+        """Read shapes and triggers of these event types again; their patterns count as types."""
         rows = await self._connections.ask("known", types=list(types))
         for event_type in types:
             mine = [row for row in rows if row["type"] == event_type]
@@ -116,10 +117,10 @@ class Shapes:
 
     def starting(self, event_type: str) -> Sequence[tuple[str, int | None]]:
         """Return (workflow, timeout) of each workflow that an event of this type starts."""
-        return highest_versions(self.triggers(event_type))
+        return highest_versions([found for pattern in patterns_of(event_type) for found in self.triggers(pattern)])
 
     def triggers(self, event_type: str) -> list[tuple[str, int | None]]:
-        """Return (workflow, timeout) of each stored trigger of this type."""
+        """Return (workflow, timeout) of each stored trigger of this type or pattern."""
         return self._triggers.get(event_type, [])
 
     def assumed(self, types: Collection[str]) -> dict[str, Any]:

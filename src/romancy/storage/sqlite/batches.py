@@ -14,6 +14,7 @@ from romancy.core.given_back import original_id, own_copy
 from romancy.core.history import Entry
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event
+from romancy.core.patterns import patterns_of
 from romancy.core.queues import Place
 from romancy.core.retrial import RetryAsk
 from romancy.core.versions import bare_name, highest_versions
@@ -427,7 +428,8 @@ class BatchWriter:
     def _triggers_of(self, type: str) -> Sequence[tuple[str, int | None]]:
         found = self._triggers.get(type)
         if found is None:
-            found = highest_versions(self._run(SQL["triggers_of_type"], (type,)).fetchall())
+            stored = [row for p in patterns_of(type) for row in self._run(SQL["triggers_of_type"], (p,)).fetchall()]
+            found = highest_versions(stored)
             self._triggers[type] = found
         return found
 

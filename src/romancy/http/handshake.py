@@ -1,4 +1,4 @@
-"""The handshake of webhook senders: `OPTIONS /` asks whether this server accepts their events.
+"""The handshake of CloudEvents senders: `OPTIONS /` asks whether this server accepts their events.
 
 Consent is in the headers, not in the status: an origin that is not in `HTTPOptions(allowed_origins=...)` gets the same
 answer without them. `WebHook-Request-Callback` is ignored: the server does not call URLs that strangers send.

@@ -1,0 +1,469 @@
+"""Webhooks on a real socket: what a delivery becomes, what is refused, and what the sender is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+
+from romancy import App, Event, HTTPOptions, Webhook, WebhookRequest, WorkflowContext, wait_event, workflow
+from romancy.webhooks.schemes import SCHEMES
+from tests.http.conftest import Live, assert_error, serve  # noqa: F401 - a fixture
+from tests.webhooks import deliveries as made
+from tests.webhooks.deliveries import SECRET, SECRETS, Delivery
+
+SENDERS: list[Callable[[], Delivery]] = [
+    made.stripe,
+    made.standard,
+    made.svix,
+    made.github,
+    made.github_form,
+    made.slack,
+    made.slack_button,
+    made.slack_command,
+    made.shopify,
+    made.adyen,
+]
+TIMED = [made.stripe, made.standard, made.svix, made.slack]
+Serve = Callable[..., Live]
+
+
+def hooks(*schemes: str, **more: Any) -> list[Webhook]:
+    return [Webhook(s, scheme=s, secrets=[SECRETS.get(s, SECRET)], **more) for s in schemes]  # type: ignore[call-overload]
+
+
+def deliver(live: Live, delivery: Delivery, **changes: Any) -> httpx.Response:
+    headers = {**delivery.headers, **changes.pop("headers", {})}
+    body = changes.pop("body", delivery.body)
+    return live.client.post(f"/webhooks/{delivery.scheme}", content=body, headers=headers)
+
+
+def stored(live: Live) -> list[Any]:
+    """All events, oldest first."""
+    page = live.on_loop(lambda: live.app.list_events(limit=100))
+    return [record.event for record in reversed(page.items)]
+
+
+@pytest.fixture
+def live(serve: Serve) -> Live:  # noqa: F811
+    return serve(webhooks=hooks(*SCHEMES))
+
+
+# --- what becomes an event -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("make", SENDERS, ids=lambda make: make.__name__)
+def test_a_delivery_becomes_an_event(live: Live, make: Callable[[], Delivery]) -> None:
+    delivery = make()
+    assert deliver(live, delivery).status_code == 200
+    (event,) = stored(live)
+    assert (event.type, event.id, event.subject) == (
+        f"{delivery.scheme}.{delivery.type}",
+        delivery.id,
+        delivery.subject,
+    )
+    assert (event.source, event.datacontenttype) == (f"/webhooks/{delivery.scheme}", "application/json")
+    assert json.loads(event.data) == delivery.data
+
+
+def test_twilio_signs_the_address(serve: Serve) -> None:  # noqa: F811
+    live = serve(webhooks=hooks("twilio"), public_url="https://shop.example")
+    delivery = made.twilio("https://shop.example/webhooks/twilio")
+    answer = deliver(live, delivery)
+    assert (answer.status_code, answer.text, answer.headers["content-type"]) == (200, "<Response/>", "text/xml")
+    (event,) = stored(live)
+    assert (event.type, event.id, event.subject) == ("twilio.delivered", "idem-1", "SM2xxxxxx")
+    assert json.loads(event.data) == delivery.data
+    elsewhere = made.twilio("https://other.example/webhooks/twilio")
+    assert_error(deliver(live, elsewhere), 401, "Unauthorized")
+
+
+def test_without_a_public_url_the_requested_address_counts(live: Live) -> None:
+    assert deliver(live, made.twilio(f"{live.url}/webhooks/twilio")).status_code == 200
+    assert len(stored(live)) == 1
+
+
+def test_twilio_signs_another_body_by_its_hash(live: Live) -> None:
+    body = b'{"type":"com.twilio.call","n":1}'
+    path = f"/webhooks/twilio?bodySHA256={made.sha256(body)}"
+    headers = {"content-type": "application/json", **made.sign_twilio(live.url + path, {})}
+    assert live.client.post(path, content=body, headers=headers).status_code == 200
+    assert_error(live.client.post(path, content=body + b" ", headers=headers), 401)
+    plain = {"content-type": "application/json", **made.sign_twilio(f"{live.url}/webhooks/twilio", {})}
+    assert_error(live.client.post("/webhooks/twilio", content=body, headers=plain), 401)
+    assert [event.type for event in stored(live)] == ["twilio.com.twilio.call"]
+
+
+def test_each_notification_of_a_batch_is_an_event(live: Live) -> None:
+    answer = deliver(live, made.adyen(made.adyen_item("A"), made.adyen_item("B")))
+    assert (answer.status_code, answer.text) == (200, "[accepted]")
+    assert [event.id for event in stored(live)] == ["A/AUTHORISATION/true", "B/AUTHORISATION/true"]
+
+
+def test_the_data_is_as_it_was_sent(live: Live) -> None:
+    """Spaces, the order of names and 1.50 are kept, and a workflow can filter by any of it."""
+    delivery = made.svix()
+    deliver(live, delivery)
+    assert stored(live)[0].data == delivery.body
+
+
+@workflow
+async def collects(ctx: WorkflowContext) -> str:
+    return (await wait_event(ctx, "stripe.invoice.paid", where={"data.object.id": "in_1MqqbK"})).id
+
+
+def test_a_workflow_gets_it(serve: Serve) -> None:  # noqa: F811
+    live = serve(webhooks=hooks("stripe"), workflows=[collects])
+    id = live.start("collects")
+    deliver(live, made.stripe())
+    assert live.result(id)["output"] == "evt_1MqqbKLt4dXK03v5qaIbiNCC"
+
+
+def test_when_it_happened(live: Live) -> None:
+    for make in (made.stripe, made.standard, made.slack, made.shopify, made.adyen):
+        deliver(live, make())
+    assert [event.time // 1_000_000 for event in stored(live)] == [
+        1680064028,
+        1793737570,
+        1234567890,
+        1793556027,
+        1793555401,
+    ]
+
+
+# --- again, and questions --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("make", SENDERS, ids=lambda make: make.__name__)
+def test_the_same_delivery_again_is_stored_once(live: Live, make: Callable[[], Delivery]) -> None:
+    assert [deliver(live, make()).status_code for _ in range(3)] == [200, 200, 200]
+    assert len(stored(live)) == 1
+
+
+def test_slack_asks_whether_the_address_is_ours(live: Live) -> None:
+    body = b'{"token":"x","challenge":"3eZbrw1aBm2rZgRNFdxV","type":"url_verification"}'
+    headers = {"content-type": "application/json", **made.sign_slack(body)}
+    answer = live.client.post("/webhooks/slack", content=body, headers=headers)
+    assert (answer.status_code, answer.json()) == (200, {"challenge": "3eZbrw1aBm2rZgRNFdxV"})
+    assert_error(live.client.post("/webhooks/slack", content=body), 401)
+    assert not stored(live)
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("make", SENDERS, ids=lambda make: make.__name__)
+def test_a_changed_or_unsigned_delivery_is_refused(live: Live, make: Callable[[], Delivery]) -> None:
+    delivery = make()
+    signed = (b"1000", b"1001") if make is made.adyen else (b"a", b"b")
+    assert_error(deliver(live, delivery, body=delivery.body.replace(*signed, 1)), 401, "Unauthorized")
+    kept = {name: value for name, value in delivery.headers.items() if not re.search("signature|hmac", name)}
+    body = delivery.body.replace(b"hmacSignature", b"signature")
+    assert_error(live.client.post(f"/webhooks/{delivery.scheme}", content=body, headers=kept), 401, "Unauthorized")
+    assert not stored(live)
+
+
+@pytest.mark.parametrize("make", SENDERS, ids=lambda make: make.__name__)
+def test_another_secret_is_wrong(serve: Serve, make: Callable[[], Delivery]) -> None:  # noqa: F811
+    delivery = make()
+    other = {"standard": "whsec_d3Jvbmc=", "svix": "whsec_d3Jvbmc=", "adyen": "00" * 32}.get(delivery.scheme, "wrong")
+    live = serve(webhooks=[Webhook(delivery.scheme, scheme=delivery.scheme, secrets=[other])])  # type: ignore[call-overload]
+    assert_error(deliver(live, delivery), 401, "Unauthorized")
+    assert not stored(live)
+
+
+@pytest.mark.parametrize("make", [made.stripe, made.github, made.slack, made.shopify], ids=lambda make: make.__name__)
+def test_a_second_signature_header_is_no_way_around(live: Live, make: Callable[[], Delivery]) -> None:
+    delivery = make()
+    headers = [*delivery.headers.items()]
+    headers += [(name, "t=1,v1=00") for name in delivery.headers if re.search("signature|hmac", name)]
+    answer = live.client.post(f"/webhooks/{delivery.scheme}", content=delivery.body, headers=headers)
+    assert_error(answer, 401, "Unauthorized")
+
+
+def test_a_forged_notification_in_a_batch(live: Live) -> None:
+    forged = {**made.adyen_item("B"), "pspReference": "FORGED"}
+    assert_error(deliver(live, made.adyen(made.adyen_item("A"), forged)), 401, "Unauthorized")
+    assert not stored(live)
+
+
+@pytest.mark.parametrize("make", TIMED, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("off", [-400, 400])
+def test_a_delivery_of_another_time_is_refused(live: Live, make: Callable[..., Delivery], off: int) -> None:
+    assert_error(deliver(live, make(at=time.time() + off)), 401)
+    assert deliver(live, make(at=time.time() + off / 2)).status_code == 200
+    assert len(stored(live)) == 1
+
+
+def test_what_is_wrong_is_only_in_the_log(live: Live, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "romancy"):
+        late = deliver(live, made.stripe(at=time.time() - 900))
+        wrong = deliver(live, made.stripe(), body=b"{}")
+        none = live.client.post("/webhooks/stripe", content=b"{}")
+    assert late.json()["error"] == wrong.json()["error"] == none.json()["error"]
+    assert "webhook 'stripe' refused a delivery: its time is -90" in caplog.text
+    assert caplog.text.count("refused a delivery") == 1, "an attacker can't fill the log"
+    assert SECRET not in caplog.text
+
+
+def test_unknown_ones_and_other_methods(live: Live) -> None:
+    assert_error(live.client.post("/webhooks/paypal", content=b"{}"), 404, "NotFound")
+    assert_error(live.client.get("/webhooks/stripe"), 405)
+
+
+def test_who_changes_what_github_does_not_sign(serve: Serve) -> None:  # noqa: F811
+    """The type is in a header that nothing signs; `types` is what limits it."""
+    live = serve(webhooks=[Webhook("github", scheme="github", secrets=[SECRET], types=["issues"])])
+    captured = made.github()
+    answer = deliver(live, captured, headers={"x-github-event": "deployment"})
+    assert (answer.status_code, answer.json()) == (200, {"status": "ignored"})
+    assert not stored(live)
+    assert deliver(live, captured).json() == {"status": "accepted"}
+
+
+@pytest.mark.parametrize("types", [["invoice.*"], ["stripe.invoice.*"], ["invoice.paid"], ["*"]])
+def test_types_that_are_taken(serve: Serve, types: list[str]) -> None:  # noqa: F811
+    live = serve(webhooks=[Webhook("stripe", scheme="stripe", secrets=[SECRET], types=types)])
+    deliver(live, made.stripe())
+    deliver(live, made.stripe(id="evt_2", type="invoices.odd"))
+    others = ["stripe.invoices.odd"] if types == ["*"] else []
+    assert [event.type for event in stored(live)] == ["stripe.invoice.paid", *others]
+
+
+def test_secrets_are_replaced_without_a_gap(serve: Serve) -> None:  # noqa: F811
+    live = serve(webhooks=[Webhook("stripe", scheme="stripe", secrets=["the next one", SECRET])])
+    assert deliver(live, made.stripe()).status_code == 200
+    body = made.stripe(id="evt_2").body
+    signed = made.sign_stripe(body, "the next one")
+    assert live.client.post("/webhooks/stripe", content=body, headers=signed).status_code == 200
+    assert len(stored(live)) == 2
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"null", b"{}", b'{"type":7}', b'{"a":NaN}', b'{"a":1,"a":2}', b"["])
+def test_a_signed_delivery_that_is_no_event(live: Live, body: bytes) -> None:
+    headers = {"content-type": "application/json", **made.sign_stripe(body)}
+    assert_error(live.client.post("/webhooks/stripe", content=body, headers=headers), 400, "InvalidEvent")
+    assert not stored(live)
+
+
+def test_limits_hold_as_for_all_events(serve: Serve) -> None:  # noqa: F811
+    live = serve(webhooks=hooks("stripe"), http=HTTPOptions(max_body=1000))
+    assert_error(live.client.post("/webhooks/stripe", content=b"x" * 1001), 413)
+    live.drain()
+    assert_error(deliver(live, made.stripe()), 503)
+
+
+def test_a_large_delivery(serve: Serve) -> None:  # noqa: F811
+    live = serve(webhooks=hooks("stripe"), http=HTTPOptions(max_body=2_000_000))
+    large = made.stripe(padding="x" * 1_000_000)
+    assert deliver(live, large).status_code == 200
+    assert stored(live)[0].data == large.body
+
+
+def test_tokens_are_for_others(serve: Serve) -> None:  # noqa: F811
+    """A sender needs no token, and a token is no signature."""
+    live = serve(webhooks=hooks("stripe"), tokens=["a-token-of-the-shop"])
+    assert deliver(live, made.stripe()).status_code == 200
+    bearer = {"authorization": "Bearer a-token-of-the-shop"}
+    assert_error(live.client.post("/webhooks/stripe", content=b"{}", headers=bearer), 401)
+
+
+async def test_other_machines_are_answered() -> None:
+    async with App(":memory:", webhooks=hooks("stripe")) as app:
+        transport = httpx.ASGITransport(app, client=("203.0.113.7", 4000))
+        async with httpx.AsyncClient(transport=transport, base_url="https://shop.example") as client:
+            delivery = made.stripe()
+            answer = await client.post("/webhooks/stripe", content=delivery.body, headers=delivery.headers)
+            assert answer.status_code == 200
+            assert (await client.get("/api/instances")).status_code == 403
+
+
+# --- functions of users ----------------------------------------------------------------------------------------------
+def is_acme(request: WebhookRequest) -> bool:
+    return request.headers["X-Acme-Key"] == "open sesame"
+
+
+def from_acme(request: WebhookRequest) -> Event | None:
+    content = request.json()
+    if content.get("skip"):
+        return None
+    return Event("acme.order", "acme", content, subject=request.query.get("shop"), id=content.get("id"))
+
+
+ACME = Webhook("acme", verify=is_acme, to_event=from_acme)
+KEY = {"x-acme-key": "open sesame"}
+
+
+def test_functions_of_your_own(serve: Serve) -> None:  # noqa: F811
+    live = serve(webhooks=[ACME])
+    answer = live.client.post("/webhooks/acme?shop=berlin", content=b'{"id":"o-1","n":1.50}', headers=KEY)
+    assert (answer.status_code, answer.json()) == (200, {"status": "accepted"})
+    (event,) = stored(live)
+    assert (event.type, event.source, event.id, event.subject) == ("acme.order", "acme", "o-1", "berlin")
+    assert live.client.post("/webhooks/acme", content=b'{"skip":true}', headers=KEY).json() == {"status": "ignored"}
+    for headers in ({}, {"x-acme-key": "wrong"}):
+        assert_error(live.client.post("/webhooks/acme", content=b"{}", headers=headers), 401)
+    assert_error(live.client.post("/webhooks/acme", content=b"{", headers=KEY), 400)
+    assert len(stored(live)) == 1
+
+
+def test_without_an_id_the_same_body_is_the_same_event(serve: Serve) -> None:  # noqa: F811
+    live = serve(webhooks=[ACME])
+    for body in (b'{"n":1}', b'{"n":1}', b'{"n":2}'):
+        live.client.post("/webhooks/acme", content=body, headers=KEY)
+    assert [json.loads(event.data)["n"] for event in stored(live)] == [1, 2]
+
+
+def test_a_mapping_of_your_own_for_a_known_sender(serve: Serve) -> None:  # noqa: F811
+    def to_event(request: WebhookRequest) -> Event:
+        return Event("paid", "shop", request.json()["data"]["object"]["id"])
+
+    live = serve(webhooks=[Webhook("stripe", scheme="stripe", secrets=[SECRET], to_event=to_event)])
+    deliver(live, made.stripe())
+    deliver(live, made.stripe(pending_webhooks=0))
+    (event,) = stored(live)
+    assert (event.type, event.id) == ("paid", "evt_1MqqbKLt4dXK03v5qaIbiNCC"), "the sender's id, by which it is once"
+
+
+def test_a_function_that_fails_loses_nothing(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:  # noqa: F811
+    def to_event(request: WebhookRequest) -> Event:
+        raise KeyError("order")
+
+    live = serve(webhooks=[Webhook("acme", verify=is_acme, to_event=to_event)])
+    assert_error(live.client.post("/webhooks/acme", content=b"{}", headers=KEY), 500)
+    assert "webhook 'acme': to_event failed" in caplog.text
+
+
+@pytest.mark.parametrize("made_up", [Event("romancy.answered", "x"), Event("x", "romancy:ask"), Event("", "x"), "text"])
+def test_a_function_that_makes_no_event(serve: Serve, made_up: Any) -> None:  # noqa: F811
+    live = serve(webhooks=[Webhook("acme", verify=is_acme, to_event=lambda request: made_up)])
+    assert_error(live.client.post("/webhooks/acme", content=b"{}", headers=KEY), 400, "InvalidEvent")
+    assert not stored(live)
+
+
+# --- garbage ---------------------------------------------------------------------------------------------------------
+def test_garbage_is_only_refused(live: Live) -> None:
+    bodies = [b"", b"[]", b"null", b"\xff\xfe", b"[" * 5000, b'{"notificationItems":[{}]}', b'{"notificationItems":{}}']
+    bodies += [b'{"notificationItems":[{"NotificationRequestItem":[]}]}', b'{"notificationItems":[]}']
+    bodies += [b"a=%ff&b", b"=&="]
+    values = ["", "t=1", "v0=zz", "t=9e9,v1=é", "1" * 30, "v1,,,", "sha256=", "-1", "=", ",", "algorithm=x", "v1,====="]
+    names = ["stripe-signature", "x-slack-signature", "x-slack-request-timestamp", "webhook-id", "webhook-timestamp"]
+    names += ["webhook-signature", "svix-id", "x-twilio-signature", "x-hub-signature-256", "x-shopify-hmac-sha256"]
+    names += ["x-twilio-webhooks-signature-settings"]
+    for scheme in SCHEMES:
+        for body in bodies:
+            for value in values:
+                headers = {name: value.encode("latin-1") for name in names}
+                for kind in ("application/json", made.FORM):
+                    answer = live.client.post(
+                        f"/webhooks/{scheme}", content=body, headers={**headers, "content-type": kind.encode()}
+                    )
+                    assert answer.status_code == 401, (scheme, body, value, kind, answer.text)
+    assert not stored(live)
+
+
+def test_deliveries_are_counted(live: Live) -> None:
+    deliver(live, made.stripe())
+    deliver(live, made.stripe())
+    deliver(live, made.stripe(), body=b"{}")
+    text = live.client.get("/metrics").text
+    for outcome in ("accepted", "duplicate", "refused"):
+        assert f'romancy_webhook_deliveries_total{{outcome="{outcome}",webhook="stripe"}} 1.0' in text
+
+
+def test_the_route_is_described_where_there_are_webhooks(live: Live, serve: Serve) -> None:  # noqa: F811
+    operation = live.client.get("/openapi.json").json()["paths"]["/webhooks/{name}"]["post"]
+    assert "401" in operation["responses"]
+    assert "security" not in operation
+
+
+# --- declarations ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({}, "either scheme"),
+        ({"scheme": "stripe"}, "secrets must be a list"),
+        ({"scheme": "stripe", "secrets": "whsec_1"}, "secrets must be a list"),
+        ({"scheme": "stripe", "secrets": [None]}, "are the variables"),
+        ({"scheme": "paypal", "secrets": ["x"]}, "must be one of standard, svix"),
+        ({"scheme": "standard", "secrets": ["not base64!"]}, "must be base64"),
+        ({"scheme": "adyen", "secrets": ["not hex"]}, "hexadecimal"),
+        ({"scheme": "stripe", "secrets": ["x"], "types": "invoice.*"}, "must be a list of event types"),
+        ({"scheme": "stripe", "secrets": ["x"], "types": ["a*b"]}, "a pattern is a type"),
+        ({"scheme": "stripe", "secrets": ["x"], "verify": is_acme}, "either scheme"),
+        ({"verify": is_acme}, "needs to_event"),
+        ({"verify": is_acme, "to_event": from_acme, "types": ["x"]}, "takes no secrets"),
+    ],
+)
+def test_mistakes_are_told_at_once(arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Webhook("shop", **arguments)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "ä", "romancy", "romancy.x", 7, "x" * 65])
+def test_names_that_are_none(name: Any) -> None:
+    with pytest.raises(ValueError, match="name"):
+        Webhook(name, scheme="stripe", secrets=["x"])
+
+
+def test_two_of_the_same_name() -> None:
+    with pytest.raises(ValueError, match="two webhooks have the name 'stripe'"):
+        App(":memory:", webhooks=[*hooks("stripe"), *hooks("stripe")])
+    with pytest.raises(ValueError, match="must be a list"):
+        App(":memory:", webhooks=hooks("stripe")[0])  # type: ignore[arg-type]
+
+
+def test_a_secret_is_never_shown() -> None:
+    webhook = hooks("stripe")[0]
+    assert SECRET not in repr(webhook) + repr(vars(webhook).keys())
+
+
+# --- romancy's own events --------------------------------------------------------------------------------------------
+def test_events_that_only_romancy_sends(live: Live) -> None:
+    for event in ({"type": "romancy.answered", "source": "x"}, {"type": "x", "source": "romancy:ask"}):
+        answer = live.client.post(
+            "/",
+            content=json.dumps({"specversion": "1.0", "id": "1", **event}),
+            headers={"content-type": "application/cloudevents+json"},
+        )
+        assert_error(answer, 400, "InvalidEvent")
+    assert not stored(live)
+
+
+async def test_several_events_are_stored_together() -> None:
+    async with App(":memory:") as app:
+        good = [Event("a", "b", {"n": n}, id=str(n)) for n in range(3)]
+        receipts = await app.send_events([*good, good[0]])
+        assert [receipt.duplicate for receipt in receipts] == [False, False, False, True]
+        with pytest.raises(ValueError, match="dataschema must be an absolute URI"):
+            await app.send_events([Event("a", "b", id="4"), Event("a", "b", dataschema="relative")])
+        assert len((await app.list_events()).items) == 3
+        assert await app.send_events([]) == []
+
+
+def test_form_without_json(live: Live) -> None:
+    """A GitHub form whose payload is missing has the fields of the form as its data."""
+    body = urlencode({"zen": "Keep it logically awesome."}).encode()
+    headers = {**made.github().headers, "content-type": made.FORM, **made.sign_github(body)}
+    assert live.client.post("/webhooks/github", content=body, headers=headers).status_code == 200
+    assert json.loads(stored(live)[0].data) == {"zen": "Keep it logically awesome."}
+
+
+async def test_a_database_that_is_slow_does_not_outlast_slacks_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slack waits for 3 s. It is told before that, and sends the same delivery again."""
+    from romancy.service import runtime_of
+
+    app = App(":memory:", webhooks=hooks("slack"))
+    async with app:
+        engine = runtime_of(app).engine
+
+        async def never(events: Any) -> Any:
+            await asyncio.sleep(3600)
+
+        monkeypatch.setattr(engine, "accept_all", never)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            delivery = made.slack()
+            answer = await client.post("/webhooks/slack", content=delivery.body, headers=delivery.headers)
+        assert "within 2.5 s" in assert_error(answer, 503)["error"]
