@@ -4,6 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from romancy.api.activity import Activity, activity
+from romancy.api.approvals import Answer, Decision, Invitation, Question, Vote, ask
 from romancy.api.children import ChildHandle, start_workflow
 from romancy.api.context import ActivityContext, Context, TransactionContext, WorkflowContext, current_context
 from romancy.api.saga import compensate, saga
@@ -110,6 +111,7 @@ __all__ = [
     "ActivityRetryingInfo",
     "ActivityStartedInfo",
     "ActivityTimeout",
+    "Answer",
     "App",
     "AppNotRunning",
     "BulkResult",
@@ -117,6 +119,7 @@ __all__ = [
     "Client",
     "Context",
     "Database",
+    "Decision",
     "Duration",
     "Event",
     "EventReceivedInfo",
@@ -136,6 +139,7 @@ __all__ = [
     "InstanceNotFound",
     "InvalidEvent",
     "InvalidInput",
+    "Invitation",
     "NonDeterminismError",
     "NotInTransaction",
     "NotRetryable",
@@ -143,6 +147,7 @@ __all__ = [
     "Overloaded",
     "Page",
     "PendingHandle",
+    "Question",
     "Queue",
     "QueueFull",
     "QueueRecord",
@@ -172,6 +177,7 @@ __all__ = [
     "TransactionContext",
     "UnexpectedAnswer",
     "UnknownWorkflow",
+    "Vote",
     "Wait",
     "WaitCompletedInfo",
     "WaitStartedInfo",
@@ -196,6 +202,7 @@ __all__ = [
     "WorkflowStuck",
     "__version__",
     "activity",
+    "ask",
     "compensate",
     "current_context",
     "events",

@@ -18,6 +18,7 @@ from romancy.core.model import SECOND, Attribute, Scalar, Status, WaitKind, from
 from romancy.core.model import Event as StoredEvent
 from romancy.core.new_events import Event as Event
 from romancy.core.operations import meaning_of
+from romancy.core.questions import ANSWERED
 from romancy.core.schedules import CatchUp, Overlap
 from romancy.core.versions import split_name
 from romancy.storage.catalog import Shown, ShownEvent
@@ -415,7 +416,7 @@ def to_wait(row: StoredWait) -> Wait:
     return Wait(
         instance_id=row.instance,
         wait_id=row.op or CODE,
-        kind=row.kind,  # type: ignore[arg-type]
+        kind="answer" if spec.get("types") == [ANSWERED] else row.kind,  # type: ignore[arg-type]
         types=tuple(spec.get("types", ())),
         where=where,  # type: ignore[arg-type]
         since=from_us(row.created_at),

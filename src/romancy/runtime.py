@@ -13,6 +13,7 @@ from romancy.core.clock import Clock, SystemClock
 from romancy.core.instance import current
 from romancy.core.registry import Registry
 from romancy.core.retry import Policies, RetryPolicy
+from romancy.core.tickets import Links
 from romancy.engine import Engine
 from romancy.engine.build import choose_build
 from romancy.engine.timers import WINDOW
@@ -42,6 +43,7 @@ class Runtime:
     http: HTTPOptions
     public_url: str | None
     webhooks: Sequence[Webhook]
+    links: Links
     max_activities: int
     lease: int
     retention: Retention
@@ -146,6 +148,7 @@ class Runtime:
             hooks=self.hooks,
             retry=Policies(self.retry, self.worker.compensation_retry),
             state=self.state,
+            links=self.links,
             max_activities=self.max_activities,
             max_resident=self.worker.max_resident,
             max_transactions=self.worker.max_transactions,

@@ -17,6 +17,7 @@ from romancy.bulk import SCAN, BulkVerb, add_up, cancelling, check_most, parts, 
 from romancy.core.ids import check_lookup, check_reason
 from romancy.core.model import Duration, Scalar, Status, duration_us, from_us
 from romancy.core.retry import RetryPolicy, check_policy
+from romancy.core.tickets import Links, choose_signing_keys
 from romancy.cursors import check_limit, read_cursor, read_wait_cursor, write_cursor
 from romancy.errors import InstanceNotFound
 from romancy.handle import ScheduleVerbs, WorkflowHandle
@@ -84,6 +85,7 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs):
         tokens: Sequence[str] = (),
         webhooks: Sequence[Webhook] = (),
         public_url: str | None = None,
+        signing_keys: Sequence[str | bytes] = (),
         http: HTTPOptions | None = None,
         worker: bool | WorkerOptions = True,
         max_activities: int = 100,
@@ -106,7 +108,8 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs):
             state=state,
             tokens=choose_tokens(tokens),
             http=http or HTTPOptions(),
-            public_url=check_public_url(public_url),
+            public_url=(address := check_public_url(public_url)),
+            links=Links(choose_signing_keys(signing_keys), address),
             webhooks=check_webhooks(webhooks),
             max_activities=max_activities,
             lease=duration_us(lease),

@@ -9,4 +9,5 @@ streams.py   `events`, waits as a loop
 sending.py   `send_event`
 saga.py      `compensate` and `saga`
 children.py  `start_workflow` and `ChildHandle`
+approvals.py  `ask`: questions to people
 """

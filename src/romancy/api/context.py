@@ -18,6 +18,7 @@ from romancy.core.instance import Instance, current
 from romancy.core.logs import logger
 from romancy.core.model import Attribute, Event, Scalar, from_us
 from romancy.core.published import encode_changes, encode_view
+from romancy.core.tickets import Links
 
 C_co = TypeVar("C_co", covariant=True, default=Any)
 
@@ -202,6 +203,8 @@ class AttemptLike(Protocol):
     @property
     def state(self) -> Any: ...
     @property
+    def links(self) -> Links: ...
+    @property
     def last_progress(self) -> Any: ...
     def keep_progress(self, value: object) -> None: ...
 
@@ -303,6 +306,11 @@ class ActivityContext(Context):
                     "write @activity(transactional=True) and ctx: TransactionContext"
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def links_of(context: ActivityContext) -> Links:
+    """Return what signs links to questions."""
+    return context._about.links  # pyright: ignore[reportPrivateUsage]
 
 
 class TransactionContext(ActivityContext, Generic[C_co]):

@@ -92,6 +92,8 @@ def wanted(wait: Wait) -> str:
         return clean(wait.child or "")
     if wait.kind == "queue":
         return f"its turn in queue {clean(wait.wait_id)}"
+    if wait.kind == "answer":
+        return clean(f"an answer to {(wait.subject or '').rpartition('.')[0]}")
     parts = [", ".join(wait.types)]
     parts += [f"where {path} = {json.dumps(want, default=str)}" for path, want in wait.where.items()]
     parts += [f"{name} = {want!r}" for name, want in (("subject", wait.subject), ("source", wait.source)) if want]

@@ -42,6 +42,9 @@ if it does not, `divergence` reports it.
     events.py      creates and checks outgoing events
     new_events.py  events to be sent, as users write them
     patterns.py    patterns of event types
+    questions.py   questions to people, as they are stored
+    tickets.py     the signed part of a link, with which a person answers
+    forms.py       a type as a form, and what was sent with it
     same_event.py  whether two events with the same source and id have the same content
     queues.py      queues, their limits, and the places of instances in them
     places.py      where the instance of a start waits

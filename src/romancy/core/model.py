@@ -27,7 +27,7 @@ Status: TypeAlias = Literal[
     "cancelled",
     "blocked",
 ]
-WaitKind: TypeAlias = Literal["event", "timer", "activity", "retry", "child", "queue"]
+WaitKind: TypeAlias = Literal["event", "timer", "activity", "retry", "child", "queue", "answer"]
 """`retry` is an activity between two attempts."""
 BUSIEST_FIRST: tuple[Status, ...] = ("running", "waiting_for_event", "waiting_for_timer", "waiting_for_child")
 """The statuses of open operations. An instance has the first one that any of its operations has."""

@@ -22,6 +22,7 @@ from romancy.core.model import SECOND, from_us
 from romancy.core.operations import ActivityCall
 from romancy.core.retry import Policies, allows, next_due
 from romancy.core.tasks import start_now
+from romancy.core.tickets import NO_LINKS
 from romancy.engine.attempt import Attempting
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.inbox import Inboxes
@@ -56,6 +57,7 @@ class Activities:
         transactions: Transactions | None = None,
     ) -> None:
         self._clock, self._limit, self._retry, self.state = clock, limit, retry, state
+        self.links = NO_LINKS
         self._post, self._rouse = inboxes.post, inboxes.residents.rouse
         self._hooks, self._metrics, self._transactions = hooks, metrics, transactions
         self._slots: Slots[Attempting] = Slots(limit)

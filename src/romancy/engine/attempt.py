@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from romancy.api.context import ActivityContext
 from romancy.core.clock import Alarm
 from romancy.core.operations import ActivityCall
+from romancy.core.tickets import Links
 from romancy.engine.resident import Resident
 from romancy.engine.stages import RUNNING, WAITING
 from romancy.storage.batch import Attempt
@@ -19,6 +20,7 @@ class Runner(Protocol):
     """What runs the attempts (see activities.py), as far as they call it."""
 
     state: Any
+    links: Links
 
     def progress(self, attempting: Attempting, value: object) -> None: ...
     def expire(self, attempting: Attempting) -> None: ...
@@ -89,6 +91,10 @@ class Attempting:
     @property
     def state(self) -> Any:
         return self._runner.state
+
+    @property
+    def links(self) -> Links:
+        return self._runner.links
 
     @property
     def last_progress(self) -> Any:

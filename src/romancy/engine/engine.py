@@ -13,6 +13,7 @@ from romancy.core.outcome import Outcome
 from romancy.core.queues import Queue
 from romancy.core.registry import Registry
 from romancy.core.retry import Policies
+from romancy.core.tickets import NO_LINKS, Links
 from romancy.engine.activities import Activities
 from romancy.engine.admission import Admissions
 from romancy.engine.announcement import Announcement
@@ -86,6 +87,7 @@ class Engine:
         grace: float,
         build: str,
         timer_window: int = WINDOW,
+        links: Links = NO_LINKS,
     ) -> None:
         """Each part gets those before it. Calls to later ones are lambdas; the lease calls methods of the engine."""
         self.loop, self._grace = asyncio.get_running_loop(), grace
@@ -112,6 +114,7 @@ class Engine:
             storage, clock, inboxes, delivery, committer, metrics, max_transactions, lease, lambda: exits.reload
         )
         activities = self.activities = Activities(clock, max_activities, retry, state, inboxes, told, metrics, tx)
+        activities.links = links
         inquest = self.inquest = Inquest(clock, max_activities, inboxes, custody, activities)
         timers = self.timers = Timers(clock, loader.fire, self._to_refresh.set, timer_window, metrics)
         exits = self.exits = Exits(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -110,7 +111,7 @@ class HttpApp:
         except ClientGone:
             return
         except Exception as error:
-            answer = error_answer(error, f"{method} {scope['path']!r}")
+            answer = error_answer(error, f"{method} {_loggable(scope['path'])!r}")
         except asyncio.CancelledError:
             if not self.is_stopping:
                 raise
@@ -118,8 +119,9 @@ class HttpApp:
         finally:
             self.active -= 1
         if answer.status in _LOGGED:
-            text = printable((answer.body or b"")[:500].decode("utf-8", "replace"))
-            _logger.info("%s %r was answered %d: %s", method, scope["path"][:200], answer.status, text)
+            is_page = any(value.startswith(b"text/html") for _, value in answer.headers)
+            text = "a page" if is_page else printable((answer.body or b"")[:500].decode("utf-8", "replace"))
+            _logger.info("%s %r was answered %d: %s", method, _loggable(scope["path"])[:200], answer.status, text)
         if answer.status == 401 and (in_url or _shows_token(scope)) and not await self._wrong_tokens.wrong(scope):
             answer.headers = (*answer.headers, _CLOSE)
         await send_answer(send, answer, without_body=method == "HEAD")
@@ -178,7 +180,7 @@ class HttpApp:
             request.scopes = self._access.scopes(request.head, request.scope, session)
         if route.scope is not None:
             extra = self._access.check(request.head, request.scope, route.scope, in_url, session)
-        if route.scope is not None or route.contents:
+        if route.needs_room:
             self._check_room()
         answer = await self._handle(route, request)
         if extra:
@@ -270,6 +272,11 @@ class HttpApp:
 def _shows_token(scope: Scope) -> bool:
     """Whether a request has a token, in a header or in the login form."""
     return any(name == b"authorization" for name, _ in scope["headers"]) or path_of(scope) == "/viewer/login"
+
+
+def _loggable(path: str) -> str:
+    """The path as the log shows it: who has a link of a question can answer it."""
+    return re.sub("/ask/.+", "/ask/...", path, flags=re.DOTALL)
 
 
 def _warn_of_short(tokens: Sequence[Token]) -> None:

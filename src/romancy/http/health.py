@@ -38,7 +38,10 @@ def failed(request: Request, error: Exception) -> Response:
 
 
 def _route(path: str, handler: Handler) -> Route:
-    return Route("GET", path, handler, {200: schemas.Health}, scope=None, is_public=True, query=None, on_error=failed)
+    answers = {200: schemas.Health}
+    return Route(
+        "GET", path, handler, answers, scope=None, is_public=True, query=None, needs_room=False, on_error=failed
+    )
 
 
 ROUTES = (_route("/health/live", live), _route("/health/ready", ready))

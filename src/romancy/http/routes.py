@@ -99,6 +99,8 @@ class Route:
     """Types of the bodies that the handler reads by itself, by content type."""
     patience: float | None = None
     """Time limit in seconds. None stands for the time limit of the database."""
+    needs_room: bool = True
+    """Refused while the server stops, or has too many requests. Not so for monitoring."""
     on_error: OnError | None = None
     """Makes the answer to an error, or to a refused visitor, in place of JSON: for pages."""
 

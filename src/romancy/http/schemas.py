@@ -245,7 +245,7 @@ class WaitItem(TypedDict):
     instance_id: str
     workflow: str
     wait_id: str
-    kind: Literal["event", "timer", "activity", "retry", "child", "queue"]
+    kind: Literal["event", "timer", "activity", "retry", "child", "queue", "answer"]
     types: list[str]
     where: dict[str, str | int | bool | None]
     subject: str | None

@@ -17,6 +17,7 @@ from romancy.app import App
 from romancy.core.clock import stopwatch
 from romancy.core.codec import Codec
 from romancy.core.model import FOREVER_US, SECOND, STOPPED, Attribute, Duration, duration_us, from_us
+from romancy.core.tickets import NO_LINKS, Links
 from romancy.core.versions import stored_name
 from romancy.errors import RomancyError
 from romancy.handle import WorkflowHandle
@@ -24,6 +25,7 @@ from romancy.options import WorkerOptions
 from romancy.records import Instance, Receipt, Wait
 from romancy.service import runtime_of
 from romancy.storage import open_storage
+from romancy.testing.answers import answer_as
 from romancy.testing.clock import ManualClock
 from romancy.testing.fakes import (
     check_fake,
@@ -123,6 +125,13 @@ class Environment:
         if now - self._pruned_at >= _PRUNE_EVERY and self._runtime.engine.is_worker:
             self._pruned_at = now
             await self._runtime.engine.prune()
+
+    async def answer(
+        self, handle: WorkflowHandle[Any], person: str, data: object, *, ask_id: str | None = None
+    ) -> None:
+        """Answer an open question of an instance as one of the people who were asked, and wait until all is idle."""
+        await answer_as(self._runtime, handle.instance_id, person, data, ask_id)
+        await self.settle()
 
     async def send_event(
         self,
@@ -258,6 +267,7 @@ class _Attempt:
     attempt: int = 1
     state: Any = None
     last_progress: Any = None
+    links: Links = NO_LINKS
 
     @property
     def known_as(self) -> str:

@@ -11,6 +11,8 @@ every value; the Content-Security-Policy allows nothing inline.
     queues.py     the page of queues
     action_pages.py  the pages with forms: start a workflow, send an event
     session.py    logging in and out
+    approvals.py  the pages of open questions, for operators
+    question_page.py  the page on which people answer, without login
     catalog.py    the data that pages show
     values.py     stored values, and the beginning of long ones
     spans.py      a history as bars on a timeline, with when each began

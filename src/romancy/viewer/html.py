@@ -84,6 +84,11 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> R
     return Response(status, text.encode("utf-8", "replace"), _PAGE)
 
 
+def page_headers() -> tuple[Header, ...]:
+    """The headers of every page."""
+    return _PAGE
+
+
 def _ignored(request: Request) -> list[str]:
     """Query parameters that the page does not know."""
     if not isinstance(request.query, BaseModel):

@@ -7,7 +7,7 @@ from typing import Any
 
 from romancy.http.responses import Response
 from romancy.http.routes import Request, Route
-from romancy.viewer import action_pages, kept_aside, pages, queues, schedules, session
+from romancy.viewer import action_pages, approvals, kept_aside, pages, question_page, queues, schedules, session
 from romancy.viewer.html import redirect, static
 
 
@@ -25,6 +25,11 @@ def _form(path: str, handler: Any) -> Route:
     return replace(made, method="POST", contents={"application/x-www-form-urlencoded": str})
 
 
+def _answer(path: str, handler: Any, query: Any) -> Route:
+    made = _page(path, handler, query, scope="control")
+    return replace(made, method="POST")
+
+
 ROUTES = (
     _page("/viewer", front, scope=None),
     _page("/viewer/", pages.instances, pages.InstancesQuery),
@@ -40,11 +45,15 @@ ROUTES = (
     _page("/viewer/workflows", action_pages.workflows, pages.Nothing),
     _page("/viewer/schedules", schedules.schedules, pages.Nothing),
     _page("/viewer/queues", queues.queues, pages.Query),
+    _page("/viewer/approvals", approvals.approvals, pages.Query),
+    _page("/viewer/approvals/{instance_id}", approvals.approval, approvals.QuestionQuery),
+    _answer("/viewer/approvals/{instance_id}", approvals.answer, approvals.QuestionQuery),
     _page("/viewer/start/{name}", action_pages.start, pages.Nothing),
     _page("/viewer/send", action_pages.send, action_pages.SendQuery),
     _page("/viewer/login", session.login_form, scope=None),
     _form("/viewer/login", session.log_in),
     _form("/viewer/logout", session.log_out),
-    _page("/viewer/static/{version}/{name}", static, scope=None),
+    replace(_page("/viewer/static/{version}/{name}", static, scope=None), is_public=True),  # the page of questions, too
     _page("/viewer/{path}", pages.nothing),
+    *question_page.ROUTES,
 )

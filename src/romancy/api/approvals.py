@@ -1,0 +1,296 @@
+"""`ask`: ask people, and wait for what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar, overload
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
+
+from romancy.api.context import ActivityContext, WorkflowContext, links_of
+from romancy.api.waiting import build_filter, build_spec, instance_for
+from romancy.core.dropped import encode_identity
+from romancy.core.eviction import Refusal
+from romancy.core.forms import NotAForm, fields_of
+from romancy.core.instance import Instance
+from romancy.core.model import SECOND, Duration, Event, duration_us, from_us, to_us
+from romancy.core.operations import EventWait
+from romancy.core.questions import (
+    ANSWERED,
+    LONGEST_TEXT,
+    LONGEST_TITLE,
+    SOURCE,
+    Asked,
+    check_people,
+    check_words,
+    closed_event,
+    key_of,
+    refused_event,
+)
+from romancy.core.tickets import Ticket
+from romancy.errors import WaitTimeout
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Answer(Generic[T_co]):
+    """What one person answered."""
+
+    data: T_co
+    by: str
+    """Who gave it: the person who was asked, or the operator who answered for them."""
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Decision(Generic[T_co]):
+    """What a vote decided. `by` and `data` are those of the answer that decided."""
+
+    agreed: bool
+    by: str
+    data: T_co
+    answers: Sequence[Answer[T_co]]
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """The invitation of one person to answer. Plain data without a secret: it can be an argument of an activity."""
+
+    person: str
+    question: str
+    expires_at: datetime | None = None
+
+    def url(self, ctx: ActivityContext, /) -> str:
+        """Sign the link to the form, in the activity that delivers it: whoever has the link can answer."""
+        if not isinstance(ctx, ActivityContext):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                "invitation.url(ctx) is for the activity that delivers the link: in a workflow it would be recorded, "
+                "and every reader of the history could answer"
+            )
+        number, key, instance = self.question.split(" ", 2)
+        expires_at = None if self.expires_at is None else to_us(self.expires_at) // SECOND
+        return links_of(ctx).to(Ticket(instance, key, int(number), expires_at))
+
+
+class _Asked(Generic[T_co]):
+    """A question that was asked."""
+
+    def __init__(self, instance: Instance, ask_id: str, asked: Asked, model: TypeAdapter[Any]) -> None:
+        self._instance, self._ask_id, self._asked, self._model = instance, ask_id, asked, model
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._ask_id!r} {self._asked.title!r}>"
+
+    @property
+    def ask_id(self) -> str:
+        """The id of the question in its instance."""
+        return self._ask_id
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it is too late to answer."""
+        return None if self._asked.expires_at is None else from_us(self._asked.expires_at)
+
+    @property
+    def invitations(self) -> Mapping[str, Invitation]:
+        """An invitation for each person."""
+        instance, key = self._instance.alias, self._asked.key
+        return {
+            person: Invitation(person, f"{number} {key} {instance}", self.expires_at)
+            for number, person in enumerate(self._asked.people)
+        }
+
+    async def _next(self, timeout: Duration | None) -> Answer[T_co]:
+        """Wait for the next answer that the model accepts."""
+        instance, asked = self._instance, self._asked
+        due = None if timeout is None else instance.at + duration_us(timeout, "timeout")
+        is_last = asked.expires_at is not None and (due is None or asked.expires_at <= due)
+        if is_last:
+            due = max(asked.expires_at or 0, instance.at)
+        narrow = build_filter(asked.key, SOURCE, None)
+        while True:
+            spec = build_spec((ANSWERED,), narrow)
+            wait = EventWait(
+                instance.run.next_id(f"answer {self._ask_id}"),
+                instance.at,
+                types=(ANSWERED,),
+                spec=spec,
+                filter=narrow,
+                due=due,
+            )
+            try:
+                event = await instance.perform(wait)
+            except WaitTimeout:
+                if is_last:
+                    await self._close("nobody decided in time", None)
+                raise
+            try:
+                data = self._model.validate_python(event.data["answer"])
+            except ValidationError as error:
+                why = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
+                await _send(instance, refused_event(instance.alias, asked.key, event.id, why))
+                continue
+            return Answer(data, event.data["by"], event.time)
+
+    async def _close(self, how: str, by: str | None) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            await _send(self._instance, closed_event(self._instance.alias, self._asked.key, how, by))
+
+
+class Question(_Asked[T_co]):
+    """A question to one or several people: the first answer counts."""
+
+    _answer: Answer[T_co] | None = None
+
+    async def answer(self, timeout: Duration | None = None) -> Answer[T_co]:
+        """Wait for the answer. Raise `WaitTimeout` after `timeout`, or when the question expires."""
+        if self._answer is None:
+            self._answer = await self._next(timeout)
+            await self._close("answered", self._answer.by)
+        return self._answer
+
+
+class Vote(_Asked[T_co]):
+    """A question on which several people decide together."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        ask_id: str,
+        asked: Asked,
+        model: TypeAdapter[Any],
+        agrees: Callable[[T_co], bool],
+        needed: int,
+        refusals: int,
+    ) -> None:
+        super().__init__(instance, ask_id, asked, model)
+        self._agrees, self._needed = agrees, needed
+        self._refusals = min(refusals, len(asked.people) - needed + 1)  # then so many can't agree any more
+        self._answers: list[Answer[T_co]] = []
+        self._ayes = 0
+        self._decision: Decision[T_co] | None = None
+
+    async def decision(self, timeout: Duration | None = None) -> Decision[T_co]:
+        """Wait for the decision. Raise `WaitTimeout` after `timeout`; what was answered by then counts later."""
+        due = None if timeout is None else self._instance.at + duration_us(timeout, "timeout")
+        while self._decision is None:
+            left = None if due is None else max(0, due - self._instance.at) / SECOND
+            answer = await self._next(left)
+            self._answers.append(answer)
+            agreed = bool(self._agrees(answer.data))
+            self._ayes += agreed
+            if self._ayes >= self._needed or len(self._answers) - self._ayes >= self._refusals:
+                self._decision = Decision(agreed, answer.by, answer.data, tuple(self._answers))
+                await self._close("decided", answer.by)
+        return self._decision
+
+
+@overload
+async def ask(
+    ctx: WorkflowContext,
+    model: type[T],
+    /,
+    *,
+    title: str,
+    people: Sequence[str],
+    text: str | None = None,
+    expires_in: Duration | None = None,
+    ask_id: str | None = None,
+) -> Question[T]: ...
+@overload
+async def ask(
+    ctx: WorkflowContext,
+    model: type[T],
+    /,
+    *,
+    title: str,
+    people: Sequence[str],
+    agrees: Callable[[T], bool],
+    needed: int = 1,
+    refusals: int = 1,
+    text: str | None = None,
+    expires_in: Duration | None = None,
+    ask_id: str | None = None,
+) -> Vote[T]: ...
+async def ask(
+    ctx: WorkflowContext,
+    model: type[T],
+    /,
+    *,
+    title: str,
+    people: Sequence[str],
+    agrees: Callable[[T], bool] | None = None,
+    needed: int = 1,
+    refusals: int = 1,
+    text: str | None = None,
+    expires_in: Duration | None = None,
+    ask_id: str | None = None,
+) -> Question[T] | Vote[T]:
+    """Ask people. Deliver each invitation's link in an activity, then wait for the answer.
+
+    >>> question = await ask(ctx, Address, title="Where to?", people=["ann@x.org"], expires_in=timedelta(days=3))
+    >>> await send_mail(ctx, question.invitations["ann@x.org"])  # an activity: invitation.url(ctx) signs the link
+    >>> address = (await question.answer()).data
+
+    `model` is a dataclass, a pydantic model or a plain type: the form is made from it. With `agrees`, it is a vote:
+    so many as `needed` must agree, and so many `refusals` end it; `await vote.decision()`.
+    """
+    instance = instance_for(ctx, "ask")
+    adapter, schema = _form_of(model)
+    asked_people = check_people(people)
+    vote = _check_vote(agrees, needed, refusals, len(asked_people))
+    check_words("title", title, LONGEST_TITLE)
+    if text is not None:
+        check_words("text", text, LONGEST_TEXT)
+    if ask_id is not None and (" " in ask_id or "/" in ask_id):
+        raise ValueError(f"an ask_id has no spaces and slashes, got {ask_id!r}")
+    op = instance.run.next_id("ask", ask_id)
+    expires_at = None if expires_in is None else instance.at + duration_us(expires_in, "expires_in")
+    key = key_of(op, instance.started_at)
+    asked = Asked(key, title, text or "", asked_people, schema, expires_at, needed if vote else None)
+    await _send(instance, asked.to_event(instance.alias), {"people": list(asked_people)})
+    if agrees is None:
+        return Question[T](instance, op, asked, adapter)
+    return Vote[T](instance, op, asked, adapter, agrees, needed, refusals)
+
+
+def _form_of(model: Any) -> tuple[TypeAdapter[Any], Mapping[str, Any]]:
+    try:
+        adapter = TypeAdapter[Any](model)
+        schema = adapter.json_schema()
+        fields_of(schema)
+    except (NotAForm, PydanticSchemaGenerationError, PydanticInvalidForJsonSchema) as error:
+        raise TypeError(f"{model!r} can't be asked with a form: {error}") from None
+    return adapter, schema
+
+
+def _check_vote(agrees: object, needed: int, refusals: int, people: int) -> bool:
+    for name, value in (("needed", needed), ("refusals", refusals)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= people:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"{name} must be a number from 1 to {people}, as many as were asked, not {value!r}")
+    if agrees is None and (needed, refusals) != (1, 1):
+        raise ValueError("needed= and refusals= are for votes: give agrees=, which says what counts as a yes")
+    return agrees is not None
+
+
+async def _send(instance: Instance, event: Event, compared: Mapping[str, Any] | None = None) -> None:
+    """Send one of Romancy's own events with this step. Its words are not compared on replay: they may be improved."""
+    if instance.is_halted:
+        await Refusal(instance)
+    instance.check_alive()
+    op = instance.run.next_id(f"send {event.type}")
+    identity = {
+        "type": event.type,
+        "source": event.source,
+        "subject": event.subject,
+        "id": event.id,
+        **(compared or {}),
+    }
+    instance.send(op, event, encode_identity(identity))

@@ -1,0 +1,121 @@
+"""Questions to people, as they are stored: three kinds of events, all of Romancy's own and sent to the instance.
+
+    romancy.asked     the question: what to show, to whom, until when. Sent when the workflow asks
+    romancy.answered  the answer of one person. Sent by the page, the viewer or a program
+    romancy.refused   the workflow's own validators refused an answer; the person can give another one
+    romancy.closed    no more answers count. Sent in the commit with which the workflow goes on
+
+A question has a key that is unique for ever: the id of its operation, and when its instance was started. Ids of
+instances can be used again after retention, and an old link must not answer a new question. The id of an answer
+contains the person, so the first answer of a person is stored and a second one is a duplicate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from romancy.core.events import MAX_TEXT, check_text
+from romancy.core.model import Event
+
+SOURCE = "romancy:ask"
+ASKED, ANSWERED, REFUSED, CLOSED = "romancy.asked", "romancy.answered", "romancy.refused", "romancy.closed"
+MOST_PEOPLE = 1000
+MOST_ANSWERS = 5
+"""How often one person can answer until the workflow accepts it."""
+LONGEST_TITLE, LONGEST_TEXT = 300, 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question."""
+
+    key: str
+    title: str
+    text: str
+    people: Sequence[str]
+    schema: Mapping[str, Any]
+    """The type of the answer, as JSON Schema."""
+    expires_at: int | None = None
+    """Microseconds since 1970."""
+    needed: int | None = None
+    """Of a vote: how many must agree."""
+
+    def to_event(self, instance: str) -> Event:
+        data = {
+            "title": self.title,
+            "text": self.text,
+            "people": list(self.people),
+            "schema": self.schema,
+            "expires_at": self.expires_at,
+            "needed": self.needed,
+        }
+        return _event(ASKED, asked_id(instance, self.key), self.key, instance, data)
+
+
+def read_asked(event: Event) -> Asked:
+    data = json.loads(event.data or b"{}")
+    return Asked(event.subject or "", **data)
+
+
+def key_of(operation: str, started_at: int) -> str:
+    return f"{operation}.{started_at:x}"
+
+
+def asked_id(instance: str, key: str) -> str:
+    return f"{instance}/{key}"
+
+
+def answer_id(instance: str, key: str, person: int, number: int) -> str:
+    """Return the id of the answer of a person: the first, or another one after so many were refused."""
+    return f"{instance}/{key}/{person}.{number}"
+
+
+def refusal_id(answer: str) -> str:
+    return f"{answer}/refused"
+
+
+def closing_id(instance: str, key: str) -> str:
+    return f"{instance}/{key}/closed"
+
+
+def answer_event(instance: str, key: str, person: int, number: int, answer: Any, by: str, via: str) -> Event:
+    """Return the answer of a person, given by itself or by someone else: `by` is who, `via` how it was given."""
+    data = {"person": person, "answer": answer, "by": by, "via": via}
+    return _event(ANSWERED, answer_id(instance, key, person, number), key, instance, data)
+
+
+def refused_event(instance: str, key: str, answer: str, why: str) -> Event:
+    return _event(REFUSED, refusal_id(answer), key, instance, {"why": why[:MAX_TEXT]})
+
+
+def closed_event(instance: str, key: str, how: str, by: str | None) -> Event:
+    return _event(CLOSED, closing_id(instance, key), key, instance, {"how": how, "by": by})
+
+
+def _event(type: str, id: str, key: str, instance: str, data: Mapping[str, Any]) -> Event:
+    raw = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+    for name, text in (("id", id), ("subject", key)):
+        check_text(name, text)
+    return Event(id, SOURCE, type, raw, key, datacontenttype="application/json", target=instance)
+
+
+def check_people(people: Sequence[str]) -> Sequence[str]:
+    if isinstance(people, str):
+        raise ValueError(f"people must be a list: people=[{people!r}]")
+    for person in people:
+        if not isinstance(person, str) or not person or len(person) > MAX_TEXT or not person.isprintable():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"people are texts, such as addresses, not {person!r}")
+    if not people or len(people) > MOST_PEOPLE:
+        raise ValueError(f"a question has 1 to {MOST_PEOPLE:,} people, not {len(people):,}")
+    if len(set(people)) != len(people):
+        raise ValueError("someone is among the people twice")
+    return tuple(people)
+
+
+def check_words(name: str, text: Any, most: int) -> str:
+    if not isinstance(text, str) or not text.strip() or len(text) > most:
+        raise ValueError(f"{name} must be a text of 1 to {most:,} characters")
+    return text

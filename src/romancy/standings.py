@@ -1,0 +1,133 @@
+"""Questions to people, as the interfaces see them: which is open for whom, and what an answer does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from romancy.core.model import FINAL, Event, from_us
+from romancy.core.questions import (
+    ANSWERED,
+    MOST_ANSWERS,
+    SOURCE,
+    Asked,
+    answer_event,
+    answer_id,
+    asked_id,
+    closing_id,
+    read_asked,
+    refusal_id,
+)
+from romancy.runtime import Runtime
+from romancy.storage.catalog import WaitPosition
+from romancy.storage.rows import filter_of
+
+MOST_OPEN = 1000
+State = Literal["open", "answered", "closed", "expired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a question stands, for one person."""
+
+    instance: str
+    asked: Asked
+    person: int
+    state: State
+    number: int = 1
+    """Which answer of this person the next one is."""
+    refused: str = ""
+    """Why the last one was refused."""
+    closed_by: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.asked.people[self.person]
+
+
+async def standing(runtime: Runtime, instance: str, key: str, person: int) -> Standing | None:
+    """Return where a question stands; None if there is no such question, or it was asked by an earlier instance."""
+    found = await _event(runtime, asked_id(instance, key))
+    row = await runtime.engine.storage.catalog.instance(instance)
+    if found is None or row is None or found.accepted_at < row.created_at:
+        return None
+    asked = read_asked(found)
+    if person >= len(asked.people):
+        return None
+    number, refused, answered = await _answers(runtime, instance, key, person)
+    closed = await _event(runtime, closing_id(instance, key))
+    by = json.loads(closed.data or b"{}").get("by") if closed is not None else None
+    state: State = "open"
+    if answered is not None and (closed is None or answered.seq < closed.seq):
+        state = "answered"
+    elif closed is not None or answered is not None or row.status in FINAL:
+        state = "closed"
+    elif asked.expires_at is not None and asked.expires_at <= runtime.engine.clock.now():
+        state = "expired"
+    return Standing(instance, asked, person, state, number, refused, by)
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A question whose answers an instance waits for at present."""
+
+    instance: str
+    workflow: str
+    asked: Asked
+    since: datetime
+
+    @property
+    def until(self) -> datetime | None:
+        return None if self.asked.expires_at is None else from_us(self.asked.expires_at)
+
+
+async def all_open(
+    runtime: Runtime, limit: int, after: WaitPosition | None = None
+) -> tuple[list[Open], WaitPosition | None]:
+    """Return open questions of all instances, and where to go on."""
+    rows = await runtime.engine.storage.catalog.waits_for(ANSWERED, limit + 1, after)
+    found: dict[tuple[str, str], Open] = {}
+    for _, wait in rows[:limit]:
+        key = filter_of(wait.spec).subject or ""
+        event = await _event(runtime, asked_id(wait.instance, key)) if (wait.instance, key) not in found else None
+        if event is not None:
+            found[wait.instance, key] = Open(
+                wait.instance, wait.workflow, read_asked(event), from_us(event.accepted_at)
+            )
+    return list(found.values()), rows[limit - 1][0] if len(rows) > limit else None
+
+
+async def open_questions(runtime: Runtime, instance: str) -> list[Asked]:
+    """Return the questions whose answers an instance waits for at present."""
+    waits = await runtime.engine.storage.catalog.waits(instance=instance, type=ANSWERED, limit=MOST_OPEN, cursor=None)
+    keys = dict.fromkeys(key for wait in waits if (key := filter_of(wait.spec).subject) is not None)
+    found = [await _event(runtime, asked_id(instance, key)) for key in keys]
+    return [read_asked(event) for event in found if event is not None]
+
+
+async def _answers(runtime: Runtime, instance: str, key: str, person: int) -> tuple[int, str, Event | None]:
+    """Return which answer of a person is next, why the last was refused, and the one that stands."""
+    why, given = "", None
+    for number in range(1, MOST_ANSWERS + 1):
+        id = answer_id(instance, key, person, number)
+        given = await _event(runtime, id)
+        if given is None:
+            return number, why, None
+        refused = await _event(runtime, refusal_id(id))
+        if refused is None:
+            return number, "", given
+        why = json.loads(refused.data or b"{}").get("why", "")
+    return MOST_ANSWERS, why, given
+
+
+async def _event(runtime: Runtime, id: str) -> Event | None:
+    shown = await runtime.engine.storage.catalog.event(SOURCE, id)
+    return None if shown is None else shown.event
+
+
+def to_answer(standing: Standing, answer: Any, by: str, via: str) -> Event:
+    """Return the answer as an event. The first one of a person that is stored counts; others are duplicates."""
+    key = standing.asked.key
+    return answer_event(standing.instance, key, standing.person, standing.number, answer, by, via)

@@ -1,0 +1,318 @@
+"""Questions to people: `ask`, answers, votes; what counts, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, field_validator
+
+from romancy import (
+    ActivityContext,
+    Answer,
+    App,
+    Decision,
+    Invitation,
+    RomancyError,
+    WaitTimeout,
+    WorkflowContext,
+    activity,
+    ask,
+    wait_event,
+    workflow,
+)
+from romancy.standings import standing, to_answer
+from romancy.testing import Environment, environment
+
+KEY = "a key of at least thirty-two characters"
+mails: list[str] = []
+
+
+@dataclass
+class Approval:
+    approved: bool
+    note: str = ""
+
+
+class Strict(BaseModel):
+    amount: int
+
+    @field_validator("amount")
+    @classmethod
+    def _is_even(cls, amount: int) -> int:
+        if amount % 2:
+            raise ValueError("only even amounts")
+        return amount
+
+
+@activity
+async def mail(ctx: ActivityContext, invitation: Invitation) -> None:
+    mails.append(invitation.url(ctx))
+
+
+@workflow
+async def refund(ctx: WorkflowContext, people: list[str]) -> tuple[bool, str, str]:
+    question = await ask(ctx, Approval, title="Refund?", people=people, expires_in=timedelta(days=3))
+    for invitation in question.invitations.values():
+        await mail(ctx, invitation)
+    answer = await question.answer()
+    return answer.data.approved, answer.data.note, answer.by
+
+
+@workflow
+async def vote(ctx: WorkflowContext, people: list[str], needed: int, refusals: int) -> Any:
+    asked = await ask(
+        ctx, Approval, title="Agreed?", people=people, agrees=lambda a: a.approved, needed=needed, refusals=refusals
+    )
+    decision: Decision[Approval] = await asked.decision()
+    return decision.agreed, decision.by, [(answer.by, answer.data.approved) for answer in decision.answers]
+
+
+@workflow
+async def reminds(ctx: WorkflowContext) -> list[str]:
+    question = await ask(ctx, bool, title="Well?", people=["ann"], expires_in=100)
+    seen: list[str] = []
+    for _ in range(3):
+        try:
+            answer: Answer[bool] = await question.answer(timeout=40)
+        except WaitTimeout:
+            seen.append(str(ctx.now() - ctx.started_at))
+        else:
+            return [*seen, answer.by]
+    return seen
+
+
+@workflow
+async def strict(ctx: WorkflowContext) -> int:
+    question = await ask(ctx, Strict, title="How much?", people=["ann"])
+    return (await question.answer()).data.amount
+
+
+@workflow
+async def twice(ctx: WorkflowContext) -> list[bool]:
+    first = await ask(ctx, bool, title="First?", people=["ann"], ask_id="first")
+    one = (await first.answer()).data
+    second = await ask(ctx, bool, title="Second?", people=["ann"], ask_id="second")
+    return [one, (await second.answer()).data]
+
+
+@pytest.fixture(autouse=True)
+def no_mails() -> None:
+    mails.clear()
+
+
+@pytest.fixture
+async def asking() -> Any:
+    async with environment(public_url="https://shop.example", signing_keys=[KEY]) as env:
+        yield env
+
+
+async def test_an_answer(asking: Environment) -> None:
+    handle = await asking.start(refund, ["ann@x.org", "bob@x.org"])
+    assert len(mails) == 2
+    assert all(url.startswith("https://shop.example/ask/") for url in mails)
+    await asking.answer(handle, "bob@x.org", {"approved": True, "note": "fine"})
+    assert tuple(await handle.result()) == (True, "fine", "bob@x.org")
+
+
+async def test_no_link_is_recorded_anywhere(asking: Environment) -> None:
+    """Whoever can read histories and events must not be able to answer."""
+    handle = await asking.start(refund, ["ann@x.org"])
+    ticket = mails[0].rpartition("/")[2]
+    history = await asking.app.get_history(handle.instance_id)
+    events = (await asking.app.list_events()).items
+    assert ticket not in repr(history) + repr(events) + repr(await asking.waits(handle))
+
+
+async def test_replay_after_the_keys_were_replaced(db: str) -> None:
+    options: dict[str, Any] = {"workflows": [refund], "public_url": "https://shop.example"}
+    async with environment(database=db, signing_keys=[KEY], **options) as env:
+        handle = await env.start(refund, ["ann@x.org"])
+    async with environment(database=db, signing_keys=["b" * 32], **options) as env:
+        again = env.app.handle(handle.instance_id)
+        await env.answer(again, "ann@x.org", Approval(True))
+        await env.settle()
+        assert (await env.app.get_instance(handle.instance_id)).status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("needed", "refusals", "answers", "agreed"),
+    [
+        (2, 1, [("a", True), ("b", True)], True),
+        (2, 1, [("a", True), ("b", False)], False),
+        (2, 2, [("a", False), ("b", True), ("c", True)], True),
+        (2, 3, [("a", False), ("b", False)], False),  # two of three can't agree any more
+        (1, 1, [("c", False)], False),
+        (3, 1, [("a", True), ("b", True), ("c", True)], True),
+    ],
+)
+async def test_votes(
+    asking: Environment, needed: int, refusals: int, answers: list[tuple[str, bool]], agreed: bool
+) -> None:
+    handle = await asking.start(vote, ["a", "b", "c"], needed, refusals)
+    for person, approved in answers:
+        assert await handle.status() == "waiting_for_event"
+        await asking.answer(handle, person, Approval(approved))
+    assert list(await handle.result()) == [agreed, answers[-1][0], [list(answer) for answer in answers]]
+
+
+async def test_reminders_and_the_end(asking: Environment) -> None:
+    handle = await asking.start(reminds)
+    assert await handle.result() == ["0:00:40", "0:01:20", "0:01:40"]
+
+
+async def test_an_answer_after_a_reminder(asking: Environment) -> None:
+    handle = await asking.start(reminds)
+    await asking.advance(45)
+    await asking.answer(handle, "ann", True)
+    assert await handle.result() == ["0:00:40", "ann"]
+
+
+async def test_the_first_answer_of_a_person_counts(asking: Environment) -> None:
+    handle = await asking.start(vote, ["a", "b"], 2, 1)
+    await asking.answer(handle, "a", Approval(True))
+    with pytest.raises(RomancyError, match="it is answered"):
+        await asking.answer(handle, "a", Approval(False))
+    await asking.answer(handle, "b", Approval(True))
+    assert (await handle.result())[0] is True
+
+
+async def test_an_answer_that_the_model_refuses(asking: Environment) -> None:
+    handle = await asking.start(strict)
+    await asking.answer(handle, "ann", {"amount": 3})
+    assert await handle.status() == "waiting_for_event"
+    await asking.answer(handle, "ann", {"amount": 4})
+    assert await handle.result() == 4
+
+
+async def test_an_answer_to_an_earlier_question_never_counts_for_a_later_one(asking: Environment) -> None:
+    handle = await asking.start(twice)
+    runtime = asking.app._runtime
+    first = await standing(runtime, handle.instance_id, f"first.{_started(asking, handle):x}", 0)
+    assert first is not None
+    await asking.answer(handle, "ann", True, ask_id="first")
+    await runtime.engine.accept(to_answer(first, False, "ann", "late"))
+    await asking.settle()
+    assert await handle.status() == "waiting_for_event"
+    await asking.answer(handle, "ann", False, ask_id="second")
+    assert await handle.result() == [True, False]
+
+
+def _started(env: Environment, handle: Any) -> int:
+    resident = env.app._runtime.engine.residents.get(handle.instance_id)
+    return resident.instance.started_at
+
+
+async def test_a_question_of_an_earlier_instance_is_gone(db: str) -> None:
+    """An id can be used again. A link of the old question must not answer the new one."""
+    async with environment(database=db, workflows=[strict], retention=timedelta(days=1)) as env:
+        await env.start(strict.options(instance_id="one"))
+        old = env.app._runtime.engine.residents.get("one").instance.started_at
+        await env.app.cancel_workflow("one")
+        await env.advance(timedelta(days=3))
+        await env.start(strict.options(instance_id="one"))
+        assert await standing(env.app._runtime, "one", f"ask:1.{old:x}", 0) is None
+
+
+async def test_where_a_question_stands(asking: Environment) -> None:
+    handle = await asking.start(vote, ["a", "b", "c"], 2, 1)
+    runtime, key = asking.app._runtime, f"ask:1.{_started(asking, handle):x}"
+
+    async def states() -> list[str]:
+        found = [await standing(runtime, handle.instance_id, key, n) for n in range(4)]
+        return [one.state if one else "gone" for one in found]
+
+    assert await states() == ["open", "open", "open", "gone"]
+    await asking.answer(handle, "a", Approval(True))
+    assert await states() == ["answered", "open", "open", "gone"]
+    await asking.answer(handle, "b", Approval(True))
+    assert await states() == ["answered", "answered", "closed", "gone"]
+
+
+async def test_a_cancelled_instance_closes_its_questions(asking: Environment) -> None:
+    handle = await asking.start(strict)
+    key = f"ask:1.{_started(asking, handle):x}"
+    await handle.cancel()
+    await asking.settle()
+    found = await standing(asking.app._runtime, handle.instance_id, key, 0)
+    assert found is not None
+    assert found.state == "closed"
+
+
+async def test_questions_are_kept_for_as_long_as_they_are_open(db: str) -> None:
+    async with environment(database=db, workflows=[strict], retention=timedelta(days=1)) as env:
+        handle = await env.start(strict)
+        await env.advance(timedelta(days=30))
+        await env.answer(handle, "ann", {"amount": 2})
+        assert await handle.result() == 2
+
+
+@workflow(expects=["paid"])
+async def expecting(ctx: WorkflowContext) -> bool:
+    question = await ask(ctx, bool, title="Paid?", people=["ann"])
+    await wait_event(ctx, "paid")
+    return (await question.answer()).data
+
+
+async def test_a_workflow_that_declares_what_it_expects_can_ask(asking: Environment) -> None:
+    handle = await asking.start(expecting)
+    await asking.send_event("paid", "bank")
+    await asking.answer(handle, "ann", True)
+    assert await handle.result() is True
+
+
+async def test_without_keys_there_are_no_links(env: Environment) -> None:
+    handle = await env.start(refund, ["ann@x.org"])
+    with pytest.raises(Exception, match="signing_keys"):
+        await handle.result()
+
+
+@workflow
+async def careless(ctx: WorkflowContext) -> str:
+    question = await ask(ctx, bool, title="?", people=["ann"])
+    return question.invitations["ann"].url(ctx)  # type: ignore[arg-type]
+
+
+async def test_a_link_is_not_made_in_a_workflow(asking: Environment) -> None:
+    handle = await asking.start(careless)
+    with pytest.raises(Exception, match="for the activity that delivers the link"):
+        await handle.result()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"people": []}, "1 to 1,000 people"),
+        ({"people": "ann"}, "must be a list"),
+        ({"people": ["ann", "ann"]}, "twice"),
+        ({"people": [7]}, "people are texts"),
+        ({"title": ""}, "title must be"),
+        ({"needed": 2}, "needed must be a number from 1 to 1"),
+        ({"agrees": bool, "needed": 0}, "needed must be"),
+        ({"model": dict}, "can't be asked with a form"),
+        ({"model": int | str}, "can't be asked with a form"),
+        ({"ask_id": "a b"}, "no spaces"),
+    ],
+)
+async def test_mistakes_are_told_where_they_are_made(env: Environment, arguments: dict[str, Any], problem: str) -> None:
+    @workflow
+    async def wrong(ctx: WorkflowContext) -> None:
+        given: dict[str, Any] = {"title": "Well?", "people": ["ann"], **arguments}
+        await ask(ctx, given.pop("model", bool), **given)
+
+    handle = await env.start(wrong)
+    with pytest.raises(Exception, match=problem):
+        await handle.result()
+
+
+async def test_nobody_else_can_answer(asking: Environment) -> None:
+    handle = await asking.start(strict)
+    with pytest.raises(ValueError, match="Romancy's own"):
+        await asking.app.send_event("romancy.answered", "romancy:ask", {"answer": {"amount": 2}}, to=handle.instance_id)
+
+
+async def test_apps_with_bad_keys() -> None:
+    with pytest.raises(ValueError, match="at least 32"):
+        App(":memory:", signing_keys=["short"])
