@@ -12,6 +12,7 @@ import pytest
 from romancy import (
     ActivityError,
     App,
+    Event,
     RetryPolicy,
     TransactionContext,
     WorkflowContext,
@@ -33,6 +34,7 @@ Verb = Callable[[App], Awaitable[Any]]
 WRITES: dict[str, Verb] = {
     "start_workflow": lambda app: app.start_workflow(other),
     "send_event": lambda app: app.send_event("go", "here"),
+    "send_events": lambda app: app.send_events([Event("go", "here")]),
     "cancel_workflow": lambda app: app.cancel_workflow("o"),
     "resume_workflow": lambda app: app.resume_workflow("o"),
     "retry_workflow": lambda app: app.retry_workflow("o"),

@@ -139,6 +139,7 @@ def test_each_wait_takes_the_oldest_event_that_it_can_take() -> None:
     assert direct_offers.made - before > 30
 
 
+@pytest.mark.play
 def test_each_wait_takes_the_oldest_event_that_it_can_take_on_postgres(monkeypatch: pytest.MonkeyPatch) -> None:
     made, offers = 0, BatchWriter._offers
 

@@ -352,15 +352,12 @@ def test_garbage_is_only_refused(live: Live) -> None:
     names = ["stripe-signature", "x-slack-signature", "x-slack-request-timestamp", "webhook-id", "webhook-timestamp"]
     names += ["webhook-signature", "svix-id", "x-twilio-signature", "x-hub-signature-256", "x-shopify-hmac-sha256"]
     names += ["x-twilio-webhooks-signature-settings"]
-    for scheme in SCHEMES:
-        for body in bodies:
-            for value in values:
-                headers = {name: value.encode("latin-1") for name in names}
-                for kind in ("application/json", made.FORM):
-                    answer = live.client.post(
-                        f"/webhooks/{scheme}", content=body, headers={**headers, "content-type": kind.encode()}
-                    )
-                    assert answer.status_code == 401, (scheme, body, value, kind, answer.text)
+    tries = [(scheme, body) for scheme in SCHEMES for body in bodies]
+    for n, (scheme, body) in enumerate(tries):
+        value, kind = values[n % len(values)], ("application/json", made.FORM)[n % 2]
+        headers = {**{name: value.encode("latin-1") for name in names}, "content-type": kind.encode()}
+        answer = live.client.post(f"/webhooks/{scheme}", content=body, headers=headers)
+        assert answer.status_code == 401, (scheme, body, value, kind, answer.text)
     assert not stored(live)
 
 
