@@ -52,7 +52,7 @@ class Served:
 
     def has_begun(self) -> None:
         """Returns when the server has read what was sent on other connections: it reads them all before it answers."""
-        for _ in range(2):  # what came in while it already worked on this one is read before the next
+        for _ in range(10):  # what came in while it already worked on this one is read before the next
             assert self.client.get("/health/live").status_code == 200
 
     def stop(self, number: int = signal.SIGTERM) -> str:
