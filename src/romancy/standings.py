@@ -19,6 +19,7 @@ from romancy.core.questions import (
     closing_id,
     read_asked,
     refusal_id,
+    started_of,
 )
 from romancy.runtime import Runtime
 from romancy.storage.catalog import WaitPosition
@@ -51,8 +52,8 @@ async def standing(runtime: Runtime, instance: str, key: str, person: int) -> St
     """Return where a question stands; None if there is no such question, or it was asked by an earlier instance."""
     found = await _event(runtime, asked_id(instance, key))
     row = await runtime.engine.storage.catalog.instance(instance)
-    if found is None or row is None or found.accepted_at < row.created_at:
-        return None
+    if found is None or row is None or max(found.accepted_at, started_of(key)) < row.created_at:
+        return None  # either alone may be earlier: the clock was set back, or it is a fork
     asked = read_asked(found)
     if person >= len(asked.people):
         return None

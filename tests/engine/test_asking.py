@@ -216,6 +216,20 @@ async def test_a_question_of_an_earlier_instance_is_gone(db: str) -> None:
         assert await standing(env.app._runtime, "one", f"ask:1.{old:x}", 0) is None
 
 
+@workflow
+async def later(ctx: WorkflowContext) -> bool:
+    await wait_event(ctx, "go")
+    return (await (await ask(ctx, bool, title="Well?", people=["ann"])).answer()).data
+
+
+async def test_a_clock_that_was_set_back_makes_no_question_old(asking: Environment) -> None:
+    handle = await asking.start(later)
+    asking.clock._now -= 3_600_000_000
+    await asking.send_event("go", "test")
+    await asking.answer(handle, "ann", True)
+    assert await handle.result() is True
+
+
 async def test_where_a_question_stands(asking: Environment) -> None:
     handle = await asking.start(vote, ["a", "b", "c"], 2, 1)
     runtime, key = asking.app._runtime, f"ask:1.{_started(asking, handle):x}"

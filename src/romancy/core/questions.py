@@ -5,7 +5,7 @@
     romancy.refused   the workflow's own validators refused an answer; the person can give another one
     romancy.closed    no more answers count. Sent in the commit with which the workflow goes on
 
-A question has a key that is unique for ever: the id of its operation, and when its instance was started. Ids of
+The key of a question is never used again: it is the id of its operation, with the time its instance was started. Ids of
 instances can be used again after retention, and an old link must not answer a new question. The id of an answer
 contains the person, so the first answer of a person is stored and a second one is a duplicate.
 """
@@ -62,6 +62,14 @@ def read_asked(event: Event) -> Asked:
 
 def key_of(operation: str, started_at: int) -> str:
     return f"{operation}.{started_at:x}"
+
+
+def started_of(key: str) -> int:
+    """Return when the instance of a question was started, as its code knows it."""
+    try:
+        return int(key.rpartition(".")[2], 16)
+    except ValueError:
+        return 0
 
 
 def asked_id(instance: str, key: str) -> str:
