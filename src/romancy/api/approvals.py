@@ -66,7 +66,7 @@ class Invitation:
     expires_at: datetime | None = None
 
     def url(self, ctx: ActivityContext, /) -> str:
-        """Sign the link to the form, in the activity that delivers it: whoever has the link can answer."""
+        """Return the signed link to the form. Anyone who has it can answer: call this in the activity that sends it."""
         if not isinstance(ctx, ActivityContext):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 "invitation.url(ctx) is for the activity that delivers the link: in a workflow it would be recorded, "
@@ -128,7 +128,7 @@ class _Asked(Generic[T_co]):
                 event = await instance.perform(wait)
             except WaitTimeout:
                 if is_last:
-                    await self._close("nobody decided in time", None)
+                    await self._close("expired", None)
                 raise
             try:
                 data = self._model.validate_python(event.data["answer"])

@@ -30,7 +30,7 @@ _LONGEST = 2000
 
 
 class WrongTicket(Exception):
-    """A ticket that nobody here signed. Says nothing more: it may be a guess."""
+    """A ticket that none of the keys signed. It says nothing more, because the ticket may be a guess."""
 
 
 @dataclass(frozen=True, slots=True)

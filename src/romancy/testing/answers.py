@@ -10,7 +10,7 @@ from romancy.standings import open_questions, standing, to_answer
 
 
 async def answer_as(runtime: Runtime, instance: str, person: str, data: object, ask_id: str | None) -> None:
-    """Store the answer of a person; raise an error if nobody asked them, or they have answered."""
+    """Store the answer of a person; raise an error if they were not asked, or have already answered."""
     asked = await open_questions(runtime, instance)
     fitting = [q for q in asked if person in q.people and ask_id in (None, q.key.rpartition(".")[0])]
     if len(fitting) != 1:
