@@ -29,9 +29,10 @@ async def test_one_whose_work_swallows_a_cancellation_stops_too() -> None:
         await duty.stop()
 
 
-async def test_one_that_outlives_the_program_ends_silently(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("when", ["interpreter shutdown", "shutdown"])
+async def test_one_that_outlives_the_program_ends_silently(when: str, caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> float:
-        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+        raise RuntimeError(f"cannot schedule new futures after {when}")
 
     duty = Duty("work", work, Outage())
     duty.start()

@@ -68,8 +68,8 @@ class Duty:
                 self._outage.noticed(self._name, error)
                 rest = 1.0
             except Exception as error:
-                if isinstance(error, RuntimeError) and "interpreter shutdown" in str(error):
-                    return  # the program ends without having stopped the app, and no thread can begin any more
+                if _program_ends(error):
+                    return
                 if not self._failing:
                     _logger.warning("%s: %s; trying again every second", self._name, error)
                 self._failing = True
@@ -83,3 +83,12 @@ class Duty:
                 await self._kicked.wait()
         except TimeoutError:
             return
+
+
+def _program_ends(error: Exception) -> bool:
+    """Whether no thread can begin any more: the program ends without having stopped the app.
+
+    Python says this in two ways, "after interpreter shutdown" and, once a thread of the pool has noticed, "after
+    shutdown".
+    """
+    return isinstance(error, RuntimeError) and "cannot schedule new futures after" in str(error)
