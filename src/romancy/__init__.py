@@ -73,7 +73,17 @@ from romancy.hooks import (
     WorkflowInfo,
     WorkflowStartedInfo,
 )
-from romancy.options import Database, HTTPOptions, Retention, Schedule, Webhook, WebhookRequest, WorkerOptions
+from romancy.options import (
+    Database,
+    HTTPOptions,
+    HTTPSink,
+    Retention,
+    Schedule,
+    Sink,
+    Webhook,
+    WebhookRequest,
+    WorkerOptions,
+)
 from romancy.records import (
     BulkResult,
     Event,
@@ -90,6 +100,7 @@ from romancy.records import (
     ScheduleRecord,
     Wait,
 )
+from romancy.sink_records import DeadLetter, SinkRecord
 from romancy.within import PendingHandle, Within
 
 if TYPE_CHECKING:
@@ -119,6 +130,7 @@ __all__ = [
     "Client",
     "Context",
     "Database",
+    "DeadLetter",
     "Decision",
     "Duration",
     "Event",
@@ -127,6 +139,7 @@ __all__ = [
     "EventSentInfo",
     "EventStream",
     "HTTPOptions",
+    "HTTPSink",
     "HeldEvents",
     "HistoryEntry",
     "HooksBase",
@@ -169,6 +182,8 @@ __all__ = [
     "ScheduleRecord",
     "ScheduleSkippedInfo",
     "ServerUnreachable",
+    "Sink",
+    "SinkRecord",
     "Status",
     "StorageError",
     "TerminalError",

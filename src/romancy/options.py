@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 from romancy.core.model import SECOND, Duration, duration_us
 from romancy.core.retry import RetryPolicy, check_policy
 from romancy.core.schedules import Schedule as Schedule
+from romancy.sinks.declaration import HTTPSink as HTTPSink
+from romancy.sinks.declaration import Sink as Sink
 from romancy.webhooks.declaration import Webhook as Webhook
 from romancy.webhooks.declaration import WebhookRequest as WebhookRequest
 

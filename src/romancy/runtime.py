@@ -13,6 +13,7 @@ from romancy.core.clock import Clock, SystemClock
 from romancy.core.instance import current
 from romancy.core.registry import Registry
 from romancy.core.retry import Policies, RetryPolicy
+from romancy.core.sinks import Outlet
 from romancy.core.tickets import Links
 from romancy.engine import Engine
 from romancy.engine.build import choose_build
@@ -44,6 +45,7 @@ class Runtime:
     public_url: str | None
     webhooks: Sequence[Webhook]
     links: Links
+    sinks: Sequence[Outlet]
     max_activities: int
     lease: int
     retention: Retention
@@ -149,6 +151,7 @@ class Runtime:
             retry=Policies(self.retry, self.worker.compensation_retry),
             state=self.state,
             links=self.links,
+            sinks=self.sinks,
             max_activities=self.max_activities,
             max_resident=self.worker.max_resident,
             max_transactions=self.worker.max_transactions,

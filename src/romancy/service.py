@@ -27,7 +27,9 @@ from romancy.obstacles import queue_wait, with_cuts
 from romancy.options import (
     Database,
     HTTPOptions,
+    HTTPSink,
     Retention,
+    Sink,
     Webhook,
     WorkerOptions,
     check_count,
@@ -58,6 +60,8 @@ from romancy.reruns import Steps, fork, retry_one
 from romancy.runtime import Runtime
 from romancy.searches import some, to_search
 from romancy.sending import SendingVerbs
+from romancy.sink_verbs import SinkVerbs
+from romancy.sinks.declaration import outlets
 from romancy.starts import is_named, prepare, store
 from romancy.storage.catalog import MOST_QUEUES
 from romancy.storage.instances import InstanceRow
@@ -71,7 +75,7 @@ Ts = TypeVarTuple("Ts")
 _logger = logging.getLogger("romancy")
 
 
-class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs):
+class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs):
     """Workflows on a database: the verbs on a running engine. `App` adds HTTP and the viewer."""
 
     def __init__(
@@ -82,6 +86,7 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs):
         state: Any = None,
         retry: RetryPolicy | None = None,
         hooks: HooksBase | Sequence[HooksBase] = (),
+        sinks: Sequence[HTTPSink | Sink] = (),
         tokens: Sequence[str] = (),
         webhooks: Sequence[Webhook] = (),
         public_url: str | None = None,
@@ -111,6 +116,7 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs):
             public_url=(address := check_public_url(public_url)),
             links=Links(choose_signing_keys(signing_keys), address),
             webhooks=check_webhooks(webhooks),
+            sinks=outlets(sinks),
             max_activities=max_activities,
             lease=duration_us(lease),
             retention=choose_retention(retention),

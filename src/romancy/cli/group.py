@@ -29,6 +29,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "events": ("events:events", "List events, newest first, or which old ones are kept for whom."),
         "inbox": ("inbox:inbox", "List what is in the inbox: starts and events of `app.within`."),
         "queues": ("queues:queues", "List queues: how many instances run, and how many wait."),
+        "sinks": ("sinks:sinks", "List sinks and the events they gave up, or try these again."),
         "replay": ("replays:replay", "Replay the history of an instance with the current code."),
         "viewer": ("live:viewer", "Serve the viewer, a web page for a database, without a worker."),
         "top": ("live:top", "Watch instances, open waits and upcoming timers."),

@@ -26,7 +26,7 @@ from romancy.core.model import Event as StoredEvent
 from romancy.core.new_events import Event, to_stored
 from romancy.core.schedules import Schedule, to_schedule
 from romancy.cursors import check_limit
-from romancy.errors import IOInWorkflow, NotRetryable, ScheduleNotFound
+from romancy.errors import InvalidInput, IOInWorkflow, NotRetryable, ScheduleNotFound
 from romancy.http.cloudevents import batched, structured
 from romancy.inventory import OLD
 from romancy.records import (
@@ -45,6 +45,7 @@ from romancy.records import (
 )
 from romancy.reruns import RETRYABLE, Steps
 from romancy.searches import some, to_json, to_query
+from romancy.sink_records import DeadLetter, SinkRecord
 
 if TYPE_CHECKING:
     import httpx
@@ -458,6 +459,28 @@ class Client:
         """The events of at least this age that are kept because open instances may take them, by type."""
         query = {"older_than": duration_us(older_than, "older_than") / SECOND}
         return await self._get("/api/held-events", responses.to_all_held, query=query)
+
+    # --- sinks ------------------------------------------------------------------------------------------------------
+    async def list_sinks(self) -> list[SinkRecord]:
+        """The sinks that any process has declared, by name."""
+        return await self._get("/api/sinks", lambda found: [responses.to_sink(item) for item in found["items"]])
+
+    async def list_dead_letters(
+        self, sink: str | None = None, /, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[DeadLetter]:
+        """The events that a sink, or any, gave up, by sink, oldest first."""
+        query = {"sink": sink, "limit": check_limit(limit), "cursor": cursor}
+        return await self._get("/api/dead-letters", responses.to_page(responses.to_dead_letter), query=query)
+
+    async def retry_dead_letters(self, sink: str, /, *, limit: int | None = None) -> int:
+        """Let a sink deliver the events again that it gave up, oldest first. Returns how many there are.
+
+        If the answer to an attempt is lost, the number is that of the last attempt.
+        """
+        reply = await self._post(f"/api/sinks/{quoted(sink)}/retry", {"limit": limit}, "", accepts=(404,))
+        if reply.status == 404:
+            raise InvalidInput(reply.content["error"])
+        return reply.content["retried"]
 
     async def _schedule(
         self, name: str, verb: str, content: Mapping[str, Any] | None = None, accepts: Collection[int] = ()

@@ -45,6 +45,7 @@ from romancy.records import (
     ScheduleRecord,
     Wait,
 )
+from romancy.sink_records import DeadLetter, SinkRecord
 
 T = TypeVar("T")
 _SAME: Mapping[str, type[RomancyError]] = {
@@ -284,6 +285,15 @@ def to_entry(item: Mapping[str, Any]) -> HistoryEntry:
         dropped=item.get("dropped", False),  # older servers don't send these
         transactional=item.get("transactional", False),
     )
+
+
+def to_sink(item: Mapping[str, Any]) -> SinkRecord:
+    return SinkRecord(item["name"], tuple(item["types"]), item["worker_id"], item["parked"], item["dead"])
+
+
+def to_dead_letter(item: Mapping[str, Any]) -> DeadLetter:
+    event = to_event_record(item["event"])
+    return DeadLetter(item["sink"], event, item["attempts"], item["error"], _time(item["since"]))
 
 
 def to_event_record(item: Mapping[str, Any]) -> EventRecord:

@@ -52,6 +52,8 @@ if it does not, `divergence` reports it.
     registry.py    definitions of workflows and activities, by name
     versions.py    versions of a workflow, in its stored name
     retry.py       how often and how soon a failed activity is retried
+    sinks.py       sinks as the engine sees them
+    cloudevents.py events as requests: CloudEvents over HTTP
     schedules.py   when schedules tick, and what becomes of ticks that are due
     model.py       events, statuses, durations
     timestamps.py  RFC 3339 times

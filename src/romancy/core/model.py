@@ -116,6 +116,8 @@ class Event:
     seq: int = 0
     parsed: Any = field(default=None, repr=False, compare=False)
     """The data as strict JSON, where it was parsed on the way in."""
+    origin: str | None = field(default=None, compare=False)
+    """How it came in from outside: "http", "webhook". None: the app itself sent it, and its sinks pass it on."""
 
     def accepted(self, at: int) -> Event:
         """Return the event as accepted at this time, which also becomes its own time if it has none."""
@@ -134,6 +136,7 @@ class Event:
             self.expires_at,
             self.seq,
             self.parsed,
+            self.origin,
         )
 
 

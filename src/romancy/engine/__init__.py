@@ -61,6 +61,10 @@ connects them: read its constructor from top to bottom.
     timer_refresh.py reads the timers that fall due soon
     mover.py        takes in what callers left in transactions of their own
     schedules.py    starts instances when the ticks of schedules are due
+    relays.py       the relays of an app
+    relay.py        passes the events of one sink on
+    relay_window.py what a relay has read and not settled yet; pure
+    breaker.py      stops deliveries to a receiver that takes none; pure
     tick_report.py  tells hooks and metrics what became of ticks
     retention.py    deletes instances and events after their retention
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from romancy.core.clock import Clock
@@ -32,8 +33,15 @@ class Accepted:
 class Delivery:
     """Prepares events for storage, and checks their data against the models this process knows."""
 
-    def __init__(self, registry: Registry, clock: Clock, metrics: Metrics) -> None:
-        self._registry, self._clock, self._metrics = registry, clock, metrics
+    def __init__(
+        self,
+        registry: Registry,
+        clock: Clock,
+        metrics: Metrics,
+        tell: Callable[[Event, AcceptAnswer], None] | None = None,
+    ) -> None:
+        """`tell` is called with every event that was stored."""
+        self._registry, self._clock, self._metrics, self._tell = registry, clock, metrics, tell
         self._differing = Throttle()
 
     def prepare(self, event: Event) -> Accept:
@@ -69,15 +77,20 @@ class Delivery:
         return accepted
 
     def stored(self, batch: Batch, answer: BatchResult) -> None:
-        """Warn about events that were dropped although their content differs from the stored event."""
-        if not any(result.differs for result in (*answer.accepts, *answer.sent)):
+        """Tell sinks about events, and warn about those that were dropped although they differ from the stored one."""
+        if self._tell is None and not any(result.differs for result in (*answer.accepts, *answer.sent)):
             return
         applied = [commit for commit, done in zip(batch.commits, answer.commits, strict=True) if done]
         sent = [(commit.instance, item.event) for commit in applied for item in commit.sent]
         for result, (sender, event) in zip(answer.sent, sent, strict=True):
-            self._warn(result, event, f"instance {sender!r}")
+            self._report(result, event, f"instance {sender!r}")
         for result, item in zip(answer.accepts, batch.accepts, strict=True):
-            self._warn(result, item.event, "a client")
+            self._report(result, item.event, "a client")
+
+    def _report(self, answer: AcceptAnswer, event: Event, sender: str) -> None:
+        if self._tell is not None:
+            self._tell(event, answer)
+        self._warn(answer, event, sender)
 
     def _warn(self, answer: AcceptAnswer, event: Event, sender: str) -> None:
         if not answer.differs or (left_out := self._differing.turn()) is None:

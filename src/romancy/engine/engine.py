@@ -13,6 +13,7 @@ from romancy.core.outcome import Outcome
 from romancy.core.queues import Queue
 from romancy.core.registry import Registry
 from romancy.core.retry import Policies
+from romancy.core.sinks import Outlet
 from romancy.core.tickets import NO_LINKS, Links
 from romancy.engine.activities import Activities
 from romancy.engine.admission import Admissions
@@ -37,6 +38,7 @@ from romancy.engine.metrics import Metrics
 from romancy.engine.mover import Mover
 from romancy.engine.outage import Outage
 from romancy.engine.recollection import Recollection
+from romancy.engine.relays import Relays
 from romancy.engine.replays import Replays
 from romancy.engine.resident import CancelAsked
 from romancy.engine.residents import Residents
@@ -88,6 +90,7 @@ class Engine:
         build: str,
         timer_window: int = WINDOW,
         links: Links = NO_LINKS,
+        sinks: Sequence[Outlet] = (),
     ) -> None:
         """Each part gets those before it. Calls to later ones are lambdas; the lease calls methods of the engine."""
         self.loop, self._grace = asyncio.get_running_loop(), grace
@@ -100,10 +103,11 @@ class Engine:
         me = self.lease = Lease(
             storage, registry, announcement, outage, lease, worker, self._look_around, self._lost, self._retired
         )
+        relays = self._relays = Relays(sinks, storage, clock, me, metrics, outage)
         residents = self.residents = Residents(max_resident, self._to_sweep.set)
         inboxes = self.inboxes = Inboxes(residents, lambda: scheduler.feed())
         loader = self.loader = Loader(storage, me, inboxes, outage, lambda arrival: revival.revive(arrival))
-        delivery = self.delivery = Delivery(registry, clock, metrics)
+        delivery = self.delivery = Delivery(registry, clock, metrics, relays.stored if relays else None)
         committer = self.committer = Committer(
             storage, clock, registry, me, outage, metrics,
             on_events=delivery.stored, on_answer=self._answered, on_settled=inboxes.hurry,
@@ -166,7 +170,8 @@ class Engine:
         self._admission = Duty("admission", self._admit, outage, self._to_admit)
         self._has_looked_for_lost_queues = False
         self._refreshing = Duty("timers", self.refresh.round, outage, self._to_refresh)
-        self._pruning = Duty("retention", Pruner(storage, clock, registry, retention, metrics).round, outage)
+        pruner = Pruner(storage, clock, registry, retention, metrics, self._relays.names)
+        self._pruning = Duty("retention", pruner.round, outage)
         self._mover = Mover(storage, clock, announcement, self.delivery, metrics, self.hooks, self._to_sweep.set)
         self._moving = Duty("inbox", self._mover.round, outage)
         self._scheduling = self._make_scheduling(outage)
@@ -208,8 +213,10 @@ class Engine:
         self.storage.watch(self._foreign_change, arrived, self.schedule)
         if self.is_worker:
             await self._declare_schedules()  # first: if this is cancelled, nothing runs yet
+        await self._relays.declare()
         await self.lease.begin()
         if self.is_worker:
+            self._relays.start()
             self.scheduler.watchdog.start()
             self._pruning.start()
             self._balance.start()
@@ -242,6 +249,7 @@ class Engine:
         for duty in (self._moving, self._sweep, self._pruning, self._balance, self._scheduling, self._admission):
             await duty.stop()
         self.timers.stop()
+        await self._relays.stop(self._grace)
         await self.activities.stop(self._grace)
         await self._flushed()
         self.committer.close()
@@ -264,6 +272,7 @@ class Engine:
         tidying = (self._pruning, self._balance, self._renewal)
         for duty in (self._moving, self._sweep, *tidying, self._refreshing, self._scheduling, self._admission):
             await duty.stop()
+        await self._relays.crash()
         self._announcement.stop()
         self.timers.stop()
         self.committer.abandon()
@@ -295,6 +304,7 @@ class Engine:
         self._admissions.stop()
         for duty in (self._moving, self._sweep, self._pruning, self._balance, self._scheduling, self._admission):
             duty.retire()
+        self._relays.retire()
         self.timers.stop()
         self.inboxes.close()
         self._drop_all()
@@ -319,6 +329,10 @@ class Engine:
         if self.is_worker:
             self._scheduling.kick()
 
+    def relay(self) -> None:
+        """Look for events to pass on to sinks, because some were made due."""
+        self._relays.kick()
+
     def kick(self) -> None:
         """Look for changes in the database that this worker may have to act on."""
         self.changes.elsewhere()
@@ -327,6 +341,7 @@ class Engine:
     def _foreign_change(self) -> None:
         self.changes.elsewhere()
         self.sweep.notice()
+        self._relays.kick()
 
     def _answered(self, answer: BatchResult) -> None:
         self._followup.answered(answer)
@@ -441,6 +456,7 @@ class Engine:
         idle = self.hooks.is_idle and self.inboxes.is_idle and self.committer.is_idle
         kicked = (self._sweep, self._refreshing, self._moving, self._scheduling, self._admission)
         duties = all(d.is_idle for d in kicked)
+        duties = duties and self._relays.is_idle
         return known and idle and duties and self._children.is_idle and not self.is_undeclared
 
     @property

@@ -72,6 +72,10 @@ class Metrics:
         """Seconds between the time at which a tick was due and its start."""
         self.schedule_next: int | None = None
         """When the next tick of any schedule is due, as this worker saw it last."""
+        self.sink_deliveries: Counter[tuple[str, str]] = Counter()
+        """By sink and outcome: delivered, failed; of the latter, dead."""
+        self.sink_lag = Histogram(LONG)
+        """Seconds between accepting an event and its delivery by a sink."""
         self.commit_items = Histogram(SIZES)
         self.commit_seconds = Histogram(SECONDS)
         self.timer_lag = Histogram(SECONDS)

@@ -30,9 +30,18 @@ _SHOWN = 100
 class Pruner:
     """Deletes instances some time after they ended, and events that nobody can take any more."""
 
-    def __init__(self, storage: Storage, clock: Clock, registry: Registry, kept: Retention, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        registry: Registry,
+        kept: Retention,
+        metrics: Metrics,
+        sinks: Sequence[str] = (),
+    ) -> None:
+        """`sinks`: the names of those that this process declares."""
         self._storage, self._clock, self._registry, self._kept = storage, clock, registry, kept
-        self._metrics = metrics
+        self._metrics, self._sinks = metrics, sinks
         self._expected: Sequence[str] = ()
         """Workflows whose interest in events is stored. Until then, everything is kept for their instances."""
         self._surveyed: int | None = None
@@ -45,6 +54,7 @@ class Pruner:
             return BRISK
         if self._kept.events is not None and await self._cut(self._before(self._kept.events)):
             return BRISK
+        await self._forget_sinks()
         await self._survey(events)
         return REST
 
@@ -53,6 +63,11 @@ class Pruner:
         if names != self._expected:
             await self._storage.expect(self._registry.interests)
             self._expected = names
+
+    async def _forget_sinks(self) -> None:
+        gone = await self._storage.sinks.forget(self._clock.now(), self._before(self._kept.failed), self._sinks)
+        for name in gone:
+            _logger.warning("sink %r is forgotten, because no process has declared it for long", name)
 
     async def _cut(self, before: int) -> bool:
         """Delete events that are held for longer than the app allows. What is left by now is all wanted."""

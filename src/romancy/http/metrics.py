@@ -73,6 +73,7 @@ class _Collector(Collector):
         yield from self._compensations()
         yield from self._events()
         yield from self._inbox_gauges()
+        yield from self._sinks()
         yield from self._kept_events()
         yield from self._engine_internals()
         yield from self._requests()
@@ -158,6 +159,12 @@ class _Collector(Collector):
             yield _gauge("events_held_oldest_seconds", text, age)
         cut = {(type,): n for type, n in m.events_cut.items()}
         yield _counter("events_cut", "Events removed although an open instance might take them.", ["type"], cut)
+
+    def _sinks(self) -> Iterator[Metric]:
+        m = self._metrics
+        text = "Deliveries by sinks: delivered, failed; of the latter, dead, when an event was given up."
+        yield _counter("sink_deliveries", text, ["sink", "outcome"], m.sink_deliveries)
+        yield _histogram("sink_lag_seconds", "From accepting an event to its delivery by a sink.", m.sink_lag)
 
     def _requests(self) -> Iterator[Metric]:
         t = self._traffic

@@ -45,23 +45,23 @@ Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 # --- in -------------------------------------------------------------------------------------------------------------
-class _Closed(BaseModel, extra="forbid"):
+class Closed(BaseModel, extra="forbid"):
     """Refuses unknown names, so that a typing error does not silently drop a filter."""
 
 
-class _Paged(_Closed):
+class Paged(Closed):
     limit: int = Field(50, ge=1, le=1000, description="Maximum number of items.")
 
 
-def _cursor(*parts: type) -> Any:
+def cursor_of(*parts: type) -> Any:
     return WithJsonSchema(constraints.cursor(*parts))
 
 
-_CURSOR: Any = Field(None, description="The `cursor` of the previous page, to continue there.")
+CURSOR: Any = Field(None, description="The `cursor` of the previous page, to continue there.")
 _Attributes = dict[str, StrictStr | StrictInt | StrictBool | None]
 
 
-class CountQuery(_Closed):
+class CountQuery(Closed):
     """Which instances are meant: the names are those of `InstanceFilter`."""
 
     status: list[Status] = Field([], max_length=50, description="Only instances with this status; repeatable.")
@@ -80,36 +80,36 @@ class CountQuery(_Closed):
     started_before: Moment | None = Field(None, description="Only instances started before this time.")
 
 
-class InstancesQuery(CountQuery, _Paged):
-    cursor: Annotated[str, _cursor(int, str)] | None = _CURSOR
+class InstancesQuery(CountQuery, Paged):
+    cursor: Annotated[str, cursor_of(int, str)] | None = CURSOR
 
 
-class WaitsQuery(_Paged):
-    cursor: Annotated[str, _cursor(str, str)] | None = _CURSOR
+class WaitsQuery(Paged):
+    cursor: Annotated[str, cursor_of(str, str)] | None = CURSOR
     instance_id: str | None = Field(None, description="Only waits of this instance.")
     type: str | None = Field(None, description="Only waits for this event type.")
 
 
-class EventsQuery(_Paged):
-    cursor: Annotated[str, _cursor(int)] | None = _CURSOR
+class EventsQuery(Paged):
+    cursor: Annotated[str, cursor_of(int)] | None = CURSOR
     type: str | None = Field(None, description="Only events of this type.")
     instance_id: str | None = Field(None, description="Only events that this instance received.")
     unmatched: bool = Field(False, description="Only events that no instance has received.")
 
 
-class InboxQuery(_Paged):
-    cursor: Annotated[str, _cursor(int)] | None = _CURSOR
+class InboxQuery(Paged):
+    cursor: Annotated[str, cursor_of(int)] | None = CURSOR
 
 
-class QueuesQuery(_Paged):
-    cursor: Annotated[str, _cursor(str)] | None = _CURSOR
+class QueuesQuery(Paged):
+    cursor: Annotated[str, cursor_of(str)] | None = CURSOR
 
 
-class ResultQuery(_Closed):
+class ResultQuery(Closed):
     timeout: float = Field(0, ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the instance to end.")
 
 
-class _Queued(_Closed):
+class _Queued(Closed):
     key: str | None = Field(None, max_length=255, description="Its key in the queue of the workflow.")
     priority: Annotated[int, Field(strict=True, ge=-MOST_PRIORITY, le=MOST_PRIORITY)] | None = Field(
         None, description="Its priority in the queue of the workflow: higher ones come first."
@@ -129,7 +129,7 @@ class StartBody(_Called):
     )
 
 
-class CancelBody(_Closed):
+class CancelBody(Closed):
     reason: str | None = Field(None, description="The reason; it is recorded and shown.")
 
 
@@ -140,14 +140,14 @@ def _check_steps(steps: Any) -> Any:
     return cast("Any", steps)
 
 
-class RetryBody(_Closed):
+class RetryBody(Closed):
     steps: Annotated[Literal["failed"] | list[str] | None, BeforeValidator(_check_steps)] = Field(
         None,
         description="What runs again: what led to the end (null), everything that failed, or these operations.",
     )
 
 
-class ForkBody(_Closed):
+class ForkBody(Closed):
     at: int = Field(0, ge=0, description="The number of the last history entry to keep; 0: start from the input.")
     new_id: Annotated[str, WithJsonSchema(constraints.INSTANCE_ID)] | None = Field(
         None, description="The id of the new instance. 409 if it exists."
@@ -158,7 +158,7 @@ class BulkBody(CountQuery):
     """At least one filter is required."""
 
     limit: int | None = Field(None, ge=1, description="Maximum number of instances to change, newest first.")
-    cursor: Annotated[str, _cursor(int, str)] | None = Field(
+    cursor: Annotated[str, cursor_of(int, str)] | None = Field(
         None, description="The `cursor` of the previous answer, to continue there."
     )
     dry_run: bool = Field(False, description="Change nothing; `changed` is what would be changed.")
@@ -373,7 +373,7 @@ class Forgotten(TypedDict):
     number: int
 
 
-class HeldQuery(_Closed):
+class HeldQuery(Closed):
     older_than: float = Field(
         7 * 86400, ge=0, le=1e9, allow_inf_nan=False, description="Only events that were accepted so many seconds ago."
     )
@@ -466,7 +466,7 @@ class ScheduleBody(_Called):
     ends_at: Moment | None = Field(None, description="There are no ticks after this time.")
 
 
-class TriggerBody(_Closed):
+class TriggerBody(Closed):
     instance_id: Annotated[str, WithJsonSchema(constraints.INSTANCE_ID)] | None = Field(
         None, description="The id of the new instance. If it exists, nothing is started."
     )

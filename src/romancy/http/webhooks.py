@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
@@ -98,7 +99,7 @@ class Webhooks:
             if isinstance(found, Answer):
                 outcome = "answered"
                 return _answer(found)
-            events = [event for event in found if webhook.takes(event.type)]
+            events = [replace(event, origin="webhook") for event in found if webhook.takes(event.type)]
             if not events:
                 outcome = "ignored"
                 return _answer(_IGNORED if webhook.sender.answer is ACCEPTED else webhook.sender.answer)

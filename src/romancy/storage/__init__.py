@@ -9,6 +9,7 @@
     errors.py    errors that a database can raise
     catalog.py   reads for people
     schedules.py the table of schedules
+    sinks.py     how far sinks have come, and what they have parked
     queues.py    what waits in queues, and how it is admitted
     sessions.py  the viewer's login sessions
     guests.py    connections of callers, on which things are left in the inbox
@@ -39,6 +40,7 @@ Checked again by the statement that relies on it:
   starts again. What can be pruned or handed to others is checked again by the delete or the commit;
 - schedules that were read: every write names the stamp of the row it is based on, and does nothing if that has changed;
 - who can be admitted to a queue: the admission compares the version of the queue with the one read before the counts;
+- where a sink stands, and which of its lines are held: only its owner writes them, and every write checks that it is;
 - offers, deliveries, notices, timers, balances: hints. The owner decides when it feeds them, and its commit is checked.
 
 Permanently true once remembered:

@@ -34,6 +34,7 @@ from romancy.storage.records import (
 )
 from romancy.storage.schedules import Schedules
 from romancy.storage.sessions import Sessions
+from romancy.storage.sinks import Sinks
 
 Trigger = tuple[str, str, int | None]
 """(event type, workflow it starts, timeout of that workflow)"""
@@ -103,6 +104,11 @@ class Storage(Protocol):
     @property
     def schedules(self) -> Schedules:
         """The table of schedules."""
+        ...
+
+    @property
+    def sinks(self) -> Sinks:
+        """Sinks: how far they have come in the event log."""
         ...
 
     @property

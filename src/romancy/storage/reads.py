@@ -27,21 +27,23 @@ from romancy.storage.records import (
 )
 from romancy.storage.schedules import Schedules
 from romancy.storage.sessions import Sessions
+from romancy.storage.sinks import Sinks
 from romancy.storage.sql import Run
 
 
 class Reads:
     """The part of a storage that all backends share.
 
-    `look` reads for people, `schedule` writes schedules, `do` writes everything else.
+    `look` reads for people, `schedule` writes schedules, `sink` what sinks do, `do` everything else.
     """
 
-    def __init__(self, ask: Run, look: Run, do: Run, admit: Admit, clock: Clock, schedule: Run | None = None) -> None:
+    def __init__(self, ask: Run, look: Run, do: Run, admit: Admit, clock: Clock, schedule: Run, sink: Run) -> None:
         self._ask, self._do_named, self._clock = ask, do, clock
         self.queues = Queues(ask, do, admit)
         self.catalog = Catalog(look)
         self.sessions = Sessions(ask, do)
-        self.schedules = Schedules(ask, schedule or do)
+        self.schedules = Schedules(ask, schedule)
+        self.sinks = Sinks(ask, look, sink)
         self._keeping, self._holding = Keeping(ask), Keeping(look)
 
     async def held(self, before: int, most: int) -> list[Held]:

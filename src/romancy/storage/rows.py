@@ -45,6 +45,7 @@ def event_values(event: Event, token: bytes) -> tuple[Any, ...]:
         token,
         event.accepted_at,
         event.expires_at,
+        event.origin,
     )
 
 

@@ -14,7 +14,7 @@ from romancy.core.model import Duration
 from romancy.core.retry import RetryPolicy
 from romancy.errors import AppNotRunning, RomancyError
 from romancy.hooks import HooksBase
-from romancy.options import WITHOUT_HTTP, Database, Retention, WorkerOptions, refuse
+from romancy.options import WITHOUT_HTTP, Database, HTTPSink, Retention, Sink, WorkerOptions, refuse
 from romancy.service import Service, desk_of
 from romancy.sync.verbs import Background, Blocking, blocking
 from romancy.sync.within import Within
@@ -39,6 +39,7 @@ class App(Blocking):
         state: Any = None,
         retry: RetryPolicy | None = None,
         hooks: HooksBase | Sequence[HooksBase] = (),
+        sinks: Sequence[HTTPSink | Sink] = (),
         worker: bool | WorkerOptions = True,
         max_activities: int = 100,
         lease: Duration = timedelta(seconds=10),
@@ -52,6 +53,7 @@ class App(Blocking):
             state=state,
             retry=retry,
             hooks=hooks,
+            sinks=sinks,
             tokens=WITHOUT_HTTP,
             worker=worker,
             max_activities=max_activities,

@@ -233,3 +233,8 @@ class Blocking(ABC):
     list_inbox = blocking(Service.list_inbox)
     forget_refused = blocking(Service.forget_refused)
     list_held_events = blocking(Service.list_held_events)
+
+    # --- sinks -------------------------------------------------------------------------------------------------------
+    list_sinks = blocking(Service.list_sinks)
+    list_dead_letters = blocking(Service.list_dead_letters)
+    retry_dead_letters = blocking(Service.retry_dead_letters)

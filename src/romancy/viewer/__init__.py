@@ -7,7 +7,7 @@ every value; the Content-Security-Policy allows nothing inline.
     routes.py     the routes of all pages
     pages.py      the pages that show things
     schedules.py  the page of schedules
-    kept_aside.py the pages of the inbox and of old events that are kept
+    kept_aside.py the pages of the inbox, of old events that are kept, and of sinks
     queues.py     the page of queues
     action_pages.py  the pages with forms: start a workflow, send an event
     session.py    logging in and out

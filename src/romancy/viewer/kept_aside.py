@@ -1,4 +1,4 @@
-"""The pages that show what is kept aside: the inbox, and old events that open instances may still take."""
+"""The pages that show what is kept aside: the inbox, old events that open instances may take, and dead letters."""
 
 from __future__ import annotations
 
@@ -31,3 +31,11 @@ async def held(request: Request) -> Response:
     found = await request.app.list_held_events(older_than=timedelta(days=query.older))
     is_cut = sum(held.count for held in found) >= MOST_HELD
     return page(request, "held.html", found=found, is_cut=is_cut, query=query, now=Catalog(request.app).now)
+
+
+async def sinks(request: Request) -> Response:
+    """The sinks, and the events that they gave up."""
+    found = await request.app.list_dead_letters(limit=PAGE, cursor=request.query.cursor)
+    known = await request.app.list_sinks()
+    is_first, now = request.query.cursor is None, Catalog(request.app).now
+    return page(request, "sinks.html", sinks=known, found=found, is_first=is_first, now=now)

@@ -42,6 +42,7 @@ ROUTES = (
     _page("/viewer/event", pages.event, pages.EventQuery),
     _page("/viewer/inbox", kept_aside.inbox, pages.Query),
     _page("/viewer/held", kept_aside.held, kept_aside.HeldQuery),
+    _page("/viewer/sinks", kept_aside.sinks, pages.Query),
     _page("/viewer/workflows", action_pages.workflows, pages.Nothing),
     _page("/viewer/schedules", schedules.schedules, pages.Nothing),
     _page("/viewer/queues", queues.queues, pages.Query),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,6 +101,9 @@ class Webhook:
             raise ValueError(f"webhook {name!r} needs either scheme= and secrets=, or verify= and to_event=")
         if verify is not None and (to_event is None or secrets or types):
             raise ValueError(f"webhook {name!r} has verify=, so it needs to_event=, and takes no secrets= and types=")
+        for what, function in (("verify", verify), ("to_event", to_event)):
+            if function is not None and (not callable(function) or inspect.iscoroutinefunction(function)):
+                raise ValueError(f"webhook {name!r}: {what} must be a plain function (`def`), not {show(function)}")
         self.scheme: Scheme | None = scheme
         self.to_event = to_event
         self._verify = verify

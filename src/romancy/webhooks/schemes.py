@@ -261,7 +261,8 @@ def _with_and_without_port(url: str) -> set[str]:
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------
-def _whsec(secret: str) -> bytes:
+def standard_key(secret: str) -> bytes:
+    """Return the key of a secret of Standard Webhooks."""
     encoded = secret.removeprefix("whsec_")
     key = _from_base64(encoded + "=" * (-len(encoded) % 4))
     if not key:
@@ -276,7 +277,7 @@ def _hex_key(secret: str) -> bytes:
     return key
 
 
-_KEYS: Mapping[str, Callable[[str], bytes]] = {"standard": _whsec, "svix": _whsec, "adyen": _hex_key}
+_KEYS: Mapping[str, Callable[[str], bytes]] = {"standard": standard_key, "svix": standard_key, "adyen": _hex_key}
 _VERIFIERS: Mapping[Scheme, Callable[[Sequence[bytes]], Verifier]] = {
     "standard": Standard,
     "svix": lambda keys: Standard(keys, ("svix-", "webhook-")),

@@ -22,18 +22,17 @@ Batches: all or nothing. `InvalidBatch.failures` lists every invalid event. A ba
     json_format.py  structured and batched mode
     members.py      the outermost level of a JSON text
     attributes.py   rules for attributes
-    writer.py       events to requests
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from romancy.core.cloudevents import batched, binary, structured
 from romancy.core.model import show
 from romancy.http.cloudevents.headers import check_charset, parse_binary, split
 from romancy.http.cloudevents.json_format import parse_batch, parse_structured
 from romancy.http.cloudevents.model import InvalidBatch, Limits, Parsed, TooLarge, UnsupportedFormat
-from romancy.http.cloudevents.writer import batched, binary, structured
 
 __all__ = [
     "InvalidBatch",

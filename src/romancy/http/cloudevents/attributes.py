@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from romancy.core.cloudevents import VERSION
 from romancy.core.events import MAX_PARSED, TARGET, check_dataschema, check_extension, check_not_ours, check_text
 from romancy.core.history import is_json
 from romancy.core.model import Event, show
@@ -12,8 +13,6 @@ from romancy.core.strict_json import parse_json
 from romancy.core.timestamps import parse_time
 from romancy.errors import InvalidEvent
 from romancy.http.cloudevents.model import Limits
-
-VERSION = "1.0"
 
 _REQUIRED = ("specversion", "id", "source", "type")
 _TEXTS = ("id", "source", "type", "subject", "datacontenttype", "dataschema")
@@ -52,6 +51,7 @@ def make(attributes: dict[str, Any], data: bytes | None, limits: Limits, parsed:
         target=target,
         expires_at=None if expiry is None else parse_time("expirytime", expiry),
         parsed=None if data is None or len(data) > MAX_PARSED else parsed,
+        origin="http",
     )
 
 

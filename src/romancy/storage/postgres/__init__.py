@@ -90,7 +90,8 @@ class PostgresStorage(Reads):
         clock = clock or SystemClock()
         statements = Statements(schema, relaxed=durability == "normal", reader=migrations.LIBRARY_VERSION)
         self._connections = Connections(url, statements, clock, self._replaced)
-        super().__init__(self._find, self._find, self._connections.do, self._admit, clock, self._schedule)
+        do = self._connections.do
+        super().__init__(self._find, self._find, do, self._admit, clock, self._schedule, do)
         self._announcer = Announcer(self._connections)
         direct, home = notify_url or url if listen else None, self._connections if notify_url else None
         self._arrived: Callable[[], None] = lambda: None

@@ -67,7 +67,7 @@ _NAMES: dict[str, str] = {
     "unshown": "unshown_instances unshown_views unshown_others",
     "first_attributes": "first_instances first_names first_values first_ats",
     "events": "event_sources event_ids event_types event_subjects event_times event_targets event_attrs event_datas "
-    "event_accepted event_expires event_unfit event_senders",
+    "event_accepted event_expires event_unfit event_senders event_origins",
 }
 _COLUMNS = {piece: names.split() for piece, names in _NAMES.items()}
 
@@ -311,5 +311,6 @@ def _events(batch: Batch, commits: bool) -> list[tuple[Any, ...]]:
     for sender, item in senders(batch):
         if sender is None or commits:
             values = event_values(item.event, batch.token)
-            rows.append((*values[:8], *values[9:], json.dumps(list(item.unfit)) if item.unfit else None, sender))
+            unfit = json.dumps(list(item.unfit)) if item.unfit else None
+            rows.append((*values[:8], *values[9:11], unfit, sender, item.event.origin))
     return rows

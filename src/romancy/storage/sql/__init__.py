@@ -17,15 +17,26 @@ from importlib import resources
 from typing import Any, Protocol
 
 _FILES = {
-    "sqlite": ("common.sql", "inbox.sql", "retention.sql", "sqlite.sql", "sqlite_inbox.sql", "sqlite_retention.sql"),
+    "sqlite": (
+        "common.sql",
+        "inbox.sql",
+        "retention.sql",
+        "sinks.sql",
+        "sqlite.sql",
+        "sqlite_inbox.sql",
+        "sqlite_retention.sql",
+        "sqlite_sinks.sql",
+    ),
     "postgres": (
         "common.sql",
         "inbox.sql",
         "retention.sql",
+        "sinks.sql",
         "postgres.sql",
         "postgres_leases.sql",
         "postgres_inbox.sql",
         "postgres_retention.sql",
+        "postgres_sinks.sql",
     ),
 }
 _HEAD = re.compile(r"-- (name|part): (\w+)")

@@ -375,11 +375,12 @@ SELECT id FROM queued_last
 numbered AS MATERIALIZED (SELECT nextval('romancy.event_numbers') AS seq, x.*
   FROM unnest(:event_sources::text[], :event_ids::text[], :event_types::text[], :event_subjects::text[],
     :event_times::bigint[], :event_targets::text[], :event_attrs::bytea[], :event_datas::bytea[],
-    :event_accepted::bigint[], :event_expires::bigint[], :event_unfit::text[], :event_senders::text[])
-    AS x(source, id, type, subject, time, target, attrs, data, accepted_at, expires_at, unfit, sender)),
+    :event_accepted::bigint[], :event_expires::bigint[], :event_unfit::text[], :event_senders::text[], :event_origins::text[])
+    AS x(source, id, type, subject, time, target, attrs, data, accepted_at, expires_at, unfit, sender, origin)),
 accepted AS (INSERT INTO romancy.events
-  (seq, source, id, type, subject, time, target, attrs, data, token, accepted_at, expires_at)
-  SELECT seq, source, id, type, subject, time, target, attrs, data, :token::bytea, accepted_at, expires_at FROM numbered
+  (seq, source, id, type, subject, time, target, attrs, data, token, accepted_at, expires_at, origin)
+  SELECT seq, source, id, type, subject, time, target, attrs, data, :token::bytea, accepted_at, expires_at, origin
+  FROM numbered
   WHERE {sendable} ORDER BY source, id, seq ON CONFLICT (source, id) DO NOTHING RETURNING source, id, seq),
 undispatched AS (INSERT INTO romancy.undispatched (event, seen, unfit, at)
   SELECT seq, pg_current_snapshot(), coalesce(n.unfit, '[]'), {time}

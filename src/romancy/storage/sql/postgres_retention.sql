@@ -9,7 +9,7 @@
 -- Differs: events can be left undispatched.
 -- part: handled
 NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq)
-  AND NOT EXISTS (SELECT 1 FROM romancy.undispatched u WHERE u.event = e.seq)
+  AND NOT EXISTS (SELECT 1 FROM romancy.undispatched u WHERE u.event = e.seq) AND {relayed}
 -- Events that no instance may take again after a retry.
 -- Differs: OFFSET 0 keeps the planner from joining, for which it would read whole tables.
 -- part: untaken

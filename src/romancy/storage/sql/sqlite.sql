@@ -194,8 +194,8 @@ DELETE FROM romancy.instances WHERE id = :instance
 -- === events ===
 
 -- name: insert_event
-INSERT INTO romancy.events (source, id, type, subject, time, target, attrs, data, token, accepted_at, expires_at)
-VALUES (:source, :id, :type, :subject, :time, :target, :attrs, :data, :token, :accepted_at, :expires_at)
+INSERT INTO romancy.events (source, id, type, subject, time, target, attrs, data, token, accepted_at, expires_at, origin)
+VALUES (:source, :id, :type, :subject, :time, :target, :attrs, :data, :token, :accepted_at, :expires_at, :origin)
 ON CONFLICT (source, id) DO NOTHING
 -- name: existing_event
 SELECT seq, token, type, subject, target, attrs, data FROM romancy.events WHERE source = :source AND id = :id

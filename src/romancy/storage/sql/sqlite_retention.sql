@@ -11,7 +11,7 @@ INDEXED BY romancy.events_age
 INDEXED BY romancy.events_addressed
 -- Differs: events are dispatched when they are stored here, so none is left undispatched.
 -- part: handled
-NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq)
+NOT EXISTS (SELECT 1 FROM romancy.deliveries d WHERE d.event = e.seq) AND {relayed}
 -- Events that no instance may take again after a retry.
 -- Differs: SQLite looks up row by row anyway.
 -- part: untaken

@@ -11,6 +11,7 @@ expiry.py         which leases have ended
 locks.py          a lock file for each worker
 inbox.py          moves what callers left in their own transactions
 schedules.py      writes schedules
+sinks.py          writes what sinks do
 reads.py          loads instances into memory
 statements.py     statements by name
 connection.py     opens a file
@@ -43,7 +44,7 @@ from romancy.storage.interests import Cut, rows_of
 from romancy.storage.protocol import Answered, Trigger
 from romancy.storage.reads import Reads
 from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
-from romancy.storage.sqlite import inbox, leases, reads, retention, schedules
+from romancy.storage.sqlite import inbox, leases, reads, retention, schedules, sinks
 from romancy.storage.sqlite.batches import BatchWriter, append_statement
 from romancy.storage.sqlite.connection import absolute, connect, lock_folder
 from romancy.storage.sqlite.expiry import Leases
@@ -78,7 +79,13 @@ class SQLiteStorage(Reads):
         self.inbox = inbox.inbox_of(path)
         self._durability = durability
         super().__init__(
-            self._ask_reader, self._ask_looker, self._do, self._admit, clock or SystemClock(), self._schedule
+            self._ask_reader,
+            self._ask_looker,
+            self._do,
+            self._admit,
+            clock or SystemClock(),
+            self._schedule,
+            self._sink,
         )
         self._in_memory = path == ":memory:"
         self._locks = WorkerLocks(None if self._in_memory else lock_folder(path))
@@ -189,6 +196,9 @@ class SQLiteStorage(Reads):
 
     async def _schedule(self, name: str, /, **given: Any) -> list[Any]:
         return await self._write(lambda c: schedules.write(c, name, given))
+
+    async def _sink(self, name: str, /, **given: Any) -> list[Any]:
+        return await self._write(lambda c: sinks.write(c, name, given))
 
     async def _thread(self, name: str) -> ConnectionThread:
         return ConnectionThread(name, await self._connection(), self.path)

@@ -5,6 +5,7 @@ import * as inbox from "./inbox.js";
 import * as keys from "./keys.js";
 import * as live from "./live.js";
 import * as schedules from "./schedules.js";
+import * as sinks from "./sinks.js";
 import * as timeline from "./timeline.js";
 
 document.getElementById("theme").addEventListener("click", () => {
@@ -18,4 +19,4 @@ document.getElementById("theme").addEventListener("click", () => {
   }
 });
 
-for (const part of [clock, keys, actions, inbox, schedules, timeline, live]) part.begin();
+for (const part of [clock, keys, actions, inbox, schedules, sinks, timeline, live]) part.begin();

@@ -14,7 +14,7 @@ Row = Sequence[Any]
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "events": tuple(
-        "xid seq source id type subject time target attrs data token accepted_at expires_at differed_at".split()
+        "xid seq source id type subject time target attrs data token accepted_at expires_at differed_at origin".split()
     ),
     "shapes": ("id", "type", "fields", "ready"),
     "event_keys": ("shape", "key", "xid", "seq"),
@@ -54,6 +54,9 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "queues": ("name", "version", "turn", "reserved"),
     "queue_keys": ("queue", "key", "reserved"),
+    "sinks": ("name", "owner", "xid", "seq", "seen_at", "keep"),
+    "sink_types": ("sink", "pattern"),
+    "sink_parked": ("sink", "seq", "xid", "line", "attempts", "since", "due_at", "error", "dead"),
 }
 """The tables with their columns in PostgreSQL. Workers are not copied: they have stopped, and their instances are free.
 
@@ -161,6 +164,19 @@ def _schedules(it: Reader) -> Iterator[Row]:
         yield *row, bool(paused), bool(declared)
 
 
+def _sinks(it: Reader) -> Iterator[Row]:
+    """A sink goes on after the event that it has reached."""
+    for name, owner, seq, *rest in it.c.execute("SELECT name, owner, seq, seen_at, keep FROM romancy_sinks"):
+        yield name, owner, it.order.xid(seq), seq, *rest
+
+
+def _sink_parked(it: Reader) -> Iterator[Row]:
+    for sink, seq, *rest, dead in it.c.execute(
+        "SELECT sink, seq, line, attempts, since, due_at, error, dead FROM romancy_sink_parked"
+    ):
+        yield sink, seq, it.order.xid(seq), *rest, bool(dead)
+
+
 def _orphans(it: Reader) -> Iterator[Row]:
     """Workers that are gone, and those that still have a row: no process has the file open, so they died."""
     for id, at, clean in it.c.execute("SELECT id, at, clean FROM romancy_orphans"):
@@ -189,5 +205,7 @@ _DIFFER: dict[str, Callable[[Reader], Iterator[Row]]] = {
     "orphans": _orphans,
     "schedules": _schedules,
     "inbox": _inbox,
+    "sinks": _sinks,
+    "sink_parked": _sink_parked,
 }
 """Tables that differ between SQLite and PostgreSQL."""

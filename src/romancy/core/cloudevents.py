@@ -1,4 +1,4 @@
-"""Events as requests, in each of the three modes. `parse` reads back the same event."""
+"""CloudEvents as requests, in each of the three modes. `http/cloudevents` reads them back."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from romancy.core.model import Attribute, Event
 from romancy.core.strict_json import parse_json
 from romancy.core.timestamps import format_time
 from romancy.errors import InvalidEvent
-from romancy.http.cloudevents.attributes import VERSION
 
 Message: TypeAlias = tuple[list[tuple[bytes, bytes]], bytes]
 """Headers and body."""
 
+VERSION = "1.0"
 _UNESCAPED = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 
 
