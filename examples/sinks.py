@@ -1,4 +1,7 @@
-"""Sinks: what an app sends goes to other systems, in order for each subject, and again if they fail."""
+"""Sinks: what an app sends goes to other systems, in order for each subject, and again if they fail.
+
+`HTTPSink` posts to an address. Any object with `async def deliver(event)` is a sink, too.
+"""
 
 import asyncio
 from typing import Any
@@ -13,7 +16,7 @@ async def fulfil(ctx: WorkflowContext, order_id: str) -> None:
 
 
 class Topic:
-    """A topic of a message broker that is down at first. `HTTPSink` posts to an address instead."""
+    """A topic of a message broker that is down at first."""
 
     name = "topic"
     types = ("order.*",)

@@ -32,7 +32,7 @@ class SinkVerbs:
         """
         if sink is not None:
             _check(sink)
-        place = read_cursor(cursor, str, int) or ("", 0)
+        place = read_cursor(cursor, str, int) or (sink or "", 0)
         sinks = self._runtime.engine.storage.sinks
         rows = await sinks.dead_letters(sink, check_limit(limit) + 1, (place[0], place[1]))
         more = (rows[limit - 1].sink, rows[limit - 1].event.event.seq) if len(rows) > limit else None

@@ -15,7 +15,7 @@ from romancy.cli.words import clean, when
 @json_option
 @click.pass_context
 def sinks(ctx: click.Context, options: TargetOptions, as_json: bool) -> None:
-    """List sinks: how many events are parked, and how many were given up.
+    """List sinks and the events they gave up, or try these again.
 
     \b
       romancy sinks

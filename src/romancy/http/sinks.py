@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypedDict
+from typing import Annotated
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from romancy.http import schemas
 from romancy.http.pages import paged

@@ -8,14 +8,11 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, Protocol, TypeAlias
 
-import h11
-
 from romancy.core.events import OURS
 from romancy.core.history import plain_data, received
 from romancy.core.model import SECOND, Duration, Event, ReceivedEvent, duration_us, show
 from romancy.core.patterns import check_pattern
 from romancy.core.sinks import Outlet
-from romancy.sinks.posts import Poster
 from romancy.webhooks.schemes import standard_key
 
 OnDead: TypeAlias = Literal["skip", "hold"]
@@ -70,9 +67,11 @@ class HTTPSink:
         on_dead: OnDead = "skip",
     ) -> None:
         _check_name(name)
+        from romancy.sinks.posts import Poster  # lazy: only those who post need an HTTP library
+
         try:
             poster = Poster(url, _keys(secrets), headers or {})
-        except (ValueError, h11.LocalProtocolError) as error:
+        except ValueError as error:
             raise ValueError(f"sink {name!r}: {error}") from None
         self._poster = poster
         self._outlet = _outlet(name, types, poster.post, poster.close, timeout, max_concurrent, give_up_after, on_dead)

@@ -49,7 +49,10 @@ class Poster:
         self._clock = SystemClock()
         self._idle: list[_Connection] = []
         self._tls: ssl.SSLContext | None = None
-        self._request(b"", [])  # raises an error if a header can't be sent
+        try:
+            self._request(b"", [])
+        except (h11.LocalProtocolError, UnicodeEncodeError) as error:
+            raise ValueError(f"headers can't be sent: {error}") from None
 
     def __repr__(self) -> str:
         return f"<Poster {self.host!r} idle={len(self._idle)}>"

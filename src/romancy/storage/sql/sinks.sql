@@ -23,8 +23,8 @@ SELECT DISTINCT line FROM romancy.sink_parked WHERE sink = :sink::text AND (NOT 
 -- Parked events of lines that are due, each line from its first on.
 -- name: sink_due
 SELECT p.xid::text::bigint, p.line, p.attempts, p.since, {event}
-FROM romancy.sink_parked p JOIN romancy.events e ON e.seq = p.seq
-WHERE p.sink = :sink::text AND NOT p.dead AND p.line IN (SELECT d.line FROM romancy.sink_parked d
+FROM romancy.sink_parked p CROSS JOIN romancy.events e
+WHERE e.seq = p.seq AND p.sink = :sink::text AND NOT p.dead AND p.line IN (SELECT d.line FROM romancy.sink_parked d
   WHERE d.sink = :sink AND d.due_at <= :now::bigint ORDER BY d.due_at LIMIT :lines::integer)
 ORDER BY p.xid, p.seq LIMIT :limit::integer
 -- The first event of each of these lines becomes due, unless it is already. A dead one can hold its line.
@@ -43,9 +43,9 @@ FROM romancy.sinks s ORDER BY s.name
 -- name: sink_patterns
 SELECT sink, pattern FROM romancy.sink_types ORDER BY sink, pattern
 -- name: dead_letters
-SELECT p.sink, p.attempts, p.error, p.since, {whole_event} FROM romancy.sink_parked p JOIN romancy.events e ON e.seq = p.seq
-WHERE p.dead AND (:sink::text IS NULL OR p.sink = :sink)
-  AND (p.sink > :after_sink::text OR p.sink = :after_sink AND p.seq > :after_seq::bigint)
+SELECT p.sink, p.attempts, p.error, p.since, {whole_event} FROM romancy.sink_parked p CROSS JOIN romancy.events e
+WHERE e.seq = p.seq AND p.dead AND (p.sink, p.seq) > (:after_sink::text, :after_seq::bigint)
+  AND (:sink::text IS NULL OR p.sink = :sink)
 ORDER BY p.sink, p.seq LIMIT :limit::integer
 -- name: retry_dead_letters
 UPDATE romancy.sink_parked SET dead = false, due_at = :at::bigint, since = :at, attempts = 0

@@ -25,5 +25,6 @@ CREATE TABLE sink_parked (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 CREATE INDEX sink_parked_due ON sink_parked (sink, due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX sink_parked_line ON sink_parked (sink, line, xid, seq);
-CREATE INDEX sink_parked_dead ON sink_parked (since) WHERE dead;
+CREATE INDEX sink_parked_dead ON sink_parked (sink, seq) WHERE dead;
+CREATE INDEX sink_parked_old ON sink_parked (since) WHERE dead;
 CREATE INDEX sink_parked_event ON sink_parked (seq);

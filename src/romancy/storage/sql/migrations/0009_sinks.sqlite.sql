@@ -24,5 +24,6 @@ CREATE TABLE romancy.sink_parked (
 ) WITHOUT ROWID;
 CREATE INDEX romancy.sink_parked_due ON romancy.sink_parked (sink, due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX romancy.sink_parked_line ON romancy.sink_parked (sink, line, xid, seq);
-CREATE INDEX romancy.sink_parked_dead ON romancy.sink_parked (since) WHERE dead;
+CREATE INDEX romancy.sink_parked_dead ON romancy.sink_parked (sink, seq) WHERE dead;
+CREATE INDEX romancy.sink_parked_old ON romancy.sink_parked (since) WHERE dead;
 CREATE INDEX romancy.sink_parked_event ON romancy.sink_parked (seq);
