@@ -71,15 +71,15 @@ def test_one_that_is_behind_is_brought_forward(
 def test_a_newer_one_is_left_alone_or_refused(romancy, refused, database: Path, schema: str) -> None:
     where = ("-d", pg_server.url(), "--schema", schema)
     romancy("migrate", *where)
-    fetch(schema, "UPDATE schema_info SET version = 9")
+    fetch(schema, "UPDATE schema_info SET version = 99")
     with closing(sqlite3.connect(database)) as connection:
-        connection.execute("UPDATE romancy_schema_info SET version = 9")
+        connection.execute("UPDATE romancy_schema_info SET version = 99")
         connection.commit()
     for place in ((), where):
         assert (
-            f"up to date at version 9, newer than this romancy's version {NEWEST}" in romancy("migrate", *place).stdout
+            f"up to date at version 99, newer than this romancy's version {NEWEST}" in romancy("migrate", *place).stdout
         )
-    fetch(schema, "UPDATE schema_info SET min_reader = 9")
+    fetch(schema, "UPDATE schema_info SET min_reader = 99")
     assert "needs a newer romancy" in refused("migrate", "--check", *where, code=1)
 
 
