@@ -12,7 +12,8 @@ LATER = {
             asking continuing fake_children families forked forked_apart forked_families forked_identity forked_twice
             forked_undoing given_up_children kept_events lifecycle long_histories many_results patched
             queued_verbs resilience retried retried_attacks retried_children retried_ends retried_events
-            retried_families runaways schedules slots steps streams versions views
+            retried_families runaways schedules sinks slots steps streams sync versions views
+            hooks_and_logs queue_reports schedule_reports transaction_reports
         """,
         "crash": "too_long unknown_outcome",
     }.items()

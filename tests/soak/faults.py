@@ -83,7 +83,7 @@ class FaultyStorage:
         is_remote: bool,
     ) -> None:
         self.inner, self.journal, self.nature = inner, journal, nature
-        self.catalog, self.schedules = inner.catalog, inner.schedules
+        self.catalog, self.schedules, self.sinks = inner.catalog, inner.schedules, inner.sinks
         self._changed: Callable[[], None] = lambda: None
         self._arrived: Callable[[], None] = lambda: None
         self.is_remote = is_remote
