@@ -14,11 +14,12 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from romancy import App, Event, HTTPOptions, Webhook, WebhookRequest, WorkflowContext, wait_event, workflow
+from romancy import App, Event, HTTPOptions, Webhook, WorkflowContext, wait_event, workflow
 from romancy.webhooks.schemes import SCHEMES
-from tests.http.conftest import Live, assert_error, serve  # noqa: F401 - a fixture
+from tests.http.conftest import Live, assert_error
 from tests.webhooks import deliveries as made
-from tests.webhooks.deliveries import SECRET, SECRETS, Delivery
+from tests.webhooks.conftest import Serve, deliver, hooks, stored
+from tests.webhooks.deliveries import SECRET, Delivery
 
 SENDERS: list[Callable[[], Delivery]] = [
     made.stripe,
@@ -33,28 +34,6 @@ SENDERS: list[Callable[[], Delivery]] = [
     made.adyen,
 ]
 TIMED = [made.stripe, made.standard, made.svix, made.slack]
-Serve = Callable[..., Live]
-
-
-def hooks(*schemes: str, **more: Any) -> list[Webhook]:
-    return [Webhook(s, scheme=s, secrets=[SECRETS.get(s, SECRET)], **more) for s in schemes]  # type: ignore[call-overload]
-
-
-def deliver(live: Live, delivery: Delivery, **changes: Any) -> httpx.Response:
-    headers = {**delivery.headers, **changes.pop("headers", {})}
-    body = changes.pop("body", delivery.body)
-    return live.client.post(f"/webhooks/{delivery.scheme}", content=body, headers=headers)
-
-
-def stored(live: Live) -> list[Any]:
-    """All events, oldest first."""
-    page = live.on_loop(lambda: live.app.list_events(limit=100))
-    return [record.event for record in reversed(page.items)]
-
-
-@pytest.fixture
-def live(serve: Serve) -> Live:  # noqa: F811
-    return serve(webhooks=hooks(*SCHEMES))
 
 
 # --- what becomes an event -------------------------------------------------------------------------------------------
@@ -72,7 +51,7 @@ def test_a_delivery_becomes_an_event(live: Live, make: Callable[[], Delivery]) -
     assert json.loads(event.data) == delivery.data
 
 
-def test_twilio_signs_the_address(serve: Serve) -> None:  # noqa: F811
+def test_twilio_signs_the_address(serve: Serve) -> None:
     live = serve(webhooks=hooks("twilio"), public_url="https://shop.example")
     delivery = made.twilio("https://shop.example/webhooks/twilio")
     answer = deliver(live, delivery)
@@ -118,7 +97,7 @@ async def collects(ctx: WorkflowContext) -> str:
     return (await wait_event(ctx, "stripe.invoice.paid", where={"data.object.id": "in_1MqqbK"})).id
 
 
-def test_a_workflow_gets_it(serve: Serve) -> None:  # noqa: F811
+def test_a_workflow_gets_it(serve: Serve) -> None:
     live = serve(webhooks=hooks("stripe"), workflows=[collects])
     id = live.start("collects")
     deliver(live, made.stripe())
@@ -166,7 +145,7 @@ def test_a_changed_or_unsigned_delivery_is_refused(live: Live, make: Callable[[]
 
 
 @pytest.mark.parametrize("make", SENDERS, ids=lambda make: make.__name__)
-def test_another_secret_is_wrong(serve: Serve, make: Callable[[], Delivery]) -> None:  # noqa: F811
+def test_another_secret_is_wrong(serve: Serve, make: Callable[[], Delivery]) -> None:
     delivery = make()
     other = {"standard": "whsec_d3Jvbmc=", "svix": "whsec_d3Jvbmc=", "adyen": "00" * 32}.get(delivery.scheme, "wrong")
     live = serve(webhooks=[Webhook(delivery.scheme, scheme=delivery.scheme, secrets=[other])])  # type: ignore[call-overload]
@@ -213,7 +192,7 @@ def test_unknown_ones_and_other_methods(live: Live) -> None:
     assert_error(live.client.get("/webhooks/stripe"), 405)
 
 
-def test_who_changes_what_github_does_not_sign(serve: Serve) -> None:  # noqa: F811
+def test_who_changes_what_github_does_not_sign(serve: Serve) -> None:
     """The type is in a header that nothing signs; `types` is what limits it."""
     live = serve(webhooks=[Webhook("github", scheme="github", secrets=[SECRET], types=["issues"])])
     captured = made.github()
@@ -224,7 +203,7 @@ def test_who_changes_what_github_does_not_sign(serve: Serve) -> None:  # noqa: F
 
 
 @pytest.mark.parametrize("types", [["invoice.*"], ["stripe.invoice.*"], ["invoice.paid"], ["*"]])
-def test_types_that_are_taken(serve: Serve, types: list[str]) -> None:  # noqa: F811
+def test_types_that_are_taken(serve: Serve, types: list[str]) -> None:
     live = serve(webhooks=[Webhook("stripe", scheme="stripe", secrets=[SECRET], types=types)])
     deliver(live, made.stripe())
     deliver(live, made.stripe(id="evt_2", type="invoices.odd"))
@@ -232,7 +211,7 @@ def test_types_that_are_taken(serve: Serve, types: list[str]) -> None:  # noqa: 
     assert [event.type for event in stored(live)] == ["stripe.invoice.paid", *others]
 
 
-def test_secrets_are_replaced_without_a_gap(serve: Serve) -> None:  # noqa: F811
+def test_secrets_are_replaced_without_a_gap(serve: Serve) -> None:
     live = serve(webhooks=[Webhook("stripe", scheme="stripe", secrets=["the next one", SECRET])])
     assert deliver(live, made.stripe()).status_code == 200
     body = made.stripe(id="evt_2").body
@@ -248,21 +227,21 @@ def test_a_signed_delivery_that_is_no_event(live: Live, body: bytes) -> None:
     assert not stored(live)
 
 
-def test_limits_hold_as_for_all_events(serve: Serve) -> None:  # noqa: F811
+def test_limits_hold_as_for_all_events(serve: Serve) -> None:
     live = serve(webhooks=hooks("stripe"), http=HTTPOptions(max_body=1000))
     assert_error(live.client.post("/webhooks/stripe", content=b"x" * 1001), 413)
     live.drain()
     assert_error(deliver(live, made.stripe()), 503)
 
 
-def test_a_large_delivery(serve: Serve) -> None:  # noqa: F811
+def test_a_large_delivery(serve: Serve) -> None:
     live = serve(webhooks=hooks("stripe"), http=HTTPOptions(max_body=2_000_000))
     large = made.stripe(padding="x" * 1_000_000)
     assert deliver(live, large).status_code == 200
     assert stored(live)[0].data == large.body
 
 
-def test_tokens_are_for_others(serve: Serve) -> None:  # noqa: F811
+def test_tokens_are_for_others(serve: Serve) -> None:
     """A sender needs no token, and a token is no signature."""
     live = serve(webhooks=hooks("stripe"), tokens=["a-token-of-the-shop"])
     assert deliver(live, made.stripe()).status_code == 200
@@ -278,69 +257,6 @@ async def test_other_machines_are_answered() -> None:
             answer = await client.post("/webhooks/stripe", content=delivery.body, headers=delivery.headers)
             assert answer.status_code == 200
             assert (await client.get("/api/instances")).status_code == 403
-
-
-# --- functions of users ----------------------------------------------------------------------------------------------
-def is_acme(request: WebhookRequest) -> bool:
-    return request.headers["X-Acme-Key"] == "open sesame"
-
-
-def from_acme(request: WebhookRequest) -> Event | None:
-    content = request.json()
-    if content.get("skip"):
-        return None
-    return Event("acme.order", "acme", content, subject=request.query.get("shop"), id=content.get("id"))
-
-
-ACME = Webhook("acme", verify=is_acme, to_event=from_acme)
-KEY = {"x-acme-key": "open sesame"}
-
-
-def test_functions_of_your_own(serve: Serve) -> None:  # noqa: F811
-    live = serve(webhooks=[ACME])
-    answer = live.client.post("/webhooks/acme?shop=berlin", content=b'{"id":"o-1","n":1.50}', headers=KEY)
-    assert (answer.status_code, answer.json()) == (200, {"status": "accepted"})
-    (event,) = stored(live)
-    assert (event.type, event.source, event.id, event.subject) == ("acme.order", "acme", "o-1", "berlin")
-    assert live.client.post("/webhooks/acme", content=b'{"skip":true}', headers=KEY).json() == {"status": "ignored"}
-    for headers in ({}, {"x-acme-key": "wrong"}):
-        assert_error(live.client.post("/webhooks/acme", content=b"{}", headers=headers), 401)
-    assert_error(live.client.post("/webhooks/acme", content=b"{", headers=KEY), 400)
-    assert len(stored(live)) == 1
-
-
-def test_without_an_id_the_same_body_is_the_same_event(serve: Serve) -> None:  # noqa: F811
-    live = serve(webhooks=[ACME])
-    for body in (b'{"n":1}', b'{"n":1}', b'{"n":2}'):
-        live.client.post("/webhooks/acme", content=body, headers=KEY)
-    assert [json.loads(event.data)["n"] for event in stored(live)] == [1, 2]
-
-
-def test_a_mapping_of_your_own_for_a_known_sender(serve: Serve) -> None:  # noqa: F811
-    def to_event(request: WebhookRequest) -> Event:
-        return Event("paid", "shop", request.json()["data"]["object"]["id"])
-
-    live = serve(webhooks=[Webhook("stripe", scheme="stripe", secrets=[SECRET], to_event=to_event)])
-    deliver(live, made.stripe())
-    deliver(live, made.stripe(pending_webhooks=0))
-    (event,) = stored(live)
-    assert (event.type, event.id) == ("paid", "evt_1MqqbKLt4dXK03v5qaIbiNCC"), "the sender's id, by which it is once"
-
-
-def test_a_function_that_fails_loses_nothing(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:  # noqa: F811
-    def to_event(request: WebhookRequest) -> Event:
-        raise KeyError("order")
-
-    live = serve(webhooks=[Webhook("acme", verify=is_acme, to_event=to_event)])
-    assert_error(live.client.post("/webhooks/acme", content=b"{}", headers=KEY), 500)
-    assert "webhook 'acme': to_event failed" in caplog.text
-
-
-@pytest.mark.parametrize("made_up", [Event("romancy.answered", "x"), Event("x", "romancy:ask"), Event("", "x"), "text"])
-def test_a_function_that_makes_no_event(serve: Serve, made_up: Any) -> None:  # noqa: F811
-    live = serve(webhooks=[Webhook("acme", verify=is_acme, to_event=lambda request: made_up)])
-    assert_error(live.client.post("/webhooks/acme", content=b"{}", headers=KEY), 400, "InvalidEvent")
-    assert not stored(live)
 
 
 # --- garbage ---------------------------------------------------------------------------------------------------------
@@ -370,51 +286,10 @@ def test_deliveries_are_counted(live: Live) -> None:
         assert f'romancy_webhook_deliveries_total{{outcome="{outcome}",webhook="stripe"}} 1.0' in text
 
 
-def test_the_route_is_described_where_there_are_webhooks(live: Live, serve: Serve) -> None:  # noqa: F811
+def test_the_route_is_described_where_there_are_webhooks(live: Live, serve: Serve) -> None:
     operation = live.client.get("/openapi.json").json()["paths"]["/webhooks/{name}"]["post"]
     assert "401" in operation["responses"]
     assert "security" not in operation
-
-
-# --- declarations ----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        ({}, "either scheme"),
-        ({"scheme": "stripe"}, "secrets must be a list"),
-        ({"scheme": "stripe", "secrets": "whsec_1"}, "secrets must be a list"),
-        ({"scheme": "stripe", "secrets": [None]}, "are the variables"),
-        ({"scheme": "paypal", "secrets": ["x"]}, "must be one of standard, svix"),
-        ({"scheme": "standard", "secrets": ["not base64!"]}, "must be base64"),
-        ({"scheme": "adyen", "secrets": ["not hex"]}, "hexadecimal"),
-        ({"scheme": "stripe", "secrets": ["x"], "types": "invoice.*"}, "must be a list of event types"),
-        ({"scheme": "stripe", "secrets": ["x"], "types": ["a*b"]}, "a pattern is a type"),
-        ({"scheme": "stripe", "secrets": ["x"], "verify": is_acme}, "either scheme"),
-        ({"verify": is_acme}, "needs to_event"),
-        ({"verify": is_acme, "to_event": from_acme, "types": ["x"]}, "takes no secrets"),
-    ],
-)
-def test_mistakes_are_told_at_once(arguments: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        Webhook("shop", **arguments)
-
-
-@pytest.mark.parametrize("name", ["", "a/b", "ä", "romancy", "romancy.x", 7, "x" * 65])
-def test_names_that_are_none(name: Any) -> None:
-    with pytest.raises(ValueError, match="name"):
-        Webhook(name, scheme="stripe", secrets=["x"])
-
-
-def test_two_of_the_same_name() -> None:
-    with pytest.raises(ValueError, match="two webhooks have the name 'stripe'"):
-        App(":memory:", webhooks=[*hooks("stripe"), *hooks("stripe")])
-    with pytest.raises(ValueError, match="must be a list"):
-        App(":memory:", webhooks=hooks("stripe")[0])  # type: ignore[arg-type]
-
-
-def test_a_secret_is_never_shown() -> None:
-    webhook = hooks("stripe")[0]
-    assert SECRET not in repr(webhook) + repr(vars(webhook).keys())
 
 
 # --- romancy's own events --------------------------------------------------------------------------------------------
