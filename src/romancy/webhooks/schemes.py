@@ -174,13 +174,22 @@ class Adyen:
             _compare([hmac.digest(key, signed, "sha256") for key in self.keys], [_from_base64(given)])
 
 
-_ADYEN = "pspReference originalReference merchantAccountCode merchantReference value currency eventCode success".split()
-
-
 def _adyen_fields(item: Mapping[str, Any]) -> str:
+    """Return the signed text. Each field is taken only from where readers of the event find it."""
     amount = item.get("amount")
-    flat: dict[str, Any] = {**item, **cast("dict[str, Any]", amount)} if isinstance(amount, dict) else dict(item)
-    return ":".join("" if flat.get(name) is None else str(flat[name]) for name in _ADYEN)
+    if not isinstance(amount, dict):
+        raise Unsigned("a notification has no amount")
+    before = _texts(item, "pspReference", "originalReference", "merchantAccountCode")
+    reference = _texts(item, "merchantReference")
+    after = [*_texts(cast("dict[str, Any]", amount), "value", "currency"), *_texts(item, "eventCode", "success")]
+    # A second field with colons would make it ambiguous where each field ends.
+    if any(":" in text for text in (*before, *after)):
+        raise Unsigned("a notification has a colon in a field other than merchantReference")
+    return ":".join((*before, *reference, *after))
+
+
+def _texts(fields: Mapping[str, Any], *names: str) -> list[str]:
+    return ["" if fields.get(name) is None else str(fields[name]) for name in names]
 
 
 def adyen_items(body: bytes) -> list[dict[str, Any]]:
