@@ -144,9 +144,9 @@ class Webhooks:
         if webhook.verifier is None:
             return _events_by_user(webhook, arrival, None)
         if len(body) <= _LARGE:
-            return self._judge(webhook, arrival, read_delivery(headers, body, sender.wrapped))
+            return self._judge(webhook, arrival, read_delivery(headers, body, sender.forms, sender.wrapped))
         async with self._one_at_a_time:
-            delivery = await asyncio.to_thread(read_delivery, headers, body, sender.wrapped)
+            delivery = await asyncio.to_thread(read_delivery, headers, body, sender.forms, sender.wrapped)
         return self._judge(webhook, arrival, delivery)
 
     def _judge(self, webhook: Webhook, arrival: Arrival, delivery: Delivery) -> Answer | Sequence[Event]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, TypeAlias, cast
 
 from romancy.core.strict_json import parse_json
@@ -27,10 +28,31 @@ class Delivery:
     """Whether `fields` has numbers as they were sent."""
 
 
-def read_delivery(headers: Mapping[str, str], body: bytes, wrapped: str | None) -> Delivery:
+class Forms(Enum):
+    """Which deliveries of a sender are forms.
+
+    Most senders don't sign the Content-Type. Someone who changes it must not get JSON split at each `&`: text of an
+    outsider inside the JSON would become fields.
+    """
+
+    NONE = auto()
+    UNLESS_JSON = auto()
+    """Forms and JSON are both signed as bytes. A body that begins like JSON is JSON."""
+    AS_DECLARED = auto()
+    """Forms are signed field by field, so the Content-Type has been checked with the signature."""
+
+
+def read_delivery(headers: Mapping[str, str], body: bytes, forms: Forms, wrapped: str | None) -> Delivery:
     """Return the content of a delivery. `wrapped`: the field of a form that has JSON in it."""
-    if not is_form(headers):
+    is_json = not is_form(headers) or (forms is Forms.UNLESS_JSON and body.lstrip()[:1] in (b"{", b"["))
+    if is_json:
         return Delivery(headers, body, body, parse_json(body))
+    if forms is Forms.NONE:
+        raise InvalidEvent("this sender sends JSON, but the Content-Type of this delivery is that of a form")
+    return _read_form(headers, body, wrapped)
+
+
+def _read_form(headers: Mapping[str, str], body: bytes, wrapped: str | None) -> Delivery:
     form: dict[str, Any] = {}
     for name, value in read_form(body, InvalidEvent):
         known = form.get(name)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, cast
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit, urlunsplit
 
 from romancy.core.strict_json import Reader
 from romancy.errors import InvalidEvent
@@ -140,14 +140,16 @@ class Twilio:
         _compare(expected, [given])
 
     def _fields(self, arrival: Arrival) -> str:
-        hashed = dict(parse_qsl(urlsplit(arrival.url).query)).get("bodySHA256")
-        if hashed is not None:
+        is_sent_as_form = is_form(arrival.headers)
+        hashed = dict(parse_qsl(_split(arrival.url).query)).get("bodySHA256")
+        # Nothing signs the header, so a body that only its hash signs must not be read as a form.
+        if hashed is not None and not is_sent_as_form:
             if not hmac.compare_digest(hashlib.sha256(arrival.body).hexdigest().encode(), hashed.lower().encode()):
                 raise Unsigned("its body is not the one whose hash is in the address")
             return ""
         if not arrival.body:
             return ""
-        if not is_form(arrival.headers):
+        if not is_sent_as_form:
             raise Unsigned("nothing signs its body, which is not a form")
         form: dict[str, set[str]] = {}
         for name, value in read_form(arrival.body, Unsigned):
@@ -259,7 +261,7 @@ def _twilio_algorithm(settings: str) -> str:
 
 def _with_and_without_port(url: str) -> set[str]:
     """Some of Twilio's products sign the address with its port, others without."""
-    parts = urlsplit(url)
+    parts = _split(url)
     try:
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     except (ValueError, KeyError):
@@ -267,6 +269,14 @@ def _with_and_without_port(url: str) -> set[str]:
     name = parts.netloc.rpartition("@")[2]
     name = name if parts.port is None else name.rpartition(":")[0]
     return {urlunsplit(parts._replace(netloc=netloc)) for netloc in (name, f"{name}:{port}")}
+
+
+def _split(url: str) -> SplitResult:
+    """The Host header is part of the address, so it can be malformed."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise Unsigned(f"its address is odd: {url!r}") from None
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from romancy.core.events import MAX_DATA, MAX_PARSED, check_text
 from romancy.core.model import SECOND, Event
 from romancy.core.timestamps import parse_time
 from romancy.errors import InvalidEvent
-from romancy.webhooks.deliveries import Delivery, Get, digest, field, first, header, joined, named, nothing
+from romancy.webhooks.deliveries import Delivery, Forms, Get, digest, field, first, header, joined, named, nothing
 from romancy.webhooks.schemes import Scheme, adyen_items
 
 
@@ -50,6 +50,7 @@ class Sender:
     """Returns the parts of a delivery that are one event each."""
     challenge: Callable[[Delivery], Answer | None] = _no_answer
     """Returns the answer to a delivery that is only a question, and no event."""
+    forms: Forms = Forms.NONE
     wrapped: str | None = None
     """The field of a form that has JSON in it."""
     answer: Answer = ACCEPTED
@@ -131,6 +132,7 @@ SENDERS: Mapping[Scheme, Sender] = {
         type=header("x-github-event"),
         id=header("x-github-delivery"),
         subject=first(field("repository.full_name"), field("organization.login")),
+        forms=Forms.UNLESS_JSON,
         wrapped="payload",
     ),
     "slack": Sender(
@@ -139,6 +141,7 @@ SENDERS: Mapping[Scheme, Sender] = {
         subject=first(field("event.channel"), field("channel.id"), field("channel_id")),
         time=field("event_time"),
         challenge=_slack_challenge,
+        forms=Forms.UNLESS_JSON,
         wrapped="payload",
         answer=EMPTY,
         patience=2.5,
@@ -154,6 +157,7 @@ SENDERS: Mapping[Scheme, Sender] = {
         type=first(field("MessageStatus"), field("SmsStatus"), field("CallStatus"), field("type")),
         id=first(header("i-twilio-idempotency-token"), digest),
         subject=first(field("MessageSid"), field("SmsSid"), field("CallSid")),
+        forms=Forms.AS_DECLARED,
         answer=Answer("text/xml", b"<Response/>"),
     ),
     "adyen": Sender(
