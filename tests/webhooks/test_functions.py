@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
-from romancy import Event, Webhook, WebhookRequest
+from romancy import Event, InvalidEvent, Webhook, WebhookRequest
 from tests.http.conftest import assert_error
 from tests.webhooks import deliveries as made
 from tests.webhooks.conftest import Serve, deliver, stored
@@ -69,8 +70,63 @@ def test_a_function_that_fails_loses_nothing(serve: Serve, caplog: pytest.LogCap
     assert "webhook 'acme': to_event failed" in caplog.text
 
 
-@pytest.mark.parametrize("made_up", [Event("romancy.answered", "x"), Event("x", "romancy:ask"), Event("", "x"), "text"])
-def test_a_function_that_makes_no_event(serve: Serve, made_up: Any) -> None:
-    live = serve(webhooks=[Webhook("acme", verify=is_acme, to_event=lambda request: made_up)])
-    assert_error(live.client.post("/webhooks/acme", content=b"{}", headers=KEY), 400, "InvalidEvent")
+async def answers_later(request: WebhookRequest) -> Any:
+    return True
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+NO_EVENTS: dict[str, Callable[[], Any]] = {
+    "a reserved type": lambda: Event("romancy.answered", "x"),
+    "a reserved source": lambda: Event("x", "romancy:ask"),
+    "no type": lambda: Event("", "x"),
+    "data that is not JSON": lambda: Event("x", "x", {"key-of-ours": object()}),
+    "a text": lambda: "key-of-ours",
+    "a dict": lambda: {"type": "x", "key-of-ours": 1},
+    "a list": lambda: [Event("x", "key-of-ours")],
+    "a coroutine": lambda: answers_later(cast(Any, None)),
+    "something unprintable": Unprintable,
+}
+
+
+@pytest.mark.parametrize("make", NO_EVENTS.values(), ids=NO_EVENTS)
+def test_what_is_no_event_is_our_mistake(
+    serve: Serve, make: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The sender keeps the delivery and sends it again, and learns nothing about us."""
+    live = serve(webhooks=[Webhook("acme", verify=is_acme, to_event=lambda request: make())])
+    answer = assert_error(live.client.post("/webhooks/acme", content=b"{}", headers=KEY), 500, "InternalError")
+    assert answer["error"] == "this delivery could not be made into an event; see the log of the server"
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "webhook 'acme': to_event did not return a valid event" in record.getMessage()
     assert not stored(live)
+
+
+def test_an_event_of_a_coroutine_is_explained(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    live = serve(webhooks=[Webhook("acme", verify=is_acme, to_event=lambda request: answers_later(request))])  # type: ignore[arg-type,return-value]
+    live.client.post("/webhooks/acme", content=b"{}", headers=KEY)
+    assert "it returned a coroutine; to_event must be a plain function" in caplog.text
+
+
+def test_a_function_can_say_that_a_delivery_is_invalid(serve: Serve) -> None:
+    def to_event(request: WebhookRequest) -> Event:
+        raise InvalidEvent("an order has a number")
+
+    live = serve(webhooks=[Webhook("acme", verify=is_acme, to_event=to_event)])
+    answer = assert_error(live.client.post("/webhooks/acme", content=b"{}", headers=KEY), 400, "InvalidEvent")
+    assert answer["error"] == "an order has a number"
+
+
+def test_a_verify_that_returns_a_coroutine_is_explained(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    live = serve(webhooks=[Webhook("acme", verify=lambda request: answers_later(request), to_event=from_acme)])  # type: ignore[arg-type,return-value]
+    assert_error(live.client.post("/webhooks/acme", content=b"{}", headers=KEY), 401, "Unauthorized")
+    assert "it returned a coroutine; verify must be a plain function" in caplog.text
+
+
+@pytest.mark.parametrize("truthy", [1, "yes", object()])
+def test_only_true_is_verified(serve: Serve, truthy: Any) -> None:
+    live = serve(webhooks=[Webhook("acme", verify=lambda request: truthy, to_event=from_acme)])
+    assert_error(live.client.post("/webhooks/acme", content=b"{}", headers=KEY), 401, "Unauthorized")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -175,10 +176,13 @@ def _request(arrival: Arrival) -> WebhookRequest:
 
 def _verify_by_user(webhook: Webhook, arrival: Arrival) -> None:
     try:
-        is_verified = webhook.is_verified(_request(arrival))
+    assert webhook.verify is not None
+        verdict: object = webhook.verify(_request(arrival))
     except Exception as error:  # often a missing header or an odd one: as wrong as a wrong signature
         raise Unsigned(f"verify raised {error!r}") from None
-    if not is_verified:
+    if _is_coroutine(verdict):
+        raise Unsigned("verify did not return True: it returned a coroutine; verify must be a plain function")
+    if verdict is not True:
         raise Unsigned("verify did not return True")
 
 
@@ -186,16 +190,33 @@ def _events_by_user(webhook: Webhook, arrival: Arrival, id: str | None) -> Seque
     assert webhook.to_event is not None
     try:
         made = webhook.to_event(_request(arrival))
-    except InvalidEvent:
+    except InvalidEvent:  # from request.json(), or the user's own: the delivery is wrong
         raise
     except Exception as error:
-        _logger.error("webhook %r: to_event failed, and nothing is stored", webhook.name, exc_info=error)
-        text = "this delivery could not be made into an event; see the log of the server"
-        raise HTTPError(500, text, kind="InternalError") from None
+        raise _our_mistake(webhook, "to_event failed", error) from None
     if made is None:
         return ()
-    # Without an id of the sender, the same body again is the same event.
-    return [to_stored(made, id or hashlib.sha256(arrival.body).hexdigest())]
+    try:
+        if _is_coroutine(made):
+            raise TypeError("it returned a coroutine; to_event must be a plain function")
+        # Without an id of the sender, the same body again is the same event.
+        return [to_stored(made, id or hashlib.sha256(arrival.body).hexdigest())]
+    except Exception as error:
+        raise _our_mistake(webhook, "to_event did not return a valid event", error) from None
+
+
+def _our_mistake(webhook: Webhook, what: str, error: Exception) -> HTTPError:
+    """The sender can't help it, and keeps the delivery until the function is fixed. Only the log says more."""
+    _logger.error("webhook %r: %s, and nothing is stored", webhook.name, what, exc_info=error)
+    text = "this delivery could not be made into an event; see the log of the server"
+    return HTTPError(500, text, kind="InternalError")
+
+
+def _is_coroutine(value: object) -> bool:
+    if not inspect.iscoroutine(value):
+        return False
+    value.close()  # or Python warns that it was never awaited
+    return True
 
 
 def _count(traffic: Traffic, webhook: Webhook, outcome: str) -> None:

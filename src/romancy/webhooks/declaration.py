@@ -106,7 +106,7 @@ class Webhook:
                 raise ValueError(f"webhook {name!r}: {what} must be a plain function (`def`), not {show(function)}")
         self.scheme: Scheme | None = scheme
         self.to_event = to_event
-        self._verify = verify
+        self.verify = verify
         self._verifier = None if scheme is None else _verifier(name, scheme, secrets)
         self._types = Patterns(types, f"types of webhook {name!r}") if types else None
 
@@ -121,10 +121,6 @@ class Webhook:
     @property
     def sender(self) -> Sender:
         return CUSTOM if self.scheme is None else SENDERS[self.scheme]
-
-    def is_verified(self, request: WebhookRequest) -> bool:
-        """Whether the user's function accepts a request."""
-        return self._verify is not None and self._verify(request) is True
 
     def takes(self, type: str) -> bool:
         """Whether an event of this type is stored. Types are given as the sender names them, or as ours."""
