@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from typing import Any
 
 import pytest
 
-from romancy import App, Webhook
+from romancy import App, Webhook, WebhookRequest
 from tests.webhooks.conftest import hooks
-from tests.webhooks.deliveries import SECRET
+from tests.webhooks.deliveries import SECRET, WHSEC
 from tests.webhooks.test_functions import from_acme, is_acme
+
+
+async def later(request: WebhookRequest) -> Any:
+    return None
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         ({}, "either scheme"),
-        ({"scheme": "stripe"}, "secrets must be a list"),
-        ({"scheme": "stripe", "secrets": "whsec_1"}, "secrets must be a list"),
-        ({"scheme": "stripe", "secrets": [None]}, "are the variables"),
+        ({"scheme": "stripe"}, "needs secrets=[...]"),
+        ({"scheme": "stripe", "secrets": "whsec_1"}, "secrets must be a list: secrets=[...]"),
+        ({"scheme": "stripe", "secrets": b"whsec_1"}, "secrets must be a list: secrets=[...]"),
+        ({"scheme": "stripe", "secrets": [None]}, "is the variable that it comes from set?"),
+        ({"scheme": "stripe", "secrets": ["x", ""]}, "is the variable that it comes from set?"),
+        ({"scheme": "stripe", "secrets": ["x", "whsec_1\n"]}, "a secret begins or ends with whitespace"),
+        ({"scheme": "standard", "secrets": [f" {WHSEC}"]}, "a secret begins or ends with whitespace"),
         ({"scheme": "paypal", "secrets": ["x"]}, "must be one of standard, svix"),
         ({"scheme": "standard", "secrets": ["not base64!"]}, "must be base64"),
         ({"scheme": "adyen", "secrets": ["not hex"]}, "hexadecimal"),
@@ -27,11 +37,16 @@ from tests.webhooks.test_functions import from_acme, is_acme
         ({"scheme": "stripe", "secrets": ["x"], "verify": is_acme}, "either scheme"),
         ({"verify": is_acme}, "needs to_event"),
         ({"verify": is_acme, "to_event": from_acme, "types": ["x"]}, "takes no secrets"),
+        ({"verify": later, "to_event": from_acme}, "verify must be a plain function"),
+        ({"verify": is_acme, "to_event": later}, "to_event must be a plain function"),
+        ({"scheme": "stripe", "secrets": ["x"], "to_event": partial(later)}, "to_event must be a plain function"),
+        ({"verify": True, "to_event": from_acme}, "verify must be a plain function"),
     ],
 )
 def test_mistakes_are_told_at_once(arguments: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
+    with pytest.raises(ValueError, match=re.escape(problem)) as raised:
         Webhook("shop", **arguments)
+    assert "whsec_1" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "ä", "romancy", "romancy.x", 7, "x" * 65])

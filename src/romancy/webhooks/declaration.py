@@ -143,12 +143,26 @@ def _verifier(name: str, scheme: Scheme, secrets: Sequence[str]) -> Verifier:
             f"webhook {name!r}: scheme must be one of {', '.join(SCHEMES)}, not {show(scheme)}; "
             "for another sender give verify= and to_event="
         )
-    if isinstance(secrets, str) or not secrets or not all(isinstance(s, str) and s for s in secrets):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"webhook {name!r}: secrets must be a list of texts; are the variables they come from set?")
+    _check_secrets(name, secrets)
     try:
         return make_verifier(scheme, secrets)
     except ValueError as error:
         raise ValueError(f"webhook {name!r}: {error}") from None
+
+
+def _check_secrets(name: str, secrets: Sequence[str]) -> None:
+    """Raise `ValueError` if a secret can't be right. No message shows one."""
+    if not secrets:
+        raise ValueError(f"webhook {name!r} needs secrets=[...], the secrets with which its sender signs")
+    if isinstance(secrets, str | bytes) or not isinstance(secrets, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"webhook {name!r}: secrets must be a list: secrets=[...]")
+    for secret in secrets:
+        if not isinstance(secret, str) or not secret:  # pyright: ignore[reportUnnecessaryIsInstance]
+            text = "a secret must be a non-empty string; is the variable that it comes from set?"
+            raise ValueError(f"webhook {name!r}: {text}")
+        if secret != secret.strip():
+            text = "a secret begins or ends with whitespace, as if read from a file with its newline; strip() it"
+            raise ValueError(f"webhook {name!r}: {text}")
 
 
 def check_webhooks(webhooks: Sequence[Webhook]) -> Sequence[Webhook]:
