@@ -187,9 +187,17 @@ def test_what_is_wrong_is_only_in_the_log(live: Live, caplog: pytest.LogCaptureF
     assert SECRET not in caplog.text
 
 
-def test_unknown_ones_and_other_methods(live: Live) -> None:
-    assert_error(live.client.post("/webhooks/paypal", content=b"{}"), 404, "NotFound")
-    assert_error(live.client.get("/webhooks/stripe"), 405)
+@pytest.mark.parametrize("tokens", [[], ["a-token-of-the-shop"]], ids=["without tokens", "with tokens"])
+async def test_unknown_ones_and_other_methods(tokens: list[str]) -> None:
+    """The address is no secret, so other machines are told as well what is wrong."""
+    async with App(":memory:", webhooks=hooks("stripe"), tokens=tokens) as app:
+        transport = httpx.ASGITransport(app, client=("203.0.113.7", 4000))
+        async with httpx.AsyncClient(transport=transport, base_url="https://shop.example") as client:
+            assert_error(await client.post("/webhooks/paypal", content=b"{}"), 404, "NotFound")
+            answer = await client.get("/webhooks/stripe")
+            assert_error(answer, 405, "MethodNotAllowed")
+            assert answer.headers["allow"] == "POST"
+            assert (await client.get("/elsewhere")).status_code == (401 if tokens else 403)
 
 
 def test_who_changes_what_github_does_not_sign(serve: Serve) -> None:

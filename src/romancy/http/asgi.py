@@ -139,6 +139,8 @@ class HttpApp:
         try:
             route, params = self._router.find(method, path)
         except HTTPError:
+            if self._router.is_public(path):
+                raise
             self._access.check_peer(scope)
             page = for_people(method, path, scope)
             if page is not None:

@@ -146,6 +146,10 @@ class Router:
             raise _not_allowed(method, list(dict.fromkeys(methods)))
         raise HTTPError(404, f"nothing found at {path[:200]!r}; see /openapi.json for all routes", kind="NotFound")
 
+    def is_public(self, path: str) -> bool:
+        """Whether some method of this path is answered to everyone."""
+        return any(route.is_public and route.pattern.fullmatch(path) for route in self.routes)
+
 
 def _not_allowed(method: str, methods: Sequence[str]) -> HTTPError:
     allowed = ", ".join(methods)
