@@ -187,6 +187,14 @@ def test_what_is_wrong_is_only_in_the_log(live: Live, caplog: pytest.LogCaptureF
     assert SECRET not in caplog.text
 
 
+def test_each_webhook_has_its_turn_in_the_log(live: Live, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever floods one does not hide what is wrong with another."""
+    for name in ("stripe", "stripe", "github"):
+        live.client.post(f"/webhooks/{name}", content=b"{}")
+    assert caplog.text.count("webhook 'stripe' refused a delivery") == 1
+    assert caplog.text.count("webhook 'github' refused a delivery") == 1
+
+
 @pytest.mark.parametrize("tokens", [[], ["a-token-of-the-shop"]], ids=["without tokens", "with tokens"])
 async def test_unknown_ones_and_other_methods(tokens: list[str]) -> None:
     """The address is no secret, so other machines are told as well what is wrong."""
@@ -238,6 +246,8 @@ def test_a_signed_delivery_that_is_no_event(live: Live, body: bytes) -> None:
 def test_limits_hold_as_for_all_events(serve: Serve) -> None:
     live = serve(webhooks=hooks("stripe"), http=HTTPOptions(max_body=1000))
     assert_error(live.client.post("/webhooks/stripe", content=b"x" * 1001), 413)
+    assert_error(live.client.post("/webhooks/stripe", content=b"x", headers={"content-encoding": "gzip"}), 415)
+    assert 'deliveries_total{outcome="invalid",webhook="stripe"} 2.0' in live.client.get("/metrics").text
     live.drain()
     assert_error(deliver(live, made.stripe()), 503)
 

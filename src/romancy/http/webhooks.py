@@ -23,6 +23,7 @@ from romancy.core.new_events import to_stored
 from romancy.core.throttle import Throttle, and_more
 from romancy.errors import InvalidEvent
 from romancy.http.body import read_body
+from romancy.http.cloudevents import TooLarge, UnsupportedFormat
 from romancy.http.responses import HTTPError, Response, Scope
 from romancy.http.routes import Request, Route, path_of
 from romancy.http.time_limits import TimeLimit
@@ -59,7 +60,7 @@ class Webhooks:
         patience = seconds(options.database_timeout)
         self._limits = {w.name: TimeLimit(min(patience, w.sender.patience)) for w in runtime.webhooks}
         self._one_at_a_time = asyncio.Lock()
-        self._throttle = Throttle()
+        self._throttles = {name: Throttle() for name in self._known}
 
     @property
     def routes(self) -> Sequence[Route]:
@@ -113,7 +114,7 @@ class Webhooks:
             outcome = "refused"
             self._tell(webhook, error)
             raise HTTPError(401, _REFUSED, kind="Unauthorized") from None
-        except InvalidEvent:
+        except (InvalidEvent, TooLarge, UnsupportedFormat):
             outcome = "invalid"
             raise
         finally:
@@ -131,7 +132,7 @@ class Webhooks:
 
     def _tell(self, webhook: Webhook, error: Unsigned) -> None:
         """Log why a delivery was refused, but not each of thousands."""
-        left_out = self._throttle.turn()
+        left_out = self._throttles[webhook.name].turn()
         if left_out is not None:
             hint = ""
             if webhook.scheme == "twilio" and self._runtime.public_url is None:
@@ -175,8 +176,8 @@ def _request(arrival: Arrival) -> WebhookRequest:
 
 
 def _verify_by_user(webhook: Webhook, arrival: Arrival) -> None:
-    try:
     assert webhook.verify is not None
+    try:
         verdict: object = webhook.verify(_request(arrival))
     except Exception as error:  # often a missing header or an odd one: as wrong as a wrong signature
         raise Unsigned(f"verify raised {error!r}") from None
