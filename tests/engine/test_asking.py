@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from romancy import (
+    NO_RETRY,
     ActivityContext,
     Answer,
     App,
@@ -23,7 +24,7 @@ from romancy import (
     wait_event,
     workflow,
 )
-from romancy.standings import standing, to_answer
+from romancy.standings import Standing, open_questions, standing, to_answer
 from romancy.testing import Environment, environment
 
 KEY = "a key of at least thirty-two characters"
@@ -190,8 +191,7 @@ async def test_an_answer_that_the_model_refuses(asking: Environment) -> None:
 async def test_an_answer_to_an_earlier_question_never_counts_for_a_later_one(asking: Environment) -> None:
     handle = await asking.start(twice)
     runtime = asking.app._runtime
-    first = await standing(runtime, handle.instance_id, f"first.{_started(asking, handle):x}", 0)
-    assert first is not None
+    first = await _standing(asking, handle)
     await asking.answer(handle, "ann", True, ask_id="first")
     await runtime.engine.accept(to_answer(first, False, "ann", "late"))
     await asking.settle()
@@ -200,20 +200,28 @@ async def test_an_answer_to_an_earlier_question_never_counts_for_a_later_one(ask
     assert await handle.result() == [True, False]
 
 
-def _started(env: Environment, handle: Any) -> int:
-    resident = env.app._runtime.engine.residents.get(handle.instance_id)
-    return resident.instance.started_at
+async def _key(env: Environment, instance: str) -> str:
+    """Return the key of the only open question."""
+    [asked] = await open_questions(env.app._runtime, instance)
+    return asked.key
+
+
+async def _standing(env: Environment, handle: Any, key: str | None = None, person: int = 0) -> Standing:
+    key = key or await _key(env, handle.instance_id)
+    found = await standing(env.app._runtime, handle.instance_id, key, person)
+    assert found is not None
+    return found
 
 
 async def test_a_question_of_an_earlier_instance_is_gone(db: str) -> None:
     """An id can be used again. A link of the old question must not answer the new one."""
     async with environment(database=db, workflows=[strict], retention=timedelta(days=1)) as env:
         await env.start(strict.options(instance_id="one"))
-        old = env.app._runtime.engine.residents.get("one").instance.started_at
+        old = await _key(env, "one")
         await env.app.cancel_workflow("one")
         await env.advance(timedelta(days=3))
         await env.start(strict.options(instance_id="one"))
-        assert await standing(env.app._runtime, "one", f"ask:1.{old:x}", 0) is None
+        assert await standing(env.app._runtime, "one", old, 0) is None
 
 
 @workflow
@@ -232,7 +240,7 @@ async def test_a_clock_that_was_set_back_makes_no_question_old(asking: Environme
 
 async def test_where_a_question_stands(asking: Environment) -> None:
     handle = await asking.start(vote, ["a", "b", "c"], 2, 1)
-    runtime, key = asking.app._runtime, f"ask:1.{_started(asking, handle):x}"
+    runtime, key = asking.app._runtime, await _key(asking, handle.instance_id)
 
     async def states() -> list[str]:
         found = [await standing(runtime, handle.instance_id, key, n) for n in range(4)]
@@ -247,12 +255,10 @@ async def test_where_a_question_stands(asking: Environment) -> None:
 
 async def test_a_cancelled_instance_closes_its_questions(asking: Environment) -> None:
     handle = await asking.start(strict)
-    key = f"ask:1.{_started(asking, handle):x}"
+    key = await _key(asking, handle.instance_id)
     await handle.cancel()
     await asking.settle()
-    found = await standing(asking.app._runtime, handle.instance_id, key, 0)
-    assert found is not None
-    assert found.state == "closed"
+    assert (await _standing(asking, handle, key)).state == "closed"
 
 
 async def test_questions_are_kept_for_as_long_as_they_are_open(db: str) -> None:
@@ -277,6 +283,119 @@ async def test_a_workflow_that_declares_what_it_expects_can_ask(asking: Environm
     assert await handle.result() is True
 
 
+# --- retries ---------------------------------------------------------------------------------------------------------
+world: dict[str, Any] = {}
+
+
+@activity
+async def quote(ctx: ActivityContext) -> int:
+    return world["amount"]
+
+
+@activity(retry=NO_RETRY)
+async def charge(ctx: ActivityContext) -> None:
+    if world["is_down"]:
+        raise ConnectionError
+
+
+@workflow
+async def approved(ctx: WorkflowContext, expires_in: float | None, answers_first: bool) -> str:
+    amount = await quote(ctx)
+    question = await ask(ctx, bool, title=f"Refund {amount}?", people=world["people"], expires_in=expires_in)
+    if not answers_first:
+        await charge(ctx)
+    answer = await question.answer()
+    if answers_first:
+        await charge(ctx)
+    return f"{amount}: {answer.data} by {answer.by}"
+
+
+async def _failed(env: Environment, expires_in: float | None = None) -> Any:
+    """Return an instance that failed after its question was answered."""
+    world.update(amount=10, people=["ann"], is_down=True)
+    handle = await env.start(approved, expires_in, True)
+    await env.answer(handle, "ann", True)
+    assert await handle.status() == "failed"
+    world.update(is_down=False)
+    return handle
+
+
+@pytest.mark.parametrize("expires_in", [None, 1000.0])
+async def test_a_retry_after_the_answer_keeps_the_answer(asking: Environment, expires_in: float | None) -> None:
+    handle = await _failed(asking, expires_in)
+    world.update(amount=1_000_000)
+    await asking.advance(5)
+    await asking.app.retry_workflow(handle.instance_id)
+    await asking.settle()
+    assert await handle.result() == "10: True by ann"
+
+
+async def test_the_same_question_asked_again_keeps_its_answer(asking: Environment) -> None:
+    handle = await _failed(asking)
+    for _ in range(2):
+        world.update(is_down=True)
+        await asking.app.retry_workflow(handle.instance_id, steps=["quote:1"])
+        await asking.settle()
+        assert await handle.status() == "failed"
+    world.update(is_down=False)
+    await asking.app.retry_workflow(handle.instance_id, steps=["quote:1"])
+    await asking.settle()
+    assert await handle.result() == "10: True by ann"
+
+
+@pytest.mark.parametrize("change", [{"amount": 1_000_000}, {"people": ["bob"]}])
+async def test_an_answer_never_counts_for_another_question(asking: Environment, change: dict[str, Any]) -> None:
+    """A retry can run what came before a question again. If it asks something else then, it needs another answer."""
+    handle = await _failed(asking)
+    world.update(change)
+    await asking.app.retry_workflow(handle.instance_id, steps=["quote:1"])
+    await asking.settle()
+    assert await handle.status() == "waiting_for_event"
+    await asking.restart()
+    [person] = world["people"]
+    await asking.answer(handle, person, False)
+    assert await handle.result() == f"{world['amount']}: False by {person}"
+
+
+async def test_a_question_that_another_one_replaced_is_closed(asking: Environment) -> None:
+    world.update(amount=10, people=["ann"], is_down=True)
+    handle = await asking.start(approved, None, False)
+    events = [record.event for record in (await asking.app.list_events()).items]
+    keys = [event.subject for event in events if event.type == "romancy.asked"]
+    for amount in (20, 10):  # the first question once more: nobody can answer it, because it is closed
+        world.update(amount=amount)
+        await asking.app.retry_workflow(handle.instance_id, steps=["quote:1"])
+        await asking.settle()
+    world.update(is_down=False)
+    await asking.app.retry_workflow(handle.instance_id)
+    await asking.settle()
+    [first] = keys
+    assert (await _standing(asking, handle, first)).state == "closed"
+    assert (await _standing(asking, handle)).asked.title == "Refund 10?"
+    await asking.restart()
+    await asking.answer(handle, "ann", True)
+    assert await handle.result() == "10: True by ann"
+
+
+@workflow(name="reworded")
+async def before_rewording(ctx: WorkflowContext) -> bool:
+    return (await (await ask(ctx, bool, title="Realy?", people=["ann"])).answer()).data
+
+
+@workflow(name="reworded")
+async def after_rewording(ctx: WorkflowContext) -> bool:
+    return (await (await ask(ctx, bool, title="Really?", text="Think.", people=["ann"])).answer()).data
+
+
+async def test_words_can_be_improved_while_a_question_is_open(db: str) -> None:
+    async with environment(database=db, workflows=[before_rewording]) as env:
+        id = (await env.start(before_rewording)).instance_id
+    async with environment(database=db, workflows=[after_rewording]) as env:
+        await env.answer(env.app.handle(id), "ann", True)
+        assert (await env.app.get_instance(id)).status == "completed"
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
 async def test_without_keys_there_are_no_links(env: Environment) -> None:
     handle = await env.start(refund, ["ann@x.org"])
     with pytest.raises(Exception, match="signing_keys"):

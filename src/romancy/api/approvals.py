@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar, overload
 
@@ -20,6 +21,8 @@ from romancy.core.model import SECOND, Duration, Event, duration_us, from_us, to
 from romancy.core.operations import EventWait
 from romancy.core.questions import (
     ANSWERED,
+    ASKED,
+    CLOSED,
     LONGEST_TEXT,
     LONGEST_TITLE,
     SOURCE,
@@ -253,9 +256,8 @@ async def ask(
         raise ValueError(f"an ask_id has no spaces and slashes, got {ask_id!r}")
     op = instance.run.next_id("ask", ask_id)
     expires_at = None if expires_in is None else instance.at + duration_us(expires_in, "expires_in")
-    key = key_of(op, instance.started_at)
-    asked = Asked(key, title, text or "", asked_people, schema, expires_at, needed if vote else None)
-    await _send(instance, asked.to_event(instance.alias), {"people": list(asked_people)})
+    asked = Asked("", title, text or "", asked_people, schema, expires_at, needed if vote else None)
+    asked = await _put(instance, op, asked)
     if agrees is None:
         return Question[T](instance, op, asked, adapter)
     return Vote[T](instance, op, asked, adapter, agrees, needed, refusals)
@@ -280,12 +282,46 @@ def _check_vote(agrees: object, needed: int, refusals: int, people: int) -> bool
     return agrees is not None
 
 
-async def _send(instance: Instance, event: Event, compared: Mapping[str, Any] | None = None) -> None:
-    """Send one of Romancy's own events with this step. Its words are not compared on replay: they may be improved."""
+async def _put(instance: Instance, op: str, asked: Asked) -> Asked:
+    """Send a question, and return it with its key. It replaces another one that was asked here before a retry."""
+    await _check_alive(instance)
+    sent_as = _next_id(instance, ASKED)
+    before: list[str] = [] if instance.dropped is None else [sent["subject"] for sent in instance.dropped.sent(sent_as)]
+    recorded = instance.recorded(sent_as)
+    if recorded is None:
+        asked = replace(asked, key=key_of(op, instance.started_at, asked.data, before))
+    else:
+        asked = replace(asked, key=json.loads(recorded)["subject"])
+    _send_as(sent_as, instance, asked.to_event(instance.alias), {"people": list(asked.people)})
+    if before and before[-1] != asked.key and not _was_closed(instance, before[-1]):
+        await _send(instance, closed_event(instance.alias, before[-1], "replaced", None))
+    return asked
+
+
+def _was_closed(instance: Instance, key: str) -> bool:
+    """Return whether a question was closed before a retry."""
+    sent = [] if instance.dropped is None else instance.dropped.sent()
+    return any(one.get("type") == CLOSED and one["subject"] == key for one in sent)
+
+
+async def _send(instance: Instance, event: Event) -> None:
+    """Send one of Romancy's own events with this step."""
+    await _check_alive(instance)
+    _send_as(_next_id(instance, event.type), instance, event)
+
+
+async def _check_alive(instance: Instance) -> None:
     if instance.is_halted:
         await Refusal(instance)
     instance.check_alive()
-    op = instance.run.next_id(f"send {event.type}")
+
+
+def _next_id(instance: Instance, type: str) -> str:
+    return instance.run.next_id(f"send {type}")
+
+
+def _send_as(op: str, instance: Instance, event: Event, compared: Mapping[str, Any] | None = None) -> None:
+    """Send an event. Its words are not compared on replay: they may be improved."""
     identity = {
         "type": event.type,
         "source": event.source,

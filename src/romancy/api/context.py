@@ -129,7 +129,7 @@ class WorkflowContext(Context):
         """A random generator that gives the same numbers on every replay."""
         self._refuse_in_step("ctx.random")
         self._instance.glance()
-        return self._instance.random
+        return self._instance.run.random(self._instance.id)
 
     def now(self) -> datetime:
         """The time of the latest history entry (aware, UTC). Use it instead of the clock."""
@@ -140,7 +140,7 @@ class WorkflowContext(Context):
         """A random UUID that is the same on every replay."""
         self._refuse_in_step("ctx.uuid4()")
         self._instance.glance()
-        return uuid.UUID(int=self._instance.random.getrandbits(128), version=4)
+        return uuid.UUID(int=self.random.getrandbits(128), version=4)
 
     def patched(self, change: str, /) -> bool:
         """Return whether this run takes the new way of a change, named for good: `if ctx.patched("fraud-check"): ...`

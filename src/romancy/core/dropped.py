@@ -85,6 +85,11 @@ class Dropped:
             before = f"{default}~{retry}"
         return before
 
+    def sent(self, op: str | None = None) -> list[dict[str, Any]]:
+        """Return what identifies the dropped events that were sent, oldest first of each operation."""
+        found = self._sent.values() if op is None else [self._sent.get(op, [])]
+        return [json.loads(stored or b"{}") for each in found for _, stored in each]
+
     def was_sent(self, op: str, identity: bytes) -> bool:
         """Return whether this very event was sent before."""
         return any(stored == identity for _, stored in self._sent.get(op, ()))

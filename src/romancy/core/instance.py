@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextvars import Context, ContextVar
 from dataclasses import replace
@@ -370,6 +369,11 @@ class Instance:
         if self.dropped is None or not self.dropped.was_sent(op, identity):
             self._sent = added(self._sent, event)
 
+    def recorded(self, op: str) -> bytes | None:
+        """Return what identifies the event that was sent under this id, if that is being replayed."""
+        mark = self._marks.get((Kind.EVENT_SENT, op))
+        return None if mark is None else mark.input
+
     def patched(self, change: str) -> bool:
         """Return whether this run takes the new way of a change."""
         self.check_alive()
@@ -440,10 +444,6 @@ class Instance:
                 f"the context of instance {self.id!r} was used outside its workflow function; "
                 "workflow primitives only work in the workflow's own code"
             )
-
-    @property
-    def random(self) -> random.Random:
-        return self.run.random(self.id)
 
     @property
     def alias(self) -> str:

@@ -5,13 +5,17 @@
     romancy.refused   the workflow's own validators refused an answer; the person can give another one
     romancy.closed    no more answers count. Sent in the commit with which the workflow goes on
 
-The key of a question is never used again: it is the id of its operation, with the time its instance was started. Ids of
-instances can be used again after retention, and an old link must not answer a new question. The id of an answer
-contains the person, so the first answer of a person is stored and a second one is a duplicate.
+The key of a question is never used again: it is the id of its operation, with a digest of what was asked and the time
+its instance was started. A retry can ask something else under the same id, and ids of instances can be used again after
+retention: an old link or answer must not answer a new question. On replay, the recorded key counts, so the words of a
+question can be improved. The id of an answer contains the person, so the first answer of a person is stored and a
+second one is a duplicate.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +30,7 @@ MOST_PEOPLE = 1000
 MOST_ANSWERS = 5
 """How often one person can answer until the workflow accepts it."""
 LONGEST_TITLE, LONGEST_TEXT = 300, 10_000
+_DIGEST = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +48,10 @@ class Asked:
     needed: int | None = None
     """Of a vote: how many must agree."""
 
-    def to_event(self, instance: str) -> Event:
-        data = {
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """What is asked, without its key."""
+        return {
             "title": self.title,
             "text": self.text,
             "people": list(self.people),
@@ -52,7 +59,9 @@ class Asked:
             "expires_at": self.expires_at,
             "needed": self.needed,
         }
-        return _event(ASKED, asked_id(instance, self.key), self.key, instance, data)
+
+    def to_event(self, instance: str) -> Event:
+        return _event(ASKED, asked_id(instance, self.key), self.key, instance, self.data)
 
 
 def read_asked(event: Event) -> Asked:
@@ -60,8 +69,21 @@ def read_asked(event: Event) -> Asked:
     return Asked(event.subject or "", **data)
 
 
-def key_of(operation: str, started_at: int) -> str:
-    return f"{operation}.{started_at:x}"
+def key_of(operation: str, started_at: int, data: Mapping[str, Any], before: Sequence[str] = ()) -> str:
+    """Return the key of a question. `before`: the keys of those that retries have dropped, oldest first.
+
+    The last of them is asked again if nothing has changed. An earlier one was closed when another one replaced it.
+    """
+    for number in itertools.count():
+        words = json.dumps([number, data], sort_keys=True).encode()
+        key = f"{operation}.{hashlib.sha256(words).hexdigest()[:_DIGEST]}.{started_at:x}"
+        if key not in before or key == before[-1]:
+            return key
+    raise AssertionError  # unreachable
+
+
+def operation_of(key: str) -> str:
+    return key.rsplit(".", 2)[0]
 
 
 def started_of(key: str) -> int:
