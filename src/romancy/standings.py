@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,7 @@ from romancy.core.questions import (
     answer_id,
     asked_id,
     closing_id,
+    operation_of,
     read_asked,
     refusal_id,
     started_of,
@@ -26,7 +28,8 @@ from romancy.storage.catalog import WaitPosition
 from romancy.storage.rows import filter_of
 
 MOST_OPEN = 1000
-State = Literal["open", "answered", "closed", "expired"]
+State = Literal["open", "refused", "answered", "closed", "expired"]
+"""`refused`: the workflow has refused so many answers of this person that only an operator can answer for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,10 @@ class Standing:
     def name(self) -> str:
         return self.asked.people[self.person]
 
+    @property
+    def is_open_to_operators(self) -> bool:
+        return self.state in ("open", "refused")
+
 
 async def standing(runtime: Runtime, instance: str, key: str, person: int) -> Standing | None:
     """Return where a question stands; None if there is no such question, or it was asked by an earlier instance."""
@@ -63,10 +70,12 @@ async def standing(runtime: Runtime, instance: str, key: str, person: int) -> St
     state: State = "open"
     if answered is not None and (closed is None or answered.seq < closed.seq):
         state = "answered"
-    elif closed is not None or answered is not None or row.status in FINAL:
-        state = "closed"
+    elif closed is not None or answered is not None or row.status in FINAL or not row.run.owns(operation_of(key)):
+        state = "closed"  # also if it has continued as new since
     elif asked.expires_at is not None and asked.expires_at <= runtime.engine.clock.now():
         state = "expired"
+    elif number > MOST_ANSWERS:
+        state = "refused"
     return Standing(instance, asked, person, state, number, refused, by)
 
 
@@ -110,8 +119,8 @@ async def open_questions(runtime: Runtime, instance: str) -> list[Asked]:
 
 async def _answers(runtime: Runtime, instance: str, key: str, person: int) -> tuple[int, str, Event | None]:
     """Return which answer of a person is next, why the last was refused, and the one that stands."""
-    why, given = "", None
-    for number in range(1, MOST_ANSWERS + 1):
+    why = ""
+    for number in itertools.count(1):
         id = answer_id(instance, key, person, number)
         given = await _event(runtime, id)
         if given is None:
@@ -120,7 +129,7 @@ async def _answers(runtime: Runtime, instance: str, key: str, person: int) -> tu
         if refused is None:
             return number, "", given
         why = json.loads(refused.data or b"{}").get("why", "")
-    return MOST_ANSWERS, why, given
+    raise AssertionError  # unreachable
 
 
 async def _event(runtime: Runtime, id: str) -> Event | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -21,6 +22,7 @@ from romancy import (
     WorkflowContext,
     activity,
     ask,
+    sleep,
     wait_event,
     workflow,
 )
@@ -279,6 +281,99 @@ async def expecting(ctx: WorkflowContext) -> bool:
 async def test_a_workflow_that_declares_what_it_expects_can_ask(asking: Environment) -> None:
     handle = await asking.start(expecting)
     await asking.send_event("paid", "bank")
+    await asking.answer(handle, "ann", True)
+    assert await handle.result() is True
+
+
+# --- what no longer counts, or never did -----------------------------------------------------------------------------
+@workflow
+async def asks_again(ctx: WorkflowContext, votes: bool) -> str:
+    if votes:
+        vote = await ask(ctx, bool, title="Late?", people=["ann"], expires_in=100, agrees=bool)
+        awaited: Any = vote.decision
+    else:
+        awaited = (await ask(ctx, bool, title="Late?", people=["ann"], expires_in=100)).answer
+    try:
+        await awaited()
+    except WaitTimeout:
+        await wait_event(ctx, "go")
+    return str(await awaited())
+
+
+@pytest.mark.parametrize("votes", [True, False])
+async def test_an_answer_after_the_end_never_counts(asking: Environment, votes: bool) -> None:
+    """The page may have looked just before the question expired."""
+    handle = await asking.start(asks_again, votes)
+    found = await _standing(asking, handle)
+    await asking.advance(101)
+    await asking.app._runtime.engine.accept(to_answer(found, True, "ann", "link"))
+    await asking.send_event("go", "test")
+    with pytest.raises(Exception, match=r"'Late\?' expired"):
+        await handle.result()
+
+
+@workflow
+async def sleeps(ctx: WorkflowContext) -> bool:
+    question = await ask(ctx, bool, title="Early?", people=["ann"], expires_in=100)
+    with pytest.raises(WaitTimeout, match=r"'Early\?' was not answered in time; it is still open"):
+        await question.answer(timeout=1)
+    await sleep(ctx, 200)
+    return (await question.answer()).data
+
+
+async def test_an_answer_in_time_counts_whenever_it_is_looked_for(asking: Environment) -> None:
+    handle = await asking.start(sleeps)
+    found = await _standing(asking, handle)
+    await asking.advance(10)
+    await asking.app._runtime.engine.accept(to_answer(found, True, "ann", "link"))
+    assert await handle.result() is True
+
+
+@workflow
+async def at_once(ctx: WorkflowContext, votes: bool) -> Any:
+    if votes:
+        vote = await ask(ctx, bool, title="Now?", people=["ann", "bob"], agrees=bool, needed=2)
+        return await asyncio.gather(vote.decision(), vote.decision())
+    question = await ask(ctx, bool, title="Now?", people=["ann", "bob"])
+    return await asyncio.gather(question.answer(), question.answer())
+
+
+@pytest.mark.parametrize("votes", [True, False])
+async def test_only_one_task_can_wait_for_an_answer(asking: Environment, votes: bool) -> None:
+    handle = await asking.start(at_once, votes)
+    with pytest.raises(Exception, match=r"already waits for the answers to 'Now\?'"):
+        await handle.result()
+
+
+async def test_so_many_refused_answers_are_enough(asking: Environment) -> None:
+    handle = await asking.start(strict)
+    runtime = asking.app._runtime
+    for number in range(1, 8):  # an operator goes on where the person can't
+        found = await _standing(asking, handle)
+        assert (found.number, found.state) == (number, "open" if number <= 5 else "refused")
+        await runtime.engine.accept(to_answer(found, {"amount": 3}, "ann", "link"))
+        await asking.settle()
+    assert "only even amounts" in (await _standing(asking, handle)).refused
+    await runtime.engine.accept(to_answer(await _standing(asking, handle), {"amount": 4}, "an operator", "viewer"))
+    assert await handle.result() == 4
+
+
+@workflow
+async def renews(ctx: WorkflowContext, number: int) -> bool:
+    question = await ask(ctx, bool, title=f"Run {number}?", people=["ann"], ask_id="run")
+    if number == 1:
+        await wait_event(ctx, "next")
+        renews.continue_as_new(ctx, 2)
+    return (await question.answer()).data
+
+
+async def test_a_question_is_closed_when_its_instance_continues_as_new(asking: Environment) -> None:
+    handle = await asking.start(renews, 1)
+    [asked] = [record.event for record in (await asking.app.list_events()).items]
+    assert (await _standing(asking, handle, asked.subject)).state == "open"
+    await asking.send_event("next", "test")
+    assert (await _standing(asking, handle, asked.subject)).state == "closed"
+    assert (await _standing(asking, handle)).state == "open"
     await asking.answer(handle, "ann", True)
     assert await handle.result() is True
 

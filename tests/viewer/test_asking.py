@@ -11,8 +11,10 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from pydantic import BaseModel, field_validator
 
 from romancy import ActivityContext, Invitation, WorkflowContext, activity, ask, workflow
 from tests.http.conftest import Live
@@ -85,11 +87,15 @@ def asked(live: Live, *args: Any, name: str = "claim") -> str:
     headers = {"authorization": f"Bearer {'t' * 20}"}
     body = {"args": args}
     id: str = live.client.post(f"/api/workflows/{name}/start", json=body, headers=headers).json()["instance_id"]
+    wait_for_links(2 if name == "claim" else 1)
+    return id
+
+
+def wait_for_links(number: int) -> None:
     deadline = time.monotonic() + 20
-    while len(links) < (2 if name == "claim" else 1):
+    while len(links) < number:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return id
 
 
 def path(person: str = "ann@x.org") -> str:
@@ -152,8 +158,6 @@ def test_two_answers_of_one_person_at_the_same_time(live: Live) -> None:
     told: list[str] = []
 
     def send(approved: str) -> None:
-        import httpx
-
         with httpx.Client(base_url=live.url, timeout=30) as client:
             answer = client.post(path(), data={**GOOD, "approved": approved})
             told.append("stored" if answer.status_code == 303 else "first" if "first answer" in answer.text else "?")
@@ -165,6 +169,55 @@ def test_two_answers_of_one_person_at_the_same_time(live: Live) -> None:
         thread.join()
     assert sorted(told) == ["first", "stored"]
     assert result(live, id)["status"] == "completed"
+
+
+class Even(BaseModel):
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def _is_even(cls, number: int) -> int:
+        if number % 2:
+            raise ValueError("only even numbers")
+        return number
+
+
+@workflow
+async def even(ctx: WorkflowContext) -> int:
+    """Refuses odd numbers."""
+    question = await ask(ctx, Even, title="Which one?", people=["ann@x.org"])
+    await deliver(ctx, question.invitations["ann@x.org"])
+    return (await question.answer()).data.number
+
+
+def eventually(live: Live, text: str) -> httpx.Response:
+    deadline = time.monotonic() + 20
+    while text not in (answer := live.client.get(path())).text:
+        assert time.monotonic() < deadline, answer.text
+        time.sleep(0.05)
+    return answer
+
+
+def test_refused_answers(serve: Serve) -> None:
+    links.clear()
+    live = serve(workflows=[even], public_url="https://shop.example", signing_keys=[KEY])
+    id = live.start("even")
+    wait_for_links(1)
+    for number in range(1, 6):
+        assert live.client.post(path(), data={"number": f"{number}1"}).status_code == 303
+        if number < 5:
+            eventually(live, "could not be used: number: only even numbers. Please answer again")
+    page = eventually(live, "could not be used: number: only even numbers. No more answers are taken with this link.")
+    assert page.status_code == 409
+    assert live.client.post(path(), data={"number": "2"}).status_code == 409
+    listed = live.client.get("/viewer/approvals").text
+    link = re.search(r'href="(/viewer/approvals/[^"]+)"', listed)
+    assert link is not None
+    there = link[1].replace("&amp;", "&")
+    assert "ann@x.org" in live.client.get(there).text
+    answer = live.client.post(there, data={"number": "2", "(person)": "0"}, headers={"origin": live.url})
+    assert answer.status_code == 303
+    assert live.result(id)["output"] == 2
 
 
 # --- strangers -------------------------------------------------------------------------------------------------------

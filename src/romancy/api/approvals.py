@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar, overload
@@ -12,7 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
 from romancy.api.context import ActivityContext, WorkflowContext, links_of
-from romancy.api.waiting import build_filter, build_spec, instance_for
+from romancy.api.waiting import build_filter, build_spec, codecs_of, instance_for
+from romancy.core.codec import Wire
 from romancy.core.dropped import encode_identity
 from romancy.core.eviction import Refusal
 from romancy.core.forms import NotAForm, fields_of
@@ -33,8 +35,9 @@ from romancy.core.questions import (
     key_of,
     refused_event,
 )
+from romancy.core.round_trip import Unfit
 from romancy.core.tickets import Ticket
-from romancy.errors import WaitTimeout
+from romancy.errors import RomancyError, WaitTimeout
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -83,9 +86,10 @@ class Invitation:
 class _Asked(Generic[T_co]):
     """A question that was asked."""
 
-    def __init__(self, instance: Instance, ask_id: str, asked: Asked, model: TypeAdapter[Any]) -> None:
+    def __init__(self, instance: Instance, ask_id: str, asked: Asked, model: Wire) -> None:
         self._instance, self._ask_id, self._asked, self._model = instance, ask_id, asked, model
-        self._is_closed = False
+        self._is_closed = self._is_waiting = False
+        self._expired: WaitTimeout | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._ask_id!r} {self._asked.title!r}>"
@@ -111,6 +115,8 @@ class _Asked(Generic[T_co]):
 
     async def _next(self, timeout: Duration | None) -> Answer[T_co]:
         """Wait for the next answer that the model accepts."""
+        if self._expired is not None:
+            raise self._timeout("expired", self._expired) from self._expired
         instance, asked = self._instance, self._asked
         due = None if timeout is None else instance.at + duration_us(timeout, "timeout")
         is_last = asked.expires_at is not None and (due is None or asked.expires_at <= due)
@@ -129,17 +135,35 @@ class _Asked(Generic[T_co]):
             )
             try:
                 event = await instance.perform(wait)
-            except WaitTimeout:
-                if is_last:
-                    await self._close("expired", None)
-                raise
+            except WaitTimeout as error:
+                if not is_last:
+                    raise self._timeout("was not answered in time; it is still open", error) from error
+                self._expired = error
+                await self._close("expired", None)
+                raise self._timeout("expired", error) from error
             try:
-                data = self._model.validate_python(event.data["answer"])
-            except ValidationError as error:
-                why = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
-                await _send(instance, refused_event(instance.alias, asked.key, event.id, why))
+                data = self._model.read(json.dumps(event.data["answer"]).encode())
+            except Unfit as error:
+                await _send(instance, refused_event(instance.alias, asked.key, event.id, _why(error)))
                 continue
             return Answer(data, event.data["by"], event.time)
+
+    def _timeout(self, how: str, of: WaitTimeout) -> WaitTimeout:
+        return WaitTimeout(f"the question {self._asked.title!r} {how}", types=of.types, wait_id=of.wait_id)
+
+    @contextmanager
+    def _waiting(self) -> Generator[None]:
+        """Let one task wait at a time: each answer goes to one wait only, and another one would never end."""
+        if self._is_waiting:
+            raise RomancyError(
+                f"another task already waits for the answers to {self._asked.title!r}: "
+                "wait in one task, and share what it returns"
+            )
+        self._is_waiting = True
+        try:
+            yield
+        finally:
+            self._is_waiting = False
 
     async def _close(self, how: str, by: str | None) -> None:
         if not self._is_closed:
@@ -155,8 +179,9 @@ class Question(_Asked[T_co]):
     async def answer(self, timeout: Duration | None = None) -> Answer[T_co]:
         """Wait for the answer. Raise `WaitTimeout` after `timeout`, or when the question expires."""
         if self._answer is None:
-            self._answer = await self._next(timeout)
-            await self._close("answered", self._answer.by)
+            with self._waiting():
+                self._answer = await self._next(timeout)
+                await self._close("answered", self._answer.by)
         return self._answer
 
 
@@ -168,7 +193,7 @@ class Vote(_Asked[T_co]):
         instance: Instance,
         ask_id: str,
         asked: Asked,
-        model: TypeAdapter[Any],
+        model: Wire,
         agrees: Callable[[T_co], bool],
         needed: int,
         refusals: int,
@@ -182,17 +207,22 @@ class Vote(_Asked[T_co]):
 
     async def decision(self, timeout: Duration | None = None) -> Decision[T_co]:
         """Wait for the decision. Raise `WaitTimeout` after `timeout`; what was answered by then counts later."""
+        if self._decision is None:
+            with self._waiting():
+                self._decision = await self._decide(timeout)
+        return self._decision
+
+    async def _decide(self, timeout: Duration | None) -> Decision[T_co]:
         due = None if timeout is None else self._instance.at + duration_us(timeout, "timeout")
-        while self._decision is None:
+        while True:
             left = None if due is None else max(0, due - self._instance.at) / SECOND
             answer = await self._next(left)
             self._answers.append(answer)
             agreed = bool(self._agrees(answer.data))
             self._ayes += agreed
             if self._ayes >= self._needed or len(self._answers) - self._ayes >= self._refusals:
-                self._decision = Decision(agreed, answer.by, answer.data, tuple(self._answers))
                 await self._close("decided", answer.by)
-        return self._decision
+                return Decision(agreed, answer.by, answer.data, tuple(self._answers))
 
 
 @overload
@@ -263,14 +293,29 @@ async def ask(
     return Vote[T](instance, op, asked, adapter, agrees, needed, refusals)
 
 
-def _form_of(model: Any) -> tuple[TypeAdapter[Any], Mapping[str, Any]]:
+def _form_of(model: Any) -> tuple[Wire, Mapping[str, Any]]:
+    """Return what reads the answers, as JSON like the data of events, and the schema for the form."""
     try:
-        adapter = TypeAdapter[Any](model)
-        schema = adapter.json_schema()
+        schema = TypeAdapter[Any](model).json_schema()
         fields_of(schema)
     except (NotAForm, PydanticSchemaGenerationError, PydanticInvalidForJsonSchema) as error:
         raise TypeError(f"{model!r} can't be asked with a form: {error}") from None
-    return adapter, schema
+    [codec] = codecs_of(model, (ANSWERED,))
+    assert codec is not None  # only Any has none, and can't be asked
+    return codec.wire, schema
+
+
+def _why(unfit: Unfit) -> str:
+    """Say why an answer was refused, for the person who gave it."""
+    cause = unfit.__cause__
+    if not isinstance(cause, ValidationError):
+        return unfit.reason
+    problems: list[str] = []
+    for one in cause.errors(include_url=False, include_context=False, include_input=False):
+        where = ".".join(map(str, one["loc"]))
+        said = one["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ").rstrip(".")
+        problems.append(f"{where}: {said}" if where else said)
+    return "; ".join(problems)
 
 
 def _check_vote(agrees: object, needed: int, refusals: int, people: int) -> bool:

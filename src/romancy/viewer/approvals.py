@@ -42,7 +42,7 @@ async def answer(request: Request) -> Response:
     """Answer in place of a person."""
     sent = await read_sent(request)
     standings = await _standings(request)
-    chosen = next((s for s in standings if sent.get(_PERSON) == [str(s.person)] and s.state == "open"), None)
+    chosen = next((s for s in standings if sent.get(_PERSON) == [str(s.person)] and s.is_open_to_operators), None)
     given, wrong = read_form(fields_of(standings[0].asked.schema), sent)
     if chosen is None or wrong:
         said = "" if chosen is not None else "Choose somebody who has not answered yet."
@@ -76,7 +76,7 @@ def _form(
         "approval.html",
         status,
         found=found,
-        open=[(s.person, s.name) for s in standings if s.state == "open"],
+        open=[(s.person, s.name) for s in standings if s.is_open_to_operators],
         groups=grouped(fields_of(found.asked.schema)),
         given=given or {},
         wrong=wrong or {},

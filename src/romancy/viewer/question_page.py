@@ -30,6 +30,7 @@ UNKNOWN = "; it is unknown whether your answer is stored: send it again, the fir
 _WORDS = {
     "answered": ("Thank you. Your answer is recorded.", 200),
     "closed": ("This question is closed. No more answers are needed.", 409),
+    "refused": ("Your answer could not be used: {why}. No more answers are taken with this link.", 409),
     "expired": ("It is too late to answer this question.", 410),
 }
 _GONE = "This link is not valid, or the question no longer exists."
@@ -38,10 +39,7 @@ _GONE = "This link is not valid, or the question no longer exists."
 async def show(request: Request) -> Response:
     """Show a question to a person who was asked."""
     found = await _find(request)
-    if found.state != "open":
-        words, status = _WORDS[found.state]
-        return _page(request, status, title=found.asked.title, said=words)
-    return _form(request, found, 200)
+    return _form(request, found, 200) if found.state == "open" else _closed(request, found)
 
 
 async def answer(request: Request) -> Response:
@@ -51,8 +49,7 @@ async def answer(request: Request) -> Response:
     if found.state == "answered":
         return _page(request, 200, title=found.asked.title, said="You have answered already. The first answer counts.")
     if found.state != "open":
-        words, status = _WORDS[found.state]
-        return _page(request, status, title=found.asked.title, said=words)
+        return _closed(request, found)
     given, wrong = read_form(fields_of(found.asked.schema), sent)
     if wrong:
         return _form(request, found, 422, {name: values[0] for name, values in sent.items()}, wrong)
@@ -116,6 +113,11 @@ def _form(
         given=given or {},
         wrong=wrong or {},
     )
+
+
+def _closed(request: Request, found: Standing) -> Response:
+    words, status = _WORDS[found.state]
+    return _page(request, status, title=found.asked.title, said=words.format(why=found.refused))
 
 
 def grouped(fields: list[Field]) -> list[tuple[str, list[Field]]]:
