@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from romancy import (
     NO_RETRY,
@@ -184,7 +186,8 @@ async def test_the_first_answer_of_a_person_counts(asking: Environment) -> None:
 
 async def test_an_answer_that_the_model_refuses(asking: Environment) -> None:
     handle = await asking.start(strict)
-    await asking.answer(handle, "ann", {"amount": 3})
+    with pytest.raises(RomancyError, match=r"refused the answer of 'ann' to 'How much\?': amount: only even"):
+        await asking.answer(handle, "ann", {"amount": 3})
     assert await handle.status() == "waiting_for_event"
     await asking.answer(handle, "ann", {"amount": 4})
     assert await handle.result() == 4
@@ -283,6 +286,54 @@ async def test_a_workflow_that_declares_what_it_expects_can_ask(asking: Environm
     await asking.send_event("paid", "bank")
     await asking.answer(handle, "ann", True)
     assert await handle.result() is True
+
+
+class Exact(BaseModel):
+    model_config = ConfigDict(strict=True)
+    on: date
+    at: datetime
+    amount: Decimal
+
+
+@workflow
+async def exact(ctx: WorkflowContext) -> str:
+    question = await ask(ctx, Exact, title="When?", people=["ann"])
+    answer = (await question.answer()).data
+    return f"{answer.on} {answer.at} {answer.amount}"
+
+
+async def test_answers_are_read_as_json(asking: Environment) -> None:
+    """A strict model accepts dates and decimals in JSON, which has no types for them."""
+    handle = await asking.start(exact)
+    await asking.answer(handle, "ann", {"on": "2026-01-31", "at": "2026-01-31T18:30:00Z", "amount": "1.50"})
+    assert await handle.result() == "2026-01-31 2026-01-31 18:30:00+00:00 1.50"
+
+
+class Crashing(BaseModel):
+    share: int
+
+    @model_validator(mode="after")
+    def _divides(self) -> Crashing:
+        if 100 // self.share == 7:
+            raise ValueError("not a seventh.")
+        return self
+
+
+@workflow
+async def crashing(ctx: WorkflowContext) -> int:
+    return (await (await ask(ctx, Crashing, title="How much?", people=["ann"])).answer()).data.share
+
+
+async def test_why_an_answer_is_refused(asking: Environment) -> None:
+    handle = await asking.start(crashing)
+    for share, why in ((14, "^not a seventh$"), (0, "ZeroDivisionError")):
+        with pytest.raises(RomancyError, match="refused the answer"):
+            await asking.answer(handle, "ann", {"share": share})
+        assert re.search(why, (await _standing(asking, handle)).refused)
+    with pytest.raises(RomancyError, match="share: Input should be a valid integer"):
+        await asking.answer(handle, "ann", {"share": "much"})
+    await asking.answer(handle, "ann", {"share": 2})
+    assert await handle.result() == 2
 
 
 # --- what no longer counts, or never did -----------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
@@ -132,6 +132,75 @@ def test_an_empty_form_decides_nothing() -> None:
     assert form(Optional)[-1].name == TICK
     assert filled(Optional)[1] == {TICK: "This is needed."}
     assert filled(Optional, **{TICK: "on"}) == ({}, {})
+
+
+@pytest.mark.parametrize("type", [list[str], bool | None])
+def test_an_only_field_that_can_be_empty_needs_the_box(type: Any) -> None:
+    assert [field.name for field in form(type)] == [VALUE, TICK]
+    assert filled(type)[1] == {TICK: "This is needed."}
+    assert filled(type, garbage="x")[1] == {TICK: "This is needed."}
+    answer, wrong = filled(type, **{TICK: "on"})
+    assert not wrong
+    assert answer == ([] if type == list[str] else None)
+
+
+def test_lists_that_can_be_empty_need_the_box() -> None:
+    @dataclass
+    class Lists:
+        tags: list[str]
+        names: Annotated[list[str], Field(min_length=0)]
+
+    assert form(Lists)[-1].name == TICK
+    assert filled(Lists, **{TICK: "on"}) == ({"tags": [], "names": []}, {})
+
+
+def test_a_list_that_can_not_be_empty_needs_no_box() -> None:
+    type = Annotated[list[str], Field(min_length=1)]
+    assert [field.name for field in form(type)] == [VALUE]
+    assert "at least 1" in filled(type)[1][VALUE]
+
+
+@dataclass
+class Nullable:
+    approved: bool
+    note: str | None
+    tags: list[str] | None
+    amount: Decimal | None = None
+
+
+def test_what_has_no_default_is_null_if_it_is_left_empty() -> None:
+    answer, wrong = filled(Nullable, approved="true", note="", tags="")
+    assert not wrong
+    assert answer == {"approved": True, "note": None, "tags": None}
+    assert TypeAdapter(Nullable).validate_python(answer) == Nullable(True, None, None)
+
+
+@dataclass
+class Extras:
+    a: str = ""
+    b: str = ""
+
+
+@dataclass
+class Nested:
+    extras: Extras
+
+
+@dataclass
+class Grouped:
+    approved: bool
+    extras: Extras
+    nested: Nested
+    others: Extras = field(default_factory=lambda: Extras("x"))
+    perhaps: Nested = field(default_factory=lambda: Nested(Extras("y")))
+
+
+def test_a_group_that_is_left_empty() -> None:
+    answer, wrong = filled(Grouped, approved="true")
+    assert not wrong
+    assert answer == {"approved": True, "extras": {}, "nested": {"extras": {}}}
+    read = TypeAdapter(Grouped).validate_python(answer)
+    assert read == Grouped(True, Extras(), Nested(Extras()))
 
 
 class Deep(BaseModel):

@@ -5,7 +5,7 @@ the schema says is checked here; the type's own validators run in the workflow.
 
 A form has texts, numbers, dates, choices and lists of texts, in groups of groups at most. Yes and no are two choices of
 which none is preselected, and defaults are not preselected either: a person who sends a form has decided. For the same
-reason a form in which nothing is required has a box that must be ticked.
+reason a form in which everything can be left empty has a box that must be ticked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, TypeAlias, cast
@@ -56,6 +56,14 @@ class Field:
     """What can be chosen: its value as JSON, and its label."""
     group: str = ""
     """The label of the group it is in."""
+    is_nullable: bool = False
+    """It has no default, and is null if it is left empty."""
+    groups: Sequence[str] = ()
+    """The paths of the groups it is in, outermost first, without those that have a default."""
+
+    @property
+    def can_be_empty(self) -> bool:
+        return not self.required or (self.kind == "lines" and not self.schema.get("minItems"))
 
 
 def fields_of(schema: Schema) -> list[Field]:
@@ -63,10 +71,10 @@ def fields_of(schema: Schema) -> list[Field]:
     known = cast("Mapping[str, Schema]", schema.get("$defs", {}))
     top = _resolved(schema, known)
     if top.get("type") == "object":
-        fields = list(_fields_of_object(top, known, "", "", 0))
+        fields = list(_fields_of_object(top, known, "", "", ()))
     else:
         fields = [_field(VALUE, {"title": "Answer", **top}, known, required=True)]
-    if not any(field.required for field in fields):
+    if all(field.can_be_empty for field in fields):
         fields.append(Field(TICK, "I confirm", "", "tick", True, {}))
     return fields
 
@@ -85,11 +93,11 @@ def _resolved(schema: Schema, known: Mapping[str, Schema]) -> Schema:
 
 
 def _fields_of_object(
-    schema: Schema, known: Mapping[str, Schema], prefix: str, group: str, depth: int
+    schema: Schema, known: Mapping[str, Schema], prefix: str, group: str, groups: Sequence[str]
 ) -> Iterator[Field]:
     if "properties" not in schema or schema.get("additionalProperties"):
         raise NotAForm(f"{prefix[:-1] or 'it'} has no fixed fields")
-    if depth > DEEPEST:
+    if prefix.count(".") > DEEPEST:
         raise NotAForm(f"{prefix[:-1]} is nested too deeply")
     needed = cast("Sequence[str]", schema.get("required", ()))
     for name, found in cast("Mapping[str, Schema]", schema["properties"]).items():
@@ -98,17 +106,20 @@ def _fields_of_object(
             raise NotAForm(f"{name!r} can't be the name of a field")
         if part.get("type") == "object":
             label = cast(str, part.get("title", name))
-            yield from _fields_of_object(part, known, f"{prefix}{name}.", label, depth + 1)
+            inner = (*groups, prefix + name) if name in needed else groups
+            yield from _fields_of_object(part, known, f"{prefix}{name}.", label, inner)
         else:
-            yield _field(prefix + name, part, known, required=name in needed, group=group)
+            field = _field(prefix + name, part, known, required=name in needed)
+            yield replace(field, group=group, groups=groups)
 
 
-def _field(name: str, schema: Schema, known: Mapping[str, Schema], *, required: bool, group: str = "") -> Field:
+def _field(name: str, schema: Schema, known: Mapping[str, Schema], *, required: bool) -> Field:
     label = cast(str, schema.get("title") or name.rpartition(".")[2].replace("_", " ").capitalize())
     help = cast(str, schema.get("description", ""))
     schema, can_be_null = _without_null(name, schema, known)
     kind, choices = _kind_of(name, schema, known)
-    return Field(name, label, help, kind, required and not can_be_null, schema, choices, group)
+    is_nullable = required and can_be_null
+    return Field(name, label, help, kind, required and not can_be_null, schema, choices, is_nullable=is_nullable)
 
 
 def _without_null(name: str, schema: Schema, known: Mapping[str, Schema]) -> tuple[Schema, bool]:
@@ -163,8 +174,10 @@ def read_form(fields: Sequence[Field], sent: Mapping[str, Sequence[str]]) -> tup
         except _Wrong as error:
             wrong[field.name] = str(error)
             continue
-        if given and field.kind != "tick":
-            _put(found, field.name, value)
+        if (given or field.is_nullable) and field.kind != "tick":
+            _put(found, field.name, value if given else None)
+    for path in [path for field in fields for path in field.groups]:
+        _put_group(found, path)
     is_plain = fields[0].name == VALUE
     return (found.get(VALUE) if is_plain else found), wrong
 
@@ -176,7 +189,8 @@ def _read(field: Field, sent: Sequence[str]) -> tuple[bool, Any]:
     text = sent[0].replace("\r\n", "\n").strip() if sent else ""
     if field.kind == "lines":
         lines = [line.strip() for line in text.split("\n") if line.strip()]
-        _check_count(field.schema, lines)
+        if lines or field.required:
+            _check_count(field.schema, lines)
         return bool(lines) or field.required, lines
     if not text:
         if field.required:
@@ -257,3 +271,13 @@ def _put(found: dict[str, Any], name: str, value: Any) -> None:
     for group in groups:
         found = found.setdefault(group, {})
     found[last] = value
+
+
+def _put_group(found: dict[str, Any], path: str) -> None:
+    """Add a group of which nothing was given, unless the group around it is left out, too."""
+    *outer, last = path.split(".")
+    for name in outer:
+        if name not in found:
+            return
+        found = found[name]
+    found.setdefault(last, {})

@@ -25,7 +25,7 @@ from romancy.options import WorkerOptions
 from romancy.records import Instance, Receipt, Wait
 from romancy.service import runtime_of
 from romancy.storage import open_storage
-from romancy.testing.answers import answer_as
+from romancy.testing.answers import answer_as, check_accepted
 from romancy.testing.clock import ManualClock
 from romancy.testing.fakes import (
     check_fake,
@@ -129,9 +129,13 @@ class Environment:
     async def answer(
         self, handle: WorkflowHandle[Any], person: str, data: object, *, ask_id: str | None = None
     ) -> None:
-        """Answer an open question of an instance as one of the people who were asked, and wait until all is idle."""
-        await answer_as(self._runtime, handle.instance_id, person, data, ask_id)
+        """Answer an open question of an instance as one of the people who were asked, and wait until all is idle.
+
+        Raise `RomancyError` if the workflow refuses the answer.
+        """
+        given = await answer_as(self._runtime, handle.instance_id, person, data, ask_id)
         await self.settle()
+        await check_accepted(self._runtime, given)
 
     async def send_event(
         self,
