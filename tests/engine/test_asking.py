@@ -28,6 +28,7 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.core.tickets import SigningKeys
 from romancy.standings import Standing, open_questions, standing, to_answer
 from romancy.testing import Environment, environment
 
@@ -324,12 +325,13 @@ async def crashing(ctx: WorkflowContext) -> int:
     return (await (await ask(ctx, Crashing, title="How much?", people=["ann"])).answer()).data.share
 
 
-async def test_why_an_answer_is_refused(asking: Environment) -> None:
+async def test_why_an_answer_is_refused(asking: Environment, caplog: pytest.LogCaptureFixture) -> None:
     handle = await asking.start(crashing)
-    for share, why in ((14, "^not a seventh$"), (0, "ZeroDivisionError")):
+    for share, why in ((14, "^not a seventh$"), (0, "^it can't be read$")):
         with pytest.raises(RomancyError, match="refused the answer"):
             await asking.answer(handle, "ann", {"share": share})
         assert re.search(why, (await _standing(asking, handle)).refused)
+    assert "ZeroDivisionError" in caplog.text
     with pytest.raises(RomancyError, match="share: Input should be a valid integer"):
         await asking.answer(handle, "ann", {"share": "much"})
     await asking.answer(handle, "ann", {"share": 2})
@@ -541,6 +543,23 @@ async def test_words_can_be_improved_while_a_question_is_open(db: str) -> None:
         assert (await env.app.get_instance(id)).status == "completed"
 
 
+@workflow
+async def named(ctx: WorkflowContext) -> bool:
+    question = await ask(ctx, bool, title="Well?", people=["ann"], ask_id="x" * 200, expires_in=0.5)
+    await mail(ctx, question.invitations["ann"])
+    return (await question.answer()).data
+
+
+async def test_a_link_is_never_over_before_its_question(asking: Environment) -> None:
+    """A link knows its end in whole seconds."""
+    await asking.start(named.options(instance_id="i" * 255))
+    ticket = SigningKeys([KEY]).read(mails[0].rpartition("/")[2])
+    [question] = await open_questions(asking.app._runtime, "i" * 255)
+    assert question.expires_at is not None
+    assert ticket.expires_at is not None
+    assert 0 <= ticket.expires_at * 1_000_000 - question.expires_at < 1_000_000
+
+
 # --- mistakes --------------------------------------------------------------------------------------------------------
 async def test_without_keys_there_are_no_links(env: Environment) -> None:
     handle = await env.start(refund, ["ann@x.org"])
@@ -565,14 +584,23 @@ async def test_a_link_is_not_made_in_a_workflow(asking: Environment) -> None:
     [
         ({"people": []}, "1 to 1,000 people"),
         ({"people": "ann"}, "must be a list"),
-        ({"people": ["ann", "ann"]}, "twice"),
+        ({"people": ["ann", "bob", "ann"]}, "'ann' is among the people twice"),
+        ({"people": None}, "people must be a list of texts, not None"),
+        ({"people": 7}, "people must be a list of texts, not 7"),
         ({"people": [7]}, "people are texts"),
         ({"title": ""}, "title must be"),
         ({"needed": 2}, "needed must be a number from 1 to 1"),
         ({"agrees": bool, "needed": 0}, "needed must be"),
         ({"model": dict}, "can't be asked with a form"),
         ({"model": int | str}, "can't be asked with a form"),
+        ({"model": Approval(True)}, "a type, not an instance of one: Approval"),
+        ({"model": True}, "a type, not an instance of one: bool"),
         ({"ask_id": "a b"}, "no spaces"),
+        ({"ask_id": "a\nb"}, "no spaces"),
+        ({"ask_id": "\ud800"}, "no spaces"),
+        ({"ask_id": "é" * 101}, "at most 200 bytes"),
+        ({"expires_in": timedelta(days=36500)}, "expires_in is too long: .* 2106"),
+        ({"expires_in": float("inf")}, "expires_in is too long"),
     ],
 )
 async def test_mistakes_are_told_where_they_are_made(env: Environment, arguments: dict[str, Any], problem: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar, overload
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
 from romancy.api.context import ActivityContext, WorkflowContext, links_of
@@ -29,6 +29,7 @@ from romancy.core.questions import (
     LONGEST_TITLE,
     SOURCE,
     Asked,
+    check_ask_id,
     check_people,
     check_words,
     closed_event,
@@ -36,9 +37,10 @@ from romancy.core.questions import (
     refused_event,
 )
 from romancy.core.round_trip import Unfit
-from romancy.core.tickets import Ticket
+from romancy.core.tickets import LAST_EXPIRY, Ticket
 from romancy.errors import RomancyError, WaitTimeout
 
+_NO_TYPES: tuple[type[Any], ...] = BaseModel, str, int, float, list, dict
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -79,7 +81,7 @@ class Invitation:
                 "and every reader of the history could answer"
             )
         number, key, instance = self.question.split(" ", 2)
-        expires_at = None if self.expires_at is None else to_us(self.expires_at) // SECOND
+        expires_at = None if self.expires_at is None else -(-to_us(self.expires_at) // SECOND)  # rounded up: not early
         return links_of(ctx).to(Ticket(instance, key, int(number), expires_at))
 
 
@@ -144,9 +146,18 @@ class _Asked(Generic[T_co]):
             try:
                 data = self._model.read(json.dumps(event.data["answer"]).encode())
             except Unfit as error:
-                await _send(instance, refused_event(instance.alias, asked.key, event.id, _why(error)))
+                await _send(instance, refused_event(instance.alias, asked.key, event.id, self._why(error)))
                 continue
             return Answer(data, event.data["by"], event.time)
+
+    def _why(self, unfit: Unfit) -> str:
+        """Say why an answer was refused, for the person who gave it."""
+        cause = unfit.__cause__
+        if isinstance(cause, ValidationError):
+            return _explain(cause)
+        message = f"a validator failed when it read an answer to {self._asked.title!r}"
+        self._instance.report({"message": message, "exception": cause})
+        return "it can't be read"
 
     def _timeout(self, how: str, of: WaitTimeout) -> WaitTimeout:
         return WaitTimeout(f"the question {self._asked.title!r} {how}", types=of.types, wait_id=of.wait_id)
@@ -282,10 +293,10 @@ async def ask(
     check_words("title", title, LONGEST_TITLE)
     if text is not None:
         check_words("text", text, LONGEST_TEXT)
-    if ask_id is not None and (" " in ask_id or "/" in ask_id):
-        raise ValueError(f"an ask_id has no spaces and slashes, got {ask_id!r}")
+    if ask_id is not None:
+        check_ask_id(ask_id)
+    expires_at = None if expires_in is None else _check_expiry(instance.at + duration_us(expires_in, "expires_in"))
     op = instance.run.next_id("ask", ask_id)
-    expires_at = None if expires_in is None else instance.at + duration_us(expires_in, "expires_in")
     asked = Asked("", title, text or "", asked_people, schema, expires_at, needed if vote else None)
     asked = await _put(instance, op, asked)
     if agrees is None:
@@ -295,6 +306,8 @@ async def ask(
 
 def _form_of(model: Any) -> tuple[Wire, Mapping[str, Any]]:
     """Return what reads the answers, as JSON like the data of events, and the schema for the form."""
+    if isinstance(model, _NO_TYPES) or (is_dataclass(model) and not isinstance(model, type)):
+        raise TypeError(f"ask needs a type, not an instance of one: {type(model).__name__}")
     try:
         schema = TypeAdapter[Any](model).json_schema()
         fields_of(schema)
@@ -305,17 +318,19 @@ def _form_of(model: Any) -> tuple[Wire, Mapping[str, Any]]:
     return codec.wire, schema
 
 
-def _why(unfit: Unfit) -> str:
-    """Say why an answer was refused, for the person who gave it."""
-    cause = unfit.__cause__
-    if not isinstance(cause, ValidationError):
-        return unfit.reason
+def _explain(error: ValidationError) -> str:
     problems: list[str] = []
-    for one in cause.errors(include_url=False, include_context=False, include_input=False):
+    for one in error.errors(include_url=False, include_context=False, include_input=False):
         where = ".".join(map(str, one["loc"]))
         said = one["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ").rstrip(".")
         problems.append(f"{where}: {said}" if where else said)
     return "; ".join(problems)
+
+
+def _check_expiry(expires_at: int) -> int:
+    if expires_at > LAST_EXPIRY * SECOND:
+        raise ValueError("expires_in is too long: a link can't expire after the year 2106; leave it out for no limit")
+    return expires_at
 
 
 def _check_vote(agrees: object, needed: int, refusals: int, people: int) -> bool:

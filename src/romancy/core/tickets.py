@@ -27,6 +27,8 @@ _HEAD = struct.Struct(">B2sIHB")
 _PACKED, _PLAIN = 1, 2
 _MAC = 16
 _LONGEST = 2000
+LAST_EXPIRY = 2**32 - 1
+"""The latest time that a ticket can expire at, in the year 2106. Seconds since 1970."""
 
 
 class WrongTicket(Exception):
