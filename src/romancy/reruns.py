@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, cast
 
+from romancy.copied_questions import ask_again
 from romancy.core.dropped import standing
 from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind
@@ -97,6 +98,7 @@ async def fork(engine: Engine, origin: str, at: int, new_id: str | None) -> tupl
         if last and await engine.storage.catalog.instance(id) is None and await _has_undone(engine, origin):
             raise NotRetryable(_HAS_UNDONE.format(origin, at), instance_id=origin, status=row.status)
         raise InstanceExists(f"instance {id!r} already exists", instance_id=id, advice="use another new_id")
+    await ask_again(engine, id, kept if last else ())
     engine.kick()
     return id, row.workflow
 

@@ -68,7 +68,7 @@ async def standing(runtime: Runtime, instance: str, key: str, person: int) -> St
     closed = await _event(runtime, closing_id(instance, key))
     by = json.loads(closed.data or b"{}").get("by") if closed is not None else None
     state: State = "open"
-    if answered is not None and (closed is None or answered.seq < closed.seq):
+    if person in asked.given or (answered is not None and (closed is None or answered.seq < closed.seq)):
         state = "answered"
     elif closed is not None or answered is not None or row.status in FINAL or not row.run.owns(operation_of(key)):
         state = "closed"  # also if it has continued as new since

@@ -560,6 +560,68 @@ async def test_a_link_is_never_over_before_its_question(asking: Environment) -> 
     assert 0 <= ticket.expires_at * 1_000_000 - question.expires_at < 1_000_000
 
 
+# --- forks -----------------------------------------------------------------------------------------------------------
+@workflow
+async def reminding(ctx: WorkflowContext) -> Any:
+    vote = await ask(
+        ctx, Approval, title="Agreed?", people=["ann", "bob", "eve"], agrees=lambda a: a.approved, needed=2
+    )
+    await mail(ctx, vote.invitations["ann"])
+    try:
+        decision = await vote.decision(timeout=60)
+    except WaitTimeout:
+        await mail(ctx, vote.invitations["bob"])
+        decision = await vote.decision()
+    return [answer.by for answer in decision.answers]
+
+
+async def _last_entry(env: Environment, instance: str) -> int:
+    return (await env.app.get_history(instance))[-1].n
+
+
+async def test_a_fork_asks_its_open_questions_again(asking: Environment) -> None:
+    handle = await asking.start(reminding)
+    at = await _last_entry(asking, handle.instance_id)
+    fork = await asking.app.fork_workflow(handle.instance_id, at=at)
+    await asking.settle()
+    mails.clear()
+    await asking.cancel(handle)
+    await asking.advance(61)
+    ticket = SigningKeys([KEY]).read(mails[0].rpartition("/")[2])
+    assert (ticket.instance, ticket.question) == (fork.instance_id, await _key(asking, fork.instance_id))
+    await asking.restart()
+    await asking.answer(fork, "bob", Approval(True))
+    await asking.answer(fork, "ann", Approval(True))
+    assert (await asking.app.get_instance(fork.instance_id)).output == ["bob", "ann"]
+    assert await handle.status() == "cancelled"
+
+
+async def test_answers_that_a_fork_has_copied_count_once(asking: Environment) -> None:
+    handle = await asking.start(reminding)
+    await asking.answer(handle, "ann", Approval(True))
+    at = await _last_entry(asking, handle.instance_id)
+    fork = await asking.app.fork_workflow(handle.instance_id, at=at)
+    again = await asking.app.fork_workflow(fork.instance_id, at=at)
+    await asking.settle()
+    for copy in (fork, again):
+        with pytest.raises(RomancyError, match="it is answered"):
+            await asking.answer(copy, "ann", Approval(True))
+        await asking.answer(copy, "eve", Approval(True))
+        assert (await asking.app.get_instance(copy.instance_id)).output == ["ann", "eve"]
+    assert await handle.status() == "waiting_for_event"
+
+
+async def test_a_fork_does_not_ask_what_was_answered(asking: Environment) -> None:
+    world.update(amount=10, people=["ann"], is_down=False)
+    handle = await asking.start(approved, None, True)
+    await asking.answer(handle, "ann", True)
+    at = await _last_entry(asking, handle.instance_id)
+    await asking.app.fork_workflow(handle.instance_id, at=at)
+    await asking.settle()
+    events = [record.event for record in (await asking.app.list_events()).items]
+    assert [event.target for event in events if event.type == "romancy.asked"] == [handle.instance_id]
+
+
 # --- mistakes --------------------------------------------------------------------------------------------------------
 async def test_without_keys_there_are_no_links(env: Environment) -> None:
     handle = await env.start(refund, ["ann@x.org"])

@@ -50,6 +50,8 @@ class Asked:
     """Microseconds since 1970."""
     needed: int | None = None
     """Of a vote: how many must agree."""
+    given: Sequence[int] = ()
+    """The places of the people whose answers a fork has copied: they have answered."""
 
     @property
     def data(self) -> Mapping[str, Any]:
@@ -61,6 +63,7 @@ class Asked:
             "schema": self.schema,
             "expires_at": self.expires_at,
             "needed": self.needed,
+            **({"given": list(self.given)} if self.given else {}),
         }
 
     def to_event(self, instance: str) -> Event:
