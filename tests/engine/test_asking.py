@@ -366,6 +366,18 @@ async def test_an_answer_after_the_end_never_counts(asking: Environment, votes: 
 
 
 @workflow
+async def undecided(ctx: WorkflowContext) -> None:
+    vote = await ask(ctx, bool, title="Agreed?", people=["ann"], agrees=bool)
+    await vote.decision(timeout=10)
+
+
+async def test_what_a_timeout_says_of_a_vote(asking: Environment) -> None:
+    handle = await asking.start(undecided)
+    with pytest.raises(Exception, match=r"the question 'Agreed\?' was not decided in time; it is still open"):
+        await handle.result()
+
+
+@workflow
 async def sleeps(ctx: WorkflowContext) -> bool:
     question = await ask(ctx, bool, title="Early?", people=["ann"], expires_in=100)
     with pytest.raises(WaitTimeout, match=r"'Early\?' was not answered in time; it is still open"):

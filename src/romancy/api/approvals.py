@@ -88,6 +88,8 @@ class Invitation:
 class _Asked(Generic[T_co]):
     """A question that was asked."""
 
+    _aim = "answered"
+
     def __init__(self, instance: Instance, ask_id: str, asked: Asked, model: Wire) -> None:
         self._instance, self._ask_id, self._asked, self._model = instance, ask_id, asked, model
         self._is_closed = self._is_waiting = False
@@ -139,7 +141,7 @@ class _Asked(Generic[T_co]):
                 event = await instance.perform(wait)
             except WaitTimeout as error:
                 if not is_last:
-                    raise self._timeout("was not answered in time; it is still open", error) from error
+                    raise self._timeout(f"was not {self._aim} in time; it is still open", error) from error
                 self._expired = error
                 await self._close("expired", None)
                 raise self._timeout("expired", error) from error
@@ -192,12 +194,14 @@ class Question(_Asked[T_co]):
         if self._answer is None:
             with self._waiting():
                 self._answer = await self._next(timeout)
-                await self._close("answered", self._answer.by)
+                await self._close(self._aim, self._answer.by)
         return self._answer
 
 
 class Vote(_Asked[T_co]):
     """A question on which several people decide together."""
+
+    _aim = "decided"
 
     def __init__(
         self,
@@ -232,7 +236,7 @@ class Vote(_Asked[T_co]):
             agreed = bool(self._agrees(answer.data))
             self._ayes += agreed
             if self._ayes >= self._needed or len(self._answers) - self._ayes >= self._refusals:
-                await self._close("decided", answer.by)
+                await self._close(self._aim, answer.by)
                 return Decision(agreed, answer.by, answer.data, tuple(self._answers))
 
 
