@@ -634,6 +634,25 @@ async def test_a_fork_does_not_ask_what_was_answered(asking: Environment) -> Non
     assert [event.target for event in events if event.type == "romancy.asked"] == [handle.instance_id]
 
 
+async def test_forks_of_an_instance_that_asked_something_else_after_a_retry(asking: Environment) -> None:
+    world.update(amount=10, people=["ann"], is_down=True)
+    handle = await asking.start(approved, None, False)
+    world.update(amount=20, is_down=False)
+    await asking.app.retry_workflow(handle.instance_id, steps=["quote:1"])
+    await asking.settle()
+    await asking.answer(handle, "ann", True)
+    history = await asking.app.get_history(handle.instance_id)
+    retried = next(entry.n for entry in history if entry.kind == "retried")
+    for at in [entry.n for entry in history if entry.n > retried]:
+        fork = await asking.app.fork_workflow(handle.instance_id, at=at)
+        await asking.settle()
+        await asking.restart()
+        await asking.settle()
+        if (await asking.app.get_instance(fork.instance_id)).status != "completed":
+            await asking.answer(fork, "ann", True)
+        assert (await asking.app.get_instance(fork.instance_id)).output == "20: True by ann"
+
+
 # --- mistakes --------------------------------------------------------------------------------------------------------
 async def test_without_keys_there_are_no_links(env: Environment) -> None:
     handle = await env.start(refund, ["ann@x.org"])
