@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,16 @@ def schema() -> Iterator[str]:
         making = pg_server.schema()
         yield runner.run(making.__aenter__())
         runner.run(making.__aexit__(None, None, None))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
+    """The URL and the schema; on SQLite, the schema is empty."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "romancy.db"), ""
+        return
+    async with pg_server.schema() as schema:
+        yield pg_server.url(), schema
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

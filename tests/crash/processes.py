@@ -20,6 +20,12 @@ from tests.helpers import eventually
 ROOT = Path(__file__).parents[2]
 
 
+def spawn(module: str, *words: str) -> subprocess.Popen[bytes]:
+    """Run a module of the tests; returns at once."""
+    path = os.pathsep.join([str(Path(romancy.__file__).parents[1]), str(ROOT)])
+    return subprocess.Popen([sys.executable, "-m", module, *words], cwd=ROOT, env={**os.environ, "PYTHONPATH": path})
+
+
 class Cluster:
     """A database file, a log file, and the worker processes on them; `module` is what they run."""
 

@@ -5,39 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import subprocess
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-import romancy
 from romancy import App, Database
-from tests import pg_server
 from tests.crash.asking_worker import KEY, ROUNDS, URL, interview
+from tests.crash.processes import spawn
 
 pytestmark = pytest.mark.play
 
-ROOT = Path(__file__).parents[2]
 THOROUGH = bool(os.environ.get("ROMANCY_TEST_THOROUGH"))
 INTERVIEWS = 30 if THOROUGH else 6
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
-    if request.param == "sqlite":
-        yield str(tmp_path / "romancy.db"), ""
-        return
-    async with pg_server.schema() as schema:
-        yield pg_server.url(), schema
-
-
-def spawn(*words: str) -> subprocess.Popen[bytes]:
-    path = os.pathsep.join([str(Path(romancy.__file__).parents[1]), str(ROOT)])
-    command = [sys.executable, "-m", "tests.crash.asking_worker", *words]
-    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path})
 
 
 class People:
@@ -66,7 +46,7 @@ async def test_every_question_is_decided_by_its_own_answers(place: tuple[str, st
     folder, luck = tmp_path / "links", random.Random(4)
     folder.mkdir()
     app = App(Database(url, schema=schema or None), worker=False, public_url=URL, signing_keys=[KEY])
-    workers = [spawn(url, schema, str(folder)) for _ in range(2)]
+    workers = [spawn("tests.crash.asking_worker", url, schema, str(folder)) for _ in range(2)]
     try:
         async with app, httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL) as browser:
             people = People(folder, browser, luck)
@@ -81,7 +61,7 @@ async def test_every_question_is_decided_by_its_own_answers(place: tuple[str, st
                         victim = luck.randrange(2)
                         workers[victim].kill()
                         workers[victim].wait()
-                        workers[victim] = spawn(url, schema, str(folder))
+                        workers[victim] = spawn("tests.crash.asking_worker", url, schema, str(folder))
             outputs = {id: await app.handle(id, interview).result(10) for id in ids}
     finally:
         for worker in workers:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 import romancy
 from romancy import App, Database, Schedule
 from romancy.core.model import to_us
-from tests import pg_server
 from tests.crash.schedule_worker import tick
 
 pytestmark = pytest.mark.play
@@ -24,15 +22,6 @@ pytestmark = pytest.mark.play
 ROOT = Path(__file__).parents[2]
 THOROUGH = bool(os.environ.get("ROMANCY_TEST_THOROUGH"))
 SECONDS, EVERY = (60, 0.1) if THOROUGH else (10, 0.1)
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
-    if request.param == "sqlite":
-        yield str(tmp_path / "romancy.db"), ""
-        return
-    async with pg_server.schema() as schema:
-        yield pg_server.url(), schema
 
 
 class Crew:

@@ -6,38 +6,17 @@ import asyncio
 import json
 import os
 import random
-import subprocess
-import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-import romancy
 from romancy import App, Database, Event, HTTPSink
-from tests import pg_server
+from tests.crash.processes import spawn
 from tests.sinks.receiver import Request, receiving, reply, until
 
 pytestmark = pytest.mark.play
 
-ROOT = Path(__file__).parents[2]
 THOROUGH = bool(os.environ.get("ROMANCY_TEST_THOROUGH"))
 EVENTS, SUBJECTS, KILLS = (6000, 40, 30) if THOROUGH else (1500, 20, 6)
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
-    if request.param == "sqlite":
-        yield str(tmp_path / "romancy.db"), ""
-        return
-    async with pg_server.schema() as schema:
-        yield pg_server.url(), schema
-
-
-def spawn(*words: str) -> subprocess.Popen[bytes]:
-    path = os.pathsep.join([str(Path(romancy.__file__).parents[1]), str(ROOT)])
-    command = [sys.executable, "-m", "tests.crash.sink_worker", *words]
-    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path})
 
 
 class Flaky:
@@ -71,7 +50,7 @@ async def test_every_event_arrives_in_order(place: tuple[str, str]) -> None:
     async with receiving() as receiver:
         receiver.answer = flaky.answer
         sink = HTTPSink("crm", receiver.url, types=["order.*"])
-        workers = [spawn(url, schema, receiver.url) for _ in range(2)]
+        workers = [spawn("tests.crash.sink_worker", url, schema, receiver.url) for _ in range(2)]
         try:
             async with App(Database(url, schema=schema or None), worker=False, sinks=[sink]) as app:
                 for first in range(0, EVENTS, 50):
@@ -85,7 +64,7 @@ async def test_every_event_arrives_in_order(place: tuple[str, str]) -> None:
                     victim = luck.randrange(2)
                     workers[victim].kill()
                     workers[victim].wait()
-                    workers[victim] = spawn(url, schema, receiver.url)
+                    workers[victim] = spawn("tests.crash.sink_worker", url, schema, receiver.url)
                 await until(lambda: flaky.count == EVENTS, 120)
         finally:
             for worker in workers:
