@@ -19,13 +19,16 @@ from romancy import (
     ReceivedEvent,
     Retention,
     Webhook,
+    WorkerOptions,
     WorkflowContext,
     activity,
     send_event,
     workflow,
 )
 from romancy.engine.breaker import STRIKES
+from romancy.engine.relay_window import Arrivals
 from romancy.service import runtime_of
+from romancy.storage.sinks import Sinks
 from romancy.testing import Environment, environment
 from tests.sinks.receiver import gave_up, until
 
@@ -418,6 +421,172 @@ async def test_a_retried_instance_does_not_send_twice(env_with: Any) -> None:
         await (await env.app.retry_workflow(handle.instance_id)).result(10)
         await env.advance(1)
         assert [event.type for event in sink.got] == ["order.begun"]
+
+
+# --- found by attacks -------------------------------------------------------------------------------------------------
+async def test_a_type_that_comes_up_between_two_reads_is_not_passed(db: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Types are read before events: one of a new type must not be overtaken by later ones of a known type."""
+    sink = Recorder()
+    find, sent = Sinks._types, 0
+
+    async def slow(self: Sinks, prefix: str) -> set[str]:
+        nonlocal sent
+        found = await find(self, prefix)
+        if 0 < sent < 20:
+            await other.send_event(f"order.new{sent}", "shop", id=f"new-{sent}")
+            await other.send_event("order.paid", "shop", id=f"known-{sent}")
+            sent += 1
+        return found
+
+    async with App(db, worker=False) as other, App(db, sinks=[sink]) as app:
+        await app.send_event("order.paid", "shop", id="first")
+        await until(lambda: bool(sink.got))
+        monkeypatch.setattr(Sinks, "_types", slow)
+        sent = 1
+        await until(lambda: sent == 20 and len(sink.got) >= 39, 60)
+    assert set(sink.ids) == {"first", *(f"{kind}-{n}" for n in range(1, 20) for kind in ("new", "known"))}
+
+
+class Odd(BaseException):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), Odd(), OSError("a \0 and \udcff")], ids=["cancelled", "odd", "unstorable"]
+)
+async def test_whatever_a_delivery_raises_is_a_failure(env_with: Any, error: BaseException) -> None:
+    sink = Recorder(give_up_after=timedelta(minutes=30))
+    deliver = sink.deliver
+
+    async def oddly(event: ReceivedEvent[Any]) -> None:
+        if event.subject == "bad":
+            raise error
+        await deliver(event)
+
+    sink.deliver = oddly  # type: ignore[method-assign]
+    async with env_with(sink) as env:
+        await env.send_event("order.paid", "shop", subject="bad", id="bad")
+        await env.send_event("order.paid", "shop", subject="good", id="good")
+        assert sink.ids == ["good"]
+        for _ in range(4):
+            await env.advance(timedelta(minutes=30))
+        assert len((await env.app.list_dead_letters()).items) == 1
+
+
+async def test_retried_letters_of_one_subject_wait_for_the_first(db: str) -> None:
+    sink = Recorder(give_up_after=0)
+    sink.refuses = lambda event: event.subject == "s"
+    async with environment(database=db, sinks=[sink]) as env:
+        for n in range(60):
+            await env.send_event("order.paid", "shop", n, subject="s", id=str(n))
+        assert len((await env.app.list_dead_letters(limit=100)).items) == 60
+    patient = Recorder()
+    patient.refuses = sink.refuses
+    async with environment(database=db, sinks=[patient]) as env:
+        assert await env.app.retry_dead_letters("rec") == 60
+        await env.advance(10)
+        assert patient.tried < 10
+        patient.refuses = lambda event: False
+        await env.advance(timedelta(hours=1))
+        assert patient.ids == [str(n) for n in range(60)]
+
+
+async def test_a_long_slow_line_holds_nobody_else(db: str) -> None:
+    sink = Recorder()
+    deliver = sink.deliver
+
+    async def slowly(event: ReceivedEvent[Any]) -> None:
+        if event.subject == "slow":
+            await asyncio.sleep(0.2)
+        await deliver(event)
+
+    sink.deliver = slowly  # type: ignore[method-assign]
+    async with App(db, sinks=[sink], worker=WorkerOptions(grace=0.5)) as app:
+        await app.send_events([Event("order.paid", "shop", subject="slow", id=str(n)) for n in range(500)])
+        await until(lambda: len(sink.got) > 2)
+        await app.send_event("order.paid", "shop", subject="fast", id="fast")
+        await until(lambda: "fast" in sink.ids)
+        assert len(sink.got) < 200
+
+
+async def test_subjects_that_always_fail_keep_nobody_waiting(env_with: Any) -> None:
+    sink = Recorder(give_up_after=timedelta(days=30))
+    sink.refuses = lambda event: str(event.subject).startswith("bad")
+    async with env_with(sink) as env:
+        for n in range(40):
+            await env.app.send_event("order.paid", "shop", subject=f"bad-{n}")
+        await env.advance(timedelta(hours=1))
+        for n in range(10):
+            await env.send_event("order.paid", "shop", subject="good", id=str(n))
+            await env.advance(timedelta(minutes=11))
+            assert len(sink.got) == n + 1
+
+
+async def test_a_dead_letter_that_holds_others_is_kept(env_with: Any) -> None:
+    sink = Recorder(give_up_after=0, on_dead="hold")
+    sink.refuses = lambda event: event.id == "1"
+    async with env_with(sink) as env:
+        for n in (1, 2):
+            await env.send_event("order.paid", "shop", subject="s", id=str(n))
+        await env.advance(timedelta(days=60))
+        assert len((await env.app.list_dead_letters()).items) == 1
+        sink.refuses = lambda event: False
+        await env.app.retry_dead_letters("rec")
+        await env.advance(1)
+        assert sink.ids == ["1", "2"]
+
+
+async def test_newer_code_adds_a_type_while_older_code_runs_the_sink(db: str) -> None:
+    old, new = Recorder(types=["order.paid"]), Recorder(types=["order.paid", "cart.filled"])
+    async with App(db, sinks=[old], lease=0.5) as first:
+        await first.send_event("cart.filled", "shop", id="before")
+        await first.send_event("order.paid", "shop", id="0")
+        await until(lambda: old.ids == ["0"])
+        async with App(db, sinks=[new], lease=0.5) as second:
+            for n in range(5):
+                await second.send_event("cart.filled", "shop", id=f"cart-{n}")
+                await second.send_event("order.paid", "shop", id=f"paid-{n}")
+            await until(lambda: len({*old.ids, *new.ids}) == 11)
+    assert {*old.ids, *new.ids} == {"0", *(f"{kind}-{n}" for kind in ("cart", "paid") for n in range(5))}
+
+
+async def test_a_delivery_that_can_not_be_cancelled_does_not_keep_the_app(db: str) -> None:
+    sink, release = Recorder(), asyncio.Event()
+
+    async def stubborn(event: ReceivedEvent[Any]) -> None:
+        sink.tried += 1
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    sink.deliver = stubborn  # type: ignore[method-assign]
+    app = App(db, sinks=[sink], worker=WorkerOptions(grace=0.1))
+    await app.start()
+    await app.send_event("order.paid", "shop")
+    await until(lambda: sink.tried == 1)
+    async with asyncio.timeout(10):
+        await app.stop()
+    release.set()
+    await asyncio.sleep(0)
+
+
+def test_waiting_for_what_is_hidden_becomes_rare() -> None:
+    arrivals = Arrivals()
+    for seq in range(2000):
+        arrivals.stored(seq)
+    arrivals.read([], is_end=True)
+    assert arrivals.are_hidden
+    rests: list[float] = []
+    for _ in range(8):
+        rests.append(arrivals.rest)
+        arrivals.read([], is_end=True)
+    assert rests[0] < 0.1
+    assert rests[-1] == 1.0
+    arrivals.pause()
+    assert not arrivals.are_hidden
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------

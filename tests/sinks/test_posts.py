@@ -188,7 +188,7 @@ async def test_an_answer_that_drips_is_cut_off(receiver: Receiver) -> None:
 async def test_ids_of_any_characters(receiver: Receiver, poster: MakePoster) -> None:
     await poster().post(make_event("order.paid", "shop", None, id="zażółć 1\u2028"))
     [request] = receiver.requests
-    assert request.headers["webhook-id"] == "za%c5%bc%c3%b3%c5%82%c4%87 1%e2%80%a8"
+    assert request.headers["webhook-id"] == "za%c5%bc%c3%b3%c5%82%c4%87%201%e2%80%a8"
     assert json.loads(request.body)["id"] == "zażółć 1\u2028"
 
 
@@ -203,6 +203,26 @@ async def test_an_app_signs_what_it_sends(tmp_path: Path) -> None:
         now = float(request.headers["webhook-timestamp"])
         verifier.check(Arrival(receiver.url, request.headers, request.body, now))
     assert [json.loads(r.body)["data"]["n"] % 3 for r in receiver.requests].count(0) == 10
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05])
+async def test_an_answer_too_many_is_not_taken_for_the_next_one(
+    receiver: Receiver, poster: MakePoster, delay: float
+) -> None:
+    async def twice(request: Request, writer: asyncio.StreamWriter) -> None:
+        await reply(200)(request, writer)
+        if delay:
+            await writer.drain()
+            await asyncio.sleep(delay)
+        await reply(200)(request, writer)
+        receiver.answer = reply(503)
+
+    receiver.answer = twice
+    sink = poster()
+    await sink.post(EVENT)
+    await asyncio.sleep(2 * delay + 0.02)
+    with pytest.raises(NotDelivered, match="503"):
+        await sink.post(EVENT)
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,18 @@ class Breaker:
         self._pause, self.shut_until = FIRST_PAUSE, None
         return was_shut
 
-    def failed(self, line: str, now: int) -> bool:
-        """Note a failure. Return whether the breaker has just been shut, the first time."""
-        self._failed.add(line)
+    def failed(self, line: str, now: int, *, is_new: bool) -> bool:
+        """Note a failure. Return whether the breaker has just been shut, the first time.
+
+        `is_new`: it is the first of its event. Others don't count: events that always fail say nothing about the rest.
+        """
+        if is_new:
+            self._failed.add(line)
         if self.shut_until is not None and now < self.shut_until:
             return False  # it was under way when the breaker was shut
-        is_new = self.shut_until is None
-        if is_new and len(self._failed) < STRIKES:
+        is_open = self.shut_until is None
+        if is_open and len(self._failed) < STRIKES:
             return False
         self.shut_until = now + self._pause
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
-        return is_new
+        return is_open

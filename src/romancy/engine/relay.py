@@ -20,24 +20,24 @@ from romancy.core.sinks import NotDelivered, Outlet
 from romancy.engine.breaker import Breaker
 from romancy.engine.leases import Lease
 from romancy.engine.metrics import Metrics
-from romancy.engine.relay_window import AHEAD, Arrivals, Line, Window
+from romancy.engine.relay_window import AHEAD, POLL, Arrivals, Line, Window
 from romancy.storage.protocol import Storage
 from romancy.storage.sinks import Outgoing, Parked, Place
 
 _logger = logging.getLogger("romancy")
-POLL = 1.0
-"""Seconds between rounds, because other processes send events, too."""
-SOON = 0.02
-"""Seconds between rounds while events that were stored can't be read yet."""
-DUE_LINES = 50
-"""How many parked lines are tried at a time."""
+DUE_LINES, EACH = 50, 20
+"""How many parked lines are tried at a time, and how many events of each are read."""
+BYTES = 8 * 1024 * 1024
+"""About how much data of events is read at a time."""
 SETTLED_EVERY = 0.05
 """Seconds between writes while events are delivered."""
-REDECLARED_EVERY = 3600 * SECOND
+TOUCHED_EVERY, MOVED_EVERY = 3600 * SECOND, 60 * SECOND
 FORGOTTEN_AFTER = 30 * 24 * 3600 * SECOND
 """A sink that no process declares is forgotten after this, or when its events would be given up, if that is later."""
 LONGEST_WISH = 3600.0
 """Seconds: a receiver can't ask for a later retry."""
+ABANDONED = 1.0
+"""Seconds that deliveries may take to end when they are cancelled."""
 _AGAIN = RetryPolicy(max_attempts=None, maximum=3600.0)
 _PAGE = 500
 
@@ -48,6 +48,7 @@ class Relay:
     def __init__(self, outlet: Outlet, storage: Storage, clock: Clock, lease: Lease, metrics: Metrics) -> None:
         self.outlet, self._table, self._clock, self._lease = outlet, storage.sinks, clock, lease
         self._metrics = metrics
+        self._types: Sequence[str] = outlet.types
         self._patterns = Patterns(outlet.types, "types")
         self._breaker = Breaker()
         self.kicked = asyncio.Event()
@@ -60,9 +61,10 @@ class Relay:
         self._window: Window | None = None
         self._held: set[str] = set()
         """Lines that have parked events: later events of theirs are parked, too."""
-        self._running: dict[asyncio.Task[Exception | None], tuple[Line, Outgoing]] = {}
+        self._running: dict[asyncio.Task[BaseException | None], tuple[Line, Outgoing]] = {}
         self._alarm: Alarm | None = None
         self._declared_at: int | None = None
+        self._moved_at = 0
         self._stops = False
         self._calm = asyncio.Event()
         """Set while no round is under way."""
@@ -85,8 +87,8 @@ class Relay:
     async def declare(self) -> None:
         """Store that the sink exists. A new one begins with the events from now on."""
         now = self._clock.now()
-        keep = max(self.outlet.give_up_after, FORGOTTEN_AFTER)
-        await self._table.declare(self.outlet.name, self.outlet.types, now, keep)
+        outlet, keep = self.outlet, max(self.outlet.give_up_after, FORGOTTEN_AFTER)
+        await self._table.declare(outlet.name, outlet.types, now, keep, holds=outlet.holds)
         self._declared_at = now
 
     def stop(self) -> None:
@@ -120,17 +122,22 @@ class Relay:
                 self._arm(None if row is None else row.due_at)
         finally:
             self._calm.set()
-        return SOON if self._arrivals.are_hidden else POLL
+        return self._arrivals.rest
 
     async def _claimed(self, worker: str) -> Place | None:
         """Return where the sink stands, if this worker has it or can have it."""
         name, now = self.outlet.name, self._clock.now()
         row = await self._table.get(name)
-        if row is None or self._declared_at is None or now - self._declared_at > REDECLARED_EVERY:
+        if row is None or self._declared_at is None:
             await self.declare()
             row = await self._table.get(name)
+        elif now - self._declared_at > TOUCHED_EVERY:
+            await self._table.touch(name, now)
+            self._declared_at = now
         if row is None:
             return None
+        if row.types != self._types:
+            self._take_types(row.types)
         place = row.place
         if row.owner != worker:
             claimed = None if row.is_owned else await self._table.claim(name, worker, now)
@@ -143,6 +150,11 @@ class Relay:
             await self._begin(now)
             self._owner = worker
         return place
+
+    def _take_types(self, types: Sequence[str]) -> None:
+        """Go by the types that were declared last: what runs here may be older code. What was read is read again."""
+        self._disown()
+        self._types, self._patterns = types, Patterns(types, "types")
 
     async def _begin(self, now: int) -> None:
         """Learn which lines are held. Their first events are due, even if the former owner died before it said so."""
@@ -166,6 +178,8 @@ class Relay:
                 self._collect(window)
                 if self._fresh and window.has_room and not self._stops:
                     await self._read(window)
+                elif self._fresh:
+                    self._arrivals.pause()
                 self._launch(window)
                 if window.has_news and (not self._running or stopwatch() - settled_at >= SETTLED_EVERY):
                     if not await self._settle(window, worker):
@@ -174,6 +188,7 @@ class Relay:
                     continue
                 if not self._running:
                     self._window = window
+                    await self._move_on(window, worker)
                     return
                 await self._wait(SETTLED_EVERY if window.has_news else None)
         except BaseException:
@@ -194,12 +209,12 @@ class Relay:
         self._fresh = False
         now, name = self._clock.now(), self.outlet.name
         if self._breaker.allows(now, 1):
-            self._take_due(window, await self._table.due(name, now, DUE_LINES, AHEAD), now)
-        events = await self._table.events(self.outlet.types, window.read_to, AHEAD)
-        self._fresh = self._fresh or len(events) == AHEAD  # it may have been kicked meanwhile
-        self._arrivals.read([event.place.seq for event in events], is_end=len(events) < AHEAD)
-        for event in events:
-            window.read(event)
+            self._take_due(window, await self._table.due(name, now, DUE_LINES, EACH), now)
+        reading = await self._table.events(self._types, window.read_to, AHEAD, BYTES)
+        self._fresh = self._fresh or not reading.is_end  # it may have been kicked meanwhile
+        self._arrivals.read([event.place.seq for event in reading.events], is_end=reading.is_end)
+        window.has_read(reading)
+        for event in reading.events:
             if event.is_received or _has_expired(event, now):
                 window.done(event)
             elif event.line in self._held:
@@ -228,22 +243,29 @@ class Relay:
     def _launch(self, window: Window) -> None:
         """Begin as many deliveries as may be under way."""
         most = 0 if self._stops else self._breaker.allows(self._clock.now(), self.outlet.max_concurrent)
+        is_probe = self._breaker.shut_until is not None
         while window.ready and len(self._running) < most:
-            line = window.ready.popleft()
+            line = window.next_line(is_probe=is_probe)
             event = line.events[0]
             task = asyncio.create_task(self._deliver(event.event), name=f"romancy-sink-{self.outlet.name}")
             self._running[task] = line, event
             task.add_done_callback(lambda _: self.kicked.set())
 
-    async def _deliver(self, event: Event) -> Exception | None:
-        """Deliver an event. Return why that failed, if it did."""
-        limit = asyncio.timeout(self.outlet.timeout)
+    async def _deliver(self, event: Event) -> BaseException | None:
+        """Deliver an event. Return why that failed, if it did. Whatever user code raises is a failure."""
+        limit, task = asyncio.timeout(self.outlet.timeout), asyncio.current_task()
         try:
             async with limit:
                 await self.outlet.deliver(event)
         except TimeoutError as error:
             return NotDelivered(f"no answer within {self.outlet.timeout:g} seconds") if limit.expired() else error
-        except Exception as error:
+        except asyncio.CancelledError:
+            if task is not None and task.cancelling():  # by this relay; otherwise something that it awaits was
+                raise
+            return NotDelivered("the delivery was cancelled")
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
             return error
         return None
 
@@ -251,7 +273,7 @@ class Relay:
         """Follow up on deliveries that have ended."""
         for task in [task for task in self._running if task.done()]:
             line, event = self._running.pop(task)
-            error = task.result()
+            error = NotDelivered("the delivery was cancelled") if task.cancelled() else task.result()
             if error is None:
                 self._delivered(window, line, event)
             else:
@@ -274,7 +296,7 @@ class Relay:
             self._fresh = True
             _logger.warning("sink %r delivers again", self.outlet.name)
 
-    def _failed(self, window: Window, line: Line, event: Outgoing, error: Exception) -> None:
+    def _failed(self, window: Window, line: Line, event: Outgoing, error: BaseException) -> None:
         """Park an event, and what comes after it in its line. If it is given up, the line can go on."""
         now, text = self._clock.now(), _words(error)
         attempts = event.attempts + 1
@@ -287,7 +309,7 @@ class Relay:
         self._metrics.sink_deliveries[self.outlet.name, "failed"] += 1
         if is_dead:
             self._give_up(event, attempts, text)
-        if self._breaker.failed(line.key, now):
+        if self._breaker.failed(line.key, now, is_new=attempts == 1):
             _logger.warning(
                 "sink %r: nothing can be delivered, the last error is: %s; it waits, and tries one event from time to "
                 "time",
@@ -312,7 +334,7 @@ class Relay:
         """Store what became of events. False: another worker has the sink."""
         name, now = self.outlet.name, self._clock.now()
         place, gone, parked, finished = window.take()
-        if not await self._table.settle(name, worker, place, gone, parked, now):
+        if not await self._table.settle(name, worker, self._types, place, gone, parked, now):
             self._disown()
             return False
         if finished:
@@ -320,6 +342,13 @@ class Relay:
             self._held -= finished - more
             self._fresh = self._fresh or bool(more)
         return True
+
+    async def _move_on(self, window: Window, worker: str) -> None:
+        """Pass what is not for this sink, from time to time: types that are added later begin about now."""
+        now = self._clock.now()
+        if window.is_clear and now - self._moved_at > MOVED_EVERY and window.skip():
+            self._moved_at = now
+            await self._settle(window, worker)
 
     def _disown(self) -> None:
         """Note that another worker has the sink."""
@@ -331,7 +360,10 @@ class Relay:
         self._running.clear()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=ABANDONED)
+            if left:
+                _logger.warning("sink %r: %d deliveries don't end when cancelled", self.outlet.name, len(left))
 
     def _arm(self, due: int | None) -> None:
         """Begin a round when the next parked event is due, and the breaker allows it."""
@@ -352,14 +384,19 @@ def _has_expired(event: Outgoing, now: int) -> bool:
     return expires_at is not None and expires_at <= now
 
 
-def _wish(error: Exception) -> int:
+def _wish(error: BaseException) -> int:
     """Return the microseconds that the receiver wants to be left alone."""
     wished = error.retry_after if isinstance(error, NotDelivered) else None
     return 0 if wished is None else int(min(wished, LONGEST_WISH) * SECOND)
 
 
-def _words(error: Exception) -> str:
-    if isinstance(error, NotDelivered):
-        return str(error)
-    text = str(error)
-    return f"{type(error).__name__}: {text}"[:1000] if text else type(error).__name__
+def _words(error: BaseException) -> str:
+    """Return why a delivery failed, as any database can store it."""
+    kind = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:
+        return kind
+    if not isinstance(error, NotDelivered):
+        text = f"{kind}: {text}" if text else kind
+    return text[:1000].encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")

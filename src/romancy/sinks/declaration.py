@@ -70,7 +70,8 @@ class HTTPSink:
         from romancy.sinks.posts import Poster  # lazy: only those who post need an HTTP library
 
         try:
-            poster = Poster(url, _keys(secrets), headers or {})
+            patience = min(1.0, duration_us(timeout, "timeout") / SECOND / 4)
+            poster = Poster(url, _keys(secrets), headers or {}, patience)
         except ValueError as error:
             raise ValueError(f"sink {name!r}: {error}") from None
         self._poster = poster

@@ -19,8 +19,6 @@ from romancy.core.sinks import NotDelivered
 
 _MOST_READ = 2048
 """Bytes of an answer that are read, so that the connection can be used again. A longer answer ends it."""
-_PATIENCE = 1.0
-"""Seconds for the rest of an answer, once its status is known."""
 _SHOWN = 200
 """Characters of an answer that are part of an error."""
 _OWN_HEADERS = frozenset("host content-length content-type transfer-encoding connection".split())
@@ -42,9 +40,10 @@ class _Answer:
 class Poster:
     """Posts events to one address."""
 
-    def __init__(self, url: str, keys: Sequence[bytes], headers: Mapping[str, str]) -> None:
+    def __init__(self, url: str, keys: Sequence[bytes], headers: Mapping[str, str], patience: float = 1.0) -> None:
+        """`patience`: seconds for the rest of an answer, once its status is known."""
         self._place = _check_url(url)
-        self._keys = keys
+        self._keys, self._patience = keys, patience
         self._headers = _check_headers(headers)
         self._clock = SystemClock()
         self._idle: list[_Connection] = []
@@ -96,9 +95,10 @@ class Poster:
         """Send a request on a connection that is there, or on a new one if the server has ended that meanwhile."""
         while self._idle:
             connection = self._idle.pop()
-            answer = await self._try(connection, request, body)
+            answer = await self._try(connection, request, body) if await connection.is_quiet() else None
             if answer is not None:
                 return answer
+            connection.abort()
         answer = await self._try(await self._connect(), request, body)
         if answer is None:
             raise NotDelivered("the server closed the connection without an answer")
@@ -127,17 +127,28 @@ class Poster:
             )
         except OSError as error:
             raise NotDelivered(f"no connection to {self.host}: {error}") from None
-        return _Connection(reader, writer)
+        return _Connection(reader, writer, self._patience)
 
 
 class _Connection:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience: float) -> None:
+        self._reader, self._writer, self._patience = reader, writer, patience
         self._protocol = h11.Connection(h11.CLIENT)
 
     @property
     def is_reusable(self) -> bool:
         return self._protocol.our_state is h11.IDLE and not self._reader.at_eof()
+
+    async def is_quiet(self) -> bool:
+        """Whether nothing has come since the last answer: it would be taken for the answer to the next request."""
+        try:
+            async with asyncio.timeout(0):
+                await self._reader.read(1)
+        except TimeoutError:
+            return not self._protocol.trailing_data[0]
+        except OSError:
+            pass
+        return False
 
     def abort(self) -> None:
         self._writer.transport.abort()
@@ -145,7 +156,7 @@ class _Connection:
     async def end(self) -> None:
         self._writer.close()
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(1.0):
                 await self._writer.wait_closed()
         except (OSError, TimeoutError):
             self.abort()
@@ -193,13 +204,13 @@ class _Connection:
         """Read the rest of an answer, if it is short and comes soon. Its status has decided already."""
         read = b""
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(self._patience):
                 while len(read) <= _MOST_READ:
                     event = await self._next()
                     if isinstance(event, h11.Data):
                         read += event.data
                     elif isinstance(event, h11.EndOfMessage):
-                        if self._protocol.our_state is h11.DONE:
+                        if self._protocol.our_state is h11.DONE and not self._protocol.trailing_data[0]:
                             self._protocol.start_next_cycle()
                         break
                     else:
@@ -219,7 +230,9 @@ def _words(answer: _Answer) -> str:
 
 def _header_text(text: str) -> bytes:
     """Return a text as it can be in a header: ids may have any characters."""
-    return "".join(c if c.isascii() and c.isprintable() else f"%{c.encode().hex('%')}" for c in text).encode()
+    return "".join(
+        c if c.isascii() and c.isprintable() and c != " " else f"%{c.encode().hex('%')}" for c in text
+    ).encode()
 
 
 def _check_url(url: str) -> SplitResult:

@@ -6,6 +6,7 @@ and whatever the former owner still writes is refused.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -39,6 +40,8 @@ class SinkRow:
     """Whether its owner is alive."""
     place: Place
     """Everything up to here is delivered or parked."""
+    types: tuple[str, ...]
+    """What was declared last, perhaps by a process with newer code."""
     due_at: int | None
     """When the first parked event is due."""
 
@@ -59,6 +62,16 @@ class Outgoing:
     @property
     def is_parked(self) -> bool:
         return self.since is not None
+
+
+class Reading(NamedTuple):
+    """What was read of the event log."""
+
+    events: list[Outgoing]
+    end: Place
+    """No event can come in before this position any more."""
+    is_end: bool
+    """Whether these were all up to there."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -102,31 +115,41 @@ class Sinks:
     def __init__(self, ask: Run, look: Run, do: Run) -> None:
         self._ask, self._look, self._do = ask, look, do
 
-    async def declare(self, sink: str, types: Sequence[str], at: int, keep: int) -> None:
-        """Add a sink, which begins with the events that come from now on, or note that it is still declared."""
-        await self._do("declare_sink", sink=sink, at=at, keep=keep)
-        await self._do("insert_sink_types", sink=sink, listed=list(types))
-        await self._do("delete_sink_types", sink=sink, listed=list(types))
+    async def declare(self, sink: str, types: Sequence[str], at: int, keep: int, *, holds: bool) -> None:
+        """Add a sink, which begins with the events that come from now on, or change what it takes."""
+        given = {"types": _text(types), "listed": list(types), "holds": holds}
+        await self._do("declare_sink", sink=sink, at=at, keep=keep, **given)
+
+    async def touch(self, sink: str, at: int) -> None:
+        """Note that a sink is still declared."""
+        await self._do("touch_sink", sink=sink, at=at)
 
     async def get(self, sink: str) -> SinkRow | None:
-        rows = await self._ask("sink", sink=sink)
-        return next((SinkRow(owner, bool(owned), Place(x, seq), due) for owner, owned, x, seq, due in rows), None)
+        for owner, owned, xid, seq, types, due in await self._ask("sink", sink=sink):
+            return SinkRow(owner, bool(owned), Place(xid, seq), tuple(json.loads(types)), due)
+        return None
 
     async def claim(self, sink: str, worker: str, at: int) -> Place | None:
         """Own a sink that is free. None: another worker has it, or this one has lost its lease."""
         return next((Place(*row) for row in await self._do("claim_sink", sink=sink, worker=worker, at=at)), None)
 
-    async def events(self, types: Sequence[str], after: Place, limit: int) -> list[Outgoing]:
-        """Return events of these types or patterns, in order, without those that are addressed to an instance."""
+    async def events(self, types: Sequence[str], after: Place, limit: int, bytes: int) -> Reading:
+        """Return events of these types or patterns, in order, without those that are addressed to an instance.
+
+        At least one, and no more once there are this many bytes.
+        """
+        # First: every event before it is there by now, so that none has a type that is not found below.
+        [(horizon, *end)] = await self._ask("sink_horizon")
         exact = {type for type in types if not is_pattern(type)}
         for pattern in types:
             if is_pattern(pattern):
                 exact |= await self._types(pattern[:-1])
         if not exact:
-            return []
-        given = {"listed": sorted(exact), "xid": after.xid, "seq": after.seq, "limit": limit}
-        rows = await self._ask("sink_events", **given)
-        return [_outgoing(Place(xid, row[0]), tuple(row), bool(received)) for xid, received, *row in rows]
+            return Reading([], Place(*end), is_end=True)
+        given = {"listed": sorted(exact), "xid": after.xid, "seq": after.seq, "limit": limit, "bytes": bytes}
+        rows = [tuple(row) for row in await self._ask("sink_events", horizon=horizon, **given)]
+        found = [_outgoing(Place(xid, row[0]), tuple(row), bool(received)) for xid, received, _, *row in rows]
+        return Reading(found, Place(*end), is_end=len(rows) < limit and sum(row[2] for row in rows) < bytes)
 
     async def _types(self, prefix: str) -> set[str]:
         """Return the types of stored events that begin with this, except Romancy's own."""
@@ -138,9 +161,9 @@ class Sinks:
         """Return the lines that have parked events. `holds`: a dead one counts."""
         return {line for (line,) in await self._ask("sink_lines", sink=sink, holds=holds)}
 
-    async def due(self, sink: str, now: int, lines: int, limit: int) -> list[Outgoing]:
-        """Return parked events of lines that are due, in order."""
-        rows = await self._ask("sink_due", sink=sink, now=now, lines=lines, limit=limit)
+    async def due(self, sink: str, now: int, lines: int, each: int) -> list[Outgoing]:
+        """Return parked events of lines that are due, in order: up to `each` of a line."""
+        rows = await self._ask("sink_due", sink=sink, now=now, lines=lines, each=each)
         return [
             Outgoing(Place(xid, row[0]), to_event(tuple(row)), False, attempts, since, line)
             for xid, line, attempts, since, *row in rows
@@ -152,10 +175,21 @@ class Sinks:
         return {line for (line,) in rows}
 
     async def settle(
-        self, sink: str, worker: str, place: Place, gone: Sequence[int], parked: Sequence[Parked], at: int
+        self,
+        sink: str,
+        worker: str,
+        types: Sequence[str],
+        place: Place,
+        gone: Sequence[int],
+        parked: Sequence[Parked],
+        at: int,
     ) -> bool:
-        """Move a sink on, drop parked events that were delivered, and park others. False: the worker has lost it."""
+        """Move a sink on, drop parked events that were delivered, and park others.
+
+        False: the worker has lost it, or it takes other types by now.
+        """
         given = {"sink": sink, "worker": worker, "xid": place.xid, "seq": place.seq, "gone": list(gone), "at": at}
+        given["types"] = _text(types)
         columns = {
             "seqs": [one.place.seq for one in parked],
             "xids": [one.place.xid for one in parked],
@@ -198,6 +232,10 @@ class Sinks:
 def _outgoing(place: Place, row: tuple[Any, ...], received: bool) -> Outgoing:
     event = to_event(row)
     return Outgoing(place, event, received, line=line_of(event))
+
+
+def _text(types: Sequence[str]) -> str:
+    return json.dumps(sorted(types))
 
 
 def line_of(event: Event) -> str:

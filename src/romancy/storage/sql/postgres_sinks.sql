@@ -1,9 +1,14 @@
 -- Sinks on PostgreSQL. A sink reads events in the order (xid, seq), and only below the oldest running transaction: no
 -- event can come in before its position any more.
 
--- Differs: transactions that run now come after it.
--- part: present
-pg_snapshot_xmin(pg_current_snapshot()), 0
+-- Differs: one statement. Everything that begins after it has a greater number.
+-- name: declare_sink
+WITH declared AS (INSERT INTO romancy.sinks (name, xid, seq, types, holds, seen_at, keep)
+  VALUES (:sink::text, pg_current_xact_id(), 0, :types::text, :holds::boolean, :at::bigint, :keep::bigint)
+  ON CONFLICT (name) DO UPDATE SET types = excluded.types, holds = excluded.holds, seen_at = excluded.seen_at,
+    keep = excluded.keep RETURNING name),
+gone AS (DELETE FROM romancy.sink_types WHERE sink = :sink AND pattern <> ALL(:listed::text[]))
+INSERT INTO romancy.sink_types (sink, pattern) SELECT d.name, x.value FROM declared d, {listed} ON CONFLICT DO NOTHING
 -- Differs: the order of events.
 -- part: beyond_sink
 (e.xid, e.seq) > (s.xid, s.seq)
@@ -13,19 +18,33 @@ WITH {write_fence}
 UPDATE romancy.sinks s SET owner = fence.id, seen_at = :at::bigint FROM fence
 WHERE s.name = :sink::text AND (s.owner IS NULL OR NOT EXISTS (SELECT 1 FROM romancy.workers w WHERE w.id = s.owner))
 RETURNING s.xid::text::bigint, s.seq
--- Differs: the order of events, and the oldest running transaction.
+-- Differs: the oldest running transaction: no event before it can come in any more.
+-- name: sink_horizon
+SELECT h.xid, h.xid, 0::bigint FROM (SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xid) h
+-- Differs: the order of events.
 -- name: sink_events
-SELECT e.xid::text::bigint, e.origin IS NOT NULL, {event}
-FROM (SELECT y.xid, y.seq FROM {listed} CROSS JOIN LATERAL (SELECT e.xid, e.seq FROM romancy.events e
-    WHERE e.type = x.value AND e.target IS NULL AND (e.xid, e.seq) > (:xid::bigint::text::xid8, :seq::bigint)
-      AND e.xid < pg_snapshot_xmin(pg_current_snapshot()) ORDER BY e.xid, e.seq LIMIT :limit::integer) y
-  ORDER BY y.xid, y.seq LIMIT :limit) z
-CROSS JOIN LATERAL (SELECT * FROM romancy.events e WHERE e.seq = z.seq OFFSET 0) e ORDER BY z.xid, z.seq
+SELECT y.xid::text::bigint, y.received, y.size, {event} FROM (SELECT z.xid, z.seq, e.origin IS NOT NULL AS received,
+    coalesce(length(e.data), 0) AS size, sum(coalesce(length(e.data), 0)) OVER (ORDER BY z.xid, z.seq) AS sofar
+  FROM (SELECT o.xid, o.seq FROM {listed} CROSS JOIN LATERAL (SELECT e.xid, e.seq FROM romancy.events e
+      WHERE e.type = x.value AND e.target IS NULL AND (e.xid, e.seq) > (:xid::bigint::text::xid8, :seq::bigint)
+        AND e.xid < :horizon::bigint::text::xid8 ORDER BY e.xid, e.seq LIMIT :limit::integer) o
+    ORDER BY o.xid, o.seq LIMIT :limit) z
+  CROSS JOIN LATERAL (SELECT * FROM romancy.events e WHERE e.seq = z.seq OFFSET 0) e) y
+CROSS JOIN LATERAL (SELECT * FROM romancy.events e WHERE e.seq = y.seq OFFSET 0) e
+WHERE y.sofar - y.size < :bytes::bigint ORDER BY y.xid, y.seq
+-- Differs: LATERAL, for so many of each line.
+-- name: sink_due
+SELECT p.xid::text::bigint, p.line, p.attempts, p.since, {event}
+FROM (SELECT d.line FROM romancy.sink_parked d WHERE d.sink = :sink::text AND d.due_at <= :now::bigint AND {is_first}
+  ORDER BY d.due_at LIMIT :lines::integer) l
+CROSS JOIN LATERAL (SELECT * FROM romancy.sink_parked p WHERE p.sink = :sink AND p.line = l.line AND NOT p.dead
+  ORDER BY p.xid, p.seq LIMIT :each::integer) p
+CROSS JOIN LATERAL (SELECT * FROM romancy.events e WHERE e.seq = p.seq OFFSET 0) e ORDER BY p.xid, p.seq
 -- Differs: one statement.
 -- name: settle_sink
 WITH {write_fence},
 held AS (UPDATE romancy.sinks s SET xid = :xid::bigint::text::xid8, seq = :seq::bigint, seen_at = :at::bigint FROM fence
-  WHERE s.name = :sink::text AND s.owner = fence.id RETURNING s.name),
+  WHERE s.name = :sink::text AND s.owner = fence.id AND s.types = :types::text RETURNING s.name),
 gone AS (DELETE FROM romancy.sink_parked p USING held WHERE p.sink = held.name AND p.seq = ANY(:gone::bigint[])),
 parked AS (INSERT INTO romancy.sink_parked (sink, seq, xid, line, attempts, since, due_at, error, dead)
   SELECT held.name, x.seq, x.xid::text::xid8, x.line, x.attempts, x.since, x.due_at, x.error, x.dead

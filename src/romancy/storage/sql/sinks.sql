@@ -1,16 +1,16 @@
 -- Sinks, as far as both databases run the same: see storage/sinks.py.
 
--- name: declare_sink
-INSERT INTO romancy.sinks (name, xid, seq, seen_at, keep) SELECT :sink::text, {present}, :at::bigint, :keep::bigint WHERE true
-ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at, keep = excluded.keep
--- name: insert_sink_types
-INSERT INTO romancy.sink_types (sink, pattern) SELECT :sink::text, x.value FROM {listed} WHERE true ON CONFLICT DO NOTHING
--- name: delete_sink_types
-DELETE FROM romancy.sink_types WHERE sink = :sink::text AND pattern NOT IN (SELECT x.value FROM {listed})
+-- name: touch_sink
+UPDATE romancy.sinks SET seen_at = :at::bigint WHERE name = :sink::text
+-- The earliest time at which the first event of a line is due. Others of a line wait for it, whatever their time.
 -- name: sink
-SELECT s.owner, EXISTS (SELECT 1 FROM romancy.workers w WHERE w.id = s.owner), s.xid::text::bigint, s.seq,
-  (SELECT min(p.due_at) FROM romancy.sink_parked p WHERE p.sink = s.name AND p.due_at IS NOT NULL)
+SELECT s.owner, EXISTS (SELECT 1 FROM romancy.workers w WHERE w.id = s.owner), s.xid::text::bigint, s.seq, s.types,
+  (SELECT d.due_at FROM romancy.sink_parked d WHERE d.sink = s.name AND d.due_at IS NOT NULL AND {is_first}
+    ORDER BY d.due_at LIMIT 1)
 FROM romancy.sinks s WHERE s.name = :sink::text
+-- part: is_first
+NOT d.dead AND NOT EXISTS (SELECT 1 FROM romancy.sink_parked f WHERE f.sink = d.sink AND f.line = d.line AND NOT f.dead
+  AND (f.xid, f.seq) < (d.xid, d.seq))
 -- Types between two texts that events have, from one to the next by the index.
 -- name: types_between
 WITH RECURSIVE found (type) AS (SELECT (SELECT e.type FROM romancy.events e
@@ -20,13 +20,6 @@ WITH RECURSIVE found (type) AS (SELECT (SELECT e.type FROM romancy.events e
 SELECT type FROM found WHERE type IS NOT NULL
 -- name: sink_lines
 SELECT DISTINCT line FROM romancy.sink_parked WHERE sink = :sink::text AND (NOT dead OR :holds::boolean)
--- Parked events of lines that are due, each line from its first on.
--- name: sink_due
-SELECT p.xid::text::bigint, p.line, p.attempts, p.since, {event}
-FROM romancy.sink_parked p CROSS JOIN romancy.events e
-WHERE e.seq = p.seq AND p.sink = :sink::text AND NOT p.dead AND p.line IN (SELECT d.line FROM romancy.sink_parked d
-  WHERE d.sink = :sink AND d.due_at <= :now::bigint ORDER BY d.due_at LIMIT :lines::integer)
-ORDER BY p.xid, p.seq LIMIT :limit::integer
 -- The first event of each of these lines becomes due, unless it is already. A dead one can hold its line.
 -- name: sink_heads
 UPDATE romancy.sink_parked SET due_at = coalesce(due_at, :at::bigint) WHERE sink = :sink::text AND NOT dead AND seq IN (
@@ -52,8 +45,10 @@ UPDATE romancy.sink_parked SET dead = false, due_at = :at::bigint, since = :at, 
 WHERE sink = :sink::text AND dead AND seq IN (SELECT q.seq FROM romancy.sink_parked q
   WHERE q.sink = :sink AND q.dead ORDER BY q.seq LIMIT :limit::integer)
 RETURNING seq
+-- Those that hold others are kept.
 -- name: forget_dead_letters
 DELETE FROM romancy.sink_parked WHERE dead AND since < :before::bigint
+  AND sink NOT IN (SELECT name FROM romancy.sinks WHERE holds)
 
 -- Whether an event need not be kept for any sink: all have passed it, and none has parked it.
 -- part: relayed

@@ -15,6 +15,8 @@ def write(c: sqlite3.Connection, name: str, given: Mapping[str, Any]) -> list[tu
     check_version(c)
     if name == "settle_sink":
         return _settle(c, given)
+    if name == "declare_sink":
+        return [row for each in (name, "insert_sink_types", "delete_sink_types") for row in run(c, each, given)]
     return _forget(c, given) if name == "forget_sinks" else run(c, name, given)
 
 

@@ -11,6 +11,8 @@ CREATE TABLE sinks (
   name text COLLATE "C" PRIMARY KEY,
   owner text COLLATE "C",
   xid xid8 NOT NULL, seq bigint NOT NULL,
+  types text NOT NULL,                -- what was declared last, as JSON: no position moves by other types
+  holds boolean NOT NULL,             -- an event that is given up holds its line
   seen_at bigint NOT NULL, keep bigint NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 CREATE TABLE sink_types (sink text COLLATE "C" NOT NULL, pattern text COLLATE "C" NOT NULL, PRIMARY KEY (sink, pattern));

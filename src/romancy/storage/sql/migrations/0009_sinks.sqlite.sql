@@ -10,6 +10,8 @@ CREATE TABLE romancy.sinks (
   name TEXT PRIMARY KEY,
   owner TEXT,
   xid INTEGER NOT NULL, seq INTEGER NOT NULL,
+  types TEXT NOT NULL,                -- what was declared last, as JSON: no position moves by other types
+  holds INTEGER NOT NULL,             -- an event that is given up holds its line
   seen_at INTEGER NOT NULL, keep INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE romancy.sink_types (sink TEXT NOT NULL, pattern TEXT NOT NULL, PRIMARY KEY (sink, pattern)) WITHOUT ROWID;

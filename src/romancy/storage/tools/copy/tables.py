@@ -54,7 +54,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "queues": ("name", "version", "turn", "reserved"),
     "queue_keys": ("queue", "key", "reserved"),
-    "sinks": ("name", "owner", "xid", "seq", "seen_at", "keep"),
+    "sinks": ("name", "owner", "xid", "seq", "types", "holds", "seen_at", "keep"),
     "sink_types": ("sink", "pattern"),
     "sink_parked": ("sink", "seq", "xid", "line", "attempts", "since", "due_at", "error", "dead"),
 }
@@ -166,8 +166,9 @@ def _schedules(it: Reader) -> Iterator[Row]:
 
 def _sinks(it: Reader) -> Iterator[Row]:
     """A sink goes on after the event that it has reached."""
-    for name, owner, seq, *rest in it.c.execute("SELECT name, owner, seq, seen_at, keep FROM romancy_sinks"):
-        yield name, owner, it.order.xid(seq), seq, *rest
+    query = "SELECT name, owner, seq, types, holds, seen_at, keep FROM romancy_sinks"
+    for name, owner, seq, types, holds, *rest in it.c.execute(query):
+        yield name, owner, it.order.xid(seq), seq, types, bool(holds), *rest
 
 
 def _sink_parked(it: Reader) -> Iterator[Row]:
