@@ -90,6 +90,7 @@ def check(workers: Cluster) -> None:
         assert workers.read(f"SELECT count(*) FROM romancy_{table}") == [(0,)], f"something is left in {table}"
 
 
+@pytest.mark.play
 async def test_only_the_activity_that_kills_its_worker_is_blocked(workers: Cluster) -> None:
     """150 innocent ones and a killer among them; a supervisor starts the worker again whenever it died."""
     innocent, lives = 150, 0
