@@ -84,6 +84,7 @@ from romancy.options import (
     WebhookRequest,
     WorkerOptions,
 )
+from romancy.question_verbs import QuestionRecord
 from romancy.records import (
     BulkResult,
     Event,
@@ -161,6 +162,7 @@ __all__ = [
     "Page",
     "PendingHandle",
     "Question",
+    "QuestionRecord",
     "Queue",
     "QueueFull",
     "QueueRecord",

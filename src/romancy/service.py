@@ -40,6 +40,7 @@ from romancy.options import (
     choose_worker,
     refuse,
 )
+from romancy.question_verbs import QuestionVerbs
 from romancy.records import (
     BulkResult,
     EventRecord,
@@ -75,7 +76,7 @@ Ts = TypeVarTuple("Ts")
 _logger = logging.getLogger("romancy")
 
 
-class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs):
+class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs, QuestionVerbs):
     """Workflows on a database: the verbs on a running engine. `App` adds HTTP and the viewer."""
 
     def __init__(

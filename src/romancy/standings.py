@@ -11,6 +11,7 @@ from typing import Any, Literal
 from romancy.core.model import FINAL, Event, from_us
 from romancy.core.questions import (
     ANSWERED,
+    ASKED,
     MOST_ANSWERS,
     SOURCE,
     Asked,
@@ -23,6 +24,7 @@ from romancy.core.questions import (
     refusal_id,
     started_of,
 )
+from romancy.errors import InvalidInput
 from romancy.runtime import Runtime
 from romancy.storage.catalog import WaitPosition
 from romancy.storage.rows import filter_of
@@ -109,12 +111,25 @@ async def all_open(
     return list(found.values()), rows[limit - 1][0] if len(rows) > limit else None
 
 
-async def open_questions(runtime: Runtime, instance: str) -> list[Asked]:
-    """Return the questions whose answers an instance waits for at present."""
-    waits = await runtime.engine.storage.catalog.waits(instance=instance, type=ANSWERED, limit=MOST_OPEN, cursor=None)
-    keys = dict.fromkeys(key for wait in waits if (key := filter_of(wait.spec).subject) is not None)
-    found = [await _event(runtime, asked_id(instance, key)) for key in keys]
-    return [read_asked(event) for event in found if event is not None]
+async def find_open(runtime: Runtime, instance: str, person: str, ask_id: str | None) -> Standing:
+    """Return the open question of an instance to a person; raise `InvalidInput` if there is none, or several."""
+    asked = await runtime.engine.storage.catalog.sent_to(instance, ASKED, MOST_OPEN)
+    found = {read_asked(event).key: read_asked(event) for event in asked}
+    fitting = [q for q in found.values() if person in q.people and ask_id in (None, operation_of(q.key))]
+    standings = [await standing(runtime, instance, q.key, q.people.index(person)) for q in fitting]
+    open = [s for s in standings if s is not None and s.is_open_to_operators]
+    if len(open) == 1:
+        return open[0]
+    last = next((s for s in standings if s is not None), None)
+    if len(open) > 1:
+        ids = ", ".join(operation_of(s.asked.key) for s in open)
+        why = f"it has several open questions to {person!r}, so give ask_id: {ids}"
+    elif last is not None:
+        why = f"{person!r} can't answer {last.asked.title!r}: it is {last.state}"
+    else:
+        people = ", ".join(dict.fromkeys(name for q in found.values() for name in q.people)) or "nobody"
+        why = f"it has no open question to {person!r}; it has asked {people}"
+    raise InvalidInput(f"instance {instance!r}: {why}")
 
 
 async def _answers(runtime: Runtime, instance: str, key: str, person: int) -> tuple[int, str, Event | None]:

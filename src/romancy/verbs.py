@@ -13,6 +13,7 @@ from romancy.api.workflow import Workflow
 from romancy.core.model import Attribute, Duration, Scalar, Status
 from romancy.core.schedules import Schedule
 from romancy.inventory import OLD
+from romancy.question_verbs import QuestionRecord
 from romancy.records import (
     BulkResult,
     Event,
@@ -141,6 +142,11 @@ class Verbs(Protocol):
     async def list_inbox(self, *, limit: int = 50, cursor: str | None = None) -> Page[InboxRecord]: ...
     async def forget_refused(self, number: int) -> bool: ...
     async def list_held_events(self, *, older_than: Duration = OLD) -> list[HeldEvents]: ...
+
+    async def list_questions(self, *, limit: int = 50, cursor: str | None = None) -> Page[QuestionRecord]: ...
+    async def answer_question(
+        self, instance_id: str, person: str, data: object, *, ask_id: str | None = None, by: str | None = None
+    ) -> None: ...
 
     async def list_sinks(self) -> list[SinkRecord]: ...
     async def list_dead_letters(

@@ -108,6 +108,7 @@ def inside(imports: str, body: str) -> list[Problem]:
         ("", "e = wait_event(ctx, 'x')\norder.append(e)\nif e.type == 'x': pass", "await", "await wait_event"),
         ("", "await charge(ctx, charge(ctx, 1))", "await", "await charge"),
         ("", "await wait_event('x')", "context", "wait_event(ctx, ...)"),
+        ("from romancy import ask", "q = ask(ctx, bool, title='?', people=[])\nreturn q", "await", "await ask"),
         ("", "await wait_event('x', timeout=5)", "context", "wait_event(ctx, ...)"),
         ("", "await sleep(5)", "context", "sleep(ctx, ...)"),
         ("", "await sleep(order)", "context", "sleep(ctx, ...)"),

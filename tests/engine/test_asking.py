@@ -18,6 +18,8 @@ from romancy import (
     Answer,
     App,
     Decision,
+    InstanceNotFound,
+    InvalidInput,
     Invitation,
     RomancyError,
     WaitTimeout,
@@ -28,8 +30,9 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.core.questions import ASKED, Asked, read_asked
 from romancy.core.tickets import SigningKeys
-from romancy.standings import Standing, open_questions, standing, to_answer
+from romancy.standings import Standing, standing, to_answer
 from romancy.testing import Environment, environment
 
 KEY = "a key of at least thirty-two characters"
@@ -206,9 +209,15 @@ async def test_an_answer_to_an_earlier_question_never_counts_for_a_later_one(ask
     assert await handle.result() == [True, False]
 
 
+async def _newest(env: Environment, instance: str) -> Asked:
+    """Return the last question of an instance."""
+    [event, *_] = await env.app._runtime.engine.storage.catalog.sent_to(instance, ASKED, 10)
+    return read_asked(event)
+
+
 async def _key(env: Environment, instance: str) -> str:
-    """Return the key of the only open question."""
-    [asked] = await open_questions(env.app._runtime, instance)
+    """Return the key of the last question."""
+    asked = await _newest(env, instance)
     return asked.key
 
 
@@ -566,7 +575,7 @@ async def test_a_link_is_never_over_before_its_question(asking: Environment) -> 
     """A link knows its end in whole seconds."""
     await asking.start(named.options(instance_id="i" * 255))
     ticket = SigningKeys([KEY]).read(mails[0].rpartition("/")[2])
-    [question] = await open_questions(asking.app._runtime, "i" * 255)
+    question = await _newest(asking, "i" * 255)
     assert question.expires_at is not None
     assert ticket.expires_at is not None
     assert 0 <= ticket.expires_at * 1_000_000 - question.expires_at < 1_000_000
@@ -716,3 +725,48 @@ async def test_nobody_else_can_answer(asking: Environment) -> None:
 async def test_apps_with_bad_keys() -> None:
     with pytest.raises(ValueError, match="at least 32"):
         App(":memory:", signing_keys=["short"])
+
+
+@workflow
+async def between(ctx: WorkflowContext) -> bool:
+    question = await ask(ctx, bool, title="Well?", people=["ann"])
+    await wait_event(ctx, "later")
+    return (await question.answer()).data
+
+
+async def test_a_question_is_open_while_the_workflow_does_something_else(asking: Environment) -> None:
+    handle = await asking.start(between)
+    await asking.answer(handle, "ann", True)
+    with pytest.raises(RomancyError, match="'ann' can't answer 'Well\\?': it is answered"):
+        await asking.answer(handle, "ann", False)
+    await asking.send_event("later", "here")
+    assert await handle.result() is True
+
+
+async def test_a_program_passes_an_answer_on(asking: Environment) -> None:
+    handle = await asking.start(refund, ["ann", "bob"])
+    for wrong in ("", " ", "x" * 501, 7):
+        with pytest.raises(InvalidInput, match="by must be a text"):
+            await asking.app.answer_question(handle.instance_id, "ann", Approval(True), by=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="can't be stored as JSON"):
+        await asking.app.answer_question(handle.instance_id, "ann", object())
+    with pytest.raises(InstanceNotFound):
+        await asking.app.answer_question("none", "ann", Approval(True))
+    await asking.app.answer_question(handle.instance_id, "ann", Approval(True, "ok"), by="ann, in Slack")
+    assert await handle.result() == (True, "ok", "ann, in Slack")
+
+
+async def test_several_open_questions_need_a_name(asking: Environment) -> None:
+    @workflow(name="two")
+    async def two(ctx: WorkflowContext) -> list[bool]:
+        first = await ask(ctx, bool, title="First?", people=["ann"], ask_id="first")
+        second = await ask(ctx, bool, title="Second?", people=["ann"], ask_id="second")
+        return [(await first.answer()).data, (await second.answer()).data]
+
+    asking.app.register(two)
+    handle = await asking.start(two)
+    with pytest.raises(InvalidInput, match="several open questions to 'ann', so give ask_id: second, first"):
+        await asking.app.answer_question(handle.instance_id, "ann", True)
+    await asking.app.answer_question(handle.instance_id, "ann", False, ask_id="second")
+    await asking.app.answer_question(handle.instance_id, "ann", True)
+    assert await handle.result() == [True, False]

@@ -214,6 +214,7 @@ def fuzz(live: Live, folder: Path, *words: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.play
 def test_no_request_is_answered_outside_the_description(live: Live, tmp_path: Path) -> None:
     """Hundreds of requests, made from the description and against it."""
     waits = [

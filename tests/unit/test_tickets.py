@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from romancy.core.questions import key_of
-from romancy.core.tickets import SigningKeys, Ticket, WrongTicket, check_signing_keys
+from romancy.core.tickets import Links, SigningKeys, Ticket, WrongTicket, check_signing_keys, choose_signing_keys
+from romancy.errors import RomancyError
 
 KEY, OTHER = "k" * 32, b"o" * 32
 IDS = st.one_of(st.text(min_size=1, max_size=255).filter(lambda t: t.isprintable()), st.uuids().map(str))
@@ -53,6 +54,38 @@ def test_keys_are_replaced_one_by_one() -> None:
         SigningKeys([OTHER]).read(old)
     with pytest.raises(WrongTicket):
         SigningKeys([]).read(old)
+
+
+def test_a_link_of_another_key_is_recognised() -> None:
+    ticket = Ticket("i", "1.a", 0)
+    link = SigningKeys([KEY]).sign(ticket)
+    assert SigningKeys([OTHER]).is_foreign(link)
+    assert SigningKeys([]).is_foreign(link)
+    assert not SigningKeys([OTHER, KEY]).is_foreign(link)
+    assert not SigningKeys([OTHER]).is_foreign("garbage")
+
+
+def test_keys_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROMANCY_SIGNING_KEYS", f"{KEY} {'o' * 32}")
+    assert choose_signing_keys(()).read(SigningKeys(["o" * 32]).sign(Ticket("i", "1.a", 0))).instance == "i"
+    monkeypatch.setenv("ROMANCY_SIGNING_KEYS", " ")
+    with pytest.raises(ValueError, match="is set but contains no key"):
+        choose_signing_keys(())
+    assert choose_signing_keys([KEY])
+
+
+@pytest.mark.parametrize(
+    ("keys", "url", "missing"),
+    [
+        ([], None, "no signing_keys=[...], the same in all processes and no public_url=..."),
+        ([KEY], None, "no public_url=..."),
+        ([], "https://shop", "no signing_keys=[...], the same in all processes"),
+    ],
+)
+def test_all_that_is_missing_is_named(keys: list[str], url: str | None, missing: str) -> None:
+    with pytest.raises(RomancyError) as caught:
+        Links(SigningKeys(keys), url).to(Ticket("i", "1.a", 0))
+    assert str(caught.value).endswith(f"this app has {missing}")
 
 
 def test_a_link_is_short() -> None:

@@ -17,6 +17,8 @@ from playwright.sync_api import Browser, Page, expect
 from pydantic import BaseModel, field_validator
 
 from romancy import ActivityContext, Invitation, WorkflowContext, activity, ask, workflow
+from romancy.core.tickets import SigningKeys, Ticket
+from romancy.viewer import question_page
 from tests.http.conftest import Live
 from tests.viewer.conftest import shot, visiting
 from tests.viewer.test_security import EVIL, RTL
@@ -239,6 +241,25 @@ def test_forged_and_unknown_links_look_alike(live: Live) -> None:
             texts.add(re.sub(r'action="[^"]*"', "", answer.text))
         assert live.client.post(link, data=GOOD).status_code in (401, 404, 405), link
     assert len(texts) == 1
+
+
+def test_the_page_works_behind_a_proxy_that_removes_a_part_of_the_path(live: Live) -> None:
+    """Everything it refers to is relative to the address that the browser sees."""
+    asked(live)
+    page = live.client.get(path()).text
+    assert not re.search(r'(href|action|src)="/', page)
+    [style] = re.findall(r'href="(\.\./[^"]*ask\.css)"', page)
+    assert live.client.get(f"/ask/{style}").status_code == 200
+    answered = live.client.post(path(), data=GOOD)
+    assert (answered.status_code, answered.headers["location"]) == (303, path().removeprefix("/ask/"))
+
+
+def test_a_link_of_another_key_is_logged(live: Live, caplog: pytest.LogCaptureFixture) -> None:
+    foreign = SigningKeys(["another key of thirty-two characters"]).sign(Ticket("i", "1.a", 0))
+    question_page._throttle._next = 0
+    assert live.client.get(f"/ask/{foreign}").status_code == 404
+    assert "signed with an unknown key; all processes need the same ones" in caplog.text
+    assert foreign not in caplog.text
 
 
 def test_the_link_is_in_no_log_and_no_answer_of_the_api(live: Live, caplog: pytest.LogCaptureFixture) -> None:

@@ -8,6 +8,7 @@ lists.py            `list`, `show`, `waits`
 events.py           `events`
 why.py              `why`
 inbox.py            `inbox`
+questions.py        `questions`, `answer`
 sinks.py            `sinks`
 queues.py           `queues`
 endings.py          how an instance ended, and which command lets it go on

@@ -29,6 +29,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "events": ("events:events", "List events, newest first, or which old ones are kept for whom."),
         "inbox": ("inbox:inbox", "List what is in the inbox: starts and events of `app.within`."),
         "queues": ("queues:queues", "List queues: how many instances run, and how many wait."),
+        "questions": ("questions:questions", "List questions to people that workflows wait for."),
         "sinks": ("sinks:sinks", "List sinks and the events they gave up, or try these again."),
         "replay": ("replays:replay", "Replay the history of an instance with the current code."),
         "viewer": ("live:viewer", "Serve the viewer, a web page for a database, without a worker."),
@@ -37,6 +38,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Control": {
         "start": ("actions:start", "Start a workflow by name."),
         "send": ("actions:send", "Send an event."),
+        "answer": ("questions:answer", "Answer a question in place of a person."),
         "cancel": ("bulk:cancel", "Cancel instances."),
         "resume": ("bulk:resume", "Retry blocked instances after fixing their code."),
         "retry": ("reruns:retry", "Let instances go on that failed or were cancelled."),

@@ -15,6 +15,7 @@ from romancy.bulk import add_up, check_most
 from romancy.client import responses
 from romancy.client.events import new_event
 from romancy.client.handle import RemoteHandle
+from romancy.client.outside import OutsideVerbs
 from romancy.client.requests import check_token, check_url, looked_up, quoted, schedule_content, start_of
 from romancy.client.responses import About, to_error
 from romancy.core.clock import SystemClock
@@ -26,15 +27,12 @@ from romancy.core.model import Event as StoredEvent
 from romancy.core.new_events import Event, to_stored
 from romancy.core.schedules import Schedule, to_schedule
 from romancy.cursors import check_limit
-from romancy.errors import InvalidInput, IOInWorkflow, NotRetryable, ScheduleNotFound
+from romancy.errors import IOInWorkflow, NotRetryable, ScheduleNotFound
 from romancy.http.cloudevents import batched, structured
-from romancy.inventory import OLD
 from romancy.records import (
     BulkResult,
     EventRecord,
-    HeldEvents,
     HistoryEntry,
-    InboxRecord,
     Instance,
     InstanceFilter,
     Page,
@@ -45,7 +43,6 @@ from romancy.records import (
 )
 from romancy.reruns import RETRYABLE, Steps
 from romancy.searches import some, to_json, to_query
-from romancy.sink_records import DeadLetter, SinkRecord
 
 if TYPE_CHECKING:
     import httpx
@@ -59,7 +56,7 @@ T = TypeVar("T")
 _JSON = (b"content-type", b"application/json")
 
 
-class Client:
+class Client(OutsideVerbs):
     """Uses an app through its HTTP API, with the verbs, results and errors of `App`.
 
     >>> async with Client("http://localhost:8001") as client:
@@ -443,44 +440,6 @@ class Client:
     async def list_schedules(self) -> list[ScheduleRecord]:
         """Return all schedules, by name."""
         return await self._get("/api/schedules", lambda found: [responses.to_schedule(i) for i in found["items"]])
-
-    # --- what is kept aside -----------------------------------------------------------------------------------------
-    async def list_inbox(self, *, limit: int = 50, cursor: str | None = None) -> Page[InboxRecord]:
-        """What was left with `app.within`, oldest first: what workers have not taken in yet, or refused."""
-        query = {"limit": check_limit(limit), "cursor": cursor}
-        return await self._get("/api/inbox", responses.to_page(responses.to_inbox_record), query=query)
-
-    async def forget_refused(self, number: int) -> bool:
-        """Remove a refused start or event from the inbox. Returns False if nothing with this number was refused."""
-        reply = await self._post(f"/api/inbox/{number:d}/forget", {}, "", accepts=(404,))
-        return reply.status != 404 or reply.attempts > 1  # then an earlier attempt, whose answer was lost, did it
-
-    async def list_held_events(self, *, older_than: Duration = OLD) -> list[HeldEvents]:
-        """The events of at least this age that are kept because open instances may take them, by type."""
-        query = {"older_than": duration_us(older_than, "older_than") / SECOND}
-        return await self._get("/api/held-events", responses.to_all_held, query=query)
-
-    # --- sinks ------------------------------------------------------------------------------------------------------
-    async def list_sinks(self) -> list[SinkRecord]:
-        """The sinks that any process has declared, by name."""
-        return await self._get("/api/sinks", lambda found: [responses.to_sink(item) for item in found["items"]])
-
-    async def list_dead_letters(
-        self, sink: str | None = None, /, *, limit: int = 50, cursor: str | None = None
-    ) -> Page[DeadLetter]:
-        """The events that a sink, or any, gave up, by sink, oldest first."""
-        query = {"sink": sink, "limit": check_limit(limit), "cursor": cursor}
-        return await self._get("/api/dead-letters", responses.to_page(responses.to_dead_letter), query=query)
-
-    async def retry_dead_letters(self, sink: str, /, *, limit: int | None = None) -> int:
-        """Let a sink deliver the events again that it gave up, oldest first. Returns how many there are.
-
-        If the answer to an attempt is lost, the number is that of the last attempt.
-        """
-        reply = await self._post(f"/api/sinks/{quoted(sink)}/retry", {"limit": limit}, "", accepts=(404,))
-        if reply.status == 404:
-            raise InvalidInput(reply.content["error"])
-        return reply.content["retried"]
 
     async def _schedule(
         self, name: str, verb: str, content: Mapping[str, Any] | None = None, accepts: Collection[int] = ()

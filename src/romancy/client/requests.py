@@ -7,6 +7,8 @@ import json
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
+from pydantic_core import to_jsonable_python
+
 from romancy.api.workflow import Workflow, definition_of, queue_options, start_options
 from romancy.core.ids import check_lookup, is_text
 from romancy.core.model import SECOND
@@ -93,3 +95,8 @@ def schedule_content(schedule: Schedule) -> dict[str, Any]:
         "overlap": schedule.overlap,
         **{name: None if at is None else format_time(at) for name, at in moments.items()},
     }
+
+
+def answer_content(person: str, data: object, ask_id: str | None, by: str | None) -> dict[str, Any]:
+    """An answer as JSON."""
+    return {"person": person, "data": to_jsonable_python(data), "ask_id": ask_id, "by": by}

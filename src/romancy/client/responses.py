@@ -31,6 +31,7 @@ from romancy.errors import (
     UnknownWorkflow,
 )
 from romancy.http.cloudevents import InvalidBatch
+from romancy.question_verbs import QuestionRecord
 from romancy.records import (
     BulkResult,
     EventRecord,
@@ -285,6 +286,12 @@ def to_entry(item: Mapping[str, Any]) -> HistoryEntry:
         dropped=item.get("dropped", False),  # older servers don't send these
         transactional=item.get("transactional", False),
     )
+
+
+def to_question(item: Mapping[str, Any]) -> QuestionRecord:
+    expires_at = None if item["expires_at"] is None else _time(item["expires_at"])
+    about = item["title"], item["text"], tuple(item["people"]), _time(item["asked_at"]), expires_at
+    return QuestionRecord(item["instance_id"], item["workflow"], item["ask_id"], *about)
 
 
 def to_sink(item: Mapping[str, Any]) -> SinkRecord:

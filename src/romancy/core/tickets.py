@@ -75,6 +75,15 @@ class SigningKeys:
                 return _unpacked(signed)
         raise WrongTicket
 
+    def is_foreign(self, text: str) -> bool:
+        """Whether a link seems to be signed with a key that is not among these. A guess may seem so, too."""
+        try:
+            signed, _ = _decoded(text)
+            _, id, *_ = _HEAD.unpack_from(signed)
+        except (WrongTicket, struct.error):
+            return False
+        return id not in map(_id_of, self._keys)
+
 
 def check_signing_keys(secrets: Sequence[str | bytes]) -> SigningKeys:
     """Return the keys; raise `ValueError` if one of them could be guessed."""
@@ -139,10 +148,11 @@ class Links:
     def to(self, ticket: Ticket) -> str:
         """Return the signed link of a person."""
         if not self.keys or self._public_url is None:
-            missing = "signing_keys=[...]" if not self.keys else "public_url=..."
+            missing = [] if self.keys else ["signing_keys=[...], the same in all processes"]
+            missing += ["public_url=..."] if self._public_url is None else []
             raise RomancyError(
-                f"links to questions need App(public_url=..., signing_keys=[...]), and this app has no {missing}; "
-                "all processes need the same keys"
+                "links to questions need App(public_url=..., signing_keys=[...]); "
+                f"this app has no {' and no '.join(missing)}"
             )
         return f"{self._public_url}/ask/{self.keys.sign(ticket)}"
 
@@ -153,4 +163,11 @@ NO_LINKS = Links(SigningKeys(()), None)
 
 def choose_signing_keys(given: Sequence[str | bytes]) -> SigningKeys:
     """Return the given keys, or else those of the environment, separated by spaces."""
-    return check_signing_keys(given or os.environ.get("ROMANCY_SIGNING_KEYS", "").split())
+    found = os.environ.get("ROMANCY_SIGNING_KEYS")
+    if given or found is None:
+        return check_signing_keys(given)
+    if not found.strip():
+        raise ValueError(
+            "ROMANCY_SIGNING_KEYS is set but contains no key: set it to keys separated by spaces, or unset it"
+        )
+    return check_signing_keys(found.split())

@@ -25,6 +25,7 @@ use that declaration. For an event, `events` reads the body (with `body`, within
     control.py   the control API
     schedules.py  the same for schedules
     inbox.py     `GET /api/inbox`
+    questions.py  questions to people
     sinks.py     sinks, and the events that they gave up
     stream.py    `GET /api/stream`, live changes
     health.py    the routes for monitoring

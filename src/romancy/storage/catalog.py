@@ -433,8 +433,7 @@ class Catalog:
 
     async def coming(self, after: int, before: int, limit: int) -> list[StoredWait]:
         """Return sleeps, timeouts and retries in the order in which they fall due."""
-        rows = await self._ask("coming", after=after, before=before, limit=limit)
-        return [StoredWait(*row) for row in rows]
+        return [StoredWait(*row) for row in await self._ask("coming", after=after, before=before, limit=limit)]
 
     # --- events -----------------------------------------------------------------------------------------------------
     async def events(
@@ -474,14 +473,17 @@ class Catalog:
 
     async def event(self, source: str, id: str) -> ShownEvent | None:
         """Return one event with the instances that took it."""
-        found = await self._events(await self._ask("shown_event", source=source, id=id))
-        return found[0] if found else None
+        return next(iter(await self._events(await self._ask("shown_event", source=source, id=id))), None)
 
     async def _events(self, rows: Sequence[Any]) -> list[ShownEvent]:
         found = {row[0]: ShownEvent(to_event(row[:-2]), row[-2], [], row[-1]) for row in rows}
         for seq, taker, op in await self._ask("receivers", seqs=list(found)) if found else ():
             found[seq].receivers.append((taker, op))
         return list(found.values())
+
+    async def sent_to(self, instance: str, type: str, limit: int) -> list[Event]:
+        """Return events of a type that are addressed to an instance, newest first."""
+        return [to_event(tuple(r)) for r in await self._ask("addressed_to", instance=instance, type=type, limit=limit)]
 
     async def cuts(self, types: Collection[str]) -> dict[str, int]:
         """Return up to when events of these types were removed although open instances might have taken them."""

@@ -234,6 +234,10 @@ class Blocking(ABC):
     forget_refused = blocking(Service.forget_refused)
     list_held_events = blocking(Service.list_held_events)
 
+    # --- questions ---------------------------------------------------------------------------------------------------
+    list_questions = blocking(Service.list_questions)
+    answer_question = blocking(Service.answer_question)
+
     # --- sinks -------------------------------------------------------------------------------------------------------
     list_sinks = blocking(Service.list_sinks)
     list_dead_letters = blocking(Service.list_dead_letters)

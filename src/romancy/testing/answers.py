@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic_core import to_jsonable_python
-
-from romancy.core.questions import operation_of
 from romancy.errors import RomancyError
+from romancy.question_verbs import store_answer
 from romancy.runtime import Runtime
-from romancy.standings import Standing, open_questions, standing, to_answer
+from romancy.standings import Standing, find_open, standing
 
 
 async def answer_as(runtime: Runtime, instance: str, person: str, data: object, ask_id: str | None) -> Standing:
@@ -15,17 +13,8 @@ async def answer_as(runtime: Runtime, instance: str, person: str, data: object, 
 
     Return where the question stood before.
     """
-    asked = await open_questions(runtime, instance)
-    fitting = [q for q in asked if person in q.people and ask_id in (None, operation_of(q.key))]
-    if len(fitting) != 1:
-        known = ", ".join(f"{operation_of(q.key)} ({', '.join(q.people)})" for q in asked) or "none"
-        what = "no open question" if not fitting else "several open questions, so give ask_id="
-        raise RomancyError(f"instance {instance!r} has {what} for {person!r}; open questions: {known}")
-    [question] = fitting
-    found = await standing(runtime, instance, question.key, question.people.index(person))
-    if found is None or found.state != "open":
-        raise RomancyError(f"{person!r} can't answer {question.title!r}: it is {found.state if found else 'gone'}")
-    await runtime.engine.accept(to_answer(found, to_jsonable_python(data), person, "test"))
+    found = await find_open(runtime, instance, person, ask_id)
+    await store_answer(runtime, found, data, None, "test")
     return found
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from romancy.core.forms import fields_of, read_form
-from romancy.cursors import read_cursor, write_cursor
+from romancy.cursors import write_cursor
 from romancy.http.responses import HTTPError, Response
 from romancy.http.routes import Request
+from romancy.question_verbs import read_position
 from romancy.standings import Standing, all_open, standing, to_answer
 from romancy.viewer.catalog import PAGE, Catalog
 from romancy.viewer.html import page, redirect
@@ -27,8 +27,7 @@ class QuestionQuery(Nothing):
 
 async def approvals(request: Request) -> Response:
     """What workflows have asked people, and is open."""
-    position: Any = read_cursor(request.query.cursor, int, str, str, str, str)
-    found, more = await all_open(request.runtime, PAGE, position)
+    found, more = await all_open(request.runtime, PAGE, read_position(request.query.cursor))
     return page(request, "approvals.html", found=found, more=write_cursor(more), now=Catalog(request.app).now)
 
 

@@ -6,21 +6,25 @@ question that is gone get the same page.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
 from romancy.core.forms import Field, fields_of, read_form
 from romancy.core.model import SECOND, from_us
-from romancy.core.tickets import WrongTicket
+from romancy.core.throttle import Throttle, and_more
+from romancy.core.tickets import SigningKeys, WrongTicket
 from romancy.http.body import read_body
 from romancy.http.responses import Header, HTTPError, Response, error_answer
 from romancy.http.routes import Request, Route
 from romancy.http.time_limits import TimeLimit
 from romancy.options import seconds
 from romancy.standings import Standing, standing, to_answer
-from romancy.viewer.html import environment, page_headers, root_of
+from romancy.viewer.html import environment, page_headers
 
+_logger = logging.getLogger("romancy")
+_throttle = Throttle()
 LIMIT = 256 * 1024
 """Maximum size of an answer, in bytes."""
 _MOST_FIELDS = 500
@@ -58,7 +62,8 @@ async def answer(request: Request) -> Response:
     stored = await request.backpressure.store(partial(engine.accept, event), len(event.data or b""), UNKNOWN)
     if stored.answer.duplicate and stored.answer.differs:
         return _page(request, 200, title=found.asked.title, said="You have answered already. The first answer counts.")
-    return Response(303, b"", ((b"location", _here(request).encode()), *page_headers()))
+    # Relative, like the links of the page: a proxy may have removed a part of the path.
+    return Response(303, b"", ((b"location", request.path["ticket"].encode()), *page_headers()))
 
 
 async def _find(request: Request) -> Standing:
@@ -66,6 +71,7 @@ async def _find(request: Request) -> Standing:
     try:
         ticket = links.keys.read(request.path["ticket"])
     except WrongTicket:
+        _tell_foreign(links.keys, request.path["ticket"])
         raise HTTPError(404, _GONE, kind="NotFound") from None
     if ticket.expires_at is not None and ticket.expires_at * SECOND <= request.runtime.engine.clock.now():
         raise HTTPError(410, _WORDS["expired"][0], kind="Expired")
@@ -73,6 +79,13 @@ async def _find(request: Request) -> Standing:
     if found is None:
         raise HTTPError(404, _GONE, kind="NotFound")
     return found
+
+
+def _tell_foreign(keys: SigningKeys, ticket: str) -> None:
+    """Log a link that another key may have signed: processes with different keys don't take each other's links."""
+    if keys.is_foreign(ticket) and (left_out := _throttle.turn()) is not None:
+        advice = "all processes need the same ones" if keys else "this app has none"
+        _logger.warning("a link to a question is signed with an unknown key; %s%s", advice, and_more(left_out))
 
 
 async def read_sent(request: Request) -> dict[str, list[str]]:
@@ -87,10 +100,6 @@ async def read_sent(request: Request) -> dict[str, list[str]]:
         return parse_qs(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError:
         raise HTTPError(400, "the form can't be read", kind="BadRequest") from None
-
-
-def _here(request: Request) -> str:
-    return f"{root_of(request)}/ask/{request.path['ticket']}"
 
 
 def _form(
@@ -129,14 +138,13 @@ def grouped(fields: list[Field]) -> list[tuple[str, list[Field]]]:
 
 def _page(request: Request, status: int, **values: Any) -> Response:
     about: dict[str, Any] = {
-        "root": root_of(request),
         "said": "",
         "text": "",
         "person": "",
         "groups": [],
         "until": None,
     }
-    about |= {"refused": "", "given": {}, "wrong": {}, "title": "", "action": _here(request)}
+    about |= {"refused": "", "given": {}, "wrong": {}, "title": ""}
     text = environment().get_template("ask.html").render(**{**about, **values})
     return Response(status, text.encode("utf-8", "replace"), (*page_headers(), _ROBOTS))
 

@@ -280,6 +280,10 @@ SELECT {shown_event} FROM romancy.events e WHERE e.seq < :before::bigint AND e.s
 SELECT {shown_event} FROM romancy.events e WHERE {taken_by_instance} AND {last_events}
 -- name: shown_event
 SELECT {shown_event} FROM romancy.events e WHERE e.source = :source::text AND e.id = :id::text
+-- What was sent to an instance, newest first.
+-- name: addressed_to
+SELECT {event} FROM romancy.events e WHERE e.type = :type::text AND e.target = :instance::text
+ORDER BY e.seq DESC LIMIT :limit::integer
 -- name: events_bound
 SELECT seq FROM romancy.events WHERE seq < :before::bigint ORDER BY seq DESC LIMIT 1 OFFSET :skip::integer
 -- name: triggers_of_types

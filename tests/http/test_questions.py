@@ -1,0 +1,108 @@
+"""Questions to people over HTTP, with the clients and on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from romancy import Client, InstanceNotFound, InvalidInput, QuestionRecord, WorkflowContext, ask, workflow
+from romancy.cli.group import main
+from romancy.sync import Client as SyncClient
+from tests.helpers import eventually
+from tests.http.conftest import Live, assert_error
+
+Serve = Callable[..., Live]
+
+
+@dataclass
+class Approval:
+    approved: bool
+    note: str = ""
+
+
+@workflow
+async def refund(ctx: WorkflowContext, amount: int) -> list[Any]:
+    question = await ask(ctx, Approval, title=f"Refund {amount}?", people=["ann", "bob"], expires_in=3600)
+    answer = await question.answer()
+    return [answer.data.approved, answer.data.note, answer.by]
+
+
+@pytest.fixture
+def live(serve: Serve) -> Live:
+    live = serve(workflows=[refund])
+    live.start("refund", 7, id="order-7")
+    eventually(lambda: bool(live.client.get("/api/questions").json()["items"]), 20)
+    return live
+
+
+def test_over_http(live: Live) -> None:
+    http = live.client
+    [item] = http.get("/api/questions").json()["items"]
+    asked_at, expires_at = item.pop("asked_at"), item.pop("expires_at")
+    assert asked_at < expires_at
+    assert item == {
+        "instance_id": "order-7",
+        "workflow": "refund",
+        "ask_id": "ask:1",
+        "title": "Refund 7?",
+        "text": "",
+        "people": ["ann", "bob"],
+    }
+    answer = "/api/instances/order-7/answer"
+    assert_error(http.post("/api/instances/none/answer", json={"person": "ann", "data": 1}), 404, "InstanceNotFound")
+    refused = assert_error(http.post(answer, json={"person": "cy", "data": {"approved": True}}), 400, "InvalidInput")
+    assert "it has no open question to 'cy'; it has asked ann, bob" in refused["error"]
+    assert_error(http.post(answer, json={"person": "ann"}), 400)
+    assert_error(http.post(answer, json={"person": "ann", "data": True, "by": ""}), 400)
+    done = http.post(answer, json={"person": "ann", "data": {"approved": True}, "by": "ann, in Slack"})
+    assert (done.status_code, done.json()) == (200, {"instance_id": "order-7"})
+    assert live.result("order-7")["output"] == [True, "", "ann, in Slack"]
+    late = assert_error(http.post(answer, json={"person": "bob", "data": {"approved": False}}), 400, "InvalidInput")
+    assert "'bob' can't answer 'Refund 7?': it is closed" in late["error"]
+    assert http.get("/api/questions").json() == {"items": [], "cursor": None}
+
+
+def test_an_answer_that_does_not_fit_is_judged_by_the_workflow(live: Live) -> None:
+    live.client.post("/api/instances/order-7/answer", json={"person": "ann", "data": {"approved": "perhaps"}})
+    live.client.post("/api/instances/order-7/answer", json={"person": "bob", "data": {"approved": False}})
+    assert live.result("order-7")["output"] == [False, "", "bob"]
+
+
+async def test_the_client_sees_what_the_app_sees(live: Live) -> None:
+    async with Client(live.url) as client:
+        page = await client.list_questions()
+        assert isinstance(page.items[0], QuestionRecord)
+        assert list(page.items) == list(live.on_loop(lambda: live.app.list_questions()).items)
+        with pytest.raises(InvalidInput, match="no open question to 'cy'"):
+            await client.answer_question("order-7", "cy", Approval(True))
+        with pytest.raises(InstanceNotFound):
+            await client.answer_question("none", "ann", Approval(True))
+        await client.answer_question("order-7", "ann", Approval(True, "ok"), ask_id="ask:1")
+        assert await client.handle("order-7").result(20) == [True, "ok", "ann"]
+
+
+def test_blocking(live: Live) -> None:
+    with SyncClient(live.url) as client:
+        assert client.list_questions().items[0].title == "Refund 7?"
+        client.answer_question("order-7", "bob", {"approved": False})
+        assert client.handle("order-7").result(20) == [False, "", "bob"]
+
+
+def test_the_commands(live: Live) -> None:
+    def call(*words: str, code: int = 0) -> str:
+        done = CliRunner().invoke(main, [*words, "--url", live.url])
+        assert done.exit_code == code, done.output
+        return done.output
+
+    assert "Refund 7?" in call("questions")
+    assert json.loads(call("questions", "--json"))["items"][0]["people"] == ["ann", "bob"]
+    assert "is not JSON" in call("answer", "order-7", "ann", "yes", code=2)
+    assert "no open question to 'cy'" in call("answer", "order-7", "cy", "true", code=2)
+    call("answer", "order-7", "ann", '{"approved": true}')
+    assert live.result("order-7")["output"] == [True, "", "an operator, for ann"]
+    assert "no workflow waits for an answer" in call("questions")
