@@ -207,6 +207,8 @@ class Sinks:
 
         Return the names of the sinks.
         """
+        if not await self._ask("sink_patterns"):
+            return []  # there are no sinks
         await self._do("forget_dead_letters", before=dead_before)
         return [name for (name,) in await self._do("forget_sinks", at=now, listed=list(declared))]
 

@@ -40,9 +40,12 @@ SELECT p.sink, p.attempts, p.error, p.since, {whole_event} FROM romancy.sink_par
 WHERE e.seq = p.seq AND p.dead AND (p.sink, p.seq) > (:after_sink::text, :after_seq::bigint)
   AND (:sink::text IS NULL OR p.sink = :sink)
 ORDER BY p.sink, p.seq LIMIT :limit::integer
+-- Only the first of a line is due.
 -- name: retry_dead_letters
-UPDATE romancy.sink_parked SET dead = false, due_at = :at::bigint, since = :at, attempts = 0
-WHERE sink = :sink::text AND dead AND seq IN (SELECT q.seq FROM romancy.sink_parked q
+UPDATE romancy.sink_parked AS p SET dead = false, since = :at::bigint, attempts = 0,
+  due_at = CASE WHEN NOT EXISTS (SELECT 1 FROM romancy.sink_parked f WHERE f.sink = p.sink AND f.line = p.line
+    AND (f.xid, f.seq) < (p.xid, p.seq)) THEN :at END
+WHERE p.sink = :sink::text AND p.dead AND p.seq IN (SELECT q.seq FROM romancy.sink_parked q
   WHERE q.sink = :sink AND q.dead ORDER BY q.seq LIMIT :limit::integer)
 RETURNING seq
 -- Those that hold others are kept.
