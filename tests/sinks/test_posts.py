@@ -220,7 +220,7 @@ async def test_an_answer_too_many_is_not_taken_for_the_next_one(
     receiver.answer = twice
     sink = poster()
     await sink.post(EVENT)
-    await asyncio.sleep(2 * delay + 0.02)
+    await until(lambda: not sink._idle or bool(sink._idle[0]._reader._buffer))  # type: ignore[attr-defined]
     with pytest.raises(NotDelivered, match="503"):
         await sink.post(EVENT)
 
