@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -105,6 +106,11 @@ async def twice(ctx: WorkflowContext) -> list[bool]:
     one = (await first.answer()).data
     second = await ask(ctx, bool, title="Second?", people=["ann"], ask_id="second")
     return [one, (await second.answer()).data]
+
+
+@pytest.fixture(autouse=True)
+def _log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "romancy")  # whatever tests before this one have set
 
 
 @pytest.fixture(autouse=True)

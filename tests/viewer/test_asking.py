@@ -79,6 +79,11 @@ GOOD = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "romancy")  # whatever tests before this one have set
+
+
 @pytest.fixture
 def live(serve: Serve) -> Live:
     links.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,11 @@ def stored(live: Live) -> list[Any]:
     """All events, oldest first."""
     page = live.on_loop(lambda: live.app.list_events(limit=100))
     return [record.event for record in reversed(page.items)]
+
+
+@pytest.fixture(autouse=True)
+def _log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "romancy")  # whatever tests before this one have set
 
 
 @pytest.fixture
