@@ -127,7 +127,7 @@ async def find_open(runtime: Runtime, instance: str, person: str, ask_id: str | 
     elif last is not None:
         why = f"{person!r} can't answer {last.asked.title!r}: it is {last.state}"
     else:
-        people = ", ".join(dict.fromkeys(name for q in found.values() for name in q.people)) or "nobody"
+        people = ", ".join(dict.fromkeys(name for q in found.values() for name in q.people)) or "no one"
         why = f"it has no open question to {person!r}; it has asked {people}"
     raise InvalidInput(f"instance {instance!r}: {why}")
 

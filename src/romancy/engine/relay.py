@@ -2,7 +2,7 @@
 
 A line is what has to stay in order: the events of one subject. If an event fails, it is parked, and with it those after
 it in its line; all other lines go on. The sink's position moves to the last event before the first one that is neither
-delivered nor parked, in the same transaction that parks events. Whoever takes over after a crash begins there, and
+delivered nor parked, in the same transaction that parks events. After a crash, another worker begins there, and
 delivers some events again.
 """
 
@@ -355,7 +355,7 @@ class Relay:
         self._owner, self._window, self._arrivals = None, None, Arrivals()
 
     async def _abandon(self) -> None:
-        """Cancel deliveries under way. They are repeated: nobody knows what became of them."""
+        """Cancel deliveries under way. They are repeated, because their outcome is unknown."""
         tasks = list(self._running)
         self._running.clear()
         for task in tasks:

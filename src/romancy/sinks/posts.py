@@ -147,7 +147,7 @@ class _Connection:
         except TimeoutError:
             return not self._protocol.trailing_data[0]
         except OSError:
-            pass
+            return False  # the server has ended it
         return False
 
     def abort(self) -> None:
