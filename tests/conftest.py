@@ -1,5 +1,6 @@
 """What every test may use; the fixtures of a folder live in its own conftest."""
 
+import logging
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -46,3 +47,13 @@ def no_event_overtakes_another() -> Iterator[None]:
     yield
     wrong, direct_offers.wrong = direct_offers.wrong, []
     assert not wrong, wrong[0]
+
+
+@pytest.fixture(autouse=True)
+def log_stays_as_it_is() -> Iterator[None]:
+    """A test that changes the logger must not decide what later ones find in the log."""
+    logger = logging.getLogger("romancy")
+    before = logger.level, logger.propagate, logger.disabled
+    yield
+    logger.setLevel(before[0])
+    logger.propagate, logger.disabled = before[1:]
