@@ -33,6 +33,7 @@ SMALL = {
     "unlooked",
     "undispatched",
     "sessions",
+    "minutes",
     "deaths",
     "trials",
     "schedules",

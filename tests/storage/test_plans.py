@@ -20,6 +20,7 @@ SMALL = {"workers", "orphans", "owners", "shapes", "triggers", "schema_info", "j
 SMALL |= {"sessions", "deaths", "trials", "schedules", "queues"}
 SMALL |= {"interests", "cuts", "names", "types"}  # few workflows and types; the last two go through an index by steps
 SMALL |= {"inbox"}
+SMALL |= {"minutes"}  # those of one day
 SMALL |= {"sinks", "sink_types", "found"}  # few; the last one goes through an index by steps
 """Hints, requests and the like: handled and deleted at once, or bounded, so reading them all is right."""
 DRIVEN_BY = {

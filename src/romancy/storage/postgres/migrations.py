@@ -14,7 +14,7 @@ from romancy.storage.postgres.driver import FAILED, asyncpg
 from romancy.storage.sql import migrations
 from romancy.storage.urls import DEFAULT_SCHEMA, quoted
 
-LIBRARY_VERSION = 9
+LIBRARY_VERSION = 10
 """The newest schema this library knows."""
 _LOCK_TIMEOUT = 1000
 """Milliseconds to wait for a lock that workers hold."""

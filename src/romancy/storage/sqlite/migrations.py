@@ -9,7 +9,7 @@ from romancy.errors import StorageError
 from romancy.storage import sql
 from romancy.storage.sqlite.errors import explain
 
-LIBRARY_VERSION = 9
+LIBRARY_VERSION = 10
 """The newest schema this library knows."""
 INFO = "romancy_schema_info"
 """The table that holds the version."""

@@ -119,7 +119,7 @@ async def _go_on_counting(target: Any, last: int) -> None:
     """Advance the sequences, so that numbers are not reused."""
     if last:
         await target.execute("SELECT setval('event_numbers', $1)", last)
-    for table in ("shapes", "requests", "inbox"):
+    for table in ("shapes", "requests", "inbox", "acts"):
         await target.execute(
             f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), max(id)) FROM {table} HAVING max(id) IS NOT NULL"
         )

@@ -57,6 +57,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "sinks": ("name", "owner", "xid", "seq", "types", "holds", "seen_at", "keep"),
     "sink_types": ("sink", "pattern"),
     "sink_parked": ("sink", "seq", "xid", "line", "attempts", "since", "due_at", "error", "dead"),
+    "minutes": tuple("minute started completed failed cancelled failures blocked retrying overdue queued".split()),
+    "acts": ("id", "instance", "at", "verb", "who"),
 }
 """The tables with their columns in PostgreSQL. Workers are not copied: they have stopped, and their instances are free.
 
