@@ -123,6 +123,8 @@ class Runtime:
 
     def announce(self) -> None:
         """Announce newly registered workflows."""
+        if self._engine is not None:
+            self._engine.describe()
         if self._engine is not None and self.registry.triggers:
             self._engine.announce()
         if self._engine is not None and self.registry.scheduled:

@@ -19,6 +19,7 @@ from romancy.core.model import Duration, Scalar, Status, duration_us, from_us
 from romancy.core.retry import RetryPolicy, check_policy
 from romancy.core.tickets import Links, choose_signing_keys
 from romancy.cursors import check_limit, read_cursor, read_wait_cursor, write_cursor
+from romancy.desk_verbs import DeskVerbs
 from romancy.errors import InstanceNotFound
 from romancy.handle import ScheduleVerbs, WorkflowHandle
 from romancy.hooks import HooksBase
@@ -76,7 +77,7 @@ Ts = TypeVarTuple("Ts")
 _logger = logging.getLogger("romancy")
 
 
-class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs, QuestionVerbs):
+class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs, QuestionVerbs, DeskVerbs):
     """Workflows on a database: the verbs on a running engine. `App` adds HTTP and the viewer."""
 
     def __init__(

@@ -67,10 +67,12 @@ connects them: read its constructor from top to bottom.
     breaker.py      stops deliveries to a receiver that takes none; pure
     tick_report.py  tells hooks and metrics what became of ticks
     retention.py    deletes instances and events after their retention
+    minutes.py      counts what happened in each minute
 
     timetable.py    changes of schedules, by people and by code
     announcement.py which events start which workflows, for every process
     build.py        a name for the code of this process
+    about.py        what a worker says about itself
     outage.py       logs each database outage once
     metrics.py      the engine's counters
     changes.py      what changed, for watchers

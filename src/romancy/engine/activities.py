@@ -79,6 +79,11 @@ class Activities:
         """How many attempts run or wait for a slot."""
         return self._slots.taken + self._slots.waiting
 
+    @property
+    def active(self) -> int:
+        """How many attempts run."""
+        return self._slots.taken
+
     def describe_wait(self, instance: str, op: str) -> str | None:
         """Return why a call waits for a slot here, or what its transaction does; None if there is neither."""
         attempting = self._open.get((instance, op)) or self._reserved.get((instance, op))
@@ -97,15 +102,21 @@ class Activities:
         attempting = Attempting(self, resident, call, resident.attempts[call.id])
         self._open[resident.instance.id, call.id] = attempting
         resident.begin_rest(call.id)
+        attempting.alarm = self._clock.call_at(due, lambda: self._end_rest(attempting))
 
-        def begin() -> None:
-            resident.end_rest(call.id)
-            if attempting.stage is WAITING and not self._stopping:
-                self._rouse(resident)
-                if self._slots.take(attempting):
-                    self._launch(attempting)
+    def begin_now(self, instance: str, op: str) -> None:
+        """Begin the next attempt of a call before its recorded time, if it waits for that."""
+        attempting = self._open.get((instance, op))
+        if attempting is not None and attempting.alarm is not None and op in attempting.resident.resting:
+            attempting.alarm.cancel()
+            self._end_rest(attempting)
 
-        attempting.alarm = self._clock.call_at(due, begin)
+    def _end_rest(self, attempting: Attempting) -> None:
+        attempting.resident.end_rest(attempting.call.id)
+        if attempting.stage is WAITING and not self._stopping:
+            self._rouse(attempting.resident)
+            if self._slots.take(attempting):
+                self._launch(attempting)
 
     # --- suspects ---------------------------------------------------------------------------------------------------
     def reserve(self, resident: Resident, call: ActivityCall, granted: Callable[[], None]) -> bool:

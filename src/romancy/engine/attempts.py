@@ -1,12 +1,14 @@
-"""Attempts of activities: what a step stores when one fails, or when a suspect begins or goes on."""
+"""Attempts of activities: what a step stores when one fails, is to begin now, or when a suspect begins or goes on."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from romancy.core.history import MARKED_ATTEMPTS, Kind, pack_attempt
 from romancy.core.operations import ActivityCall
 from romancy.engine.draft import Draft
 from romancy.engine.evidence import accompanied, begun, is_through, running_on
-from romancy.engine.resident import AttemptChanged, SuspectAccompanied, SuspectBegins, SuspectRuns
+from romancy.engine.resident import AttemptChanged, Hastened, SuspectAccompanied, SuspectBegins, SuspectRuns
 from romancy.storage.batch import BODY
 
 
@@ -28,6 +30,20 @@ def attempt_changed(draft: Draft, input: AttemptChanged) -> None:
         draft.retries = [*draft.retries, attempt]
         if draft.tell:
             draft.say([op.retrying_info(attempt.n, attempt.next_due, input.error_type, input.message, draft.about)])
+
+
+def hasten(draft: Draft, input: Hastened) -> None:
+    """Let the attempts that wait begin now, except suspects, which rest. An attempt that has begun is left alone."""
+    if not draft.is_new(input.request):
+        return
+    for record in list(draft.resident.attempts.values()):
+        op = draft.instance.ops.get(record.op)
+        waits = record.next_due is not None and record.next_due > draft.now and record.suspicion is None
+        if waits and isinstance(op, ActivityCall) and not op.given_up:
+            sooner = replace(record, next_due=draft.now)
+            draft.record_attempt(sooner)
+            draft.retries = [sooner if retry.op == op.id else retry for retry in draft.retries]
+            draft.hastened = [*draft.hastened, op.id]
 
 
 def suspect_begins(draft: Draft, input: SuspectBegins) -> None:

@@ -28,7 +28,7 @@ def source_build(workflows: Collection[WorkflowDefinition]) -> str:
     it is the same on every machine. A module without source is represented by the compiled code of its workflows, which
     also depends on the version of Python.
     """
-    digest = hashlib.blake2b(_release().encode(), digest_size=_LENGTH // 2)
+    digest = hashlib.blake2b(release().encode(), digest_size=_LENGTH // 2)
     for module in sorted({workflow.fn.__module__ for workflow in workflows}):
         of_module = [workflow for workflow in workflows if workflow.fn.__module__ == module]
         for part in (module.encode(), _source(module) or b"".join(_compiled(of_module))):
@@ -36,7 +36,8 @@ def source_build(workflows: Collection[WorkflowDefinition]) -> str:
     return digest.hexdigest()
 
 
-def _release() -> str:
+def release() -> str:
+    """Return the version of this library; "" if it is not installed."""
     try:
         return version("romancy")
     except PackageNotFoundError:

@@ -31,6 +31,7 @@ class Draft:
         "confirm",
         "consumed",
         "finds_children",
+        "hastened",
         "instance",
         "now",
         "quiet",
@@ -60,6 +61,8 @@ class Draft:
         """Suspects that can begin now."""
         self.recorded: Sequence[str] = ()
         """Suspects that run longer, now have company, or are no longer suspected."""
+        self.hastened: Sequence[str] = ()
+        """Activities whose next attempts are to begin now."""
         self.confirm: Sequence[str] = ()
         """Due waits: look once more for events before they time out."""
         self.blocked: Failure | None = None

@@ -15,6 +15,7 @@ from romancy.core.registry import Registry
 from romancy.core.retry import Policies
 from romancy.core.sinks import Outlet
 from romancy.core.tickets import NO_LINKS, Links
+from romancy.engine.about import describe
 from romancy.engine.activities import Activities
 from romancy.engine.admission import Admissions
 from romancy.engine.announcement import Announcement
@@ -35,12 +36,13 @@ from romancy.engine.leases import Lease
 from romancy.engine.loader import Loader
 from romancy.engine.lost_queues import warn_of_lost_queues
 from romancy.engine.metrics import Metrics
+from romancy.engine.minutes import MinuteCounts
 from romancy.engine.mover import Mover
 from romancy.engine.outage import Outage
 from romancy.engine.recollection import Recollection
 from romancy.engine.relays import Relays
 from romancy.engine.replays import Replays
-from romancy.engine.resident import CancelAsked
+from romancy.engine.resident import CancelAsked, Hastened
 from romancy.engine.residents import Residents
 from romancy.engine.retention import REST, Pruner
 from romancy.engine.revival import Revival
@@ -58,7 +60,7 @@ from romancy.engine.watchdog import Watchdog
 from romancy.errors import AppNotRunning, InstanceNotFound, Outdated, QueueFull
 from romancy.hooks import HooksBase
 from romancy.options import Retention
-from romancy.storage.batch import CANCEL, BatchResult, Request, RequestAnswer, Start, StartAnswer
+from romancy.storage.batch import CANCEL, HASTEN, BatchResult, Request, RequestAnswer, Start, StartAnswer
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
 
@@ -101,8 +103,10 @@ class Engine:
         endings = self.endings = Endings(storage)
         announcement = self._announcement = Announcement(storage, registry, outage)
         me = self.lease = Lease(
-            storage, registry, announcement, outage, lease, worker, self._look_around, self._lost, self._retired
-        )
+            storage, registry, announcement, outage, lease, worker,
+            describe=lambda: describe(registry, build, max_activities), load=lambda: activities.active,
+            held=self._look_around, lost=self._lost, retired=self._retired,
+        )  # fmt: skip
         relays = self._relays = Relays(sinks, storage, clock, me, metrics, outage)
         residents = self.residents = Residents(max_resident, self._to_sweep.set)
         inboxes = self.inboxes = Inboxes(residents, lambda: scheduler.feed())
@@ -170,10 +174,13 @@ class Engine:
         self._admission = Duty("admission", self._admit, outage, self._to_admit)
         self._has_looked_for_lost_queues = False
         self._refreshing = Duty("timers", self.refresh.round, outage, self._to_refresh)
+        self.counting = MinuteCounts(storage, clock, metrics)
+        self._counting = Duty("minutes", self.counting.round, outage)
         pruner = Pruner(storage, clock, registry, retention, metrics, self._relays.names)
         self._pruning = Duty("retention", pruner.round, outage)
         self._mover = Mover(storage, clock, announcement, self.delivery, metrics, self.hooks, self._to_sweep.set)
         self._moving = Duty("inbox", self._mover.round, outage)
+        self._tidying = (self._pruning, self._balance, self._counting)
         self._scheduling = self._make_scheduling(outage)
 
     def _make_scheduling(self, outage: Outage) -> Duty:
@@ -218,8 +225,8 @@ class Engine:
         if self.is_worker:
             self._relays.start()
             self.scheduler.watchdog.start()
-            self._pruning.start()
-            self._balance.start()
+            for duty in self._tidying:
+                duty.start()
             self._moving.start()
             self._refreshing.start()
             self._scheduling.start()
@@ -246,7 +253,7 @@ class Engine:
         self.lease.leave()
         self._schedules.stop()
         self._admissions.stop()
-        for duty in (self._moving, self._sweep, self._pruning, self._balance, self._scheduling, self._admission):
+        for duty in (self._moving, self._sweep, *self._tidying, self._scheduling, self._admission):
             await duty.stop()
         self.timers.stop()
         await self._relays.stop(self._grace)
@@ -269,7 +276,7 @@ class Engine:
         self.lease.close()
         self._schedules.stop()
         self._admissions.stop()
-        tidying = (self._pruning, self._balance, self._renewal)
+        tidying = (*self._tidying, self._renewal)
         for duty in (self._moving, self._sweep, *tidying, self._refreshing, self._scheduling, self._admission):
             await duty.stop()
         await self._relays.crash()
@@ -302,7 +309,7 @@ class Engine:
         self._announcement.stop()
         self._schedules.stop()
         self._admissions.stop()
-        for duty in (self._moving, self._sweep, self._pruning, self._balance, self._scheduling, self._admission):
+        for duty in (self._moving, self._sweep, *self._tidying, self._scheduling, self._admission):
             duty.retire()
         self._relays.retire()
         self.timers.stop()
@@ -323,6 +330,11 @@ class Engine:
     def announce(self) -> None:
         """Announce workflows registered while running: their triggers must be known before the next event is stored."""
         self.lease.announce()
+
+    def describe(self) -> None:
+        """Store what this worker says about itself, because workflows were registered."""
+        if self.worker_id is not None:
+            self._renewal.kick()
 
     def schedule(self) -> None:
         """Look at the schedules, because they have changed, or workflows were registered."""
@@ -423,6 +435,15 @@ class Engine:
         elif answer.id:
             self.loader.wake(instance, CancelAsked(answer.id, reason or ""))
             await self.residents.seen_to(instance)
+        return answer
+
+    async def retry_now(self, instance: str) -> RequestAnswer:
+        """Ask an instance to begin the attempts that wait. `took`: there is one."""
+        answer = await self.committer.request(Request(instance, HASTEN, b"", self.clock.now()))
+        if answer.id and answer.owner is not None and answer.owner == self.worker_id:
+            self.loader.wake(instance, Hastened(answer.id))
+        elif answer.took:
+            self._to_sweep.set()
         return answer
 
     async def ending(self, instance: str, seconds: float | None = None) -> Outcome:

@@ -132,6 +132,8 @@ class Followup:
             op = instance.ops.get(attempt.op)
             if isinstance(op, ActivityCall) and attempt.next_due is not None:
                 self._rest(resident, op, attempt.next_due)
+        for op in step.hastened:
+            self._activities.begin_now(instance.id, op)
         if step.begin or step.recorded:
             self._follow_suspects(step)
         for op in step.confirm:

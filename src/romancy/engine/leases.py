@@ -33,11 +33,16 @@ class Lease:
         outage: Outage,
         duration: int,
         is_worker: bool,
+        describe: Callable[[], str],
+        load: Callable[[], int],
         held: Callable[[], None],
         lost: Callable[[], None],
         retired: Callable[[Outdated], None],
     ) -> None:
+        """`describe`: what this worker says about itself. `load`: how many activities it runs now."""
         self._storage, self._registry, self._outage = storage, registry, outage
+        self._describe, self._load = describe, load
+        self._about = ""
         self._announcement, self._duration = announcement, duration
         self._held, self._lost, self._retired = held, lost, retired
         self.is_worker = is_worker
@@ -79,8 +84,9 @@ class Lease:
     async def _register(self) -> None:
         """Register with a new id every time, so that nothing submitted under an earlier one is taken for ours."""
         worker, triggers = uuid.uuid4().hex, self._registry.triggers
-        await self._storage.register(worker, self._duration, triggers, self._registry.names)
-        self.worker = worker  # not earlier: an id without a row must not be used
+        about = self._describe()
+        await self._storage.register(worker, self._duration, triggers, self._registry.names, about)
+        self.worker, self._about = worker, about  # not earlier: an id without a row must not be used
         if self._registry.triggers != triggers:
             self.announce()
 
@@ -97,13 +103,20 @@ class Lease:
             elif self.worker is None:
                 await self._register()
                 self._held()
-            elif not await self._storage.renew(self.worker, self._duration):
+            elif not await self._renew(self.worker):
                 self.fenced(self.worker)
                 return 0.0
         except Outdated as error:
             self.retire(error)
             return NEVER
         return self._duration / SECOND / 3
+
+    async def _renew(self, worker: str) -> bool:
+        about = self._describe()
+        news = None if about == self._about else about
+        is_held = await self._storage.renew(worker, self._duration, self._load(), news)
+        self._about = about
+        return is_held
 
     # --- losing it --------------------------------------------------------------------------------------------------
     def fenced(self, worker: str | None) -> None:

@@ -9,7 +9,7 @@ from romancy.core.inputs import declared_by
 from romancy.core.model import FOREVER_US
 from romancy.core.operations import ChildCall
 from romancy.core.outcome import Outcome
-from romancy.engine.resident import CancelAsked, ChildEnded, ChildSpent, Input
+from romancy.engine.resident import CancelAsked, ChildEnded, ChildSpent, Hastened, Input
 from romancy.storage.batch import (
     CANCEL,
     CHILD_CANCELLED,
@@ -18,6 +18,7 @@ from romancy.storage.batch import (
     CHILD_SPENT,
     ENDED,
     GIVEN_UP,
+    HASTEN,
     Ending,
     Start,
 )
@@ -38,6 +39,8 @@ def to_input(request: int, kind: int, payload: bytes, op: str | None) -> Input |
         return ChildEnded(request, op or "", ENDINGS[kind], payload)
     if kind == CHILD_SPENT:
         return ChildSpent(request, op or "")
+    if kind == HASTEN:
+        return Hastened(request)
     return None
 
 

@@ -103,6 +103,13 @@ class ChildFound:
 
 
 @dataclass(slots=True)
+class Hastened:
+    """Activities that wait for their next attempts are to begin them now."""
+
+    request: int
+
+
+@dataclass(slots=True)
 class Looked:
     """A look was made for these stored deliveries."""
 
@@ -143,6 +150,7 @@ Input = (
     | ChildEnded
     | ChildSpent
     | ChildFound
+    | Hastened
     | Looked
     | SuspectBegins
     | SuspectRuns

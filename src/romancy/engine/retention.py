@@ -21,6 +21,8 @@ BRISK, REST = 0.05, 60.0
 """Seconds between rounds: while they delete as much as one may, and otherwise."""
 SURVEY = 3600 * SECOND
 """Microseconds between counts of the events that are kept for open instances."""
+DAY = 24 * 3600 * SECOND
+"""Microseconds for which it is kept what happened in each minute."""
 MANY = 1_000_000
 """From how many on a warning names the instance that they are kept for."""
 _SHOWN = 100
@@ -86,11 +88,15 @@ class Pruner:
         return n >= CHUNK
 
     async def _survey(self, before: int) -> None:
-        """Count what is kept for open instances from time to time. Say so if it is much, and nothing limits it."""
+        """Count what is kept for open instances from time to time. Say so if it is much, and nothing limits it.
+
+        As often, forget the minutes of the day before.
+        """
         now = self._clock.now()
         if self._surveyed is not None and now - self._surveyed < SURVEY:
             return
         self._surveyed = now
+        await self._storage.desk.forget_minutes((now - DAY) // (60 * SECOND))
         held = await self._storage.held(before, MANY)
         counts = Counter[str]()
         for one in held:

@@ -134,6 +134,8 @@ class Revival:
             resident.inbox.append(Stored(unfed))
         # If its worker died, it had begun, and hooks heard of that there. Only the first run is a start.
         resident.announced = crashed or row.generation > 0 or row.status in WAITING
+        if not crashed and _is_untouched(snapshot):
+            self._metrics.workflows_started[row.workflow] += 1  # by a process without a worker, or in a queue
         ask = next((request for request in snapshot.requests if request.kind == RETRY), None)
         if ask is not None:
             make = partial(self._instance, definition, row)
@@ -237,6 +239,12 @@ def _lacks_place(snapshot: Snapshot) -> bool:
     """Return whether an instance that has not begun was started by a process that did not know its queue."""
     row = snapshot.row
     return row.queue is None and row.generation == 0 and not snapshot.history and not snapshot.waits
+
+
+def _is_untouched(snapshot: Snapshot) -> bool:
+    """Return whether an instance has never run: all that happened to it is that it was admitted and claimed."""
+    row = snapshot.row
+    return row.version <= (1 if row.queue is None else 2) and row.generation == 0 and not snapshot.history
 
 
 def _deadline(definition: WorkflowDefinition, of: Start | Started | InstanceRow) -> int | None:

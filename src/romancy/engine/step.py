@@ -15,7 +15,7 @@ from romancy.core.model import WAITING
 from romancy.core.operations import ActivityCall, Answer, ChildCall, Operation
 from romancy.core.outcome import Asked, Outcome
 from romancy.core.sequences import added
-from romancy.engine.attempts import attempt_changed, suspect_begins, suspect_runs
+from romancy.engine.attempts import attempt_changed, hasten, suspect_begins, suspect_runs
 from romancy.engine.draft import Draft
 from romancy.engine.mail import child_start, ending_of
 from romancy.engine.offers import take_offer
@@ -29,6 +29,7 @@ from romancy.engine.resident import (
     ChildSpent,
     Due,
     EventOffered,
+    Hastened,
     Input,
     Looked,
     Stored,
@@ -122,6 +123,8 @@ class Step(Draft):
             child_spent(self, input)
         elif isinstance(input, ChildFound):
             child_found(self, input)
+        elif isinstance(input, Hastened):
+            hasten(self, input)
         elif isinstance(input, SuspectBegins):
             suspect_begins(self, input)
         elif isinstance(input, (SuspectRuns, SuspectAccompanied)):

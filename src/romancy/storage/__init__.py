@@ -11,6 +11,7 @@
     schedules.py the table of schedules
     sinks.py     how far sinks have come, and what they have parked
     queues.py    what waits in queues, and how it is admitted
+    desk.py      what operators look at
     sessions.py  the viewer's login sessions
     guests.py    connections of callers, on which things are left in the inbox
     inbox_items.py  what is in the inbox

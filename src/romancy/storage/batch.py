@@ -48,6 +48,8 @@ RETRY = 7
 """The kind of the request that an instance finds when it was reopened: see `core/retrial.py`."""
 CHILD_SPENT = 8
 """The kind of a request to a retried parent: its child can't go on, and another one is to be started in its place."""
+HASTEN = 9
+"""The kind of a request to begin the next attempts now. It is stored only if an attempt waits."""
 
 
 @dataclass(slots=True)
@@ -326,7 +328,7 @@ class Accept:
 
 @dataclass(slots=True)
 class Request:
-    """A request to an instance from outside: cancel or resume."""
+    """A request to an instance from outside: cancel it, or begin its next attempts now."""
 
     instance: str
     kind: int

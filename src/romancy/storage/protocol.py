@@ -15,6 +15,7 @@ from romancy.core.interests import Interest
 from romancy.core.model import Status
 from romancy.storage.batch import Batch, BatchResult, Commit, Fork
 from romancy.storage.catalog import Catalog
+from romancy.storage.desk import DeskRows
 from romancy.storage.guests import Inbox
 from romancy.storage.inbox_items import InboxItem
 from romancy.storage.interests import Cut, Held
@@ -112,6 +113,11 @@ class Storage(Protocol):
         ...
 
     @property
+    def desk(self) -> DeskRows:
+        """What operators look at."""
+        ...
+
+    @property
     def queues(self) -> Queues:
         """Queues: what waits in them, and how it is admitted."""
         ...
@@ -145,8 +151,13 @@ class Storage(Protocol):
         ...
 
     # --- workers ----------------------------------------------------------------------------------------------------
-    async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
-        """Add a worker with a lease in microseconds. `triggers` replace those of its workflows, in any version."""
+    async def register(
+        self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str], about: str | None = None
+    ) -> None:
+        """Add a worker with a lease in microseconds. `triggers` replace those of its workflows, in any version.
+
+        `about`: what the worker says about itself; see `storage/desk.py`.
+        """
         ...
 
     def drop_lock(self, worker: str) -> None:
@@ -161,8 +172,11 @@ class Storage(Protocol):
         """Replace the triggers of every version of these workflows. Then no event is stored without them."""
         ...
 
-    async def renew(self, worker: str, lease: int) -> bool:
-        """Extend a lease. False: it was lost. Raises `Outdated` after a migration that is too new for this library."""
+    async def renew(self, worker: str, lease: int, load: int = 0, about: str | None = None) -> bool:
+        """Extend a lease. False: it was lost. Raises `Outdated` after a migration that is too new for this library.
+
+        `load`: how many activities it runs now. `about`: what the worker says about itself, if that has changed.
+        """
         ...
 
     async def check(self) -> None:
@@ -189,6 +203,10 @@ class Storage(Protocol):
 
         On PostgreSQL, it may also be reconnecting. False if there is no sign of it.
         """
+        ...
+
+    async def gone(self, workers: Collection[str]) -> set[str]:
+        """Return those of these workers for which `is_gone` is true."""
         ...
 
     # --- instances of a worker --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 from romancy.core.clock import Clock
 from romancy.storage.batch import STATUS_NAMES, UNKNOWN
 from romancy.storage.catalog import Catalog
+from romancy.storage.desk import DeskRows
 from romancy.storage.inbox_items import InboxItem, to_item
 from romancy.storage.interests import Held, Keeping
 from romancy.storage.queues import Admit, Queues
@@ -34,7 +35,8 @@ from romancy.storage.sql import Run
 class Reads:
     """The part of a storage that all backends share.
 
-    `look` reads for people, `schedule` writes schedules, `sink` what sinks do, `do` everything else.
+    `look` reads for people, `schedule` writes schedules, `sink` what sinks do, and the minutes, `do` everything
+    else.
     """
 
     def __init__(self, ask: Run, look: Run, do: Run, admit: Admit, clock: Clock, schedule: Run, sink: Run) -> None:
@@ -44,7 +46,14 @@ class Reads:
         self.sessions = Sessions(ask, do)
         self.schedules = Schedules(ask, schedule)
         self.sinks = Sinks(ask, look, sink)
+        self.desk = DeskRows(ask, look, sink)
         self._keeping, self._holding = Keeping(ask), Keeping(look)
+
+    async def is_gone(self, worker: str) -> bool:
+        return worker in await self.gone([worker])
+
+    async def gone(self, workers: Collection[str]) -> set[str]:
+        raise NotImplementedError  # each backend has its own signs of life
 
     async def held(self, before: int, most: int) -> list[Held]:
         return await self._holding.held(before, most)

@@ -186,9 +186,11 @@ class PostgresStorage(Reads):
     async def begin(self, lease: int, since: float = math.inf) -> PostgresTransaction:
         return await self._transactions.begin(lease, since)
 
-    async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
+    async def register(
+        self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str], about: str | None = None
+    ) -> None:
         self._workflows = workflows
-        await self._owning.register(worker, lease, triggers, workflows)
+        await self._owning.register(worker, lease, triggers, workflows, about)
 
     def stop_waiting(self) -> None:
         """Do nothing: nothing here waits for other processes."""
@@ -200,8 +202,8 @@ class PostgresStorage(Reads):
         self._workflows = workflows
         await self._owning.announce(triggers, workflows)
 
-    async def renew(self, worker: str, lease: int) -> bool:
-        return await self._owning.renew(worker, lease)
+    async def renew(self, worker: str, lease: int, load: int = 0, about: str | None = None) -> bool:
+        return await self._owning.renew(worker, lease, load, about)
 
     async def check(self) -> None:
         await self._owning.check()
@@ -222,8 +224,8 @@ class PostgresStorage(Reads):
                 self._tell(outcome.owners - {worker}, ended=False)
         return await self._owning.take_over(worker, known_dead)
 
-    async def is_gone(self, worker: str) -> bool:
-        return await self._owning.is_gone(worker)
+    async def gone(self, workers: Collection[str]) -> set[str]:
+        return await self._owning.gone(workers)
 
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
         return await self._owning.claim(worker, workflows, limit, due_before)

@@ -53,7 +53,9 @@ class Owning:
         return None if isinstance(self._clock, SystemClock) else self._clock.now()
 
     # --- leases -----------------------------------------------------------------------------------------------------
-    async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
+    async def register(
+        self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str], about: str | None
+    ) -> None:
         self._lease = lease
         await self.announce(triggers, workflows)
         self._mine.add(worker)
@@ -66,6 +68,7 @@ class Owning:
                 host=socket.gethostname(),
                 lease=lease,
                 session=session,
+                about=about,
                 key=self._pool_key(worker),
                 now=self._now(),
             )
@@ -85,10 +88,10 @@ class Owning:
             workflows=list({bare_name(name) for name in workflows}),
         )
 
-    async def renew(self, worker: str, lease: int) -> bool:
+    async def renew(self, worker: str, lease: int, load: int, about: str | None) -> bool:
         session = self._listener.holds(worker)
         given = {"worker": worker, "lease": lease, "session": session, "key": self._pool_key(worker)}
-        rows = await self._connections.do_timed("renew_worker", **given, now=self._now())
+        rows = await self._connections.do_timed("renew_worker", **given, load=load, about=about, now=self._now())
         for row in rows:
             _check_version(row)
         return bool(rows)
@@ -197,13 +200,13 @@ class Owning:
             self._looking.cancel()
             self._looking = None
 
-    async def is_gone(self, worker: str) -> bool:
-        """Return whether a worker had a session, and no longer has one."""
-        rows = await self._connections.ask("has_session", worker=worker)
-        if not rows or not rows[0][0]:
-            return False
-        locks = await self._connections.ask("session_locks")
-        return lock_key(worker) not in {high << 32 | low for high, low in locks}
+    async def gone(self, workers: Collection[str]) -> set[str]:
+        """Return those of these workers that had a session, and no longer have one."""
+        rows = await self._connections.ask("with_session", workers=list(workers))
+        if not rows:
+            return set()
+        locks = {high << 32 | low for high, low in await self._connections.ask("session_locks")}
+        return {id for (id,) in rows if lock_key(id) not in locks}
 
     # --- claims -----------------------------------------------------------------------------------------------------
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:

@@ -731,13 +731,16 @@ WHERE l.instance = x.instance AND l.xmin::text = x.xid
 
 -- === requests ===
 
+-- A request to begin the next attempts now (9) is stored only if one waits.
 -- name: insert_requests
 INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
 SELECT x.instance, x.kind, x.payload, x.at, :token::bytea, x.n + :before::integer
 FROM unnest(:instances::text[], :kinds::smallint[], :payloads::bytea[], :ats::bigint[]) WITH ORDINALITY
   AS x(instance, kind, payload, at, n)
 CROSS JOIN LATERAL (SELECT status FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
-WHERE i.status < 10 AND {outdated} IS NULL ORDER BY x.n ON CONFLICT (token, n) DO NOTHING RETURNING n
+WHERE i.status < 10 AND {outdated} IS NULL AND (x.kind <> 9 OR i.status < 9 AND EXISTS (SELECT 1 FROM romancy.attempts a
+  WHERE a.instance = x.instance AND {can_hasten} AND a.next_due > x.at))
+ORDER BY x.n ON CONFLICT (token, n) DO NOTHING RETURNING n
 -- A blocked instance has no code that could clean up; one that never ran has nothing to clean up.
 -- Its parent is told, and the children that it awaited are asked to cancel.
 -- The error keeps what is not undone, which is the last member of the error of an instance blocked by its undos.

@@ -14,12 +14,13 @@ ON CONFLICT (type, workflow) DO UPDATE SET timeout = excluded.timeout
 WHERE triggers.timeout IS DISTINCT FROM excluded.timeout
 -- Differs: uses the server's clock.
 -- name: insert_worker
-INSERT INTO romancy.workers (id, host, until, started_at, has_session)
-SELECT :worker::text, :host::text, now + :lease::bigint, now, :session::boolean FROM {now}
+INSERT INTO romancy.workers (id, host, until, started_at, has_session, about, load)
+SELECT :worker::text, :host::text, now + :lease::bigint, now, :session::boolean, :about::text, 0 FROM {now}
 RETURNING started_at AS now, {readers}, {locked}
 -- Differs: uses the server's clock.
 -- name: renew_worker
-UPDATE romancy.workers SET until = now + :lease::bigint, has_session = :session::boolean FROM {now}
+UPDATE romancy.workers SET until = now + :lease::bigint, has_session = :session::boolean, load = :load::integer,
+  about = coalesce(:about::text, about) FROM {now}
 WHERE id = :worker::text RETURNING now, {readers}, {locked}
 -- Others see by this lock that the session is there. It is never released, and may be taken again and again.
 -- part: locked
@@ -31,8 +32,8 @@ CASE WHEN :key::bigint IS NOT NULL THEN pg_try_advisory_lock_shared(:key) END AS
 SELECT id, until < now AS ended, has_session, until - :lease::bigint <= greatest(now - :trouble::bigint,
   (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint) AS cut_off
 FROM romancy.workers, {now} WHERE id <> :worker::text
--- name: has_session
-SELECT has_session FROM romancy.workers WHERE id = :worker::text
+-- name: with_session
+SELECT id FROM romancy.workers WHERE id = ANY(:workers::text[]) AND has_session
 -- name: session_locks
 SELECT classid::bigint AS high, objid::bigint AS low FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND granted

@@ -285,6 +285,10 @@ INSERT INTO romancy.requests (instance, kind, payload, at) VALUES (:instance, :k
 -- name: insert_letter
 INSERT INTO romancy.requests (instance, kind, payload, at, op)
 SELECT :instance, :kind, :payload, :at, :op FROM romancy.instances WHERE id = :instance AND status < 10
+-- Attempts that rest because their worker died are not to begin earlier.
+-- name: waits_for_attempt
+SELECT 1 FROM romancy.attempts a CROSS JOIN romancy.instances i ON i.id = a.instance
+WHERE a.instance = :instance AND {can_hasten} AND a.next_due > :at AND i.status < 9 LIMIT 1
 -- name: owner_of
 SELECT owner FROM romancy.instances WHERE id = :id
 -- name: parent_of
@@ -363,10 +367,10 @@ DELETE FROM romancy.consumed WHERE instance = :instance AND event = :event
 
 -- Differs: uses the clock of the machine here, the clock of the server there.
 -- name: insert_worker
-INSERT INTO romancy.workers (id, host, until, started_at) VALUES (:worker, :host, :until, :now)
+INSERT INTO romancy.workers (id, host, until, started_at, about, load) VALUES (:worker, :host, :until, :now, :about, 0)
 -- Differs: uses the clock of the machine here, the clock of the server there.
 -- name: renew_worker
-UPDATE romancy.workers SET until = :until WHERE id = :worker
+UPDATE romancy.workers SET until = :until, load = :load, about = coalesce(:about, about) WHERE id = :worker
 -- name: delete_worker
 DELETE FROM romancy.workers WHERE id = :worker
 -- name: workers

@@ -244,11 +244,14 @@ class SQLiteStorage(Reads):
         """Go on with another connection to a database in memory."""
         self._batches = BatchWriter(connection)
 
-    async def register(self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
+    async def register(
+        self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str], about: str | None = None
+    ) -> None:
         self._locks.hold(worker)
         self._leases.length = lease
         try:
-            await self._write(lambda c: leases.register(c, worker, self._clock.now(), lease, triggers, workflows))
+            given = lease, triggers, workflows, about
+            await self._write(lambda c: leases.register(c, worker, self._clock.now(), *given))
         except BaseException:
             self._locks.forget(worker)
             raise
@@ -263,8 +266,8 @@ class SQLiteStorage(Reads):
     def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> asyncio.Future[None]:
         return self._write(lambda c: leases.announce(c, triggers, workflows))
 
-    async def renew(self, worker: str, lease: int) -> bool:
-        return await self._write(lambda c: leases.renew(c, worker, self._clock.now() + lease))
+    async def renew(self, worker: str, lease: int, load: int = 0, about: str | None = None) -> bool:
+        return await self._write(lambda c: leases.renew(c, worker, self._clock.now() + lease, load, about))
 
     async def check(self) -> None:
         await self._read(leases.check_version)
@@ -287,8 +290,8 @@ class SQLiteStorage(Reads):
                 self._locks.forget(id)  # a paused worker still holds its lock
         return gone
 
-    async def is_gone(self, worker: str) -> bool:
-        return self._locks.is_dead(worker)
+    async def gone(self, workers: Collection[str]) -> set[str]:
+        return {worker for worker in workers if self._locks.is_dead(worker)}
 
     async def claim(self, worker: str, workflows: Collection[str], limit: int, due_before: int) -> list[Claimed]:
         wanted = await self._read(lambda c: leases.claimable(c, workflows, limit, due_before))

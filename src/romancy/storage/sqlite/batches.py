@@ -26,6 +26,7 @@ from romancy.storage.batch import (
     ENDED,
     FIRST_FINAL,
     GIVEN_UP,
+    HASTEN,
     STATUS_CODES,
     STATUS_NAMES,
     Accept,
@@ -446,6 +447,11 @@ class BatchWriter:
             if told is not None:
                 answer.letters += told
                 return RequestAnswer("cancelled", None, took=True)
+        if (
+            request.kind == HASTEN
+            and not self._run(SQL["waits_for_attempt"], (request.instance, request.at)).fetchone()
+        ):
+            return RequestAnswer(STATUS_NAMES.get(status, "blocked"), owner)
         values = (request.instance, request.kind, request.payload, request.at)
         number = self._run(SQL["insert_request"], values).lastrowid
         return RequestAnswer(STATUS_NAMES.get(status, "blocked"), owner, number or 0, took=True)

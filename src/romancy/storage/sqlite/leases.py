@@ -28,9 +28,10 @@ def register(
     lease: int,
     triggers: Sequence[Trigger],
     workflows: Collection[str],
+    about: str | None = None,
 ) -> None:
     check_version(c)
-    c.execute(SQL["insert_worker"], (worker, socket.gethostname(), now + lease, now))
+    c.execute(SQL["insert_worker"], (worker, socket.gethostname(), now + lease, now, about))
     announce(c, triggers, workflows)
 
 
@@ -43,9 +44,9 @@ def announce(c: sqlite3.Connection, triggers: Sequence[Trigger], workflows: Coll
     c.executemany(SQL["insert_trigger"], triggers)
 
 
-def renew(c: sqlite3.Connection, worker: str, until: int) -> bool:
+def renew(c: sqlite3.Connection, worker: str, until: int, load: int, about: str | None) -> bool:
     check_version(c)
-    return c.execute(SQL["renew_worker"], (until, worker)).rowcount == 1
+    return c.execute(SQL["renew_worker"], (until, load, about, worker)).rowcount == 1
 
 
 def check_version(c: sqlite3.Connection) -> None:

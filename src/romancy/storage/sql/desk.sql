@@ -1,0 +1,107 @@
+-- What operators look at: workers, what happened by the minute, what fails and what is late. See storage/desk.py.
+-- Counts read at most :cap rows of an index. What is looked up for each row is a subquery, so that planners look it up.
+
+-- === workers ===
+
+-- name: all_workers
+SELECT w.id, w.host, w.until, w.started_at, w.about, w.load, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_owner}
+    WHERE i.owner = w.id AND i.status < 9 ORDER BY i.status LIMIT :cap::integer) x)
+FROM romancy.workers w ORDER BY w.started_at, w.id LIMIT :limit::integer
+-- Owners that are gone: what they left is free, but keeps their names until it is claimed.
+-- name: gone_owners
+SELECT id FROM romancy.orphans LIMIT :limit::integer
+-- The workflows of instances without an owner: goes from one to the next by the index.
+-- name: free_workflows
+WITH RECURSIVE names (workflow, n) AS (
+  SELECT (SELECT min(i.workflow) FROM romancy.instances i {by_free} WHERE i.owner IS NULL AND i.status < 9), 1
+  UNION ALL SELECT (SELECT min(i.workflow) FROM romancy.instances i {by_free}
+    WHERE i.owner IS NULL AND i.status < 9 AND i.workflow > names.workflow), n + 1
+  FROM names WHERE names.workflow IS NOT NULL AND n < :limit::integer)
+SELECT workflow FROM names WHERE workflow IS NOT NULL
+-- How many of these there are, and since when: the oldest of the first ones.
+-- name: free_of_workflows
+SELECT x.value, (SELECT count(*) FROM (SELECT 1 FROM romancy.instances i {by_free}
+    WHERE i.owner IS NULL AND i.status < 9 AND i.workflow = x.value ORDER BY i.status, i.id LIMIT :cap::integer) y),
+  (SELECT min(y.created_at) FROM (SELECT i.created_at FROM romancy.instances i {by_free}
+    WHERE i.owner IS NULL AND i.status < 9 AND i.workflow = x.value ORDER BY i.status, i.id LIMIT :sample::integer) y)
+FROM {listed} ORDER BY x.n
+
+-- === minutes ===
+
+-- Adds what a worker did. Returns whether nobody has counted yet what needs attention.
+-- name: add_minute
+INSERT INTO romancy.minutes AS m (minute, started, completed, failed, cancelled)
+SELECT :minute::bigint, :started::bigint, :completed::bigint, :failed::bigint, :cancelled::bigint WHERE {outdated} IS NULL
+ON CONFLICT (minute) DO UPDATE SET started = m.started + excluded.started, completed = m.completed + excluded.completed,
+  failed = m.failed + excluded.failed, cancelled = m.cancelled + excluded.cancelled
+RETURNING failures IS NULL
+-- name: is_surveyed
+SELECT 1 FROM romancy.minutes WHERE minute = :minute::bigint AND failures IS NOT NULL
+-- name: survey_minute
+INSERT INTO romancy.minutes AS m (minute, started, completed, failed, cancelled, failures, blocked, retrying, overdue, queued)
+SELECT :minute::bigint, 0, 0, 0, 0, :failures::integer, :blocked::integer, :retrying::integer, :overdue::integer,
+  :queued::integer WHERE {outdated} IS NULL
+ON CONFLICT (minute) DO UPDATE SET failures = excluded.failures, blocked = excluded.blocked, retrying = excluded.retrying,
+  overdue = excluded.overdue, queued = excluded.queued WHERE m.failures IS NULL
+-- name: minutes
+SELECT minute, started, completed, failed, cancelled, failures, blocked, retrying, overdue, queued
+FROM romancy.minutes WHERE minute >= :since::bigint ORDER BY minute LIMIT :limit::integer
+-- name: forget_minutes
+DELETE FROM romancy.minutes WHERE minute < :before::bigint AND {outdated} IS NULL
+
+-- === what needs attention ===
+
+-- Whether an attempt can begin before it is due: not if it is suspected to have killed its worker.
+-- part: can_hasten
+a.next_due IS NOT NULL AND a.suspected_at IS NULL AND a.op <> ''
+
+-- part: status_of_instance
+(SELECT i.status FROM romancy.instances i WHERE i.id = x.instance)
+-- Whether its owner is a worker with a lease. Such a worker has begun an attempt that is due, or has it wait for a slot.
+-- part: has_live_owner
+EXISTS (SELECT 1 FROM romancy.workers w WHERE w.id = (SELECT i.owner FROM romancy.instances i WHERE i.id = x.instance)
+  AND w.until >= :now::bigint)
+-- name: oldest_queued
+SELECT created_at FROM romancy.instances i {by_status} WHERE i.status = 8 ORDER BY i.created_at LIMIT 1
+-- name: count_retrying
+SELECT count(*), count(DISTINCT CASE WHEN {status_of_instance} < 9 THEN x.instance END),
+  (SELECT a.next_due FROM romancy.attempts a {by_attempt} WHERE a.next_due > :now::bigint ORDER BY a.next_due LIMIT 1)
+FROM (SELECT a.instance FROM romancy.attempts a {by_attempt} WHERE a.next_due IS NOT NULL ORDER BY a.next_due LIMIT :cap::integer) x
+-- name: count_overdue
+SELECT count(*), count(y.due), min(y.due) FROM (SELECT CASE WHEN {status_of_instance} < 9 THEN x.due END AS due
+  FROM (SELECT w.due_at AS due, w.instance FROM romancy.waits w {by_due} WHERE w.due_at < :before::bigint
+    ORDER BY w.due_at LIMIT :cap::integer) x) y
+UNION ALL SELECT count(*), count(z.due), min(z.due) FROM (SELECT CASE WHEN {status_of_instance} < 9 AND NOT {has_live_owner}
+    THEN x.due END AS due
+  FROM (SELECT a.next_due AS due, a.instance FROM romancy.attempts a {by_attempt} WHERE a.next_due < :before
+    ORDER BY a.next_due LIMIT :cap) x) z
+-- part: workflow_of_instance
+(SELECT i.workflow FROM romancy.instances i WHERE i.id = x.instance)
+-- name: retrying
+SELECT x.instance, {workflow_of_instance}, x.op, x.n, x.next_due, x.first_at, x.error, {has_live_owner}
+FROM (SELECT a.instance, a.op, a.n, a.next_due, a.first_at, substr(a.error, 1, 4096) AS error
+  FROM romancy.attempts a {by_attempt} WHERE a.next_due IS NOT NULL
+    AND (a.next_due, a.instance, a.op) > (:after_due::bigint, :after_instance::text, :after_op::text)
+  ORDER BY a.next_due, a.instance, a.op LIMIT :cap::integer) x
+WHERE {status_of_instance} < 9 LIMIT :limit::integer
+-- name: overdue
+SELECT * FROM (
+  SELECT * FROM (SELECT x.instance, {workflow_of_instance} AS workflow, x.op, x.kind, x.due, x.location
+    FROM (SELECT w.instance, w.op, CASE WHEN length(w.spec) = 0 THEN 'timer' ELSE 'event' END AS kind, w.due_at AS due, w.location
+      FROM romancy.waits w {by_due} WHERE w.due_at < :before::bigint
+        AND (w.due_at, w.instance, w.op) > (:after_due::bigint, :after_instance::text, :after_op::text)
+      ORDER BY w.due_at, w.instance, w.op LIMIT :cap::integer) x
+    WHERE {status_of_instance} < 9 LIMIT :limit::integer) y
+  UNION ALL SELECT * FROM (SELECT x.instance, {workflow_of_instance} AS workflow, x.op, 'retry' AS kind, x.due, '' AS location
+    FROM (SELECT a.instance, a.op, a.next_due AS due FROM romancy.attempts a {by_attempt} WHERE a.next_due < :before
+        AND (a.next_due, a.instance, a.op) > (:after_due, :after_instance, :after_op)
+      ORDER BY a.next_due, a.instance, a.op LIMIT :cap) x
+    WHERE {status_of_instance} < 9 AND NOT {has_live_owner} LIMIT :limit) z) late
+ORDER BY due, instance, op LIMIT :limit
+
+-- The newest instances with a status, with the beginning and the end of their errors.
+-- name: failures
+SELECT i.id, i.workflow, i.status, substr(i.error, 1, 1024),
+  substr(i.error, CASE WHEN length(i.error) > 200 THEN length(i.error) - 199 ELSE 1 END), i.created_at,
+  coalesce(i.finished_at, i.updated_at)
+FROM romancy.instances i {by_status} WHERE i.status = :status::smallint ORDER BY i.created_at DESC, i.id DESC LIMIT :limit::integer
