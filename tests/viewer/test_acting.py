@@ -143,7 +143,7 @@ def test_a_token_that_only_reads_can_only_look(serve: Callable[..., Live], brows
         expect(look.get_by_role("button", name="Send", exact=True)).to_be_disabled()
         look.get_by_role("button", name="Log out").click()
         expect(look.locator("h1")).to_have_text("Log in")
-        look.goto("/viewer/")
+        look.goto("/viewer/instances")
         expect(look.locator("h1")).to_have_text("Log in")
 
 

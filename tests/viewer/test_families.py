@@ -86,7 +86,7 @@ async def test_a_parent_shows_its_children_and_what_it_waits_for() -> None:
     assert children.count("<li ") == 2
     assert 'href="/viewer/instances/s%2Fdelivery%3A1"' in children
     assert "ValueError: no such parcel" in children
-    assert 'href="/viewer/?parent=s"' in children
+    assert 'href="/viewer/instances?parent=s"' in children
     assert "The newest" not in children
     waits = page.split('data-live-part="waits"')[1].split("</section>")[0]
     assert waits.count("<article") == 1, "only for the child that has not ended"

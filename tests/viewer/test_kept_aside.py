@@ -28,12 +28,12 @@ def leave(live: Live, value: int) -> None:
 
 
 def test_the_inbox(live: Live, look: Page) -> None:
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     expect(look.locator("#inbox-note")).to_have_count(0)
     look.goto("/viewer/inbox")
     expect(look.locator("main")).to_contain_text("The inbox is empty")
     leave(live, 1)
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     expect(look.locator("#inbox-note")).to_contain_text("2 wait for a worker")
     look.locator("#inbox-note a").click()
     rows = look.locator("#inbox tbody tr")
@@ -48,7 +48,7 @@ def test_what_was_refused_is_removed_by_a_visitor(live: Live, look: Page) -> Non
     live.start("echo", 0, id="order/<b>1")
     leave(live, 1)
     live.on_loop(lambda: runtime_of(live.app)._engine.take_in())  # type: ignore[union-attr]
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     expect(look.locator("#inbox-note")).to_contain_text("1 refused")
     look.goto("/viewer/inbox")
     row = look.locator("#inbox tbody tr")

@@ -17,28 +17,16 @@ from tests.viewer.conftest import shot, visiting
 from tests.viewer.test_pages import stock
 
 CSS = (files("romancy.viewer") / "static" / "viewer.css").read_text()
-TEXT = [("text", "bg"), ("text", "panel"), ("text", "hover"), ("dim", "bg"), ("dim", "panel"), ("dim", "hover")]
-TEXT += [("link", "bg"), ("link", "panel"), ("link", "hover"), ("on-primary", "primary"), ("on-danger", "danger")]
-TEXT += [("danger", "bg"), ("mark-text", "mark"), ("failed", "bg"), ("failed", "hover"), ("completed", "bg")]
-TEXT += [("compensating", "bg"), ("compensating", "hover"), ("bg", "text")]
-TEXT += [
-    (name, f"{name}-bg") for name in ("running", "waiting", "timer", "child", "compensating", "blocked", "completed")
-]
-TEXT += [("failed", "failed-bg"), ("cancelled", "cancelled-bg")]
-SHAPES = [("focus", "bg"), ("focus", "panel"), ("strong-line", "bg"), ("waiting", "rail"), ("running", "bg")]
-SHAPES += [("timer", "bg"), ("child", "bg"), ("blocked", "bg"), ("cancelled", "bg"), ("primary", "panel")]
+STATUSES = "running event timer child retrying queued blocked failed completed cancelled undo".split()
+TEXT = [(text, back) for text in ("ink", "dim", "accent") for back in ("bg", "card", "sunk", "tint")]
+TEXT += [("on-accent", "accent"), ("on-failed", "failed"), ("mark-text", "mark"), ("bg", "ink")]
+TEXT += [(name, back) for name in STATUSES for back in (f"{name}-bg", "card", "bg", "sunk", "tint")]
+SHAPES = [("edge", back) for back in ("bg", "card", "sunk")] + [("event", "line"), ("accent", "bg")]
 
 
 def themes() -> list[dict[str, str]]:
-    light, media, dark = (
-        dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
-        for block in re.findall(
-            r":root(?:\[data-theme=\"dark\"\]|:not\(\[data-theme=\"light\"\]\))? \{(.*?)\}", CSS, re.DOTALL
-        )
-    )
-    assert media == dark, "the dark theme is the same, chosen or by the system"
-    assert set(light) == set(dark)
-    return [light, dark]
+    pairs = re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", CSS)
+    return [{name: light for name, light, _ in pairs}, {name: dark for name, _, dark in pairs}]
 
 
 def luminance(colour: str) -> float:
@@ -60,7 +48,7 @@ def test_contrast_is_enough_for_text_and_shapes(theme: dict[str, str]) -> None:
 
 
 def test_every_status_has_words() -> None:
-    assert set(STATUS_WORDS) == set(Status.__args__)  # type: ignore[attr-defined]
+    assert set(STATUS_WORDS) == {*Status.__args__, "retrying"}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +62,7 @@ def test_spans_in_words(seconds: float, text: str) -> None:
 def test_the_browser_has_the_same_words(live: Live, browser: Browser) -> None:
     lengths = [0, 0.85, 1, 59.9, 250, 3600, 100_000, 172_800, 300_000, 70_000_000]
     for look in visiting(browser, live):
-        look.goto("/viewer/")
+        look.goto("/viewer/instances")
         said = look.evaluate(
             "async ([url, all]) => { const clock = await import(url); return all.map(clock.span); }",
             [f"{live.url}/viewer/static/{version()}/clock.js", lengths],
@@ -83,7 +71,8 @@ def test_the_browser_has_the_same_words(live: Live, browser: Browser) -> None:
 
 
 PAGES = {
-    "instances": "/viewer/",
+    "now": "/viewer/",
+    "instances": "/viewer/instances",
     "instance": "/viewer/instances/order-1",
     "attempts": "/viewer/instances/stubborn-1",
     "waiting": "/viewer/waiting",
@@ -141,14 +130,14 @@ def test_tables_fit_and_no_short_word_is_broken(live: Live, browser: Browser) ->
                 assert max(cut) <= 0, f"{name} at {width} is cut off by {cut}"
                 short = look.locator("td bdi:not(.long)")
                 assert short.evaluate_all(UNBROKEN) == [], f"{name} at {width}"
-        look.goto("/viewer/")
+        look.goto("/viewer/instances")
         shortened = look.locator(f'tr[data-key="{LONG.format(0)}"] a.id')
         expect(shortened).to_have_text("0197f3a2-5c1…00000000")
         expect(shortened).to_have_attribute("title", LONG.format(0))
 
 
 def test_the_theme_can_be_chosen_and_stays(live: Live, look: Page) -> None:
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     back = "getComputedStyle(document.body).backgroundColor"
     before = look.evaluate(back)
     look.locator("#theme").click()
@@ -160,7 +149,7 @@ def test_the_theme_can_be_chosen_and_stays(live: Live, look: Page) -> None:
 
 def test_focus_is_seen(live: Live, look: Page) -> None:
     stock(live)
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     for _ in range(12):
         look.keyboard.press("Tab")
         style = look.evaluate(
@@ -172,7 +161,7 @@ def test_focus_is_seen(live: Live, look: Page) -> None:
 
 def test_times_tick_without_moving_anything(live: Live, look: Page) -> None:
     live.start("payment", "ORD-1", id="order-1")
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     cell = look.locator('tr[data-key="order-1"] .left time')
     before = cell.inner_text()
     box = look.locator('tr[data-key="order-1"]').bounding_box()

@@ -33,7 +33,7 @@ def row(page: Page, id: str):
 
 def test_instances_with_status_wait_and_time_left(live: Live, look: Page) -> None:
     stock(live)
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     expect(row(look, "order-1")).to_contain_text("waiting for event")
     expect(row(look, "order-1")).to_contain_text("payment.completed")
     expect(row(look, "order-1")).to_contain_text('order.id = "ORD-1"')
@@ -46,7 +46,7 @@ def test_instances_with_status_wait_and_time_left(live: Live, look: Page) -> Non
 
 def test_a_workflow_goes_from_waiting_to_completed_without_reload(live: Live, look: Page) -> None:
     stock(live)
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     expect(look.locator("#live")).to_have_text("live")
     look.evaluate("window.untouched = true")
     look.locator('tr[data-key="order-1"]').evaluate("element => { element.mine = true }")
@@ -59,7 +59,7 @@ def test_a_workflow_goes_from_waiting_to_completed_without_reload(live: Live, lo
 
 def test_new_instances_are_announced_and_nothing_jumps(live: Live, look: Page) -> None:
     stock(live)
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     expect(look.locator("#live")).to_have_text("live")
     before = look.locator("tbody tr").first.get_attribute("data-key")
     live.start("echo", id="new-1")
@@ -74,7 +74,7 @@ def test_rows_of_what_has_completed_are_not_asked_for_again(live: Live, look: Pa
     stock(live)
     asked: list[str] = []
     look.on("request", lambda request: asked.append(request.url))
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     expect(look.locator("#live")).to_have_text("live")
     live.start("echo", id="new-1")
     expect(look.locator("#newer")).to_have_text("1 new")
@@ -98,30 +98,30 @@ def test_the_page_of_what_has_completed_is_not_asked_for_again(live: Live, look:
 
 def test_the_filter_is_in_the_address(live: Live, look: Page) -> None:
     stock(live)
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     look.locator(".counts a.failed").click()
     expect(look.locator("tbody tr")).to_have_count(1)
     assert "status=failed" in look.url
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     look.keyboard.press("/")
     look.keyboard.type("ORD-2")
     look.keyboard.press("Enter")
     expect(look.locator("tbody tr")).to_have_count(1)
     expect(row(look, "order-2")).to_be_visible()
-    look.goto("/viewer/?workflow=payment&within=1h")
+    look.goto("/viewer/instances?workflow=payment&within=1h")
     expect(look.locator("tbody tr")).to_have_count(2)
-    look.goto("/viewer/?error_type=RuntimeError")
+    look.goto("/viewer/instances?error_type=RuntimeError")
     expect(look.locator("tbody tr")).to_have_count(1)
     expect(look.locator("input[name=error_type]")).to_have_value("RuntimeError")
-    look.goto("/viewer/?workflow=nosuch")
+    look.goto("/viewer/instances?workflow=nosuch")
     expect(look.locator(".empty")).to_contain_text("No matches")
-    look.goto("/viewer/?status=waiting_for_event&status=waiting_for_timer")
+    look.goto("/viewer/instances?status=waiting_for_event&status=waiting_for_timer")
     expect(look.locator("tbody tr")).to_have_count(4)
 
 
 def test_the_keyboard_goes_through_rows(live: Live, look: Page) -> None:
     stock(live)
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     expect(look.locator("#live")).to_have_text("live")  # its scripts are there
     look.keyboard.press("j")
     look.keyboard.press("j")
@@ -228,7 +228,7 @@ def test_empty_pages_say_what_to_do(live: Live, look: Page) -> None:
         expect(look.locator("main")).to_contain_text(text)
     shot(look, "empty")
     live.start("echo", id="first")
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     expect(row(look, "first")).to_be_visible()
 
 
@@ -240,10 +240,10 @@ def test_what_is_not_there_is_a_friendly_page(live: Live, look: Page) -> None:
     answer = look.goto("/viewer/nosuch")
     assert answer is not None
     assert answer.status == 404
-    answer = look.goto("/viewer/?status=nosuch")
+    answer = look.goto("/viewer/instances?status=nosuch")
     assert answer is not None
     assert answer.status == 400
-    for cursor in ("/viewer/?cursor=zz", "/viewer/newer?top=zz"):
+    for cursor in ("/viewer/instances?cursor=zz", "/viewer/newer?top=zz"):
         answer = look.goto(cursor)
         assert answer is not None
         assert answer.status == 400
@@ -253,7 +253,7 @@ def test_what_is_not_there_is_a_friendly_page(live: Live, look: Page) -> None:
 # --- live, or not -----------------------------------------------------------------------------------------------------
 def test_without_a_sign_of_life_a_page_is_not_live(live: Live, look: Page) -> None:
     look.clock.install()
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     expect(look.locator("#live")).to_have_text("live")
     look.clock.fast_forward(14_000)  # a server that hangs keeps its connections, and says nothing
     expect(look.locator("#live")).to_have_text("not live")
@@ -300,13 +300,13 @@ def test_a_worker_that_dies_is_noticed_though_nobody_says_so(
 # --- small truths -----------------------------------------------------------------------------------------------------
 def test_every_status_of_the_filter_is_marked_and_what_is_ignored_is_said(live: Live, look: Page) -> None:
     stock(live)
-    look.goto("/viewer/?status=failed&status=waiting_for_event")
+    look.goto("/viewer/instances?status=failed&status=waiting_for_event")
     marked = look.locator(".counts a[aria-current]")
     expect(marked).to_have_count(2)
     expect(marked.first).to_contain_text("waiting for event")
     expect(marked.last).to_contain_text("failed")
     expect(look.locator("#ignored")).to_have_count(0)
-    look.goto("/viewer/?status=failed&colour=red&<b>=1")
+    look.goto("/viewer/instances?status=failed&colour=red&<b>=1")
     expect(look.locator("#ignored")).to_have_text("Unknown parameters ignored: <b>, colour")
     for path in ("/viewer/waiting", "/viewer/events", "/viewer/workflows", "/viewer/send", "/viewer/instances/nap-1"):
         look.goto(f"{path}?nosuch=1")
@@ -317,8 +317,8 @@ def test_what_an_ended_instance_said_last_is_told_as_that(live: Live, look: Page
     stock(live)
     live.send("e1", "payment.completed", data={"order": {"id": "ORD-1"}})
     live.until("order-1", "completed")
-    look.goto("/viewer/")
-    expect(look.locator("th").last).to_have_text("Waiting for / error")
+    look.goto("/viewer/instances")
+    expect(look.locator("th").last).to_have_text("Waits for, error or output")
     expect(row(look, "order-1").locator(".about")).to_have_text("last description: order ORD-1")
     expect(row(look, "order-2").locator(".about")).to_have_text("order ORD-2")
     look.goto("/viewer/instances/order-1")
@@ -328,10 +328,10 @@ def test_what_an_ended_instance_said_last_is_told_as_that(live: Live, look: Page
 
 
 def test_what_can_not_be_is_not_offered(live: Live, look: Page) -> None:
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     expect(look.locator(".counts a.blocked")).to_be_visible()
     expect(look.locator(".counts a.compensating")).to_be_hidden()
-    look.goto("/viewer/?status=compensating")
+    look.goto("/viewer/instances?status=compensating")
     expect(look.locator(".counts a.compensating")).to_be_visible()
 
 
@@ -361,8 +361,8 @@ def test_pages_speak_of_pages(live: Live, look: Page) -> None:
     expect(look.locator("main")).to_contain_text("no instance has the id 'nosuch'; it may have been deleted, or")
     expect(look.locator("main")).not_to_contain_text("list_instances")
     look.complaints.clear()  # type: ignore[attr-defined] - the browser notes the 404
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     expect(look.locator("#search")).to_have_attribute(
-        "placeholder", "Text in id, input or error, case-sensitive  ( / )"
+        "placeholder", "id, input, output or error  ( / )"
     )
     expect(look.locator("[name=workflow]")).to_have_attribute("placeholder", "workflow, exact name")

@@ -64,7 +64,7 @@ def fill(live: Live) -> None:
 
 def test_no_queues(serve: Callable[..., Live], browser: Browser) -> None:
     for look in visiting(browser, serve(workflows=[other])):
-        look.goto("/viewer/")
+        look.goto("/viewer/instances")
         look.get_by_role("link", name="Queues", exact=True).click()
         expect(look.locator("main")).to_contain_text("There are no queues")
 

@@ -116,7 +116,7 @@ def test_what_no_longer_counts_is_struck_through(live: Live, look: Page) -> None
 
 def test_a_retry_by_someone_else_shows_on_open_pages(live: Live, look: Page) -> None:
     BROKEN.clear()
-    look.goto("/viewer/?workflow=sale")
+    look.goto("/viewer/instances?workflow=sale")
     expect(look.locator("#live")).to_have_text("live")
     live.client.post("/api/instances/sale/retry")
     expect(look.locator("tr", has_text="sale").locator(".badge")).to_have_text("completed")

@@ -19,7 +19,7 @@ def test_schedules_in_words_with_their_next_times(live: Live, look: Page) -> Non
     expect(look.locator("main")).to_contain_text("There are no schedules")
     put(live, "eu", cron="0 9 * * MON-FRI", timezone="Europe/Berlin")
     put(live, "once%3Cb%3E", every=86400, starts_at="2040-01-01T00:00:00Z", ends_at="2040-01-02T00:00:00Z")
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     look.get_by_role("link", name="Schedules").click()
     row = look.locator('tr[data-key="eu"]')
     expect(row).to_contain_text("At 09:00 on Monday through Friday (Europe/Berlin)")

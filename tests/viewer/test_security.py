@@ -45,8 +45,8 @@ def test_nothing_that_is_shown_is_run(stocked: Live, look: Page) -> None:
     paths += [
         "/viewer/events?show=unmatched",
         "/viewer/event?source=bank&id=big",
-        f"/viewer/?text={_part(EVIL)}",
-        f"/viewer/?workflow={_part(EVIL)}",
+        f"/viewer/instances?text={_part(EVIL)}",
+        f"/viewer/instances?workflow={_part(EVIL)}",
         f"/viewer/events?type={_part(EVIL)}",
         f"/viewer/waits?type={_part(EVIL)}",
         f"/viewer/send?type={_part(EVIL)}",
@@ -60,7 +60,7 @@ def test_nothing_that_is_shown_is_run(stocked: Live, look: Page) -> None:
     look.goto(quoted)
     expect(look.locator("h1")).to_have_text(ID)
     shot(look, "evil-instance")
-    look.goto("/viewer/")
+    look.goto("/viewer/instances")
     shot(look, "evil-list")
     expect(look.locator("#live")).to_have_text("live")
     stocked.send("again", "approved", subject=EVIL, data=EVIL)
@@ -226,7 +226,7 @@ def test_static_files_are_the_only_files(live: Live) -> None:
 def test_a_page_of_another_site_can_not_frame_or_read(serve: Callable[..., Live], browser: Browser) -> None:
     live = serve(tokens=["secret-token"])
     for look in visiting(browser, live):
-        look.goto("/viewer/")
+        look.goto("/viewer/instances")
         look.get_by_label("Token").fill("secret-token")
         look.get_by_role("button", name="Log in").click()
         expect(look.locator("#live")).to_have_text("live")

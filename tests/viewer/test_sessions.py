@@ -316,8 +316,8 @@ STAYING = [
     "/viewer/instances/100%25",
     "/viewer/instances/..a",
     "/viewer/events?type=x",
-    "/viewer/?text=../..&status=running",
-    "/viewer/?text=a//b",
+    "/viewer/instances?text=../..&status=running",
+    "/viewer/instances?text=a//b",
 ]
 
 

@@ -22,7 +22,7 @@ def test_no_page_shows_a_character_that_hides_or_turns_the_text_around(live: Liv
         live.until(id, status)
     event = f"/viewer/event?source=bank&id={quote(f'id-{TRICK}')}"
     nothing = f"/viewer/instances/{quote(TRICK)}"
-    unknown = f"/viewer/?{quote(TRICK)}=1"
+    unknown = f"/viewer/instances?{quote(TRICK)}=1"
     paths = ["/viewer/", "/viewer/instances/e", "/viewer/instances/f", "/viewer/instances/w", "/viewer/waiting"]
     paths += ["/viewer/events", "/viewer/events?show=unmatched", event, nothing, unknown]
     told = 0
@@ -38,7 +38,7 @@ def test_a_form_sends_back_what_it_was_given(live: Live) -> None:
     page = live.client.get(f"/viewer/send?source=bank&id={quote(f'id-{TRICK}')}").text
     assert page.count(f'value="{TRICK}"') == 2, "type and subject, exactly"
     assert "gpj.exe" in page
-    assert f'value="{TRICK}"' in live.client.get(f"/viewer/?text={quote(TRICK)}").text
+    assert f'value="{TRICK}"' in live.client.get(f"/viewer/instances?text={quote(TRICK)}").text
 
 
 def test_every_answer_says_that_it_is_not_to_be_kept_or_guessed(live: Live) -> None:

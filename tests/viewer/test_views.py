@@ -39,9 +39,9 @@ async def test_an_instance_shows_its_view_and_its_attributes_as_links(visitor: h
     page = (await visitor.get("/instances/a")).text
     view = page.split('data-live-part="view"')[1].split("</section>")[0]
     assert "&lt;b&gt;&amp;" in view
-    assert 'href="/viewer/?attribute=customer%3Dc-7"' in page
-    assert 'href="/viewer/?attribute=n%3D7"' in page
-    assert 'href="/viewer/?attribute=customer%3D%227%22"' in (await visitor.get("/instances/b")).text
+    assert 'href="/viewer/instances?attribute=customer%3Dc-7"' in page
+    assert 'href="/viewer/instances?attribute=n%3D7"' in page
+    assert 'href="/viewer/instances?attribute=customer%3D%227%22"' in (await visitor.get("/instances/b")).text
     odd = (await visitor.get("/instances/odd")).text
     assert "<i>" not in odd
 

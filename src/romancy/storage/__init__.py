@@ -8,6 +8,7 @@
     interests.py which events are kept for whom
     errors.py    errors that a database can raise
     catalog.py   reads for people
+    event_catalog.py  its part for the event log
     schedules.py the table of schedules
     sinks.py     how far sinks have come, and what they have parked
     queues.py    what waits in queues, and how it is admitted

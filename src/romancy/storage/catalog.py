@@ -13,15 +13,17 @@ from typing import Any
 
 from romancy.core.failure import Failure
 from romancy.core.history import Entry
-from romancy.core.model import Event, Status
+from romancy.core.model import Status
 from romancy.core.patterns import patterns_of
 from romancy.core.versions import SIGN, bare_name, split_name, stored_name
 from romancy.storage.batch import STATUS_CODES, STATUS_NAMES, UNKNOWN
+from romancy.storage.event_catalog import EventCatalog as EventCatalog
+from romancy.storage.event_catalog import EventSearch as EventSearch
+from romancy.storage.event_catalog import ShownEvent as ShownEvent
 from romancy.storage.inbox_items import InboxRow
 from romancy.storage.instances import InstanceRow
 from romancy.storage.records import StoredWait, WorkerRow
-from romancy.storage.rows import to_event, to_instance
-from romancy.storage.sql import Run
+from romancy.storage.rows import to_instance
 
 WHOLE = 64 * 1024
 """The size in bytes up to which a value is read completely."""
@@ -52,7 +54,7 @@ def place_after(position: WaitPosition | None) -> tuple[int, bytes, bool, str, b
 
 @dataclass(slots=True)
 class Summary:
-    """An instance as lists show it: without its input and output. An error longer than `WHOLE` is left out."""
+    """An instance as lists show it: without its input. An error longer than `WHOLE` is left out."""
 
     id: str
     workflow: str
@@ -61,6 +63,8 @@ class Summary:
     description: str | None
     created_at: int
     finished_at: int | None
+    output: bytes | None = None
+    """The beginning of it."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -118,7 +122,7 @@ class Search:
             low = max(low, (self.above[0], self.above[1] + "\1"))  # just after it: ids are printable
         if self.started_before is not None:
             high = min(high, (self.started_before + 1, ""))
-        text = self.text.encode("utf-8", "surrogatepass") if self.text else None
+        text = self.text.encode("utf-8", "surrogatepass").lower() if self.text else None
         bounds = dict(zip(("low_at", "low_id", "high_at", "high_id"), (*low, *high), strict=True))
         code = None if status is None else STATUS_CODES[status]
         error = None if self.error_type is None else Failure.beginning(self.error_type)
@@ -192,17 +196,6 @@ class ShownEntry:
 
 
 @dataclass(slots=True)
-class ShownEvent:
-    """An event, with the full size of its data, which may have been cut, and the instances that took it."""
-
-    event: Event
-    size: int
-    receivers: list[tuple[str, str]]
-    differed_at: int | None = None
-    """When a different event with the same source and id was first dropped."""
-
-
-@dataclass(slots=True)
 class Rates:
     """How much happened since a given time; each count is limited to the cap."""
 
@@ -211,11 +204,8 @@ class Rates:
     accepted: int
 
 
-class Catalog:
+class Catalog(EventCatalog):
     """Reads for people from one database."""
-
-    def __init__(self, ask: Run) -> None:
-        self._ask = ask
 
     async def counts(self, cap: int) -> dict[Status, int]:
         """Return the number of instances by status, each counted up to `cap`."""
@@ -435,21 +425,7 @@ class Catalog:
         """Return sleeps, timeouts and retries in the order in which they fall due."""
         return [StoredWait(*row) for row in await self._ask("coming", after=after, before=before, limit=limit)]
 
-    # --- events -----------------------------------------------------------------------------------------------------
-    async def events(
-        self,
-        *,
-        type: str | None = None,
-        instance: str | None = None,
-        unmatched: bool = False,
-        limit: int = 50,
-        before: int | None = None,
-    ) -> list[ShownEvent]:
-        """Return events older than `before`, newest first, with all their data and the instances that took them."""
-        name = "events_of_instance" if instance is not None else "events" if type is None else "events_of_type"
-        given = {"type": type, "instance": instance, "unmatched": unmatched, "limit": limit}
-        return await self._events(await self._ask(name, before=_LAST if before is None else before, **given))
-
+    # --- inbox and types --------------------------------------------------------------------------------------------
     async def inbox(self, after: int, limit: int) -> list[InboxRow]:
         """Return what is in the inbox after a number, oldest first: what is to be moved, and what was refused."""
         return [InboxRow(*row) for row in await self._ask("inbox_list", after=after, limit=limit)]
@@ -458,32 +434,6 @@ class Catalog:
         """Return how much in the inbox is to be moved, and how much was refused, each counted up to `cap`."""
         [(waiting, refused)] = await self._ask("inbox_counts", cap=cap)
         return waiting, refused
-
-    async def shown_events(
-        self, *, type: str | None, instance: str | None, unmatched: bool, limit: int, before: int | None, scan: int
-    ) -> tuple[list[ShownEvent], int | None]:
-        """Return events, newest first, and how far it got if it read `scan` events without reaching the end."""
-        name, reached = "shown_events" if instance is None else "shown_events_of_instance", None
-        given: dict[str, Any] = {"before": _LAST if before is None else before, "type": type, "instance": instance}
-        if instance is None and (unmatched or type is not None):
-            reached = next((seq for (seq,) in await self._ask("events_bound", skip=scan - 1, **given)), None)
-        given |= {"reached": -1 if reached is None else reached, "unmatched": unmatched, "limit": limit}
-        found = await self._events(await self._ask(name, **given))
-        return found, reached if len(found) < limit else None
-
-    async def event(self, source: str, id: str) -> ShownEvent | None:
-        """Return one event with the instances that took it."""
-        return next(iter(await self._events(await self._ask("shown_event", source=source, id=id))), None)
-
-    async def _events(self, rows: Sequence[Any]) -> list[ShownEvent]:
-        found = {row[0]: ShownEvent(to_event(row[:-2]), row[-2], [], row[-1]) for row in rows}
-        for seq, taker, op in await self._ask("receivers", seqs=list(found)) if found else ():
-            found[seq].receivers.append((taker, op))
-        return list(found.values())
-
-    async def sent_to(self, instance: str, type: str, limit: int) -> list[Event]:
-        """Return events of a type that are addressed to an instance, newest first."""
-        return [to_event(tuple(r)) for r in await self._ask("addressed_to", instance=instance, type=type, limit=limit)]
 
     async def cuts(self, types: Collection[str]) -> dict[str, int]:
         """Return up to when events of these types were removed although open instances might have taken them."""

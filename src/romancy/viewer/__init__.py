@@ -5,6 +5,8 @@ The server renders pages from templates, and a little JavaScript updates them li
 every value; the Content-Security-Policy allows nothing inline.
 
     routes.py     the routes of all pages
+    now.py        the front page, and the lists of what is retried and overdue
+    charts.py     numbers by the minute as small charts
     pages.py      the pages that show things
     schedules.py  the page of schedules
     kept_aside.py the pages of the inbox, of old events that are kept, and of sinks

@@ -16,9 +16,14 @@ from romancy.storage.catalog import WHOLE
 from romancy.viewer.catalog import Catalog, EventLine
 from romancy.viewer.forms import fields_of, schema_of, skeleton
 from romancy.viewer.html import page
-from romancy.viewer.pages import Query
+from romancy.viewer.pages import Nothing, Query
 
 DEFAULT_SOURCE = "viewer"
+
+
+class StartQuery(Nothing):
+    again: str = ""
+    """The instance whose input is filled in."""
 
 
 class SendQuery(Query):
@@ -46,19 +51,24 @@ def _described(definition: Any) -> dict[str, Any]:
 
 
 async def start(request: Request) -> Response:
-    """A form made from a workflow's signature."""
-    name = request.path["name"]
-    known = Catalog(request.app).workflows
+    """A form made from a workflow's signature, empty or with the input of another instance."""
+    query: StartQuery = request.query
+    name, catalog = request.path["name"], Catalog(request.app)
+    known = catalog.workflows
     definition = known.get(name)
     if definition is None:
         raise UnknownWorkflow(
             f"no workflow named {name!r} is registered in this process; start it from one that has it"
         )
     fields = [] if definition.on_event else fields_of(definition)
+    given = await catalog.arguments(definition, query.again) if query.again else None
+    if given is not None:
+        fields = [each | ({"default": given[each["name"]]} if each["name"] in given else {}) for each in fields]
     has_newer = any(bare_name(other) == name != other for other in known)
     start_as = f"{name}{SIGN}1" if has_newer else name  # the bare name would start the newest version
     described = {**_described(definition), "start_as": start_as}
-    return page(request, "start.html", workflow=described, fields=json.dumps(fields))
+    about: dict[str, Any] = {"again": query.again, "is_filled": given is not None}
+    return page(request, "start.html", workflow=described, fields=json.dumps(fields), **about)
 
 
 async def send(request: Request) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,6 +10,7 @@ from typing import Any
 
 from romancy.core.codec import Codec
 from romancy.core.failure import Failure
+from romancy.core.inputs import BOUND, EVENT
 from romancy.core.instance import Instance as Execution
 from romancy.core.model import SECOND, WORKING, Status, from_us
 from romancy.core.registry import WorkflowDefinition
@@ -28,7 +30,7 @@ from romancy.records import (
     to_wait,
 )
 from romancy.service import Service, runtime_of
-from romancy.storage.catalog import WHOLE, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
+from romancy.storage.catalog import BEGINNING, WHOLE, EventSearch, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
 from romancy.storage.rows import triggered_id
 from romancy.viewer.retries import Retry, dropped_entries
 from romancy.viewer.spans import Timeline, bars_of, draw
@@ -58,6 +60,14 @@ class Row:
     waits: Sequence[Wait]
     position: str
     """Its position in the list, as a cursor."""
+    output: str = ""
+    """The beginning of its output, as JSON."""
+
+    @property
+    def shown_status(self) -> str:
+        """Its status; "retrying" if an activity of it failed and is tried again."""
+        is_open = self.status in ("running", "waiting_for_event", "waiting_for_timer")
+        return "retrying" if is_open and any(wait.kind == "retry" for wait in self.waits) else self.status
 
 
 @dataclass(frozen=True)
@@ -142,6 +152,20 @@ class EventLine:
     @property
     def differed_at(self) -> datetime | None:
         return None if self.shown.differed_at is None else from_us(self.shown.differed_at)
+
+    @property
+    def preview(self) -> str:
+        """The beginning of its data, if that is text."""
+        data = self.shown.event.data or b""
+        if b"\0" in data or not _is_text(data):
+            return "(not text)"
+        return data[:1000].decode("utf-8", "ignore")
+
+    @property
+    def content_type(self) -> str:
+        """The type of its data, unless that is JSON as usual."""
+        found = self.shown.event.datacontenttype or ""
+        return "" if found == "application/json" else found
 
     @property
     def receivers(self) -> Sequence[tuple[str, str]]:
@@ -243,6 +267,19 @@ class Catalog:
             queue=next((wait.queue for wait in waits if wait.queue is not None), None),
         )
 
+    async def arguments(self, definition: WorkflowDefinition, id: str) -> Mapping[str, Any] | None:
+        """The arguments that an instance was started with, by name; None if they can't be shown in a form."""
+        whole = await self._stored.whole(id)
+        if whole is None:
+            raise InstanceNotFound(instance_id=id)
+        kind, raw = whole.row.input_kind, whole.row.input
+        if whole.input_size > WHOLE or whole.row.workflow != definition.name or kind == EVENT:
+            return None
+        given: dict[str, Any] = json.loads(raw)
+        if kind == BOUND:
+            return given
+        return dict(zip(definition.signature.names, given["args"], strict=False)) | given["kwargs"]
+
     async def _part(self, whole: Whole, after: int | None) -> Part:
         row = whole.row
         stored = await self._stored.entries(row.id, 0, 1) if row.base > 0 else ()
@@ -340,26 +377,13 @@ class Catalog:
         return [to_wait(stored) for stored in found]
 
     # --- events -----------------------------------------------------------------------------------------------------
-    async def events(
-        self,
-        *,
-        type: str | None = None,
-        instance: str | None = None,
-        unmatched: bool = False,
-        cursor: str | None = None,
-    ) -> Events:
-        before = read_cursor(cursor, int)
-        found, reached = await self._stored.shown_events(
-            type=type,
-            instance=instance,
-            unmatched=unmatched,
-            limit=PAGE + 1,
-            before=before[0] if before else None,
-            scan=SCAN,
-        )
+    async def events(self, search: EventSearch, instance: str | None, cursor: str | None) -> Events:
+        """The event log, newest first. `instance`: only events that it took."""
+        (before,) = read_cursor(cursor, int) or (None,)
+        found, reached = await self._stored.shown_events(search, instance, PAGE + 1, before, SCAN)
         more = found[PAGE - 1].event.seq if len(found) > PAGE else reached
         lines = await self._lines(found[:PAGE])
-        if unmatched:
+        if search.unmatched:
             nearest = Nearest(self._storage, self._runtime.clock.now())
             lines = [EventLine(e.shown, (), await nearest.waits(e.shown)) for e in lines if not e.started]
         return Events(lines, None if more is None else write_cursor((more,)), len(found) <= PAGE and more is not None)
@@ -398,11 +422,18 @@ class Catalog:
         cursor: str | None = None,
     ) -> Page[EventRecord]:
         """The event log, as `explain` reads it."""
-        found, _ = await self._stored.shown_events(
-            type=type, instance=instance_id, unmatched=unmatched, limit=limit, before=None, scan=SCAN
-        )
+        search = EventSearch(type=type, unmatched=unmatched)
+        found, _ = await self._stored.shown_events(search, instance_id, limit, None, SCAN)
         short = [shown for shown in found if shown.size <= WHOLE]  # cut data can't be compared
         return Page([EventRecord(s.event, from_us(s.event.accepted_at), tuple(s.receivers)) for s in short], None)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return len(data) >= BEGINNING and error.start >= len(data) - 3  # cut within a character
+    return True
 
 
 def _queue_wait(row: Summary, queue: str) -> Wait:
@@ -421,4 +452,5 @@ def _row(row: Summary, waits: Sequence[Wait]) -> Row:
         finished_at=None if row.finished_at is None else from_us(row.finished_at),
         waits=waits,
         position=write_cursor((row.created_at, row.id)) or "",
+        output="" if row.output is None or row.status != "completed" else row.output.decode("utf-8", "replace"),
     )

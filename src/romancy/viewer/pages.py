@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeVar
@@ -10,7 +11,7 @@ from urllib.parse import urlencode
 from pydantic import BaseModel, Field
 
 from romancy.core.attributes import encode_where, read_pair
-from romancy.core.model import Status, to_us
+from romancy.core.model import Status, from_us, to_us
 from romancy.cursors import read_cursor
 from romancy.errors import InstanceNotFound, InvalidInput
 from romancy.http.responses import HTTPError, Response, error_answer, json_answer
@@ -19,7 +20,7 @@ from romancy.records import (
     Wait,
 )
 from romancy.storage.batch import STATUS_CODES
-from romancy.storage.catalog import MOST_IN_QUEUE, WHOLE, Search
+from romancy.storage.catalog import MOST_IN_QUEUE, WHOLE, EventSearch, Search
 from romancy.viewer.catalog import CAP, ENTRIES, SCAN, Catalog
 from romancy.viewer.forms import source_of
 from romancy.viewer.html import page
@@ -33,6 +34,7 @@ _WITHIN = {
     "7d": timedelta(days=7),
     "30d": timedelta(days=30),
 }
+Within = Literal["", "15m", "1h", "24h", "7d", "30d"]
 _SPANS = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
 _GROUPS, _EACH, _TIMERS = 30, 5, 400
 
@@ -54,7 +56,7 @@ class InstancesQuery(Query):
     queue: str = ""
     key: str = ""
     attribute: list[str] = []
-    within: Literal["", "15m", "1h", "24h", "7d", "30d"] = ""
+    within: Within = ""
     after: str = ""
     before: str = ""
     top: str | None = None
@@ -89,8 +91,23 @@ class WaitsQuery(Query):
 
 class EventsQuery(Query):
     type: str = ""
+    source: str = ""
+    subject: str = ""
+    text: str = ""
     instance: str = ""
+    within: Within = ""
+    after: str = ""
+    before: str = ""
     show: Literal["all", "unmatched"] = "all"
+
+    def link(self, **changes: Any) -> str:
+        """The query string of this page, with changes."""
+        kept = self.model_dump(exclude={"cursor", "show"}) | {"show": "" if self.show == "all" else self.show} | changes
+        return urlencode({name: value for name, value in kept.items() if value})
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self.model_dump(exclude={"cursor", "show"}, exclude_defaults=True))
 
 
 class EventQuery(Query):
@@ -101,13 +118,29 @@ class EventQuery(Query):
 # --- instances ------------------------------------------------------------------------------------------------------
 async def instances(request: Request) -> Response:
     """Instances, newest first."""
-    query: InstancesQuery = request.query
-    catalog = Catalog(request.app)
-    rows = await catalog.instances(_search(query, catalog.now), query.cursor)
+    return page(request, "instances.html", **await listed(Catalog(request.app), request.query))
+
+
+async def listed(catalog: Catalog, query: InstancesQuery) -> dict[str, Any]:
+    """What the list of instances shows."""
+    search = _search(query, catalog.now)
+    rows = await catalog.instances(search, query.cursor)
     about: dict[str, Any] = {"counts": await catalog.counts(), "cap": CAP, "now": catalog.now, "scan": SCAN}
     about["inbox"] = await catalog.inbox_counts()
-    names = sorted({*catalog.workflows, *(row.workflow for row in rows.items)})
-    return page(request, "instances.html", rows=rows, query=query, workflows=names, statuses=STATUS_CODES, **about)
+    names = {*catalog.workflows, *(row.workflow for row in rows.items), *filter(None, [query.workflow])}
+    about["filter_json"] = json.dumps(_filter(query, search, catalog.now))
+    return {"rows": rows, "query": query, "workflows": sorted(names), "statuses": STATUS_CODES, **about}
+
+
+def _filter(query: InstancesQuery, search: Search, now: datetime) -> dict[str, Any]:
+    """The filter as the control API takes it. What starts after the page was made is never acted on."""
+    names = ("status", "workflow", "text", "error_type", "parent", "queue", "key")
+    given = {name: value for name in names if (value := getattr(query, name))}
+    if query.attributes:
+        given["where"] = dict(map(read_pair, query.attributes))
+    until = now if search.started_before is None else min(now, from_us(search.started_before))
+    after = {} if search.started_after is None else {"started_after": from_us(search.started_after).isoformat()}
+    return {**given, **after, "started_before": until.isoformat()}
 
 
 async def rows(request: Request) -> Response:
@@ -130,14 +163,13 @@ async def newer(request: Request) -> Response:
 
 
 def _search(query: InstancesQuery, now: datetime, above: tuple[int, str] | None = None) -> Search:
-    after = now - _WITHIN[query.within] if query.within else _moment(query.after, "after")
-    before = _moment(query.before, "before")
+    after, before = _times(query, now)
     return Search(
         status=query.status,
         workflow=query.workflow or None,
         text=query.text or None,
-        started_after=None if after is None else to_us(after),
-        started_before=None if before is None else to_us(before),
+        started_after=after,
+        started_before=before,
         above=above,
         error_type=query.error_type or None,
         parent=query.parent or None,
@@ -145,6 +177,13 @@ def _search(query: InstancesQuery, now: datetime, above: tuple[int, str] | None 
         key=query.key or None,
         where=encode_where(dict(map(read_pair, query.attributes))),
     )
+
+
+def _times(query: InstancesQuery | EventsQuery, now: datetime) -> tuple[int | None, int | None]:
+    """The bounds of a filter by time: the last hour or so, or from and to."""
+    after = now - _WITHIN[query.within] if query.within else _moment(query.after, "after")
+    before = _moment(query.before, "before")
+    return None if after is None else to_us(after), None if before is None else to_us(before)
 
 
 def _moment(text: str, name: str) -> datetime | None:
@@ -184,7 +223,7 @@ async def waiting(request: Request) -> Response:
         groups=groups[:_GROUPS],
         more=more,
         query=query,
-        due=_placed(due, catalog.now, _SPANS[query.span]),
+        due=placed(due, catalog.now, _SPANS[query.span]),
         timers=[wait for wait in due if wait.kind != "event"][:20],
         is_cut=len(due) == _TIMERS,
         span_seconds=_SPANS[query.span],
@@ -192,7 +231,7 @@ async def waiting(request: Request) -> Response:
     )
 
 
-def _placed(due: Sequence[Wait], now: datetime, whole: float) -> list[tuple[float, int, Wait]]:
+def placed(due: Sequence[Wait], now: datetime, whole: float) -> list[tuple[float, int, Wait]]:
     """Positions on the line in percent, with a count where several fall on the same position."""
     places: dict[int, tuple[float, int, Wait]] = {}
     for wait in due:
@@ -215,12 +254,17 @@ async def events(request: Request) -> Response:
     """The event log, newest first."""
     query: EventsQuery = request.query
     catalog = Catalog(request.app)
-    found = await catalog.events(
+    after, before = _times(query, catalog.now)
+    search = EventSearch(
         type=query.type or None,
-        instance=query.instance or None,
+        source=query.source or None,
+        subject=query.subject or None,
+        text=query.text or None,
+        accepted_after=after,
+        accepted_before=before,
         unmatched=query.show == "unmatched",
-        cursor=query.cursor,
     )
+    found = await catalog.events(search, query.instance or None, query.cursor)
     return page(request, "events.html", events=found, query=query, now=catalog.now, scan=SCAN)
 
 

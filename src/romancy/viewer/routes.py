@@ -7,7 +7,7 @@ from typing import Any
 
 from romancy.http.responses import Response
 from romancy.http.routes import Request, Route
-from romancy.viewer import action_pages, approvals, kept_aside, pages, question_page, queues, schedules, session
+from romancy.viewer import action_pages, approvals, kept_aside, now, pages, question_page, queues, schedules, session
 from romancy.viewer.html import redirect, static
 
 
@@ -32,7 +32,10 @@ def _answer(path: str, handler: Any, query: Any) -> Route:
 
 ROUTES = (
     _page("/viewer", front, scope=None),
-    _page("/viewer/", pages.instances, pages.InstancesQuery),
+    _page("/viewer/", now.now, pages.InstancesQuery),
+    _page("/viewer/retrying", now.retrying, pages.Query),
+    _page("/viewer/overdue", now.overdue, pages.Query),
+    _page("/viewer/instances", pages.instances, pages.InstancesQuery),
     _page("/viewer/rows", pages.rows, pages.RowsQuery),
     _page("/viewer/newer", pages.newer, pages.InstancesQuery),
     _page("/viewer/instances/{instance_id}", pages.instance, pages.InstanceQuery),
@@ -49,7 +52,7 @@ ROUTES = (
     _page("/viewer/approvals", approvals.approvals, pages.Query),
     _page("/viewer/approvals/{instance_id}", approvals.approval, approvals.QuestionQuery),
     _answer("/viewer/approvals/{instance_id}", approvals.answer, approvals.QuestionQuery),
-    _page("/viewer/start/{name}", action_pages.start, pages.Nothing),
+    _page("/viewer/start/{name}", action_pages.start, action_pages.StartQuery),
     _page("/viewer/send", action_pages.send, action_pages.SendQuery),
     _page("/viewer/login", session.login_form, scope=None),
     _form("/viewer/login", session.log_in),

@@ -97,9 +97,15 @@ def count(n: int, cap: int) -> str:
     return f"{cap - 1:,}+" if n >= cap else f"{n:,}"
 
 
+def size(n: int) -> str:
+    """A number of bytes: `312 B`, `1.2 kB`."""
+    return f"{n} B" if n < 1000 else f"{n / 1000:,.1f} kB" if n < 1_000_000 else f"{n / 1_000_000:,.1f} MB"
+
+
 def url_part(text: str) -> str:
     """Quote text as one segment of a path."""
     return quote(text, safe="")
 
 
-STATUS_WORDS: Mapping[str, str] = {status: status.replace("_", " ") for status in STATUS_CODES}
+STATUS_WORDS: Mapping[str, str] = {status: status.replace("_", " ") for status in (*STATUS_CODES, "retrying")}
+"""Statuses as people read them. "retrying" is only shown: its activity failed and is tried again."""

@@ -95,7 +95,7 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM romancy.instances WHERE created_at >
 -- Lists of instances. Each status has its own range of an index, and is searched separately.
 -- part: summary
 i.id, i.workflow, i.status, CASE WHEN length(i.error) <= 65536 THEN i.error END, i.description, i.created_at,
-  i.finished_at
+  i.finished_at, substr(i.output, 1, 400)
 -- part: created_between
 (i.created_at, i.id) >= (:low_at::bigint, :low_id::text) AND (i.created_at, i.id) < (:high_at::bigint, :high_id::text)
 -- part: fitting
@@ -273,11 +273,17 @@ SELECT {whole_event} FROM romancy.events e WHERE e.type = :type::text AND e.seq 
 -- name: events_of_instance
 SELECT {whole_event} FROM romancy.events e WHERE {taken_by_instance} AND {last_events}
 -- By number, within the bound: the index on the type has another order.
+-- part: fitting_event
+(:source::text IS NULL OR e.source = :source) AND (:subject::text IS NULL OR e.subject = :subject)
+  AND (:since::bigint IS NULL OR e.accepted_at >= :since) AND (:until::bigint IS NULL OR e.accepted_at <= :until)
+  AND {event_has_text}
 -- name: shown_events
 SELECT {shown_event} FROM romancy.events e WHERE e.seq < :before::bigint AND e.seq >= :reached::bigint
-  AND (:type::text IS NULL OR e.type = :type) AND {last_events}
+  AND (:type::text IS NULL OR e.type = :type) AND {fitting_event} AND {last_events}
 -- name: shown_events_of_instance
-SELECT {shown_event} FROM romancy.events e WHERE {taken_by_instance} AND {last_events}
+SELECT {shown_event} FROM romancy.events e WHERE {taken_by_instance} AND {fitting_event} AND {last_events}
+-- name: last_event_until
+SELECT seq FROM romancy.events WHERE accepted_at <= :until::bigint ORDER BY accepted_at DESC, seq DESC LIMIT 1
 -- name: shown_event
 SELECT {shown_event} FROM romancy.events e WHERE e.source = :source::text AND e.id = :id::text
 -- What was sent to an instance, newest first.

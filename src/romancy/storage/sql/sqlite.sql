@@ -41,8 +41,13 @@ romancy.attributes t INDEXED BY romancy.attributes_value CROSS JOIN romancy.inst
   AND (:absent IS NULL OR 0 = (SELECT count(*) FROM romancy.attributes a WHERE a.instance = i.id
     AND a.name IN (SELECT value FROM json_each(:absent))))
 -- Differs: how to search in bytes.
+-- Letters of ASCII fit in either case. The text that is looked for is in lower case.
 -- part: has_text
-(:text IS NULL OR instr(CAST(i.id AS BLOB), :text) OR instr(i.input, :text) OR instr(i.error, :text))
+(:text IS NULL OR instr(CAST(lower(i.id) AS BLOB), :text) OR instr(CAST(lower(CAST(i.input AS TEXT)) AS BLOB), :text)
+  OR instr(CAST(lower(CAST(i.error AS TEXT)) AS BLOB), :text) OR instr(CAST(lower(CAST(i.output AS TEXT)) AS BLOB), :text))
+-- part: event_has_text
+(:text IS NULL OR instr(CAST(lower(e.type || ' ' || e.source || ' ' || e.id || ' ' || coalesce(e.subject, '')) AS BLOB), :text)
+  OR instr(CAST(lower(CAST(e.data AS TEXT)) AS BLOB), :text))
 
 -- === one batch ===
 

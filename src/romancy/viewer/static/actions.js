@@ -1,6 +1,7 @@
 // Actions of the visitor. All go through the control API.
 import { get, page, part, post, root, show, toast } from "./api.js";
 import { make } from "./forms.js";
+import { retryNow } from "./retrying.js";
 
 export function begin() {
   setUpInstance();
@@ -30,6 +31,7 @@ function setUpInstance() {
     const act = event.target.closest("[data-act]")?.dataset.act;
     if (act === "cancel") dialog.showModal();
     if (act === "resume") resume(id, event.target);
+    if (act === "retry-now") hurry(id, event.target.closest("button"));
     if (act === "retry") document.getElementById("retry").showModal();
     if (act === "fork") askAboutFork(event.target.closest("[data-act]").dataset.at);
   });
@@ -81,6 +83,17 @@ function setUpFork(id) {
       location.assign(`${root}/viewer/instances/${part(started.instance_id)}`);
     });
   });
+}
+
+async function hurry(id, button) {
+  button.disabled = true;
+  try {
+    await retryNow(id);
+  } catch (error) {
+    toast(error.message);
+  } finally {
+    button.disabled = false;
+  }
 }
 
 async function resume(id, button) {

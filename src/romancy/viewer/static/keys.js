@@ -1,7 +1,7 @@
 // Keyboard shortcuts: / searches, j and k move through rows, Enter opens one, g goes to a page, ? shows help.
 import { root } from "./api.js";
 
-const places = { i: "/viewer/", w: "/viewer/waiting", e: "/viewer/events" };
+const places = { n: "/viewer/", i: "/viewer/instances", w: "/viewer/waiting", e: "/viewer/events" };
 let going = false;
 
 const rows = () => [...document.querySelectorAll("table.list tbody tr")];

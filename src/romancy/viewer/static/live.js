@@ -6,6 +6,7 @@ import * as list from "./list.js";
 
 const CAP = 10001;
 const PAUSE = 1000; // milliseconds between refreshes
+const CALM = 5000; // the same on the front page, which reads more
 const SILENCE = 12000; // milliseconds; the server sends something at least every five seconds
 let lastHeard = 0;
 let refreshing = false;
@@ -89,9 +90,11 @@ async function catchUp() {
   while (pending !== null && !document.hidden) {
     const ids = pending;
     pending = null;
-    await (document.getElementById("instances") ? list.refresh(ids) : refresh(ids));
+    const isFront = document.body.dataset.page === "now";
+    if (document.getElementById("instances")) await list.refresh(ids);
+    if (isFront || !document.getElementById("instances")) await refresh(ids);
     tick();
-    await new Promise((done) => setTimeout(done, PAUSE));
+    await new Promise((done) => setTimeout(done, isFront ? CALM : PAUSE));
   }
   refreshing = false;
 }

@@ -1,10 +1,14 @@
 // The entry point of every page.
 import * as actions from "./actions.js";
 import * as clock from "./clock.js";
+import * as copy from "./copy.js";
 import * as inbox from "./inbox.js";
 import * as keys from "./keys.js";
 import * as live from "./live.js";
+import * as retrying from "./retrying.js";
+import * as saved from "./saved.js";
 import * as schedules from "./schedules.js";
+import * as select from "./select.js";
 import * as sinks from "./sinks.js";
 import * as timeline from "./timeline.js";
 
@@ -19,4 +23,4 @@ document.getElementById("theme").addEventListener("click", () => {
   }
 });
 
-for (const part of [clock, keys, actions, inbox, schedules, sinks, timeline, live]) part.begin();
+for (const part of [clock, keys, actions, copy, inbox, retrying, saved, schedules, select, sinks, timeline, live]) part.begin();

@@ -1,0 +1,138 @@
+"""The front page: what needs a person, what fails, the workers, what falls due, and the newest instances."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+from romancy.desk import Count, DeskCounts, FailureGroup, MinuteRecord, OperatorsDesk, StrandedWorkflow
+from romancy.http.responses import Response
+from romancy.http.routes import Request
+from romancy.viewer.catalog import Catalog
+from romancy.viewer.charts import MINUTES, by_minute, points, throughput
+from romancy.viewer.html import page
+from romancy.viewer.pages import InstancesQuery, Query, instances, listed, placed
+
+Kind = Literal["failed", "blocked", "retrying", "overdue", "queued"]
+KINDS: tuple[Kind, ...] = ("failed", "blocked", "retrying", "overdue", "queued")
+_LINKS = {"retrying": "retrying", "overdue": "overdue"}
+_GROUPS, _SOON, _AHEAD = 8, 6, 3600
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One of the numbers at the top, and its last hour as a line."""
+
+    kind: Kind
+    count: Count
+    link: str
+    line: str
+    """The points of the line."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that a person has to look at, with the list behind it."""
+
+    link: str
+    what: str
+    why: str
+
+
+async def now(request: Request) -> Response:
+    """What needs attention; with a filter, the list of instances, as links to this page have always shown it."""
+    query: InstancesQuery = request.query
+    if query.link() or query.cursor:
+        return await instances(request)
+    catalog, desk = Catalog(request.app), desk_of(request)
+    counts, found = await desk.counts(), await desk.failures()
+    workers = await desk.workers()
+    stranded = await desk.stranded(workers)
+    minutes = await desk.minutes(catalog.now - timedelta(minutes=MINUTES))
+    due = await catalog.coming(_AHEAD, 400)
+    return page(
+        request,
+        "now.html",
+        tiles=_tiles(counts, minutes, catalog.now),
+        groups=[(group, _group_filter(group, catalog.now)) for group in found.groups[:_GROUPS]],
+        found=found,
+        needs=_needs(found.groups, counts, stranded),
+        workers=workers,
+        builds={worker.build for worker in workers if worker.is_alive},
+        newest=max((worker for worker in workers if worker.is_alive), key=lambda w: w.started_at, default=None),
+        stranded=stranded,
+        chart=_throughput(minutes, catalog.now),
+        due=placed(due, catalog.now, _AHEAD),
+        soon=due[:_SOON],
+        due_count=len(due),
+        **await listed(catalog, query),
+    )
+
+
+def desk_of(request: Request) -> OperatorsDesk:
+    return OperatorsDesk(request.runtime.engine.storage, request.runtime.clock)
+
+
+def _tiles(counts: DeskCounts, minutes: Sequence[MinuteRecord], now: datetime) -> list[Tile]:
+    tiles: list[Tile] = []
+    last = int(now.timestamp()) // 60
+    for kind in KINDS:
+        count: Count = getattr(counts, kind)
+        name = "failures" if kind == "failed" else kind
+        known = {int(each.at.timestamp()) // 60: getattr(each, name) or 0 for each in minutes} | {last: count.n}
+        link = _LINKS.get(kind) or _list(status=kind)
+        tiles.append(Tile(kind, count, link, points(by_minute(known, last))))
+    return tiles
+
+
+def _throughput(minutes: Sequence[MinuteRecord], now: datetime) -> Any:
+    last = int(now.timestamp()) // 60
+    known = {int(each.at.timestamp()) // 60: each for each in minutes}
+    completed = by_minute({minute: each.completed for minute, each in known.items()}, last)
+    return throughput(now, completed, by_minute({minute: each.failed for minute, each in known.items()}, last))
+
+
+def _group_filter(group: FailureGroup, now: datetime) -> str:
+    """The instances of a group, as the control API finds them."""
+    named = {"status": [group.status], "workflow": group.workflow, "error_type": group.error_type}
+    return json.dumps({**named, "started_before": now.isoformat()})
+
+
+def _needs(groups: Sequence[FailureGroup], counts: DeskCounts, stranded: Sequence[StrandedWorkflow]) -> list[Need]:
+    """What nothing but a person can mend, the most first."""
+    needs: list[Need] = []
+    if counts.blocked.n:
+        needs.append(Need(_list(status="blocked"), f"{counts.blocked.n:,} blocked", "until their code is mended"))
+    for each in stranded:
+        why = "in a workflow that no live worker has"
+        needs.append(Need(_list(workflow=each.workflow), f"{each.instances:,} {each.workflow}", why))
+    failed = [group for group in groups if group.status == "failed"]
+    for group in failed[:2]:
+        what = f"{group.count:,} {group.workflow}"
+        at = f" at {group.operation}" if group.operation else ""
+        link = _list(status="failed", workflow=group.workflow, error_type=group.error_type)
+        needs.append(Need(link, what, f"failed with {group.error_type}{at}"))
+    return needs
+
+
+def _list(**filter: str) -> str:
+    return f"instances?{urlencode(filter)}"
+
+
+# --- the lists behind two of the numbers ------------------------------------------------------------------------------
+async def retrying(request: Request) -> Response:
+    """Activities that failed and are tried again, by the time of their next attempt."""
+    query: Query = request.query
+    found = await desk_of(request).retrying(limit=50, cursor=query.cursor)
+    return page(request, "retrying.html", found=found, query=query, now=Catalog(request.app).now)
+
+
+async def overdue(request: Request) -> Response:
+    """What should have happened by now."""
+    query: Query = request.query
+    found = await desk_of(request).overdue(limit=50, cursor=query.cursor)
+    return page(request, "overdue.html", found=found, query=query, now=Catalog(request.app).now)

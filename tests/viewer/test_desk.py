@@ -1,0 +1,139 @@
+"""The front page, selecting rows and acting on many, filters that are saved, and the filters of events."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from playwright.sync_api import Page, expect
+
+from romancy.viewer.charts import by_minute, points, throughput
+from tests.http.conftest import Live
+
+
+def test_charts_count_missing_minutes_as_zero() -> None:
+    assert by_minute({100: 7, 98: 2, 1: 9}, 100)[-4:] == [0, 2, 0, 7]
+    assert points([0, 5, 10]) == "0,98.0 1,55.1 2,12.3"
+    chart = throughput(datetime(2026, 1, 1, 12, 30, 40, tzinfo=UTC), [0, 4, 8], [0, 0, 1])
+    assert [(bar.up, bar.down) for bar in chart.bars] == [(0.0, 0.0), (50.0, 0.0), (100.0, 12.5)]
+    assert (chart.completed, chart.failed, chart.top) == (12, 1, 8)
+    assert [at.strftime("%H:%M") for _, at in chart.ticks] == ["12:30"]
+
+
+def test_the_front_page_says_what_needs_a_person(live: Live, look: Page) -> None:
+    look.goto("/viewer/")
+    expect(look.locator(".verdict")).to_have_text("Nothing needs a person.")
+    expect(look.locator(".tile.failed strong")).to_have_text("0")
+    for n in range(3):
+        live.start("fails", id=f"failure-{n}")
+        live.until(f"failure-{n}", "failed")
+    live.start("stubborn", True, id="stubborn-1")
+    expect(look.locator(".tile.failed strong")).to_have_text("3")
+    expect(look.locator(".verdict")).to_contain_text("3 fails")
+    group = look.locator("table.groups tbody tr")
+    expect(group).to_contain_text("RuntimeError")
+    expect(look.locator("[data-live-part=workers] li")).to_contain_text("activities")
+    expect(look.locator(".tile.retrying strong")).to_have_text("1")
+    look.locator(".tile.retrying").click()
+    expect(look.locator("#retrying tbody tr")).to_contain_text("hourly:1")
+    expect(look.locator("#retrying tbody tr")).to_contain_text("the bank does not answer")
+
+
+def test_a_kind_of_failure_is_retried_with_a_preview(live: Live, look: Page) -> None:
+    for n in range(3):
+        live.start("fails", id=f"failure-{n}")
+        live.until(f"failure-{n}", "failed")
+    look.goto("/viewer/")
+    look.locator("[data-group=retry]").click()
+    expect(look.locator("#bulk-preview")).to_contain_text("finds 3 instances; 3 can be changed")
+    look.locator("#bulk-yes").click()
+    expect(look.locator(".toast")).to_contain_text("3 instances retried")
+
+
+def test_selected_rows_are_cancelled_and_others_stay(live: Live, look: Page) -> None:
+    for n in range(4):
+        live.start("approval", f"a-{n}", id=f"approve-{n}")
+        live.until(f"approve-{n}", "waiting_for_event")
+    live.start("fails", id="failure")
+    live.until("failure", "failed")
+    look.goto("/viewer/instances")
+    bar = look.locator("#bulk-bar")
+    expect(bar).to_be_hidden()
+    for id in ("approve-0", "failure"):
+        look.get_by_label(f"Select {id}").check()
+    expect(look.locator("#picked")).to_have_text("2 selected")
+    expect(look.locator("[data-bulk=cancel] b")).to_have_text("1")
+    expect(look.locator("[data-bulk=resume]")).to_be_disabled()
+    look.locator("[data-bulk=cancel]").click()
+    expect(look.locator("#bulk-preview")).to_contain_text("1 instance of those selected")
+    look.locator("#bulk [name=reason]").fill("no longer wanted")
+    look.locator("#bulk-yes").click()
+    expect(look.locator(".toast")).to_contain_text("1 instance asked to cancel")
+    live.until("approve-0", "cancelled")
+    assert live.client.get("/api/instances/approve-1").json()["status"] == "waiting_for_event"
+    expect(bar).to_be_hidden()
+
+
+def test_everything_that_a_filter_finds_is_cancelled(live: Live, look: Page) -> None:
+    for n in range(3):
+        live.start("approval", f"a-{n}", id=f"approve-{n}")
+        live.until(f"approve-{n}", "waiting_for_event")
+    live.start("reminder", id="reminder")
+    live.until("reminder", "waiting_for_timer")
+    look.goto("/viewer/instances?workflow=approval")
+    live.start("approval", "late", id="approve-late")  # after the page was made
+    look.locator("#pick-all").check()
+    look.locator("[data-every=cancel]").click()
+    expect(look.locator("#bulk-preview")).to_contain_text("finds 3 instances; 3 can be changed")
+    look.locator("#bulk-yes").click()
+    expect(look.locator(".toast")).to_contain_text("3 instances asked to cancel")
+    for n in range(3):
+        live.until(f"approve-{n}", "cancelled")
+    for id in ("reminder", "approve-late"):
+        assert live.client.get(f"/api/instances/{id}").json()["status"].startswith("waiting")
+
+
+def test_a_filter_is_saved_and_removed(live: Live, look: Page) -> None:
+    live.start("echo", 7, id="Seven")
+    live.until("Seven", "completed")
+    look.goto("/viewer/instances?workflow=echo&text=sEVEN")  # in any case
+    expect(look.locator("#instances tbody tr")).to_have_count(1)
+    look.locator("#save-filter").click()
+    look.locator("#save [name=name]").fill("sevens")
+    look.locator("#save button[value=yes]").click()
+    look.goto("/viewer/")
+    look.get_by_role("link", name="sevens").click()
+    expect(look).to_have_url(re.compile(r"workflow=echo&text=sEVEN"))
+    look.get_by_label("Remove the filter sevens").click()
+    expect(look.locator("#saved-filters")).to_be_hidden()
+
+
+def test_it_starts_again_with_the_same_input(live: Live, look: Page) -> None:
+    live.start("payment", "ORD-7", 3.5, id="first")
+    live.until("first", "waiting_for_event")
+    look.goto("/viewer/start/payment?again=first")
+    expect(look.get_by_label("order", exact=True)).to_have_value("ORD-7")
+    expect(look.get_by_label("minutes", exact=True)).to_have_value("3.5")
+    look.get_by_role("button", name="Start").click()
+    look.wait_for_url(re.compile("/viewer/instances/"))
+    second = live.client.get(f"/api/instances/{look.url.rpartition('/')[2]}").json()
+    assert second["input"] == live.client.get("/api/instances/first").json()["input"]
+
+
+def test_events_are_found_by_source_subject_time_and_text(live: Live) -> None:
+    live.send("one", "order.placed", data={"sku": "LAMP"}, subject="s-1")
+    live.send("two", "payment.completed", data={"order": {"id": "ORD-9"}})
+
+    def found(query: str) -> set[str]:
+        text = live.client.get(f"/viewer/events?{query}").text
+        return {id for id in ("one", "two") if f"id={id}" in text}
+
+    assert found("") == {"one", "two"}
+    assert found("source=bank") == {"one", "two"}
+    assert found("source=Bank") == set()
+    assert found("subject=s-1") == {"one"}
+    assert found("text=ord-9") == {"two"}
+    assert found("text=PAYMENT.") == {"two"}
+    assert found("within=1h&text=lamp") == {"one"}
+    assert found("before=2020-01-01T00:00") == set()
+    assert found("after=2020-01-01T00:00&type=order.placed") == {"one"}
