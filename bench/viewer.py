@@ -1,9 +1,10 @@
-"""Measures the cost of an open viewer: `python -m bench.viewer [blocks [database]]`.
+"""Measures the cost of an open viewer: `python -m bench.viewer [list|now [blocks [database]]]`.
 
 One-activity workflows run all the time, as fast as possible. Meanwhile a page in another process is open for one slice
 of time, closed for the next, and so on in the order open, closed, closed, open, so that drift (a growing file, a
 warming machine) affects both equally. The page behaves like the viewer's: it listens to the stream, and at most once a
-second it reads its rows again, except those that have ended, and asks how many newer ones there are.
+second it reads its rows again, except those that have ended, and asks how many newer ones there are. The front page
+(`now`) does so at most every five seconds, and also reads itself again.
 
 Results are medians with a 95 % bootstrap interval. For each block: the ratio of open to closed for the CPU time of this
 process (engine and viewer together) per workflow, and for workflows per second. For every slice with the page open: the
@@ -33,17 +34,19 @@ from romancy.http import server
 from romancy.http.listener import listen
 
 AT_ONCE = 200
-SLICE, SETTLE = 1.05, 0.3
-"""Seconds that are measured (about one refresh of the page), and unmeasured seconds after opening or closing it."""
+PERIODS = {"list": 1.0, "now": 5.0}
+"""Seconds between two refreshes of each page."""
+SETTLE = 0.3
+"""Unmeasured seconds after opening or closing the page."""
 ORDER = (True, False, False, True)
 PAGE = """
 import html, httpx, re, sys, threading, time
-url = sys.argv[1]
+url, path, period = sys.argv[1], sys.argv[2], float(sys.argv[3])
 ROW = re.compile(r'<tr data-key="([^"]+)" data-position="[^"]*" class="(?!completed|failed|cancelled)')
 
 with httpx.Client(base_url=url, timeout=60) as client:
     def watch(closing):
-        text = client.get("/viewer/").text
+        text = client.get(path).text
         ids, top = ROW.findall(text), html.unescape(re.search(r'data-position="([^"]*)"', text)[1])
         with httpx.Client(base_url=url, timeout=60) as live, live.stream("GET", "/api/stream") as stream:
             last = 0.0
@@ -51,11 +54,13 @@ with httpx.Client(base_url=url, timeout=60) as client:
             for line in stream.iter_lines():
                 if closing.is_set():
                     break
-                if line.startswith("data: ") and time.monotonic() - last > 1:
+                if line.startswith("data: ") and time.monotonic() - last > period:
                     last = time.monotonic()
                     if ids:
                         ids = ROW.findall(client.get("/viewer/rows", params={"id": ids}).text)
                     client.get("/viewer/newer", params={"top": top})
+                    if path == "/viewer/":
+                        client.get(path)
         print("closed", flush=True)
 
     for _ in sys.stdin:  # a line opens the page, the next one closes it
@@ -153,9 +158,9 @@ class Load:
             await (await self.app.start_workflow(one, self.done)).result()
             self.done += 1
 
-    async def measured(self, is_open: bool) -> Slice:
+    async def measured(self, is_open: bool, seconds: float) -> Slice:
         done, cpu, viewer, begun = self.done, time.process_time(), self.meter.seconds, time.perf_counter()
-        await asyncio.sleep(SLICE)
+        await asyncio.sleep(seconds)
         n, cpu = self.done - done, time.process_time() - cpu
         return Slice(is_open, 1e6 * cpu / n, n / (time.perf_counter() - begun), (self.meter.seconds - viewer) / cpu)
 
@@ -182,22 +187,23 @@ class Visitor:
         await self._process.wait()
 
 
-async def visitor(url: str) -> Visitor:
-    pipe = subprocess.PIPE
-    return Visitor(await asyncio.create_subprocess_exec(sys.executable, "-c", PAGE, url, stdin=pipe, stdout=pipe))
+async def visitor(url: str, kind: str) -> Visitor:
+    pipe, path = subprocess.PIPE, "/viewer/" if kind == "now" else "/viewer/instances"
+    command = sys.executable, "-c", PAGE, url, path, str(PERIODS[kind])
+    return Visitor(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe))
 
 
 Block = list[Slice]
 
 
-async def measure(app: App, blocks: int) -> list[Block]:
+async def measure(app: App, kind: str, blocks: int) -> list[Block]:
     load = Load(app, Meter(app))
     bound = listen("127.0.0.1", 0)
     face = http_app(app)
     web = server.Server(face, app, lambda: None)
     serving = asyncio.create_task(web.serve(sockets=[bound]))
     running = asyncio.create_task(load.run())
-    page = await visitor(f"http://127.0.0.1:{bound.getsockname()[1]}")
+    page = await visitor(f"http://127.0.0.1:{bound.getsockname()[1]}", kind)
     await asyncio.sleep(3)  # warm
     found: list[Block] = []
     for n in range(blocks):
@@ -205,7 +211,7 @@ async def measure(app: App, blocks: int) -> list[Block]:
         for is_open in ORDER if n % 2 == 0 else [not is_open for is_open in ORDER]:
             await page.want(is_open)
             await asyncio.sleep(SETTLE)
-            block.append(await load.measured(is_open))
+            block.append(await load.measured(is_open, PERIODS[kind] * 1.05))  # about one refresh
         found.append(block)
     await page.leave()
     load.is_over = True
@@ -232,14 +238,15 @@ def compare(name: str, unit: str, blocks: list[Block], of: Callable[[Slice], flo
     print(f"{name}: closed {closed:,.0f} {unit}, open {is_open:,.0f} {unit}: {interval(ratios)}")
 
 
-async def main(blocks: int, database: str | None) -> None:
+async def main(kind: str, blocks: int, database: str | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with App(database or Path(folder) / "bench.db", workflows=[one]) as app:
-            found = await measure(app, blocks)
+            found = await measure(app, kind, blocks)
     compare("CPU for each workflow", "us", found, lambda slice: slice.cpu)
     compare("workflows a second", "/s", found, lambda slice: slice.rate)
     print("the viewer's share of the CPU:", interval([s.share for block in found for s in block if s.is_open]))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 60, sys.argv[2] if len(sys.argv) > 2 else None))
+    _, kind, blocks, database, *_ = [*sys.argv, *["list", "60", ""][len(sys.argv) - 1 :], ""]
+    asyncio.run(main(kind, int(blocks), database or None))
