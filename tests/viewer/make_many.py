@@ -57,7 +57,16 @@ def waits(count: int, now: int) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ..
 def events(count: int, now: int) -> Iterator[tuple[Any, ...]]:
     for n in range(count // 2):
         data = json.dumps({"order": f"ORD-{n}"}).encode()
-        yield (n + 1, "bank", f"e{n}", TYPES[n % 4], b'{"datacontenttype": "application/json"}', data, b"", now - n)
+        yield (
+            n + 1,
+            "bank",
+            f"e{n}",
+            TYPES[n % 4],
+            b'{"datacontenttype": "application/json"}',
+            data,
+            b"",
+            now - (count // 2 - n) * SECOND // 10,
+        )
 
 
 def fill(c: sqlite3.Connection, count: int) -> None:

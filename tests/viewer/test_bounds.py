@@ -10,13 +10,13 @@ import pytest
 
 from romancy.core.clock import SystemClock
 from romancy.core.model import SECOND
-from romancy.storage.catalog import Catalog, Search
+from romancy.storage.catalog import Catalog, EventSearch, Search
 from romancy.storage.sqlite.connection import connect
 from romancy.storage.sqlite.statements import run
 from tests.viewer.make_many import RARE, make
 
 MANY = 20_000
-STEPS = 40_000
+STEPS = 60_000
 """Steps of SQLite's machine a page may take; to look at all instances would take several times that."""
 
 
@@ -97,7 +97,12 @@ async def test_what_falls_due(counted: Counted) -> None:
 @pytest.mark.parametrize("unmatched", [True, False])
 @pytest.mark.parametrize("type", [None, "payment.completed", "nosuch"])
 async def test_events(counted: Counted, unmatched: bool, type: str | None) -> None:
-    await counted.catalog.shown_events(type=type, instance=None, unmatched=unmatched, limit=51, before=None, scan=500)
+    await counted.catalog.shown_events(EventSearch(type=type, unmatched=unmatched), None, 51, None, 500)
+
+
+async def test_events_of_long_ago(counted: Counted) -> None:
+    found, _ = await counted.catalog.shown_events(EventSearch(accepted_before=NOW - 500 * SECOND), None, 51, None, 500)
+    assert len(found) == 51
 
 
 async def test_rows_again(counted: Counted) -> None:

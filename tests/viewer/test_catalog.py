@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from romancy import App, WorkerOptions
-from romancy.storage.catalog import WHOLE, Search
+from romancy.storage.catalog import WHOLE, EventSearch, Search
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.viewer.catalog import Catalog
@@ -164,12 +164,16 @@ async def test_events_with_who_took_them_and_whom_they_started(app: App) -> None
     await app.send_event("order.placed", "shop", {"n": 1}, id="e2")
     await app.send_event("nobody", "shop", {"n": 1}, id="e3")
     catalog = Catalog(app)
-    lines = {line.shown.event.id: line for line in (await catalog.events()).items}
+    lines = {line.shown.event.id: line for line in (await catalog.events(EventSearch(), None, None)).items}
     assert lines["e1"].shown.receivers == [("a", "approved:1")]
     assert len(lines["e2"].started) == 1
-    assert [line.shown.event.id for line in (await catalog.events(unmatched=True)).items] == ["e3"]
-    assert [line.shown.event.id for line in (await catalog.events(type="nobody")).items] == ["e3"]
-    assert [line.shown.event.id for line in (await catalog.events(instance="a")).items] == ["e1"]
+    assert [line.shown.event.id for line in (await catalog.events(EventSearch(unmatched=True), None, None)).items] == [
+        "e3"
+    ]
+    assert [line.shown.event.id for line in (await catalog.events(EventSearch(type="nobody"), None, None)).items] == [
+        "e3"
+    ]
+    assert [line.shown.event.id for line in (await catalog.events(EventSearch(), "a", None)).items] == ["e1"]
     assert (await catalog.event("shop", "nope")) is None
     found = await catalog.event("shop", "e2")
     assert found is not None
@@ -183,9 +187,7 @@ async def test_an_event_search_stops_and_goes_on(app: App) -> None:
     catalog, before, found, rounds = app._runtime.engine.storage.catalog, None, [], 0
     while rounds < 20:
         rounds += 1
-        lines, before = await catalog.shown_events(
-            type="rare", instance=None, unmatched=False, limit=9, before=before, scan=2
-        )
+        lines, before = await catalog.shown_events(EventSearch(type="rare"), None, 9, before, 2)
         found += [line.event.id for line in lines]
         if before is None:
             break

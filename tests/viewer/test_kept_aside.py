@@ -79,5 +79,5 @@ def test_held_events(live: Live, look: Page) -> None:
     shot(look, "held")
     look.goto("/viewer/events?type=a%26b")
     expect(look.get_by_role("link", name="unmatched")).to_have_attribute(
-        "href", "/viewer/events?type=a%26b&instance=&show=unmatched"
+        "href", "/viewer/events?type=a%26b&show=unmatched"
     )

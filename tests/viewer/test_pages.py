@@ -362,7 +362,5 @@ def test_pages_speak_of_pages(live: Live, look: Page) -> None:
     expect(look.locator("main")).not_to_contain_text("list_instances")
     look.complaints.clear()  # type: ignore[attr-defined] - the browser notes the 404
     look.goto("/viewer/instances")
-    expect(look.locator("#search")).to_have_attribute(
-        "placeholder", "id, input, output or error  ( / )"
-    )
+    expect(look.locator("#search")).to_have_attribute("placeholder", "id, input, output or error  ( / )")
     expect(look.locator("[name=workflow]")).to_have_attribute("placeholder", "workflow, exact name")

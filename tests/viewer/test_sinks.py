@@ -41,7 +41,7 @@ def page(browser: Browser, with_sink: Live) -> Iterator[Page]:
 
 def test_no_sinks(live: Live, look: Page) -> None:
     look.goto("/viewer/events")
-    look.get_by_role("link", name="sinks", exact=True).click()
+    look.get_by_role("link", name="Sinks", exact=True).click()
     expect(look.locator("main")).to_contain_text("No app has declared one here")
 
 
