@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import UTC, datetime
 
 from playwright.sync_api import Page, expect
@@ -137,3 +138,17 @@ def test_events_are_found_by_source_subject_time_and_text(live: Live) -> None:
     assert found("within=1h&text=lamp") == {"one"}
     assert found("before=2020-01-01T00:00") == set()
     assert found("after=2020-01-01T00:00&type=order.placed") == {"one"}
+
+
+def test_an_event_is_copied_as_a_command(live: Live, look: Page) -> None:
+    live.send("it's", "order.placed", data={"sku": "LAMP"}, subject="s-1")
+    look.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    look.goto("/viewer/event?source=bank&id=it%27s")
+    look.get_by_role("button", name="Copy as curl").click()
+    expect(look.locator(".toast")).to_have_text("Copied")
+    command = look.evaluate("navigator.clipboard.readText()").replace('"id": "it', '"id": "again')
+    curl, _, method, url, _, header, _, body = shlex.split(command)
+    assert (curl, method, url) == ("curl", "POST", f"{live.url}/")
+    answer = live.client.post("/", content=body, headers=[tuple(header.split(": "))])
+    assert answer.json()["status"] == "accepted"
+    assert not answer.json().get("duplicate")

@@ -10,6 +10,7 @@ from typing import Any
 
 from romancy.core.codec import Codec
 from romancy.core.failure import Failure
+from romancy.core.history import is_json
 from romancy.core.inputs import BOUND, EVENT
 from romancy.core.instance import Instance as Execution
 from romancy.core.model import SECOND, WORKING, Status, from_us
@@ -160,6 +161,20 @@ class EventLine:
         if b"\0" in data or not _is_text(data):
             return "(not text)"
         return data[:1000].decode("utf-8", "ignore")
+
+    @property
+    def as_sent(self) -> dict[str, Any] | None:
+        """The event in the CloudEvents JSON format; None if its data is not JSON, or is too long to show."""
+        event = self.shown.event
+        if self.shown.size > WHOLE or not is_json(event.datacontenttype):
+            return None
+        named = {"id": event.id, "source": event.source, "type": event.type, "subject": event.subject}
+        given = {name: value for name, value in named.items() if value is not None}
+        try:
+            data = {} if event.data is None else {"data": json.loads(event.data)}
+        except ValueError:
+            return None
+        return {"specversion": "1.0", **given, "datacontenttype": "application/json", **data}
 
     @property
     def content_type(self) -> str:

@@ -53,7 +53,7 @@ def environment() -> Environment:
     )
     tools = "stamp absolute clock_time pretty brief middle cut error_line narrowing waited_for attempt_words place"
     made.filters.update(exact=_exact, span=span, lasting=lasting, typed=write_attribute, scheduled_by=scheduled_by)
-    made.filters.update({name: getattr(words, name) for name in (*tools.split(), "count", "size", "url_part")})
+    made.filters.update({name: getattr(words, name) for name in (*tools.split(), "count", "curl", "size", "url_part")})
     cast("dict[str, Any]", made.globals).update(STATUS_WORDS=words.STATUS_WORDS, WAITING=WAITING, version=version())
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -100,6 +101,13 @@ def count(n: int, cap: int) -> str:
 def size(n: int) -> str:
     """A number of bytes: `312 B`, `1.2 kB`."""
     return f"{n} B" if n < 1000 else f"{n / 1000:,.1f} kB" if n < 1_000_000 else f"{n / 1_000_000:,.1f} MB"
+
+
+def curl(body: Any, path: str, content_type: str = "application/json", with_token: bool = False) -> str:
+    """A command that posts to this server. `{origin}` is where the visitor's browser found it."""
+    token = ' -H "Authorization: Bearer $ROMANCY_TOKEN"' if with_token else ""
+    sent = shlex.quote(json.dumps(body, ensure_ascii=False, default=str))
+    return f"curl -X POST '{{origin}}{path}' -H 'Content-Type: {content_type}'{token} -d {sent}"
 
 
 def url_part(text: str) -> str:
