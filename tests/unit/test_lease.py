@@ -20,10 +20,13 @@ class Case:
     def __init__(self, *, is_worker: bool = True) -> None:
         self.done: list[str] = []
         self.trouble: Exception | None = None
+        self.renewed_with: tuple[int, str | None] | None = None
         self.is_ours = True
         this: Any = self
+        self.about, self.load = "wf", 0
+        about: Any = (lambda: self.about, lambda: self.load)
         told = [lambda *_, what=what: self.done.append(what) for what in ("held", "lost", "retired")]
-        self.lease = Lease(this, Registry(), this, Outage(), 9 * SECOND, is_worker, *told)
+        self.lease = Lease(this, Registry(), this, Outage(), 9 * SECOND, is_worker, *about, *told)
 
     async def _do(self, what: str) -> None:
         if self.trouble is not None:
@@ -33,8 +36,9 @@ class Case:
     async def register(self, *_: object) -> None:
         await self._do("registered")
 
-    async def renew(self, *_: object) -> bool:
+    async def renew(self, worker: str, lease: int, load: int, about: str | None) -> bool:
         await self._do("renewed")
+        self.renewed_with = load, about
         return self.is_ours
 
     async def check(self) -> None:
@@ -128,3 +132,19 @@ async def test_an_app_without_a_worker_only_looks_whether_it_is_outdated() -> No
     case.lease.leave()
     await case.lease.release()
     assert case.done == ["checked"]
+
+
+async def test_what_a_worker_says_about_itself_is_written_once_and_its_load_always() -> None:
+    case = Case()
+    await case.lease.begin()
+    await case.lease.round()
+    assert case.renewed_with == (0, None), "it was written when it was registered"
+    case.about, case.load = "wf, other", 3
+    case.trouble = TransientError("gone")
+    with pytest.raises(TransientError):
+        await case.lease.round()
+    case.trouble = None
+    await case.lease.round()
+    assert case.renewed_with == (3, "wf, other"), "it was not written while the database was away"
+    await case.lease.round()
+    assert case.renewed_with == (3, None)

@@ -103,9 +103,8 @@ class Engine:
         endings = self.endings = Endings(storage)
         announcement = self._announcement = Announcement(storage, registry, outage)
         me = self.lease = Lease(
-            storage, registry, announcement, outage, lease, worker,
-            describe=lambda: describe(registry, build, max_activities), load=lambda: activities.active,
-            held=self._look_around, lost=self._lost, retired=self._retired,
+            storage, registry, announcement, outage, lease, worker, lambda: describe(registry, build, max_activities),
+            lambda: activities.active, self._look_around, self._lost, self._retired,
         )  # fmt: skip
         relays = self._relays = Relays(sinks, storage, clock, me, metrics, outage)
         residents = self.residents = Residents(max_resident, self._to_sweep.set)
@@ -130,11 +129,10 @@ class Engine:
             on_freed=self._freed,
         )  # fmt: skip
         replays, recollection = Replays(clock, told, watchdog), Recollection(storage, outage)
-        unplaced = Unplaced(clock, committer, loader, self._to_admit.set)
         self._waiting_room = WaitingRoom(storage, clock)
         revival = self.revival = Revival(
             registry, state, inboxes, loader, committer, custody, inquest, timers, exits, replays, recollection,
-            unplaced, metrics,
+            Unplaced(clock, committer, loader, self._to_admit.set), metrics,
         )  # fmt: skip
         children = self._children = Children(clock, registry, inboxes, committer, exits, revival, storage, outage)
         followup = self._followup = Followup(

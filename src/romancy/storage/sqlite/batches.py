@@ -447,10 +447,8 @@ class BatchWriter:
             if told is not None:
                 answer.letters += told
                 return RequestAnswer("cancelled", None, took=True)
-        if (
-            request.kind == HASTEN
-            and not self._run(SQL["waits_for_attempt"], (request.instance, request.at)).fetchone()
-        ):
+        waiting = (request.instance, request.at)
+        if request.kind == HASTEN and not self._run(SQL["waits_for_attempt"], waiting).fetchone():
             return RequestAnswer(STATUS_NAMES.get(status, "blocked"), owner)
         values = (request.instance, request.kind, request.payload, request.at)
         number = self._run(SQL["insert_request"], values).lastrowid
