@@ -15,6 +15,7 @@ from romancy.core.same_event import is_same_event
 from romancy.storage.batch import (
     CANCEL,
     FIRST_FINAL,
+    HASTEN,
     STATUS_NAMES,
     Accept,
     AcceptAnswer,
@@ -347,7 +348,7 @@ class BatchWriter:
         numbered = {"token": batch.token, "before": batch.asked}
         rows = await self._connections.do("request_answers", instances=instances, ats=ats, **numbered)
         found, taken = {row["n"] - 1: row for row in rows}, {n - batch.asked - 1 for (n,) in stored}
-        answers = [_request_answer(found.get(n), n in taken) for n in range(len(requests))]
+        answers = [_request_answer(found.get(n), request.kind, n in taken) for n, request in enumerate(requests)]
         owners |= {answer.owner for answer in answers if answer.id}
         return answers
 
@@ -407,11 +408,13 @@ def _admitted(row: Any) -> Sequence[Admitted]:
     return found
 
 
-def _request_answer(row: Any, is_stored: bool) -> RequestAnswer:
+def _request_answer(row: Any, kind: int, is_stored: bool) -> RequestAnswer:
     """`is_stored`: stored just now. The row shows one that an earlier submission stored."""
     if row is None:
         return RequestAnswer(None, None)
     status, took = STATUS_NAMES.get(row["status"], "blocked"), is_stored or row["took"]
+    if kind == HASTEN:
+        took = is_stored or row["id"] is not None
     if row["status"] >= FIRST_FINAL:
         return RequestAnswer(status, None, took=took)
     return RequestAnswer(status, row["owner"], row["id"] or 0, took)
