@@ -17,6 +17,7 @@ from romancy.app import App
 from romancy.core.model import Duration, ReceivedEvent, Scalar, Status
 from romancy.core.queues import Queue, Rate
 from romancy.core.retry import NO_RETRY, RetryPolicy
+from romancy.desk import WorkerRecord
 from romancy.errors import (
     AccessDenied,
     ActivityError,
@@ -204,6 +205,7 @@ __all__ = [
     "WebhookRequest",
     "Within",
     "WorkerOptions",
+    "WorkerRecord",
     "Workflow",
     "WorkflowBlocked",
     "WorkflowBlockedInfo",

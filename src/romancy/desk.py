@@ -17,12 +17,10 @@ from romancy.core.model import SECOND, Status, from_us
 from romancy.cursors import check_limit, read_cursor, write_cursor
 from romancy.records import Page
 from romancy.storage.batch import STATUS_NAMES, UNKNOWN
-from romancy.storage.desk import BEGINNING, FailureRow, Minute, RetryRow, Tallies, Tally, WorkerState
+from romancy.storage.desk import BEGINNING, LATE, FailureRow, Minute, RetryRow, Tallies, Tally, WorkerState
 from romancy.storage.protocol import Storage
 
 MINUTE = 60 * SECOND
-LATE = 10 * SECOND
-"""Waits and retries are overdue when they have been due for so many microseconds."""
 _HOUR = 60
 """How many minutes the groups of failures count."""
 _HEAD = re.compile(rb'\{"error_type": ("(?:[^"\\]|\\.)*")(?:, "message": "((?:[^"\\]|\\.)*))?')

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 from romancy.api.workflow import Workflow
 from romancy.core.model import Attribute, Duration, Scalar, Status
 from romancy.core.schedules import Schedule
+from romancy.desk import WorkerRecord
 from romancy.inventory import OLD
 from romancy.question_verbs import QuestionRecord
 from romancy.records import (
@@ -78,6 +79,7 @@ class Verbs(Protocol):
 
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool: ...
     async def resume_workflow(self, instance_id: str) -> bool: ...
+    async def retry_now(self, instance_id: str) -> bool: ...
     @overload
     def retry_workflow(
         self, instance_id: str, wf: Workflow[..., Any], /, *, steps: Steps = None
@@ -113,6 +115,8 @@ class Verbs(Protocol):
     ) -> Page[Instance]: ...
 
     async def count_instances(self, **which: Unpack[InstanceFilter]) -> int: ...
+
+    async def list_workers(self) -> list[WorkerRecord]: ...
 
     async def list_queues(self) -> list[QueueRecord]: ...
 

@@ -50,7 +50,7 @@ class MortalStorage:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)
-        if name in ("stop_waiting", "drop_lock", "watch", "catalog", "sessions", "schedules", "sinks", "inbox"):
+        if name in ("stop_waiting", "drop_lock", "watch", "catalog", "sessions", "schedules", "sinks", "desk", "inbox"):
             return method
         return self.mortal(name, method)
 

@@ -49,6 +49,7 @@ WRITES: dict[str, Verb] = {
     "delete_schedule": lambda app: app.delete_schedule("daily"),
     "forget_refused": lambda app: app.forget_refused(1),
     "answer_question": lambda app: app.answer_question("o", "ann", True),
+    "retry_now": lambda app: app.retry_now("o"),
     "retry_dead_letters": lambda app: app.retry_dead_letters("crm"),
 }
 NO_WRITES = {"get_instance", "get_history", "handle", "within", "register", "start", "stop", "run", "serve"}

@@ -11,6 +11,7 @@ inbox.py            `inbox`
 questions.py        `questions`, `answer`
 sinks.py            `sinks`
 queues.py           `queues`
+desk.py             `workers`, `retry-now`
 endings.py          how an instance ended, and which command lets it go on
 children.py         the children of an instance, for `show` and `why`
 replays.py          `replay`

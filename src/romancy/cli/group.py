@@ -31,6 +31,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "queues": ("queues:queues", "List queues: how many instances run, and how many wait."),
         "questions": ("questions:questions", "List questions to people that workflows wait for."),
         "sinks": ("sinks:sinks", "List sinks and the events they gave up, or try these again."),
+        "workers": ("desk:workers", "List workers: where they run, which workflows they have, and their load."),
         "replay": ("replays:replay", "Replay the history of an instance with the current code."),
         "viewer": ("live:viewer", "Serve the viewer, a web page for a database, without a worker."),
         "top": ("live:top", "Watch instances, open waits and upcoming timers."),
@@ -42,6 +43,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "cancel": ("bulk:cancel", "Cancel instances."),
         "resume": ("bulk:resume", "Retry blocked instances after fixing their code."),
         "retry": ("reruns:retry", "Let instances go on that failed or were cancelled."),
+        "retry-now": ("desk:retry_now", "Begin attempts now that wait because earlier ones failed."),
         "fork": ("reruns:fork", "Start a new instance with a part of the history of another."),
     },
     "Manage databases": {

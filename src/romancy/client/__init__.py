@@ -1,7 +1,7 @@
 """A client for the HTTP API of an app: the same verbs and errors, from another process.
 
 client.py    the verbs
-outside.py   the verbs for the inbox, questions and sinks
+outside.py   the verbs for the inbox, questions, sinks and workers
 events.py    events to send
 handle.py    one instance on a server
 wire.py      requests and retries; the only module that uses httpx

@@ -1,4 +1,4 @@
-"""The verbs of a client for what lies outside instances: the inbox, held events, questions, sinks."""
+"""The verbs of a client for what lies outside instances: the inbox, held events, questions, sinks, workers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from romancy.client.requests import answer_content, looked_up, quoted
 from romancy.client.wire import Reply
 from romancy.core.model import SECOND, Duration, duration_us
 from romancy.cursors import check_limit
+from romancy.desk import WorkerRecord
 from romancy.errors import InvalidInput
 from romancy.inventory import OLD
 from romancy.question_verbs import QuestionRecord
@@ -75,3 +76,15 @@ class OutsideVerbs:
         if reply.status == 404:
             raise InvalidInput(reply.content["error"])
         return reply.content["retried"]
+
+    async def list_workers(self) -> list[WorkerRecord]:
+        """The workers of the server's database, the longest-running first."""
+        return await self._get("/api/workers", lambda found: [responses.to_worker(item) for item in found["items"]])
+
+    async def retry_now(self, instance_id: str) -> bool:
+        """Begin the next attempts of an instance's activities now, as `App.retry_now` does.
+
+        False, with no effect, if no activity waits for its next attempt.
+        """
+        reply = await self._post(f"/api/instances/{looked_up(instance_id)}/retry-now", {}, instance_id)
+        return reply.content["begins"]

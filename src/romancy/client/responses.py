@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 from romancy.core.history import is_json
 from romancy.core.model import Event, to_us
 from romancy.core.timestamps import parse_time
+from romancy.desk import WorkerRecord
 from romancy.errors import (
     AccessDenied,
     AppNotRunning,
@@ -292,6 +293,13 @@ def to_question(item: Mapping[str, Any]) -> QuestionRecord:
     expires_at = None if item["expires_at"] is None else _time(item["expires_at"])
     about = item["title"], item["text"], tuple(item["people"]), _time(item["asked_at"]), expires_at
     return QuestionRecord(item["instance_id"], item["workflow"], item["ask_id"], *about)
+
+
+def to_worker(item: Mapping[str, Any]) -> WorkerRecord:
+    times = {name: _time(item[name]) for name in ("started_at", "until")}
+    known = {name: item[name] for name in ("id", "host", "pid", "version", "build", "slots", "load")}
+    counted = {"is_alive": item["is_alive"], "instances": item["instances"]}
+    return WorkerRecord(**known, **times, **counted, workflows=tuple(item["workflows"]))
 
 
 def to_sink(item: Mapping[str, Any]) -> SinkRecord:

@@ -10,12 +10,10 @@ import random
 from romancy.core.clock import Clock
 from romancy.core.model import SECOND
 from romancy.engine.metrics import Metrics
-from romancy.storage.desk import Minute
+from romancy.storage.desk import LATE, Minute
 from romancy.storage.protocol import Storage
 
 MINUTE = 60 * SECOND
-LATE = 10 * SECOND
-"""Waits and retries are overdue when they have been due for so many microseconds."""
 FIRST, LAST = 0.5, 5.0
 """Seconds after the end of a minute: workers come one after the other, so that one of them counts for all."""
 ENDS = ("completed", "failed", "cancelled")

@@ -27,6 +27,7 @@ use that declaration. For an event, `events` reads the body (with `body`, within
     inbox.py     `GET /api/inbox`
     questions.py  questions to people
     sinks.py     sinks, and the events that they gave up
+    workers.py   workers, and attempts that begin now
     stream.py    `GET /api/stream`, live changes
     health.py    the routes for monitoring
     schemas.py   input and output of routes

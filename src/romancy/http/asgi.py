@@ -13,7 +13,7 @@ from typing import Any
 
 from romancy.core.visible import printable
 from romancy.errors import AppNotRunning
-from romancy.http import control, handshake, health, inbox, metrics, questions, schedules, sinks
+from romancy.http import control, handshake, health, inbox, metrics, questions, schedules, sinks, workers
 from romancy.http.access import Access, bearer_of, take_from_url
 from romancy.http.backpressure import Backpressure, out_of_time
 from romancy.http.body import Head, read_body, read_head, read_model, read_query
@@ -75,7 +75,8 @@ class HttpApp:
         self._database_timeout = seconds(options.database_timeout)
         self._body_timeout = TimeLimit(seconds(options.body_timeout))
         own = Route("GET", "/openapi.json", self.describe_api, {200: Described})
-        listed = (*control.ROUTES, *schedules.ROUTES, *inbox.ROUTES, *sinks.ROUTES, *questions.ROUTES, *health.ROUTES)
+        listed = (*control.ROUTES, *workers.ROUTES, *schedules.ROUTES, *inbox.ROUTES, *sinks.ROUTES)
+        listed = (*listed, *questions.ROUTES, *health.ROUTES)
         taken = (Events(options).route, handshake.ROUTE, *Webhooks(self._runtime).routes)
         self.routes = (*taken, *listed, metrics.ROUTE, own)
         # OpenAPI can describe neither pages nor streams.

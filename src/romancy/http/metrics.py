@@ -19,6 +19,7 @@ from romancy.http.responses import Response
 from romancy.http.routes import Request, Route
 from romancy.http.traffic import Traffic
 from romancy.records import QueueRecord
+from romancy.storage.desk import LATE
 
 PATIENCE = 2.0
 """Seconds to wait for counts from the database. Without an answer, the other metrics are still returned."""
@@ -40,6 +41,8 @@ class _Counts(NamedTuple):
     """How much is in the inbox, and how much was refused."""
     queues: Sequence[QueueRecord] = ()
     """Those that this process has in its code, and those that have instances."""
+    retrying: int | None = None
+    overdue: int | None = None
 
 
 async def _counts(request: Request) -> _Counts:
@@ -49,7 +52,11 @@ async def _counts(request: Request) -> _Counts:
         async with asyncio.timeout(PATIENCE):
             inbox = await request.runtime.engine.storage.catalog.inbox_counts(MOST_IN_INBOX)
             queues = await request.app.list_queues()
-            return _Counts(inbox, [queue for queue in queues if queue.name in known or queue.running or queue.waiting])
+            desk, now = request.runtime.engine.storage.desk, request.runtime.clock.now()
+            retrying = (await desk.retrying_tally(now)).n
+            overdue = (await desk.overdue_tally(now, now - LATE)).n
+            shown = [queue for queue in queues if queue.name in known or queue.running or queue.waiting]
+            return _Counts(inbox, shown, retrying, overdue)
     except (StorageError, TimeoutError):
         return _Counts()
 
@@ -59,7 +66,7 @@ class _Collector(Collector):
 
     def __init__(self, engine: Engine, traffic: Traffic, counts: _Counts) -> None:
         self._engine, self._metrics, self._traffic = engine, engine.metrics, traffic
-        self._inbox, self._queues = counts
+        self._inbox, self._queues, self._retrying, self._overdue = counts
 
     def describe(self) -> Iterable[Metric]:
         return ()
@@ -73,6 +80,7 @@ class _Collector(Collector):
         yield from self._compensations()
         yield from self._events()
         yield from self._inbox_gauges()
+        yield from self._attention()
         yield from self._sinks()
         yield from self._kept_events()
         yield from self._engine_internals()
@@ -146,6 +154,14 @@ class _Collector(Collector):
             waiting, refused = self._inbox
             yield _gauge("inbox_waiting", "Starts and events in the inbox that no worker has taken in yet.", waiting)
             yield _gauge("inbox_refused", "Starts and events in the inbox that were refused.", refused)
+
+    def _attention(self) -> Iterator[Metric]:
+        if self._retrying is not None:
+            text = "Instances with an activity that failed and is tried again, up to 10,000."
+            yield _gauge("instances_retrying", text, self._retrying)
+        if self._overdue is not None:
+            text = "Timers, timeouts and retries that are more than ten seconds late, up to 10,000."
+            yield _gauge("instances_overdue", text, self._overdue)
 
     def _kept_events(self) -> Iterator[Metric]:
         m = self._metrics

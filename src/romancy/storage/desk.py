@@ -16,6 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from romancy.core.model import SECOND
 from romancy.storage.batch import STATUS_CODES
 from romancy.storage.sql import Run
 
@@ -23,6 +24,8 @@ CAP = 10_000
 """Up to this many rows are counted."""
 SAMPLE = 1_000
 """Of so many instances without an owner, the oldest is looked for."""
+LATE = 10 * SECOND
+"""Waits and retries are overdue when they have been due for so many microseconds."""
 MOST_WORKERS = 1_000
 MOST_WORKFLOWS = 1_000
 MOST_FAILURES = 2_000

@@ -238,6 +238,10 @@ class Blocking(ABC):
     list_questions = blocking(Service.list_questions)
     answer_question = blocking(Service.answer_question)
 
+    # --- operators ---------------------------------------------------------------------------------------------------
+    list_workers = blocking(Service.list_workers)
+    retry_now = blocking(Service.retry_now)
+
     # --- sinks -------------------------------------------------------------------------------------------------------
     list_sinks = blocking(Service.list_sinks)
     list_dead_letters = blocking(Service.list_dead_letters)
