@@ -9,7 +9,7 @@ SELECT w.id, w.host, w.until, w.started_at, w.about, w.load, (SELECT count(*) FR
 FROM romancy.workers w ORDER BY w.started_at, w.id LIMIT :limit::integer
 -- Owners that are gone: what they left is free, but keeps their names until it is claimed.
 -- name: gone_owners
-SELECT id FROM romancy.orphans LIMIT :limit::integer
+SELECT id FROM romancy.orphans ORDER BY id LIMIT :limit::integer
 -- The workflows of instances without an owner: goes from one to the next by the index.
 -- name: free_workflows
 WITH RECURSIVE names (workflow, n) AS (
