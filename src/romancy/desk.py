@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from romancy.core.clock import Clock
@@ -24,6 +25,7 @@ MINUTE = 60 * SECOND
 _HOUR = 60
 """How many minutes the groups of failures count."""
 _HEAD = re.compile(rb'\{"error_type": ("(?:[^"\\]|\\.)*")(?:, "message": "((?:[^"\\]|\\.)*))?')
+_TYPE = re.compile(rb'\{"error_type": ("(?:[^"\\]|\\.)*")')
 _CULPRIT = re.compile(rb'"culprits": \[(\d+)[\d, ]*\](?:, "rolled_back": true)?\}$')
 _NUMBER = re.compile(r":\d+$")
 _LONGEST_LINE = 300
@@ -229,7 +231,7 @@ class OperatorsDesk:
         for row in rows:
             op = operations.get((row.id, culprits.get(row.id, -1)))
             name = None if op is None else _NUMBER.sub("", op)
-            groups.setdefault((row.workflow, row.status, _error_of(row.head)[0], name), []).append(row)
+            groups.setdefault((row.workflow, row.status, _type_of(row.head), name), []).append(row)
         this_minute = self._clock.now() // MINUTE
         found = [_group(*key, alike, this_minute) for key, alike in groups.items()]
         found.sort(key=lambda group: (-group.count, -group.newest.timestamp(), group.newest_id))
@@ -304,6 +306,16 @@ def _group(
         newest.id,
         tuple(minutes),
     )
+
+
+def _type_of(head: bytes | None) -> str:
+    found = _TYPE.match(head or b"")
+    return "" if found is None else _text(found[1])
+
+
+@lru_cache(1000)
+def _text(raw: bytes) -> str:
+    return json.loads(raw)
 
 
 def _error_of(head: bytes | None) -> tuple[str, str]:

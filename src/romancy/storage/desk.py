@@ -22,6 +22,8 @@ from romancy.storage.sql import Run
 
 CAP = 10_000
 """Up to this many rows are counted."""
+FEW = 1_000
+"""Up to this many rows are counted for each of which others are looked up: blocked instances, attempts that are due."""
 SAMPLE = 1_000
 """Of so many instances without an owner, the oldest is looked for."""
 LATE = 10 * SECOND
@@ -126,8 +128,7 @@ class LateRow:
         return self.due, self.instance, self.op
 
 
-@dataclass(slots=True, frozen=True)
-class FailureRow:
+class FailureRow(NamedTuple):
     """An instance that failed or is blocked."""
 
     id: str
@@ -159,11 +160,11 @@ class DeskRows:
     async def unowned(self, gone: Collection[str], known: Collection[str]) -> dict[str, tuple[int, int]]:
         """Return (count, oldest start) of open instances without a live owner, by workflow, except `known` ones.
 
-        `gone`: owners that don't live. Of theirs, the first `CAP` are looked at.
+        `gone`: owners that don't live. Of theirs, the first `FEW` are looked at.
         """
         names = [name for (name,) in await self._look("free_workflows", limit=MOST_WORKFLOWS) if name not in known]
         rows = await self._look("free_of_workflows", listed=names, cap=CAP, sample=SAMPLE) if names else []
-        rows += await self._look("owned_workflows", listed=list(gone), cap=CAP) if gone else []
+        rows += await self._look("owned_workflows", listed=list(gone), cap=FEW) if gone else []
         found: dict[str, tuple[int, int]] = {}
         for name, n, oldest in rows:
             if n and name not in known:
@@ -211,24 +212,25 @@ class DeskRows:
 
     async def retrying_tally(self, now: int) -> Tally:
         """Count instances with an activity that is tried again."""
-        [(read, n, next_due)] = await self._look("count_retrying", now=now, cap=CAP)
-        return Tally(n, read >= CAP, next_due)
+        [(read, n, blocked, next_due)] = await self._look("count_retrying", now=now, cap=CAP, few=FEW)
+        return Tally(max(n - blocked, 0), read >= CAP, next_due)
 
     async def overdue_tally(self, now: int, late: int) -> Tally:
         """Count waits and retries that were due before `late`, except attempts that run."""
-        rows = await self._look("count_overdue", now=now, before=late, cap=CAP)
-        n = sum(row[1] for row in rows)
-        oldest = min((row[2] for row in rows if row[2] is not None), default=None)
-        return Tally(min(n, CAP), any(row[0] >= CAP for row in rows), oldest)
+        [(waits, blocked)] = await self._look("count_late_waits", before=late, cap=CAP, few=FEW)
+        [(read, retries)] = await self._look("count_late_retries", now=now, before=late, few=FEW)
+        n = min(max(waits - blocked, 0) + retries, CAP)
+        first = await self.overdue(now, late, 1) if n else []
+        return Tally(n, waits >= CAP or read >= FEW, first[0].due if first else None)
 
     async def retrying(self, now: int, limit: int, after: Place = BEGINNING) -> list[RetryRow]:
         """Return activities that are tried again, by the time of their next attempt."""
-        rows = await self._look("retrying", now=now, limit=limit, cap=CAP, **_place(after))
+        rows = await self._look("retrying", now=now, limit=limit, cap=FEW, **_place(after))
         return [RetryRow(*row) for row in rows]
 
     async def overdue(self, now: int, late: int, limit: int, after: Place = BEGINNING) -> list[LateRow]:
         """Return waits and retries that were due before `late`, by due time, except attempts that run."""
-        rows = await self._look("overdue", now=now, before=late, limit=limit, cap=CAP, **_place(after))
+        rows = await self._look("overdue", now=now, before=late, limit=limit, cap=FEW, **_place(after))
         return [LateRow(*row) for row in rows]
 
     async def failures(self) -> tuple[list[FailureRow], bool]:

@@ -63,18 +63,26 @@ EXISTS (SELECT 1 FROM romancy.workers w WHERE w.id = (SELECT i.owner FROM romanc
   AND w.until >= :now::bigint)
 -- name: oldest_queued
 SELECT created_at FROM romancy.instances i {by_status} WHERE i.status = 8 ORDER BY i.created_at LIMIT 1
+-- Looking up the status of thousands of instances takes long. Few are blocked, so that these are looked up instead.
+-- part: some_blocked
+(SELECT i.id FROM romancy.instances i {by_status} WHERE i.status >= 9 AND i.status <= 9 ORDER BY i.status, i.created_at
+  LIMIT :few::integer) b
+-- How many attempts wait or run, of how many instances, how many of these are blocked, and when the next one is due.
 -- name: count_retrying
-SELECT count(*), count(DISTINCT CASE WHEN {status_of_instance} < 9 THEN x.instance END),
+SELECT count(*), count(DISTINCT x.instance), (SELECT count(*) FROM {some_blocked} WHERE (SELECT 1 FROM romancy.attempts a
+    WHERE a.instance = b.id AND a.next_due IS NOT NULL LIMIT 1) IS NOT NULL),
   (SELECT a.next_due FROM romancy.attempts a {by_attempt} WHERE a.next_due > :now::bigint ORDER BY a.next_due LIMIT 1)
 FROM (SELECT a.instance FROM romancy.attempts a {by_attempt} WHERE a.next_due IS NOT NULL ORDER BY a.next_due LIMIT :cap::integer) x
--- name: count_overdue
-SELECT count(*), count(y.due), min(y.due) FROM (SELECT CASE WHEN {status_of_instance} < 9 THEN x.due END AS due
-  FROM (SELECT w.due_at AS due, w.instance FROM romancy.waits w {by_due} WHERE w.due_at < :before::bigint
-    ORDER BY w.due_at LIMIT :cap::integer) x) y
-UNION ALL SELECT count(*), count(z.due), min(z.due) FROM (SELECT CASE WHEN {status_of_instance} < 9 AND NOT {has_live_owner}
-    THEN x.due END AS due
-  FROM (SELECT a.next_due AS due, a.instance FROM romancy.attempts a {by_attempt} WHERE a.next_due < :before
-    ORDER BY a.next_due LIMIT :cap) x) z
+-- How many waits are late, and how many of these are of blocked instances.
+-- name: count_late_waits
+SELECT (SELECT count(*) FROM (SELECT 1 FROM romancy.waits w {by_due} WHERE w.due_at < :before::bigint
+    ORDER BY w.due_at LIMIT :cap::integer) x),
+  coalesce((SELECT sum((SELECT count(*) FROM romancy.waits w WHERE w.instance = b.id AND +w.due_at < :before)) FROM {some_blocked}), 0)::bigint
+-- How many attempts should have begun, and how many of these are not running.
+-- name: count_late_retries
+SELECT count(*), count(CASE WHEN {status_of_instance} < 9 AND NOT {has_live_owner} THEN 1 END)
+FROM (SELECT a.instance FROM romancy.attempts a {by_attempt} WHERE a.next_due < :before::bigint
+  ORDER BY a.next_due LIMIT :few::integer) x
 -- part: workflow_of_instance
 (SELECT i.workflow FROM romancy.instances i WHERE i.id = x.instance)
 -- name: retrying
