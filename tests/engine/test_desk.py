@@ -444,3 +444,18 @@ async def test_a_blocked_instance(env: Environment) -> None:
             await other.retry_now(id)
         assert (await OperatorsDesk(other._runtime.engine.storage, env.clock).counts()).retrying.n == 0
     await env.app.start()
+
+
+async def test_an_attempt_that_waits_for_a_slot_is_left_alone(db: str) -> None:
+    async with environment(database=db, workflows=[calling], max_activities=1) as env:
+        id = await failed_once(env)
+        line.goes_on.clear()
+        await env.app.start_workflow(calling, "2", instance_id="other")
+        await until(lambda: line.running)
+        activities = env.app._runtime.engine.activities
+        for _ in range(2):  # as if its time had come between the request and its commit
+            activities.begin_now(id, "dial:1")
+        assert activities.running == 2
+        line.goes_on.set()
+        await env.settle()
+        assert (line.calls, line.most) == (3, 1)
