@@ -81,12 +81,14 @@ from romancy.options import (
     Retention,
     Schedule,
     Sink,
+    Token,
     Webhook,
     WebhookRequest,
     WorkerOptions,
 )
 from romancy.question_verbs import QuestionRecord
 from romancy.records import (
+    Act,
     BulkResult,
     Event,
     EventRecord,
@@ -116,6 +118,7 @@ except PackageNotFoundError:  # a source tree that was never installed
 __all__ = [
     "NO_RETRY",
     "AccessDenied",
+    "Act",
     "Activity",
     "ActivityCompletedInfo",
     "ActivityContext",
@@ -192,6 +195,7 @@ __all__ = [
     "TerminalError",
     "TimerFiredInfo",
     "TimerStartedInfo",
+    "Token",
     "TransactionContext",
     "UnexpectedAnswer",
     "UnknownWorkflow",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from romancy.api.workflow import Workflow
 from romancy.errors import RomancyError
-from romancy.options import SCOPES
 from romancy.service import Service
+from romancy.tokens import SCOPES
 
 if TYPE_CHECKING:
     from romancy.http.asgi import HttpApp

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Ite
 from dataclasses import dataclass, field
 from itertools import islice
 
+from romancy.core.actor import current_actor
 from romancy.core.model import FINAL, Status
 from romancy.engine.engine import Engine
 from romancy.errors import InvalidInput
@@ -48,17 +49,21 @@ class BulkVerb:
 
 
 def cancelling(engine: Engine, reason: str | None) -> BulkVerb:
+    who = current_actor()
+
     async def act(ids: Sequence[str]) -> Done:
         # Asked for together, the requests are one batch.
-        answers = await asyncio.gather(*(engine.cancel(id, reason) for id in ids))
+        answers = await asyncio.gather(*(engine.cancel(id, reason, who) for id in ids))
         return Done(sum(answer.took for answer in answers))
 
     return BulkVerb(frozenset(STATUS_CODES) - FINAL, act)
 
 
 def resuming(engine: Engine) -> BulkVerb:
+    who = current_actor()
+
     async def act(ids: Sequence[str]) -> Done:
-        resumed = await engine.storage.resume_all(ids)
+        resumed = await engine.storage.resume_all(ids, who)
         engine.kick()
         return Done(len(resumed))
 
@@ -66,8 +71,10 @@ def resuming(engine: Engine) -> BulkVerb:
 
 
 def retrying(engine: Engine) -> BulkVerb:
+    who = current_actor()
+
     async def act(ids: Sequence[str]) -> Done:
-        return Done(*await retry_all(engine, ids))
+        return Done(*await retry_all(engine, ids, who))
 
     async def refusals(ids: Sequence[str]) -> Mapping[str, str]:
         return await refused_retries(engine, ids)

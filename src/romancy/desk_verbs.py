@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from romancy.core.actor import current_actor
 from romancy.core.ids import check_lookup
 from romancy.desk import OperatorsDesk, WorkerRecord
 from romancy.errors import InstanceNotFound, NotRetryable
@@ -32,7 +33,7 @@ class DeskVerbs:
         engine = self._runtime.writer
 
         async def ask() -> RequestAnswer:
-            answer = await engine.retry_now(instance_id)
+            answer = await engine.retry_now(instance_id, current_actor())
             if answer.status is None:
                 raise InstanceNotFound(instance_id=instance_id)
             return answer

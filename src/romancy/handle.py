@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from romancy.api.workflow import Workflow, definition_of, queue_options, start_options
+from romancy.core.actor import current_actor
 from romancy.core.codec import Codec
 from romancy.core.ids import check_lookup
 from romancy.core.model import Duration, Status, duration_us
@@ -139,7 +140,7 @@ class ScheduleVerbs:
     async def trigger_schedule(self, name: str) -> WorkflowHandle[Any]:
         """Start an instance of a schedule now, even if it is paused or one is running. Its ticks stay as they are."""
         engine = self._runtime.writer
-        id, workflow = await engine.timetable.trigger(name)
+        id, workflow = await engine.timetable.trigger(name, who=current_actor())
         engine.kick()
         definition = self._runtime.registry.get(workflow)
         result = definition.signature.result if definition else None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 from urllib.parse import urlsplit
@@ -15,20 +14,14 @@ from romancy.core.retry import RetryPolicy, check_policy
 from romancy.core.schedules import Schedule as Schedule
 from romancy.sinks.declaration import HTTPSink as HTTPSink
 from romancy.sinks.declaration import Sink as Sink
+from romancy.tokens import Credential, read_tokens
+from romancy.tokens import Token as Token
 from romancy.webhooks.declaration import Webhook as Webhook
 from romancy.webhooks.declaration import WebhookRequest as WebhookRequest
 
-SCOPES = ("events", "read", "control")
-"""What a token can allow: sending events, reading, controlling instances."""
-SHORT = 16
-"""Tokens with fewer characters can be guessed."""
 LONGEST_BUILD = 200
 FOR_A_DAY = RetryPolicy(max_attempts=None, maximum=timedelta(minutes=5), max_duration=timedelta(days=1))
 _ACCEPTED = (200, 201, 202, 204)
-_IS_A_SECRET = (
-    "a token is a secret of printable characters without spaces, optionally preceded by scopes "
-    f'({", ".join(SCOPES)}), as in "events,read:SECRET"'
-)
 
 
 @dataclass(frozen=True)
@@ -249,28 +242,20 @@ def check_public_url(url: str | None) -> str | None:
     return url.rstrip("/")
 
 
-@dataclass(frozen=True)
-class Token:
-    """A secret that clients present, and what it allows. Only its digest is kept."""
-
-    scopes: frozenset[str]
-    digest: bytes = field(repr=False)
-    is_short: bool = False
-    """The secret is short enough to be guessed."""
-
-
-WITHOUT_HTTP: Sequence[str] = []
+WITHOUT_HTTP: Sequence[str | Token] = []
 """The tokens of an App that never serves HTTP. ROMANCY_TOKENS is not read."""
 
 
-def choose_tokens(given: Sequence[str]) -> tuple[Token, ...]:
+def choose_tokens(given: Sequence[str | Token]) -> tuple[Credential, ...]:
     """Return the tokens given to an App, or else those in ROMANCY_TOKENS, separated by spaces."""
     if given is WITHOUT_HTTP:
         return ()
     if given is None:  # pyright: ignore[reportUnnecessaryComparison] - untyped code, as in tokens=os.environ.get(...)
-        raise ValueError("tokens must be a list of strings, not None; is the variable it comes from set?")
+        raise ValueError(
+            "tokens must be a list of strings and Token(...), not None; is the variable it comes from set?"
+        )
     found = os.environ.get("ROMANCY_TOKENS")
-    if given or isinstance(given, str) or found is None:
+    if given or isinstance(given, str | Token) or found is None:
         return read_tokens(given)
     if not found.strip():
         raise ValueError(
@@ -278,34 +263,3 @@ def choose_tokens(given: Sequence[str]) -> tuple[Token, ...]:
             "separated by spaces, or unset it"
         )
     return read_tokens(found.split())
-
-
-def read_tokens(entries: Iterable[str]) -> tuple[Token, ...]:
-    """Parse tokens: `SECRET` allows everything, `events:SECRET` and `events,read:SECRET` only those scopes.
-
-    Text before the first colon is always read as scopes: a typo there must not create a token with full access.
-    """
-    return tuple(map(_read_token, (entries,) if isinstance(entries, str) else entries))
-
-
-def _read_token(entry: str) -> Token:
-    if not isinstance(entry, str):  # pyright: ignore[reportUnnecessaryIsInstance] - as in [os.environ.get(...)]
-        hint = "None: is the variable it comes from set?" if entry is None else f"{type(entry).__name__}"
-        raise ValueError(f"{_IS_A_SECRET}; got {hint}")
-    before, colon, secret = entry.partition(":")
-    words = [word.strip() for word in before.split(",")] if colon else list(SCOPES)
-    if not colon:
-        secret = entry
-    elif not all(word in SCOPES for word in words):
-        raise ValueError(
-            f"the part of a token before its colon must be scopes ({', '.join(SCOPES)}); "
-            f'for a secret that contains a colon, write "{",".join(SCOPES)}:SECRET"'
-        )
-    if not secret or not secret.isprintable() or " " in secret:
-        raise ValueError(_IS_A_SECRET)
-    return Token(frozenset(words), digest(secret.encode()), len(secret) < SHORT)
-
-
-def digest(secret: bytes) -> bytes:
-    """Return the digest by which secrets are compared. All have the same length, so timing reveals nothing."""
-    return hashlib.sha256(secret).digest()

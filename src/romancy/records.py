@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Literal, TypedDict, TypeVar
 
+from romancy.acts import Act as Act
+from romancy.core.actor import sent_by
 from romancy.core.attributes import decode_attribute
 from romancy.core.dropped import standing
 from romancy.core.failure import Failure
@@ -127,6 +129,8 @@ class Instance:
     key: str | None = None
     """Its key in the queue; None if it has none."""
     priority: int = 0
+    acts: Sequence[Act] = ()
+    """Who started it, cancelled it and so on, as far as that is known. Set by `get_instance`."""
 
 
 class InstanceFilter(TypedDict, total=False):
@@ -201,6 +205,8 @@ class EventRecord:
     received_by: Sequence[tuple[str, str]]
     differed_at: datetime | None = None
     """When an event with the same source and id but different content was first sent. That event was dropped."""
+    sent_by: str | None = None
+    """The name of the token that it was sent with, or `webhook NAME`."""
 
 
 @dataclass(frozen=True)
@@ -292,7 +298,9 @@ class Page(Generic[T]):
     cursor: str | None
 
 
-def to_instance(row: InstanceRow, waits: Sequence[Wait] = (), shown: Shown | None = None) -> Instance:
+def to_instance(
+    row: InstanceRow, waits: Sequence[Wait] = (), shown: Shown | None = None, acts: Sequence[Act] = ()
+) -> Instance:
     workflow, version = split_name(row.workflow)
     run = row.run
     return Instance(
@@ -318,6 +326,7 @@ def to_instance(row: InstanceRow, waits: Sequence[Wait] = (), shown: Shown | Non
         queue=row.queue,
         key=row.queue_key or None,
         priority=row.priority or 0,
+        acts=acts,
     )
 
 
@@ -478,5 +487,5 @@ def _is_transactional(entry: Entry, holds: Payload) -> bool:
 
 
 def to_event_record(stored: ShownEvent) -> EventRecord:
-    differed_at = None if stored.differed_at is None else from_us(stored.differed_at)
-    return EventRecord(stored.event, from_us(stored.event.accepted_at), tuple(stored.receivers), differed_at)
+    event, differed_at = stored.event, None if stored.differed_at is None else from_us(stored.differed_at)
+    return EventRecord(event, from_us(event.accepted_at), tuple(stored.receivers), differed_at, sent_by(event.origin))

@@ -19,8 +19,8 @@ from romancy.core.retrial import RetryAsk, copied, repeated_steps, steps_of
 from romancy.core.run import Seed
 from romancy.engine.engine import Engine
 from romancy.errors import InstanceExists, InstanceNotFound, InvalidInput, NotRetryable
-from romancy.storage.batch import Fork
 from romancy.storage.catalog import Search
+from romancy.storage.forks import Fork
 from romancy.storage.instances import InstanceRow
 
 Steps = Literal["failed"] | Sequence[str] | None
@@ -36,12 +36,12 @@ _CHILDREN = 1000
 RETRYABLE: frozenset[Status] = frozenset({"failed", "cancelled"})
 
 
-async def retry_one(engine: Engine, instance: str, steps: Steps = None) -> None:
+async def retry_one(engine: Engine, instance: str, steps: Steps = None, who: str | None = None) -> None:
     """Let an instance go on that failed or was cancelled. Raise `NotRetryable` if that is not possible."""
     check_lookup(instance)
     ask = RetryAsk(await _check_steps(engine, instance, steps))
     await _check_children(engine, instance, ask.steps)
-    if not await engine.storage.reopen([instance], engine.clock.now(), ask.head):
+    if not await engine.storage.reopen([instance], engine.clock.now(), ask.head, who):
         row = await _row(engine, instance)
         raise NotRetryable(_held(row), instance_id=instance, status=row.status)
     engine.kick()
@@ -54,9 +54,9 @@ def _held(row: InstanceRow) -> str | None:
     return f"instance {row.id!r} can't be retried: it is blocked; fix what makes its undos fail, then resume it"
 
 
-async def retry_all(engine: Engine, instances: Collection[str]) -> tuple[int, dict[str, str]]:
+async def retry_all(engine: Engine, instances: Collection[str], who: str | None = None) -> tuple[int, dict[str, str]]:
     """Retry many instances in one transaction. Return how many there were, and why the others were refused."""
-    reopened = await engine.storage.reopen(instances, engine.clock.now(), RetryAsk().head)
+    reopened = await engine.storage.reopen(instances, engine.clock.now(), RetryAsk().head, who)
     engine.kick()
     refused: dict[str, str] = {}
     for id in instances:
@@ -80,7 +80,7 @@ async def refused_retries(engine: Engine, instances: Collection[str]) -> dict[st
     return refused
 
 
-async def fork(engine: Engine, origin: str, at: int, new_id: str | None) -> tuple[str, str]:
+async def fork(engine: Engine, origin: str, at: int, new_id: str | None, who: str | None = None) -> tuple[str, str]:
     """Copy an instance up to an entry, and let the copy run. Return its id and workflow."""
     check_lookup(origin)
     row = await _row(engine, origin)
@@ -90,11 +90,11 @@ async def fork(engine: Engine, origin: str, at: int, new_id: str | None) -> tupl
     now, started_at = engine.clock.now(), row.created_at if row.run.started_at is None else row.run.started_at
     seed = json.dumps([*_seeds_before(row.run.seeds, last), (last, origin, started_at if last else now)])
     ask = RetryAsk([], origin=origin).head if last else b""
-    copy = Fork(origin, id, now, uuid.uuid4().bytes, kept if last else (), seed, ask, row.generation)
+    copy = Fork(origin, id, now, uuid.uuid4().bytes, kept if last else (), seed, ask, row.generation, who)
     if not await engine.storage.fork(copy):
         before, row = row, await _row(engine, origin)
         if row.generation != before.generation:
-            return await fork(engine, origin, at, new_id)  # it continued as new meanwhile
+            return await fork(engine, origin, at, new_id, who)  # it continued as new meanwhile
         if last and await engine.storage.catalog.instance(id) is None and await _has_undone(engine, origin):
             raise NotRetryable(_HAS_UNDONE.format(origin, at), instance_id=origin, status=row.status)
         raise InstanceExists(f"instance {id!r} already exists", instance_id=id, advice="use another new_id")

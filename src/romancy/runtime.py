@@ -20,11 +20,12 @@ from romancy.engine.build import choose_build
 from romancy.engine.timers import WINDOW
 from romancy.errors import AppNotRunning, RomancyError, TerminalError
 from romancy.hooks import HooksBase
-from romancy.options import Database, HTTPOptions, Retention, Token, Webhook, WorkerOptions, seconds
+from romancy.options import Database, HTTPOptions, Retention, Webhook, WorkerOptions, seconds
 from romancy.storage import open_storage
 from romancy.storage.guests import Inbox
 from romancy.storage.protocol import Storage
 from romancy.storage.urls import shown
+from romancy.tokens import Credential
 
 _logger = logging.getLogger("romancy")
 
@@ -40,7 +41,7 @@ class Runtime:
     hooks: Sequence[HooksBase]
     retry: RetryPolicy
     state: Any
-    tokens: Sequence[Token]
+    tokens: Sequence[Credential]
     http: HTTPOptions
     public_url: str | None
     webhooks: Sequence[Webhook]

@@ -11,9 +11,11 @@ from functools import partial
 from types import ModuleType, TracebackType
 from typing import Any, Never, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, cast, overload
 
+from romancy.acts import to_act
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow, definition_of
 from romancy.bulk import SCAN, BulkVerb, add_up, cancelling, check_most, parts, resuming, retrying
+from romancy.core.actor import current_actor
 from romancy.core.ids import check_lookup, check_reason
 from romancy.core.model import Duration, Scalar, Status, duration_us, from_us
 from romancy.core.retry import RetryPolicy, check_policy
@@ -31,6 +33,7 @@ from romancy.options import (
     HTTPSink,
     Retention,
     Sink,
+    Token,
     Webhook,
     WorkerOptions,
     check_count,
@@ -89,7 +92,7 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs, QuestionVe
         retry: RetryPolicy | None = None,
         hooks: HooksBase | Sequence[HooksBase] = (),
         sinks: Sequence[HTTPSink | Sink] = (),
-        tokens: Sequence[str] = (),
+        tokens: Sequence[str | Token] = (),
         webhooks: Sequence[Webhook] = (),
         public_url: str | None = None,
         signing_keys: Sequence[str | bytes] = (),
@@ -237,16 +240,17 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs, QuestionVe
         """
         check_lookup(instance_id)
         check_reason(reason)
-        answer = await self._runtime.writer.cancel(instance_id, reason)
+        who = current_actor()
+        answer = await self._runtime.writer.cancel(instance_id, reason, who)
         if answer.status is None:
             await self._row(instance_id)
-            answer = await self._runtime.writer.cancel(instance_id, reason)
+            answer = await self._runtime.writer.cancel(instance_id, reason, who)
         return answer.took
 
     async def resume_workflow(self, instance_id: str) -> bool:
         """Run a blocked instance again, after you fix its code. Return False, and do nothing, if it is not blocked."""
         check_lookup(instance_id)
-        status = await self._runtime.writer.storage.resume(instance_id)
+        status = await self._runtime.writer.storage.resume(instance_id, current_actor())
         if status is None:
             await self._row(instance_id)
         self._runtime.engine.kick()
@@ -270,7 +274,7 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs, QuestionVe
         Raise `NotRetryable` if the instance has not ended, has completed, or has undone its steps.
         """
         engine = self._runtime.writer
-        await engine.found(lambda: retry_one(engine, instance_id, steps))
+        await engine.found(lambda: retry_one(engine, instance_id, steps, current_actor()))
         return self.handle(instance_id, wf) if wf is not None else self.handle(instance_id)
 
     async def fork_workflow(
@@ -288,7 +292,7 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs, QuestionVe
         not extended. If the fork fails, it undoes only what it did itself, and nothing that was copied.
         """
         engine = self._runtime.writer
-        id, workflow = await engine.found(lambda: fork(engine, instance_id, at, new_id))
+        id, workflow = await engine.found(lambda: fork(engine, instance_id, at, new_id, current_actor()))
         definition = self._runtime.registry.get(workflow)
         result = definition.signature.result if definition else None
         return WorkflowHandle(self, self._runtime, id, result, created=True)
@@ -331,7 +335,7 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs, QuestionVe
 
     # --- reading ----------------------------------------------------------------------------------------------------
     async def get_instance(self, instance_id: str) -> Instance:
-        """Return one instance, with its waits."""
+        """Return one instance, with its waits, and who did what to it."""
         row = await self._row(instance_id)
         stored = await self._runtime.engine.storage.catalog.all_waits(instance_id, 1000)
         shown = await self._runtime.engine.storage.catalog.shown([instance_id])
@@ -340,7 +344,8 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs, QuestionVe
         if row.status == "queued":
             runtime = self._runtime
             waits = [await queue_wait(runtime.engine.storage, runtime.registry, row, runtime.clock.now()), *waits]
-        return to_instance(row, waits, shown.get(instance_id))
+        acts = await self._runtime.engine.storage.acts.of(instance_id)
+        return to_instance(row, waits, shown.get(instance_id), list(map(to_act, acts)))
 
     async def _row(self, instance_id: str) -> InstanceRow:
         """Return an instance as it is stored. If it is still in the inbox, take it in."""

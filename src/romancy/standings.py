@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from romancy.core.actor import current_actor, origin_of
 from romancy.core.model import FINAL, Event, from_us
 from romancy.core.questions import (
     ANSWERED,
@@ -153,6 +154,15 @@ async def _event(runtime: Runtime, id: str) -> Event | None:
 
 
 def to_answer(standing: Standing, answer: Any, by: str, via: str) -> Event:
-    """Return the answer as an event. The first one of a person that is stored counts; others are duplicates."""
-    key = standing.asked.key
-    return answer_event(standing.instance, key, standing.person, standing.number, answer, by, via)
+    """Return the answer as an event. The first one of a person that is stored counts; others are duplicates.
+
+    If it is given by name, with a token, that is recorded with it.
+    """
+    key, who = standing.asked.key, current_actor()
+    event = answer_event(standing.instance, key, standing.person, standing.number, answer, by, via)
+    return event if who is None else replace(event, origin=origin_of(via, who))
+
+
+def operator_for(person: str) -> str:
+    """Return how an answer is signed that somebody else gives in place of a person."""
+    return f"{current_actor() or 'an operator'}, for {person}"

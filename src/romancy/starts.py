@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from romancy.api.workflow import Workflow, definition_of, queue_options, start_options
+from romancy.core.actor import current_actor
 from romancy.core.ids import check_id, is_text, new_id
 from romancy.core.inputs import declared_by, write_input
 from romancy.core.places import place_of
@@ -41,7 +42,7 @@ def prepare(
     now = runtime.clock.now()
     id = new_id(now) if instance_id is None else check_id(instance_id)
     kind, raw = write_input(definition, name, args, kwargs)
-    start = Start(id, name, raw, kind, now, None if timeout is None else now + timeout)
+    start = Start(id, name, raw, kind, now, None if timeout is None else now + timeout, who=current_actor())
     if definition is not None and definition.attributes is not None:
         start.attributes = declared_by(definition, kind, raw)
     if definition is not None and definition.queue is not None:

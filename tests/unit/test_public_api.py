@@ -47,7 +47,7 @@ def test_nothing_else_leaks_out() -> None:
     allowed |= {"Schedule", "ScheduleNotFound", "ScheduleRecord", "InboxRecord", "HeldEvents"}
     allowed |= {"Event", "Webhook", "WebhookRequest", "ask", "Answer", "Decision", "Invitation", "Question", "Vote"}
     allowed |= {"ScheduleFiredInfo", "ScheduleSkippedInfo", "ScheduleFailedInfo", "InboxRefusedInfo"}
-    allowed |= {"HTTPSink", "Sink", "SinkRecord", "DeadLetter", "QuestionRecord", "WorkerRecord"}
+    allowed |= {"HTTPSink", "Sink", "SinkRecord", "DeadLetter", "QuestionRecord", "WorkerRecord", "Act", "Token"}
     modules = {n for n in public if isinstance(getattr(romancy, n), type(romancy))}
     assert public - modules <= allowed
     assert "PackageNotFoundError" not in public

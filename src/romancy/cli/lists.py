@@ -32,7 +32,7 @@ from romancy.core.clock import SystemClock
 from romancy.core.filters import Filter
 from romancy.core.model import from_us
 from romancy.core.versions import stored_name
-from romancy.records import HistoryEntry, Instance, InstanceFilter, Page, Wait, scheduled_by
+from romancy.records import Act, HistoryEntry, Instance, InstanceFilter, Page, Wait, scheduled_by
 
 T = TypeVar("T")
 _DETAIL = 200
@@ -113,7 +113,15 @@ def show(id: str, options: TargetOptions, as_json: bool) -> None:
     if as_json:
         entries = [_entry(entry) for entry in history]
         kids = {"counts": children.counts, "items": [_instance(child) for child in children.items]}
-        print_json({**_instance(instance), "waits": instance.waits, "children": kids, "history": entries})
+        print_json(
+            {
+                **_instance(instance),
+                "acts": instance.acts,
+                "waits": instance.waits,
+                "children": kids,
+                "history": entries,
+            }
+        )
         return
     screen, now = Screen(), present()
     counted = undone_words(instance, undone(history))
@@ -167,12 +175,30 @@ def header(instance: Instance, now: datetime) -> dict[str, str]:
         "view": "" if instance.view is None else value(instance.view),
         "started": when(instance.started_at, now),
         "finished": when(instance.finished_at, now),
+        "who": ", ".join(_act(act, instance, now) for act in instance.acts),
         "input": value(instance.input),
         "output": value(instance.output) if instance.status == "completed" else "",
         "error": _whole_error(instance.error),
         "not followed": f"by {shown_builds(instance.builds)}" if instance.builds else "",
     }
     return {name: text for name, text in facts.items() if text}
+
+
+_DONE = {
+    "start": "started",
+    "cancel": "cancelled",
+    "resume": "resumed",
+    "retry": "retried",
+    "retry now": "retried at once",
+    "fork": "forked",
+    "answer": "answered",
+}
+
+
+def _act(act: Act, instance: Instance, now: datetime) -> str:
+    """Say who did something: `started by alice`, `cancelled by bob 3 min ago`."""
+    at = "" if act.at == instance.started_at else f" {when(act.at, now)}"
+    return f"{_DONE.get(act.verb, act.verb)} by {clean(act.who)}{at}"
 
 
 def _place(instance: Instance) -> str:
@@ -254,7 +280,7 @@ def _entry(entry: HistoryEntry) -> dict[str, Any]:
 
 
 def _instance(instance: Instance) -> dict[str, Any]:
-    return {name: found for name, found in vars(instance).items() if name != "waits"}
+    return {name: found for name, found in vars(instance).items() if name not in ("waits", "acts")}
 
 
 async def _paged(page: Awaitable[Page[T]]) -> Page[T]:

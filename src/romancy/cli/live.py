@@ -27,9 +27,9 @@ from romancy.cli.screen import STATUS_STYLES, json_option, print_json
 from romancy.cli.server import bind, check_guarded, host_option, open_to_all, port_option, run_server
 from romancy.cli.words import RARE, clean, one_line, relative, wanted
 from romancy.core.model import Status
-from romancy.options import SCOPES
 from romancy.records import QueueRecord, Wait
 from romancy.signals import on_first_signal
+from romancy.tokens import SCOPES
 from romancy.viewer.catalog import CAP, Catalog
 from romancy.viewer.catalog import Group as WaitGroup
 from romancy.viewer.words import STATUS_WORDS, count

@@ -8,8 +8,10 @@ import click
 
 from romancy.cli.lists import cursor_option, limit_option, present
 from romancy.cli.screen import Screen, json_option, note, print_json
+from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, when
+from romancy.standings import operator_for
 
 
 @click.command()
@@ -65,6 +67,10 @@ def answer(
         given = json.loads(data)
     except ValueError as error:
         raise click.BadParameter(f"{data!r} is not JSON: {error}; a text needs quotes", param_hint="DATA") from None
-    chosen = by or f"an operator, for {person}"
-    options.do(lambda target: target.verbs.answer_question(instance_id, person, given, ask_id=ask_id, by=chosen))
+
+    async def work(target: Target) -> None:
+        chosen = by or operator_for(person)
+        await target.verbs.answer_question(instance_id, person, given, ask_id=ask_id, by=chosen)
+
+    options.do(work)
     note("the answer is stored")

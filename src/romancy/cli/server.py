@@ -22,8 +22,8 @@ from romancy.cli.reloader import reload_on_change
 from romancy.cli.supervisor import supervise, workers_option
 from romancy.core.garbage import collect_less
 from romancy.http.listener import listen, url_of
-from romancy.options import SCOPES
 from romancy.service import runtime_of
+from romancy.tokens import SCOPES
 
 host_option = click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 port_option = partial(

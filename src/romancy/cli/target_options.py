@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import wraps
@@ -25,6 +26,7 @@ from romancy.cli.database_target import DatabaseTarget
 from romancy.cli.errors import Refused
 from romancy.cli.screen import note
 from romancy.cli.target import Target
+from romancy.core.actor import acting_as
 
 T = TypeVar("T")
 
@@ -45,7 +47,7 @@ class TargetOptions:
         (refuse_memory if create else check_exists)(self.database)
         file = file_of(self.database)
         is_new = file is not None and not file.exists()
-        answer = on(app_without_worker(self.database, self.schema), lambda app: work(DatabaseTarget(app)))
+        answer = on(app_without_worker(self.database, self.schema), lambda app: _by_name(work(DatabaseTarget(app))))
         if is_new:
             note(f"created the database {self.database!r}")
         return answer
@@ -60,6 +62,16 @@ class TargetOptions:
             raise Refused(str(error)) from None
         async with client:
             return await work(ServerTarget(client))
+
+
+async def _by_name(work: Awaitable[T]) -> T:
+    """Do work in the name of the user of this machine, which is recorded with it."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container without a list of users
+        return await work
+    with acting_as(f"{name} (CLI)"):
+        return await work
 
 
 def target_options(command: Callable[..., None], *, offers_server: bool = True) -> Callable[..., None]:

@@ -34,6 +34,7 @@ from romancy.errors import (
 from romancy.http.cloudevents import InvalidBatch
 from romancy.question_verbs import QuestionRecord
 from romancy.records import (
+    Act,
     BulkResult,
     EventRecord,
     HeldEvents,
@@ -183,6 +184,7 @@ def to_instance(item: Mapping[str, Any]) -> Instance:
         queue=item.get("queue"),
         key=item.get("key"),
         priority=item.get("priority", 0),
+        acts=[Act(a["verb"], a["who"], _time(a["at"])) for a in item.get("acts", ())],  # not in lists
     )
 
 
@@ -330,8 +332,8 @@ def to_event_record(item: Mapping[str, Any]) -> EventRecord:
         expires_at=None if expiry is None else parse_time("expirytime", expiry),
     )
     receivers = tuple((receiver["instance_id"], receiver["wait_id"]) for receiver in item["received_by"])
-    differed_at = item.get("differed_at")  # older servers don't send it
-    return EventRecord(event, accepted_at, receivers, None if differed_at is None else _time(differed_at))
+    differed_at, sent_by = item.get("differed_at"), item.get("sent_by")  # older servers don't send them
+    return EventRecord(event, accepted_at, receivers, None if differed_at is None else _time(differed_at), sent_by)
 
 
 def _data(item: Mapping[str, Any]) -> bytes | None:

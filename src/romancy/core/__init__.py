@@ -41,6 +41,7 @@ if it does not, `divergence` reports it.
     strict_json.py reads JSON from outside, strictly
     events.py      creates and checks outgoing events
     new_events.py  events to be sent, as users write them
+    actor.py       who does something, for the record
     patterns.py    patterns of event types
     questions.py   questions to people, as they are stored
     tickets.py     the signed part of a link, with which a person answers

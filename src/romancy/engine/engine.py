@@ -425,9 +425,9 @@ class Engine:
         answers = await self.committer.accept_all(items)
         return [self.delivery.judge(item, answer) for item, answer in zip(items, answers, strict=True)]
 
-    async def cancel(self, instance: str, reason: str | None) -> RequestAnswer:
+    async def cancel(self, instance: str, reason: str | None, who: str | None = None) -> RequestAnswer:
         now = self.clock.now()
-        answer = await self.committer.request(Request(instance, CANCEL, (reason or "").encode(), now))
+        answer = await self.committer.request(Request(instance, CANCEL, (reason or "").encode(), now, who))
         if answer.owner is None or answer.owner != self.worker_id:
             self._to_sweep.set()
         elif answer.id:
@@ -435,9 +435,9 @@ class Engine:
             await self.residents.seen_to(instance)
         return answer
 
-    async def retry_now(self, instance: str) -> RequestAnswer:
+    async def retry_now(self, instance: str, who: str | None = None) -> RequestAnswer:
         """Ask an instance to begin the attempts that wait. `took`: there is one."""
-        answer = await self.committer.request(Request(instance, HASTEN, b"", self.clock.now()))
+        answer = await self.committer.request(Request(instance, HASTEN, b"", self.clock.now(), who))
         if answer.id and answer.owner is not None and answer.owner == self.worker_id:
             self.loader.wake(instance, Hastened(answer.id))
         elif answer.took:

@@ -135,14 +135,14 @@ class Timetable:
             self._declared = None
             self._kick()
 
-    async def trigger(self, name: str, instance_id: str | None = None) -> tuple[str, str]:
+    async def trigger(self, name: str, instance_id: str | None = None, who: str | None = None) -> tuple[str, str]:
         """Start an instance now. Return its id, and the name of its workflow.
 
         If there is an instance with a given id, nothing happens: the caller tries again.
         """
         now = self._clock.now()
         id = f"{name}/{new_id(now)}" if instance_id is None else check_id(instance_id)
-        workflow = await self._table.trigger(name, id, now) if _is_name(name) else None
+        workflow = await self._table.trigger(name, id, now, who) if _is_name(name) else None
         return id, (await self._get(name)).order.workflow if workflow is None else workflow
 
     async def _get(self, name: str) -> ScheduleRow:

@@ -19,10 +19,12 @@ import logging
 from collections.abc import Collection, Sequence
 from urllib.parse import unquote_to_bytes
 
+from romancy.core.model import Event, show
 from romancy.http.body import Head
 from romancy.http.peers import Pages, host_name, is_loopback, not_local
 from romancy.http.responses import Header, HTTPError, Scope
-from romancy.options import SCOPES, HTTPOptions, Token, digest
+from romancy.options import HTTPOptions
+from romancy.tokens import SCOPES, Credential, digest, read_scopes
 
 _logger = logging.getLogger("romancy")
 PRIVATE: Header = (b"cache-control", b"private, no-store")
@@ -37,7 +39,7 @@ class Access:
 
     def __init__(
         self,
-        tokens: Sequence[Token],
+        tokens: Sequence[Credential],
         options: HTTPOptions,
         allows: Collection[str] = SCOPES,
         public_url: str | None = None,
@@ -45,7 +47,7 @@ class Access:
         self.is_open = not tokens
         self.pages = Pages(public_url)
         self._is_for_all = options.open
-        self._allows = frozenset(allows)
+        self._allows = read_scopes(tuple(allows))[0]
         self._tokens = tokens
         self._hosts = frozenset(host.lower() for host in options.allowed_hosts)
         self._has_warned = False
@@ -70,7 +72,7 @@ class Access:
         scope: Scope,
         required: str | None,
         in_url: bytes | None = None,
-        session: Sequence[Token] = (),
+        session: Sequence[Credential] = (),
     ) -> Sequence[Header]:
         """Return the headers that the answer must have. `required` is a scope; None means any valid token.
 
@@ -86,13 +88,14 @@ class Access:
             matching = session if presented is None else self._matching(presented)
             if not matching:
                 raise _unknown(head)
-            _check_scope(matching, required)
+            head.granted = _granting(matching, required)
             head.token = matching[0].digest
+            head.who = next((token.name for token in head.granted if token.name is not None), None)
         if required is not None and required not in self._allows:
             raise _forbidden("this server is read-only; `romancy viewer --allow-actions` allows actions")
         return () if in_url is None or self.is_open else (PRIVATE,)
 
-    def scopes(self, head: Head, scope: Scope, session: Sequence[Token] = ()) -> frozenset[str]:
+    def scopes(self, head: Head, scope: Scope, session: Sequence[Credential] = ()) -> frozenset[str]:
         """The scopes of a visitor; empty without a valid token or session."""
         if self.is_open:
             return self._allows if self._distance(scope) is None else frozenset()
@@ -105,14 +108,18 @@ class Access:
         """Whether no token at all lets visitors act."""
         return "control" not in self._allows
 
-    def token(self, secret: bytes) -> Token | None:
+    def token(self, secret: bytes) -> Credential | None:
         """The token with this secret."""
         return next(iter(self._matching(secret)), None)
 
-    def _matching(self, presented: bytes) -> list[Token]:
+    def _matching(self, presented: bytes) -> list[Credential]:
         offered = digest(presented)
         # Compare all tokens, so that the time taken reveals nothing.
-        return [token for token in self._tokens if hmac.compare_digest(token.digest, offered)]
+        return [
+            token
+            for token in self._tokens
+            if hmac.compare_digest(token.digest, offered) | hmac.compare_digest(token.former or token.digest, offered)
+        ]
 
     def _check_browser(self, head: Head, scope: Scope) -> None:
         host = head.get(b"host")
@@ -135,9 +142,35 @@ class Access:
             )
 
 
-def _check_scope(tokens: Sequence[Token], required: str | None) -> None:
-    if required is not None and not any(required in token.scopes for token in tokens):
+def _granting(tokens: Sequence[Credential], required: str | None) -> Sequence[Credential]:
+    """Return the tokens that have a scope. Raise the refusal if none has."""
+    granted = [token for token in tokens if required is None or required in token.scopes]
+    if not granted:
         raise _forbidden(f"this token does not have the scope {required!r}, which is needed here")
+    return granted
+
+
+def check_limits(granted: Sequence[Credential], events: Sequence[Event]) -> None:
+    """Refuse events that a token may not send. `granted`: the tokens with the secret; one of them must allow all."""
+    excess: HTTPError | None = None
+    for token in granted:
+        found = _first_excess(token, events)
+        if found is None:
+            return
+        excess = excess or found
+    if excess is not None:
+        raise excess
+
+
+def _first_excess(token: Credential, events: Sequence[Event]) -> HTTPError | None:
+    if token.limits is None:
+        return None
+    for n, event in enumerate(events, 1):
+        excess = token.limits.excess(event)
+        if excess is not None:
+            which = f"event {n} of the batch, with the id {show(event.id)}," if len(events) > 1 else "this event"
+            return _forbidden(f"{which} has {excess}, and this token may only send events with {token.limits}")
+    return None
 
 
 def _unknown(head: Head) -> HTTPError:

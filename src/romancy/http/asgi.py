@@ -11,6 +11,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from romancy.core.actor import acting_as
 from romancy.core.visible import printable
 from romancy.errors import AppNotRunning
 from romancy.http import control, handshake, health, inbox, metrics, questions, schedules, sinks, workers
@@ -41,8 +42,9 @@ from romancy.http.time_limits import TimeLimit
 from romancy.http.traffic import Traffic
 from romancy.http.webhooks import Webhooks
 from romancy.http.wrong_tokens import WrongTokens
-from romancy.options import SCOPES, SHORT, Token, seconds
+from romancy.options import seconds
 from romancy.service import Service, runtime_of
+from romancy.tokens import SCOPES, SHORT, Credential
 
 _logger = logging.getLogger("romancy")
 _LOGGED = (400, 408, 413, 415, 422, 429, 431)
@@ -185,12 +187,16 @@ class HttpApp:
             extra = self._access.check(request.head, request.scope, route.scope, in_url, session)
         if route.needs_room:
             self._check_room()
-        answer = await self._handle(route, request)
+        if request.head.who is None:
+            answer = await self._handle(route, request)
+        else:
+            with acting_as(request.head.who):
+                answer = await self._handle(route, request)
         if extra:
             answer.headers = (*answer.headers, *extra)
         return answer
 
-    async def _session(self, head: Head, scope: Scope) -> Sequence[Token]:
+    async def _session(self, head: Head, scope: Scope) -> Sequence[Credential]:
         """Find the visitor's session. Called only where needed: requests for style sheets have the cookie, too."""
         if self._access.is_open or bearer_of(head) is not None or head.get(b"cookie") is None:
             return ()
@@ -282,14 +288,16 @@ def _loggable(path: str) -> str:
     return re.sub("/ask/.+", "/ask/...", path, flags=re.DOTALL)
 
 
-def _warn_of_short(tokens: Sequence[Token]) -> None:
+def _warn_of_short(tokens: Sequence[Credential]) -> None:
     short = sum(token.is_short for token in tokens)
     if short:
+        names = sorted({token.name for token in tokens if token.is_short and token.name is not None})
         _logger.warning(
-            "%d of %d tokens have fewer than %d characters and could be guessed; "
+            "%d of %d tokens%s have fewer than %d characters and could be guessed; "
             "`python -c 'import secrets; print(secrets.token_urlsafe(32))'` creates good ones",
             short,
             len(tokens),
+            f" (of {', '.join(names)})" if names else "",
             SHORT,
         )
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
+from romancy.core.actor import begin
 from romancy.errors import Overloaded
 from romancy.http.body import Hold
 from romancy.http.responses import HTTPError
@@ -76,7 +77,7 @@ class Backpressure:
                 write.close()
             raise Overloaded
         loop = asyncio.get_running_loop()
-        writing = write() if callable(write) else loop.create_task(write)
+        writing = write() if callable(write) else begin(write)
         self._held += size
         # The write itself is not awaited, since a request that gives up would cancel it.
         answered: asyncio.Future[T] = loop.create_future()

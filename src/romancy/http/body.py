@@ -16,6 +16,7 @@ from romancy.errors import InvalidInput
 from romancy.http.cloudevents import TooLarge, UnsupportedFormat
 from romancy.http.responses import ClientGone, Header, HTTPError, Receive
 from romancy.http.time_limits import TimeLimit
+from romancy.tokens import Credential
 
 M = TypeVar("M", bound=BaseModel)
 _ATTRIBUTE = re.compile(r"where(?:\.(.+)|\[(.+)\])", re.DOTALL)
@@ -30,6 +31,10 @@ class Head:
     size: int = 0
     token: bytes = b""
     """The digest of the token, once it is verified."""
+    granted: Sequence[Credential] = ()
+    """The tokens with this secret that allow the request."""
+    who: str | None = None
+    """The name of the token."""
 
     def get(self, name: bytes) -> bytes | None:
         return self.fields.get(name)

@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, cast
 
+from typing_extensions import TypedDict
+
 from romancy.api.workflow import Workflow
 from romancy.bulk import BulkVerb, Part, add_up, cancelling, parts, resuming, retrying
 from romancy.core.ids import new_id
@@ -26,6 +28,17 @@ from romancy.records import (
     to_queue_record,
 )
 from romancy.searches import FILTERS, some, to_search
+
+
+class ActItem(TypedDict):
+    verb: str
+    who: str
+    at: schemas.Time
+
+
+class InstanceWithWaits(schemas.InstanceItem):
+    waits: list[schemas.WaitItem]
+    acts: list[ActItem]
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -58,10 +71,11 @@ async def list_queues(request: Request) -> Response:
 
 
 async def get_instance(request: Request) -> Response:
-    """One instance, with its open waits."""
+    """One instance, with its open waits, and who did what to it."""
     instance = await request.app.get_instance(request.path["instance_id"])
     waits = list(map(serialize.wait_item, instance.waits))
-    return json_answer(200, {**serialize.instance_item(instance), "waits": waits})
+    acts: list[ActItem] = [{"verb": a.verb, "who": a.who, "at": serialize.time_text(a.at)} for a in instance.acts]
+    return json_answer(200, {**serialize.instance_item(instance), "waits": waits, "acts": acts})
 
 
 async def get_history(request: Request) -> Response:
@@ -272,7 +286,7 @@ _PARTS = 10
 _ID = "/api/instances/{instance_id}"
 ROUTES = (
     Route("GET", "/api/instances", list_instances, {200: schemas.InstancePage}, query=schemas.InstancesQuery),
-    Route("GET", _ID, get_instance, {200: schemas.InstanceWithWaits}, [404]),
+    Route("GET", _ID, get_instance, {200: InstanceWithWaits}, [404]),
     Route("GET", f"{_ID}/history", get_history, {200: schemas.History}, [404]),
     Route("GET", f"{_ID}/result", get_result, {200: schemas.Result}, [404], query=schemas.ResultQuery, patience=70),
     Route("POST", f"{_ID}/resume", resume, {200: schemas.Standing}, [404, 409], scope="control"),

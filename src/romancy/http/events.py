@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
 from pydantic_core import to_json
 
+from romancy.core.actor import origin_of
+from romancy.core.model import Event
 from romancy.engine.delivery import Accepted
 from romancy.http import schemas
+from romancy.http.access import check_limits
 from romancy.http.body import read_body
 from romancy.http.cloudevents import Limits, Parsed, parse
 from romancy.http.responses import JSON_TYPE, Header, Response
@@ -62,12 +67,13 @@ class Events:
         with backpressure.receiving() as hold:
             body = await read_body(request.head, request.receive, self._max_body, self._timeout, hold)
             parsed = await self._parse(request.scope["headers"], body)
-        request.quotas.take(request.head.token, len(parsed.events), len(body))
+        check_limits(request.head.granted, parsed.events)
+        events = _signed(parsed.events, request.head.who)
+        request.quotas.take(request.head.token, len(events), len(body))
         if not parsed.batched:
-            stored = await backpressure.store(partial(engine.accept, parsed.events[0]), len(body), _UNKNOWN)
+            stored = await backpressure.store(partial(engine.accept, events[0]), len(body), _UNKNOWN)
             return self._accepted(_receipt(stored))
-        writing = engine.accept_all(parsed.events)
-        stored = await backpressure.store(writing, len(body), _UNKNOWN, len(parsed.events))
+        stored = await backpressure.store(engine.accept_all(events), len(body), _UNKNOWN, len(events))
         return self._accepted({"status": "accepted", "events": list(map(_receipt, stored))})
 
     async def _parse(self, headers: list[Header], body: bytes) -> Parsed:
@@ -82,6 +88,11 @@ class Events:
             return Response(204)
         # Faster than the encoder of other answers, and the same bytes: there are only numbers and ASCII.
         return Response(self._status, to_json(content), (JSON_TYPE,))
+
+
+def _signed(events: Sequence[Event], who: str | None) -> Sequence[Event]:
+    """Add who sent them."""
+    return events if who is None else [replace(event, origin=origin_of("http", who)) for event in events]
 
 
 def _receipt(accepted: Accepted) -> dict[str, Any]:

@@ -237,4 +237,4 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
     return buckets
 
 
-ROUTE = Route("GET", "/metrics", metrics, {200: str})
+ROUTE = Route("GET", "/metrics", metrics, {200: str}, scope="metrics")

@@ -26,9 +26,9 @@ from romancy.http.quotas import Quotas
 from romancy.http.responses import HTTPError, Receive, Response, Scope
 from romancy.http.sessions import Sessions
 from romancy.http.traffic import Traffic
-from romancy.options import Token
 from romancy.runtime import Runtime
 from romancy.service import Service, runtime_of
+from romancy.tokens import Credential
 
 
 class Nothing(BaseModel, extra="forbid"):
@@ -54,7 +54,7 @@ class Request:
     """A request that only waits does not count against the limit of requests."""
     scopes: frozenset[str] = frozenset()
     """The scopes of the visitor."""
-    session: Callable[[], Awaitable[Sequence[Token]]] | None = None
+    session: Callable[[], Awaitable[Sequence[Credential]]] | None = None
     """Checks again whether the visitor's session exists."""
     _: KW_ONLY
     traffic: Traffic

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from romancy.core.actor import current_actor
 from romancy.core.ids import is_text
 from romancy.core.schedules import Schedule
 from romancy.core.versions import split_name, stored_name
@@ -60,7 +61,9 @@ async def resume_schedule(request: Request) -> Response:
 async def trigger_schedule(request: Request) -> Response:
     """Start an instance of a schedule now, even if it is paused or one is running."""
     engine, name = request.runtime.engine, request.path["name"]
-    id, _ = await _store(request, engine.timetable.trigger(name, request.body.instance_id), "triggered")
+    id, _ = await _store(
+        request, engine.timetable.trigger(name, request.body.instance_id, current_actor()), "triggered"
+    )
     engine.kick()
     return json_answer(201, {"instance_id": id})
 

@@ -298,10 +298,6 @@ class Queues(TypedDict):
     cursor: str | None
 
 
-class InstanceWithWaits(InstanceItem):
-    waits: list[WaitItem]
-
-
 class Entry(TypedDict):
     n: int
     kind: str
@@ -335,6 +331,7 @@ class EventItem(TypedDict):
     accepted_at: Time
     received_by: list[Receiver]
     differed_at: Time | None
+    sent_by: str | None
 
 
 class InstancePage(TypedDict):

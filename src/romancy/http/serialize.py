@@ -132,6 +132,7 @@ def event_item(record: EventRecord) -> schemas.EventItem:
         "accepted_at": time_text(record.accepted_at),
         "received_by": [{"instance_id": instance, "wait_id": wait} for instance, wait in record.received_by],
         "differed_at": _time(record.differed_at),
+        "sent_by": record.sent_by,
     }
 
 

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 from romancy.core.model import SECOND
 from romancy.http.body import Head
 from romancy.http.responses import Header, Scope
-from romancy.options import Token
 from romancy.runtime import Runtime
 from romancy.storage.sessions import StoredSession
+from romancy.tokens import Credential
 
 HOURS = 12
 """How long a session lasts."""
@@ -36,7 +36,7 @@ class Sessions:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    async def open(self, token: Token, head: Head, scope: Scope) -> Header:
+    async def open(self, token: Credential, head: Head, scope: Scope) -> Header:
         """Open a session, and end the visitor's previous one. Returns the header that sets the cookie."""
         await self._end(head, scope)
         secret, engine = secrets.token_urlsafe(32), self._runtime.engine
@@ -50,7 +50,7 @@ class Sessions:
         await self._end(head, scope)
         return self._cookie("", head, scope, "; Max-Age=0")
 
-    async def find(self, head: Head, scope: Scope) -> Sequence[Token]:
+    async def find(self, head: Head, scope: Scope) -> Sequence[Credential]:
         """The token the visitor logged in with (several can have one secret); empty if there is no session."""
         tokens = self._runtime.tokens
         secret = self.secret(head, scope) if tokens else None
@@ -104,6 +104,6 @@ def _key(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()
 
 
-def _proof(secret: bytes, token: Token) -> bytes:
+def _proof(secret: bytes, token: Credential) -> bytes:
     """Tokens can't be guessed from the database alone: that also takes the visitor's secret."""
     return hashlib.sha256(secret + token.digest).digest()

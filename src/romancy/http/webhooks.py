@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 
 from typing_extensions import TypedDict
 
+from romancy.core.actor import origin_of
 from romancy.core.clock import SystemClock
 from romancy.core.model import SECOND, Event
 from romancy.core.new_events import to_stored
@@ -101,7 +102,8 @@ class Webhooks:
             if isinstance(found, Answer):
                 outcome = "answered"
                 return _answer(found)
-            events = [replace(event, origin="webhook") for event in found if webhook.takes(event.type)]
+            origin = origin_of("webhook", webhook.name)
+            events = [replace(event, origin=origin) for event in found if webhook.takes(event.type)]
             if not events:
                 outcome = "ignored"
                 return _answer(_IGNORED if webhook.sender.answer is ACCEPTED else webhook.sender.answer)

@@ -2,6 +2,7 @@
 
     protocol.py  what the engine needs from a database
     batch.py     what the engine writes in one transaction, and the result of each item
+    forks.py     what a copy of an instance is made of
     instances.py instances as they are stored
     records.py   what the engine reads
     reads.py     reads that are the same for every database
@@ -13,6 +14,7 @@
     sinks.py     how far sinks have come, and what they have parked
     queues.py    what waits in queues, and how it is admitted
     desk.py      what operators look at
+    acts.py      who did what to instances
     sessions.py  the viewer's login sessions
     guests.py    connections of callers, on which things are left in the inbox
     inbox_items.py  what is in the inbox

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from romancy.core.actor import sent_by
 from romancy.core.admission import Admission
 from romancy.core.continuation import NextRun
 from romancy.core.failure import Failure
@@ -12,6 +13,7 @@ from romancy.core.history import Entry
 from romancy.core.model import Event, Status
 from romancy.core.operations import WaitRow
 from romancy.core.published import Publication
+from romancy.core.questions import ANSWERED
 from romancy.core.queues import Place
 from romancy.storage.instances import Admitted
 
@@ -75,6 +77,8 @@ class Start:
     """Where it begins, as the database wrote it when the start was left in the inbox. None: now."""
     place: Place | None = None
     """Where it waits until it is admitted. It has no owner until then."""
+    who: str | None = None
+    """The name of the one who starts it, to be recorded with it."""
 
 
 @dataclass(slots=True)
@@ -322,6 +326,11 @@ class Accept:
     arrives_at: int | None = None
     """When the instances that it starts arrive in their queues. None: they have none, as far as is known here."""
 
+    @property
+    def answered_by(self) -> str | None:
+        """The name of the one who sends it, if it answers a question of its target."""
+        return sent_by(self.event.origin) if self.event.origin and self.event.type == ANSWERED else None
+
     def is_expired(self, now: int) -> bool:
         return self.event.expires_at is not None and self.event.expires_at <= now
 
@@ -334,38 +343,17 @@ class Request:
     kind: int
     payload: bytes
     at: int
+    who: str | None = None
+
+    @property
+    def verb(self) -> str:
+        """What its author does, as acts call it."""
+        return "retry now" if self.kind == HASTEN else "cancel"
 
     @property
     def cancellation(self) -> bytes:
         """The error of an instance that this request cancels."""
         return Failure("CancelledError", self.payload.decode() or "cancelled", culprits=[]).encode()
-
-
-@dataclass(slots=True, frozen=True)
-class Fork:
-    """A copy of an instance, with a part of its history and the events taken until then. Its parent is not copied.
-
-    Without entries it begins again from the input of the current run. Otherwise, `ask` is the request that it finds.
-    """
-
-    origin: str
-    id: str
-    at: int
-    token: bytes
-    entries: Sequence[Entry] = ()
-    seed: str | None = None
-    ask: bytes = b""
-    generation: int = 0
-    """The run of the original that is copied. It is refused if that has continued as new since."""
-
-    @property
-    def numbers(self) -> list[int]:
-        return [entry.n for entry in self.entries]
-
-    @property
-    def cut(self) -> int:
-        """The number of the last entry that is copied. Events that the original took later are not taken yet."""
-        return max(self.numbers, default=0)
 
 
 @dataclass(slots=True)

@@ -102,7 +102,7 @@ class EventCatalog:
         return next(iter(await self._events(await self._ask("shown_event", source=source, id=id))), None)
 
     async def _events(self, rows: Sequence[Any]) -> list[ShownEvent]:
-        found = {row[0]: ShownEvent(to_event(row[:-2]), row[-2], [], row[-1]) for row in rows}
+        found = {row[0]: ShownEvent(to_event(row[:-3], row[-1]), row[-3], [], row[-2]) for row in rows}
         for seq, taker, op in await self._ask("receivers", seqs=list(found)) if found else ():
             found[seq].receivers.append((taker, op))
         return list(found.values())

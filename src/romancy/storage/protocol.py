@@ -13,9 +13,11 @@ from typing import Any, Protocol
 
 from romancy.core.interests import Interest
 from romancy.core.model import Status
-from romancy.storage.batch import Batch, BatchResult, Commit, Fork
+from romancy.storage.acts import Acts
+from romancy.storage.batch import Batch, BatchResult, Commit
 from romancy.storage.catalog import Catalog
 from romancy.storage.desk import DeskRows
+from romancy.storage.forks import Fork
 from romancy.storage.guests import Inbox
 from romancy.storage.inbox_items import InboxItem
 from romancy.storage.interests import Cut, Held
@@ -105,6 +107,11 @@ class Storage(Protocol):
     @property
     def schedules(self) -> Schedules:
         """The table of schedules."""
+        ...
+
+    @property
+    def acts(self) -> Acts:
+        """Who did what to instances."""
         ...
 
     @property
@@ -236,18 +243,18 @@ class Storage(Protocol):
         """Return worker deaths and what is known about each suspect: the evidence for a verdict."""
         ...
 
-    async def resume(self, instance: str) -> Status | None:
-        """Let a blocked instance run again, and clear its suspicions.
+    async def resume(self, instance: str, who: str | None = None) -> Status | None:
+        """Let a blocked instance run again, and clear its suspicions. `who`: recorded with it, in the same transaction.
 
         Returns the status it had: "blocked" if and only if this call resumed it; None if it does not exist.
         """
         ...
 
-    async def resume_all(self, instances: Collection[str]) -> set[str]:
+    async def resume_all(self, instances: Collection[str], who: str | None = None) -> set[str]:
         """Resume those of these instances that are blocked, in one transaction, as `resume` does. Returns them."""
         ...
 
-    async def reopen(self, instances: Collection[str], at: int, head: bytes) -> set[str]:
+    async def reopen(self, instances: Collection[str], at: int, head: bytes, who: str | None = None) -> set[str]:
         """Let those of these instances that failed or were cancelled run again, in one transaction. Returns them.
 
         Each finds a request to retry: `head`, followed by the error it had ended with. Its time limit begins again.

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from romancy.core.clock import Clock
+from romancy.storage.acts import Acts
 from romancy.storage.batch import STATUS_NAMES, UNKNOWN
 from romancy.storage.catalog import Catalog
 from romancy.storage.desk import DeskRows
@@ -43,6 +44,7 @@ class Reads:
         self._ask, self._do_named, self._clock = ask, do, clock
         self.queues = Queues(ask, do, admit)
         self.catalog = Catalog(look)
+        self.acts = Acts(look)
         self.sessions = Sessions(ask, do)
         self.schedules = Schedules(ask, schedule)
         self.sinks = Sinks(ask, look, sink)

@@ -59,7 +59,7 @@ def is_other(event: Event, type: str, subject: str | None, target: str | None, a
 _PLAIN_ATTRS = b'{"datacontenttype": "application/json"}'
 
 
-def to_event(row: tuple[Any, ...]) -> Event:
+def to_event(row: tuple[Any, ...], origin: str | None = None) -> Event:
     seq, source, id, type, subject, time, target, attrs, data, accepted_at, expires_at = row
     more: dict[str, Any] = json.loads(attrs) if attrs else {}
     return Event(
@@ -73,6 +73,7 @@ def to_event(row: tuple[Any, ...]) -> Event:
         accepted_at=accepted_at,
         expires_at=expires_at,
         seq=seq,
+        origin=origin,
         **more,
     )
 

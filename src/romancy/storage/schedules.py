@@ -179,12 +179,12 @@ class Schedules:
         """Return ids of instances that a schedule started and that have not ended."""
         return [id for (id,) in await self._ask("open_of_schedule", name=name, limit=limit)]
 
-    async def trigger(self, name: str, id: str, at: int) -> str | None:
-        """Start an instance now. Return the name of its workflow.
+    async def trigger(self, name: str, id: str, at: int, who: str | None = None) -> str | None:
+        """Start an instance now. Return the name of its workflow. `who`: recorded with it.
 
         None: there is no such schedule, or there is an instance with this id.
         """
-        rows = await self._do("trigger_schedule", name=name, id=id, tick=at, at=at, stamp=_stamp())
+        rows = await self._do("trigger_schedule", name=name, id=id, tick=at, at=at, stamp=_stamp(), who=who)
         return rows[0][0] if rows else None
 
 

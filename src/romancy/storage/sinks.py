@@ -246,4 +246,4 @@ def line_of(event: Event) -> str:
 
 
 def _dead(sink: str, attempts: int, error: str | None, since: int, *row: Any) -> DeadRow:
-    return DeadRow(sink, attempts, error or "", since, ShownEvent(to_event(row[:-2]), row[-2], [], row[-1]))
+    return DeadRow(sink, attempts, error or "", since, ShownEvent(to_event(row[:-3], row[-1]), row[-3], [], row[-2]))

@@ -9,7 +9,7 @@ from romancy.cursors import write_cursor
 from romancy.http.responses import HTTPError, Response
 from romancy.http.routes import Request
 from romancy.question_verbs import read_position
-from romancy.standings import Standing, all_open, standing, to_answer
+from romancy.standings import Standing, all_open, operator_for, standing, to_answer
 from romancy.viewer.catalog import PAGE, Catalog
 from romancy.viewer.html import page, redirect
 from romancy.viewer.pages import Nothing
@@ -18,7 +18,6 @@ from romancy.viewer.words import url_part
 
 _PERSON = "(person)"
 """The name of the field that says in whose place the operator answers."""
-_BY = "an operator, for {}"
 
 
 class QuestionQuery(Nothing):
@@ -46,7 +45,7 @@ async def answer(request: Request) -> Response:
     if chosen is None or wrong:
         said = "" if chosen is not None else "Choose somebody who has not answered yet."
         return _form(request, standings, 422, {name: values[0] for name, values in sent.items()}, wrong, said)
-    event = to_answer(chosen, given, _BY.format(chosen.name), "viewer")
+    event = to_answer(chosen, given, operator_for(chosen.name), "viewer")
     await request.backpressure.store(partial(request.runtime.engine.accept, event), len(event.data or b""), UNKNOWN)
     return redirect(request, f"/viewer/instances/{url_part(chosen.instance)}")
 

@@ -35,8 +35,9 @@ from romancy.core.interests import Interest
 from romancy.core.model import Status
 from romancy.core.tasks import start_now
 from romancy.errors import StorageError
-from romancy.storage.batch import Batch, BatchResult, Commit, Fork
+from romancy.storage.batch import Batch, BatchResult, Commit
 from romancy.storage.errors import TransientError
+from romancy.storage.forks import Fork
 from romancy.storage.guests import Inbox
 from romancy.storage.instances import Admitted
 from romancy.storage.interests import Cut, rows_of
@@ -247,24 +248,25 @@ class PostgresStorage(Reads):
             self._tell({None}, ended=False)
         return admitted
 
-    async def resume(self, instance: str) -> Status | None:
-        while not await self.resume_all([instance]):
+    async def resume(self, instance: str, who: str | None = None) -> Status | None:
+        while not await self.resume_all([instance], who):
             row = await self.catalog.instance(instance)
             if row is None or row.status != "blocked":
                 return None if row is None else row.status
         return "blocked"
 
-    async def resume_all(self, instances: Collection[str]) -> set[str]:
-        rows = await self._connections.do("resume_blocked", ids=findable(list(instances)))
+    async def resume_all(self, instances: Collection[str], who: str | None = None) -> set[str]:
+        given = {"ids": findable(list(instances)), "who": who, "at": self._clock.now()}
+        rows = await self._connections.do("resume_blocked", **given)
         if rows:
             self._tell({None}, ended=False)
         return {id for (id,) in rows}
 
-    async def reopen(self, instances: Collection[str], at: int, head: bytes) -> set[str]:
+    async def reopen(self, instances: Collection[str], at: int, head: bytes, who: str | None = None) -> set[str]:
         reopened: set[str] = set()
-        ids = findable(list(instances))
+        ids, given = findable(list(instances)), {"at": at, "head": head, "who": who}
         while ids:
-            rows = await self._connections.do("reopen", ids=ids, at=at, head=head, token=uuid.uuid4().bytes)
+            rows = await self._connections.do("reopen", ids=ids, token=uuid.uuid4().bytes, **given)
             reopened.update(id for id, stale in rows if not stale)
             ids = [id for id, stale in rows if stale]
         if reopened:
@@ -274,7 +276,7 @@ class PostgresStorage(Reads):
     async def fork(self, fork: Fork) -> bool:
         given = {"id": fork.id, "origin": findable(fork.origin), "at": fork.at, "token": fork.token, "seed": fork.seed}
         copied = {"numbers": fork.numbers, "cut": fork.cut, "ask": fork.ask, "generation": fork.generation}
-        if not await self._connections.do("fork", **given, **copied):
+        if not await self._connections.do("fork", who=fork.who, **given, **copied):
             return False
         self._tell({None}, ended=False)
         return True

@@ -334,14 +334,17 @@ class BatchWriter:
         requests = list(batch.requests)
         instances = [findable(request.instance) for request in requests]
         ats = [r.at for r in requests]
+        whos = [r.who for r in requests]
+        is_named = any(who is not None for who in whos)
         stored = await self._connections.do(
-            "insert_requests",
+            "insert_named_requests" if is_named else "insert_requests",
             instances=instances,
             kinds=[r.kind for r in requests],
             payloads=[r.payload for r in requests],
             ats=ats,
             token=batch.token,
             before=batch.asked,
+            **({"whos": whos} if is_named else {}),
         )
         cancels = [(findable(r.instance), r.at, r) for r in requests if r.kind == CANCEL]
         owners |= await self._cancel_at_once(cancels, blocked=True)

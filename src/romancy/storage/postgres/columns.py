@@ -66,8 +66,10 @@ _NAMES: dict[str, str] = {
     "removed": "removed_instances removed_names",
     "unshown": "unshown_instances unshown_views unshown_others",
     "first_attributes": "first_instances first_names first_values first_ats",
+    "first_acts": "starter_instances starter_ats starters",
     "events": "event_sources event_ids event_types event_subjects event_times event_targets event_attrs event_datas "
     "event_accepted event_expires event_unfit event_senders event_origins",
+    "answers": "answer_sources answer_ids answer_instances answer_ats answerers",
 }
 _COLUMNS = {piece: names.split() for piece, names in _NAMES.items()}
 
@@ -88,6 +90,7 @@ class Columns:
         starts = _first_of_each(batch.starts)
         self._described = [s for s in starts if s.attributes]
         """The starts that have attributes."""
+        named = [(s.id, s.created_at, s.who) for s in starts if s.who is not None]
         queued = [s for s in starts if s.place is not None]
         if queued:
             self._add("queued", [(*_queued(s), s.since) for s in queued])
@@ -104,7 +107,12 @@ class Columns:
             self._add_commits([c for c in commits if not c.append_only] if plain else commits, batch.workflows)
         if self._described:
             self._add("first_attributes", [row for s in self._described for row in _first_attributes(s)])
+        if named:
+            self._add("first_acts", named)
         self._add("events", _events(batch, bool(commits)))
+        answers = [(a.event, a.answered_by) for a in batch.accepts if a.answered_by is not None]
+        if answers:
+            self._add("answers", [(e.source, e.id, e.target, e.accepted_at, who) for e, who in answers])
         if batch.moved:
             self.pieces.append("left")
 

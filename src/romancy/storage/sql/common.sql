@@ -254,11 +254,11 @@ ORDER BY due LIMIT :limit
 
 -- Events, newest first, with the size of their data.
 -- part: whole_event
-{event}, coalesce(length(e.data), 0), e.differed_at
+{event}, coalesce(length(e.data), 0), e.differed_at, e.origin
 -- part: shown_event
 e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs,
   CASE WHEN length(e.data) <= 65536 THEN e.data ELSE substr(e.data, 1, 4096) END, e.accepted_at, e.expires_at,
-  coalesce(length(e.data), 0), e.differed_at
+  coalesce(length(e.data), 0), e.differed_at, e.origin
 -- part: unmatched
 (NOT :unmatched::boolean OR (SELECT c.event FROM romancy.consumed c WHERE c.event = e.seq LIMIT 1) IS NULL)
 -- part: last_events
@@ -465,3 +465,11 @@ SELECT q.name FROM q WHERE q.name IS NOT NULL
 -- name: waiting_workflows
 SELECT x.workflow, count(*) FROM (SELECT i.workflow FROM romancy.instances i {by_queue} WHERE {is_queued}
   LIMIT :cap::integer) x GROUP BY x.workflow ORDER BY x.workflow
+
+-- === who did what ===
+
+-- Those from before its start are of an earlier instance with its id, which a library without this table removed.
+-- name: acts_of
+SELECT a.verb, a.who, a.at FROM romancy.acts a
+WHERE a.instance = :instance::text AND a.at >= (SELECT i.created_at FROM romancy.instances i WHERE i.id = :instance)
+ORDER BY a.id LIMIT :limit::integer

@@ -359,6 +359,12 @@ first_attributes AS (INSERT INTO romancy.attributes (instance, name, value, crea
   SELECT x.* FROM unnest(:first_instances::text[], :first_names::text[], :first_values::text[], :first_ats::bigint[])
     AS x(instance, name, value, created_at)
   WHERE x.instance IN ({newborn}) ON CONFLICT DO NOTHING)
+-- Who started them.
+-- part: write_first_acts
+first_acts AS (INSERT INTO romancy.acts (instance, at, verb, who)
+  SELECT x.instance, x.at, 'start', x.who
+  FROM unnest(:starter_instances::text[], :starter_ats::bigint[], :starters::text[]) AS x(instance, at, who)
+  WHERE x.instance IN ({newborn}))
 -- Which starts were stored, by piece.
 -- part: newborn_starts
 SELECT id FROM started
@@ -385,6 +391,14 @@ accepted AS (INSERT INTO romancy.events
 undispatched AS (INSERT INTO romancy.undispatched (event, seen, unfit, at)
   SELECT seq, pg_current_snapshot(), coalesce(n.unfit, '[]'), {time}
   FROM accepted JOIN numbered n USING (seq) WHERE n.expires_at IS NULL OR n.expires_at > :at::bigint)
+-- Who answered a question.
+-- part: write_answers
+answers AS (INSERT INTO romancy.acts (instance, at, verb, who)
+  SELECT x.instance, greatest(x.at, i.created_at), 'answer', x.who
+  FROM unnest(:answer_sources::text[], :answer_ids::text[], :answer_instances::text[], :answer_ats::bigint[],
+    :answerers::text[]) AS x(source, id, instance, at, who)
+  CROSS JOIN LATERAL (SELECT created_at FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
+  WHERE (x.source, x.id) IN (SELECT source, id FROM accepted))
 -- Which events can be stored: all except those sent by a commit that was refused.
 -- part: sent_by_nobody
 sender IS NULL
@@ -741,6 +755,21 @@ CROSS JOIN LATERAL (SELECT status FROM romancy.instances i WHERE i.id = x.instan
 WHERE i.status < 10 AND {outdated} IS NULL AND (x.kind <> 9 OR i.status < 9 AND EXISTS (SELECT 1 FROM romancy.attempts a
   WHERE a.instance = x.instance AND {can_hasten} AND a.next_due > x.at))
 ORDER BY x.n ON CONFLICT (token, n) DO NOTHING RETURNING n
+-- The same, if somebody made some of them by name.
+-- name: insert_named_requests
+WITH given AS MATERIALIZED (SELECT x.*, i.created_at
+  FROM unnest(:instances::text[], :kinds::smallint[], :payloads::bytea[], :ats::bigint[], :whos::text[])
+    WITH ORDINALITY AS x(instance, kind, payload, at, who, n)
+  CROSS JOIN LATERAL (SELECT status, created_at FROM romancy.instances i WHERE i.id = x.instance OFFSET 0) i
+  WHERE i.status < 10 AND {outdated} IS NULL AND (x.kind <> 9 OR i.status < 9 AND EXISTS (SELECT 1 FROM romancy.attempts a
+    WHERE a.instance = x.instance AND {can_hasten} AND a.next_due > x.at))),
+asked AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
+  SELECT instance, kind, payload, at, :token::bytea, n + :before::integer FROM given ORDER BY n
+  ON CONFLICT (token, n) DO NOTHING RETURNING n),
+acts AS (INSERT INTO romancy.acts (instance, at, verb, who)
+  SELECT g.instance, greatest(g.at, g.created_at), CASE g.kind WHEN 9 THEN 'retry now' ELSE 'cancel' END, g.who FROM given g
+  WHERE g.who IS NOT NULL AND g.n + :before IN (SELECT n FROM asked) ORDER BY g.n)
+SELECT n FROM asked
 -- A blocked instance has no code that could clean up; one that never ran has nothing to clean up.
 -- Its parent is told, and the children that it awaited are asked to cancel.
 -- The error keeps what is not undone, which is the last member of the error of an instance blocked by its undos.
@@ -787,7 +816,9 @@ LEFT JOIN romancy.orphans o ON o.id = i.owner
 WITH blocked AS MATERIALIZED (SELECT id FROM romancy.instances WHERE id = ANY(:ids::text[])
   AND coalesce(status, 0) = 9 AND {outdated} IS NULL ORDER BY id FOR NO KEY UPDATE),
 resumed AS (UPDATE romancy.instances i SET status = 1, owner = NULL, version = version + 1, error = NULL, builds = NULL
-  FROM blocked b WHERE i.id = b.id RETURNING i.id),
+  FROM blocked b WHERE i.id = b.id RETURNING i.id, i.created_at),
+acts AS (INSERT INTO romancy.acts (instance, at, verb, who)
+  SELECT id, greatest(:at::bigint, created_at), 'resume', :who::text FROM resumed WHERE :who IS NOT NULL),
 body AS (DELETE FROM romancy.attempts a USING resumed r WHERE a.instance = r.id AND a.op = ''),
 calls AS (UPDATE romancy.attempts a SET crashes = 0, started = false, next_due = NULL, suspected_at = NULL
   FROM resumed r WHERE a.instance = r.id AND a.op <> '' AND (a.crashes > 0 OR a.suspected_at IS NOT NULL))
@@ -813,6 +844,7 @@ entries AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, paylo
 consumed AS (INSERT INTO romancy.consumed (instance, event, op) SELECT m.id, c.event, c.op FROM made m, romancy.consumed c
   WHERE c.instance = :origin AND c.event NOT IN (SELECT h.event FROM romancy.history h, romancy.instances o
     WHERE o.id = :origin AND h.instance = :origin AND h.n > greatest(o.base, :cut) AND h.event IS NOT NULL)),
+acts AS (INSERT INTO romancy.acts (instance, at, verb, who) SELECT id, :at, 'fork', :who::text FROM made WHERE :who IS NOT NULL),
 asked AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
   SELECT id, 7, :ask::bytea, :at, :token, 0 FROM made WHERE :cut > 0)
 SELECT id FROM made
@@ -829,7 +861,9 @@ reopened AS (UPDATE romancy.instances i SET status = CASE WHEN i.queue IS NULL T
     output = NULL, error = NULL, updated_at = :at::bigint, limited_from = :at,
     deadline = :at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at)
   FROM ended e WHERE i.id = e.id AND i.version = e.version AND NOT {undone}
-  RETURNING i.id, e.error),
+  RETURNING i.id, e.error, i.created_at),
+acts AS (INSERT INTO romancy.acts (instance, at, verb, who)
+  SELECT id, greatest(:at, created_at), 'retry', :who::text FROM reopened WHERE :who IS NOT NULL),
 earlier AS (DELETE FROM romancy.requests r USING reopened o WHERE r.instance = o.id),
 asked AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
   SELECT id, 7, :head::bytea || coalesce(error, ''), :at, :token::bytea, row_number() OVER (ORDER BY id) FROM reopened)
@@ -863,7 +897,8 @@ WITH won AS (UPDATE romancy.schedules s SET last_at = :tick::bigint, last_instan
   WHERE s.name = :name::text AND NOT EXISTS (SELECT 1 FROM romancy.instances WHERE id = :id) AND {outdated} IS NULL
   RETURNING s.name, s.workflow, s.input, s.input_kind, s.timeout, s.attributes, true AS starts,
     NULL::text AS owner, s.queue, s.queue_key, s.priority),
-{insert_scheduled}
+{insert_scheduled},
+acts AS (INSERT INTO romancy.acts (instance, at, verb, who) SELECT id, :at, 'start', :who::text FROM begun WHERE :who IS NOT NULL)
 SELECT workflow FROM won
 -- part: insert_scheduled
 begun AS (INSERT INTO romancy.instances (id, workflow, status, owner, token, birth, born, input, input_kind, deadline, created_at,

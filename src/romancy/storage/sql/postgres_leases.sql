@@ -229,6 +229,7 @@ r AS (DELETE FROM romancy.requests WHERE instance IN (SELECT id FROM gone)),
 u AS (DELETE FROM romancy.unlooked WHERE instance IN (SELECT id FROM gone)),
 v AS (DELETE FROM romancy.views WHERE instance IN (SELECT id FROM gone)),
 t AS (DELETE FROM romancy.attributes WHERE instance IN (SELECT id FROM gone)),
+s AS (DELETE FROM romancy.acts WHERE instance IN (SELECT id FROM gone)),
 p AS (UPDATE romancy.instances i SET parent_op = NULL WHERE i.parent = ANY(:ids) AND i.parent IN (SELECT id FROM gone)
   AND i.id <> ALL(:ids))
 DELETE FROM romancy.instances i WHERE i.id IN (SELECT id FROM gone) RETURNING i.id

@@ -190,6 +190,12 @@ DELETE FROM romancy.requests WHERE instance = :instance
 DELETE FROM romancy.views WHERE instance = :instance
 -- name: delete_attributes
 DELETE FROM romancy.attributes WHERE instance = :instance
+-- name: delete_acts
+DELETE FROM romancy.acts WHERE instance = :instance
+-- Never from before its start: the clock may be behind that of another process, or of a queue.
+-- name: insert_act
+INSERT INTO romancy.acts (instance, at, verb, who)
+SELECT id, max(created_at, :at), :verb, :who FROM romancy.instances WHERE id = :instance
 -- The id of a parent that was removed may be used again: its children are not those of the next one.
 -- name: forget_parent
 UPDATE romancy.instances SET parent_op = NULL WHERE parent = :instance

@@ -36,8 +36,9 @@ from romancy.core.clock import Clock, SystemClock, stopwatch
 from romancy.core.interests import Interest
 from romancy.core.model import Status
 from romancy.errors import StorageError
-from romancy.storage.batch import STATUS_NAMES, Batch, BatchResult, Commit, Fork
+from romancy.storage.batch import STATUS_NAMES, Batch, BatchResult, Commit
 from romancy.storage.errors import TransientError
+from romancy.storage.forks import Fork
 from romancy.storage.inbox_items import InboxItem
 from romancy.storage.instances import Admitted
 from romancy.storage.interests import Cut, rows_of
@@ -311,19 +312,22 @@ class SQLiteStorage(Reads):
     ) -> list[Admitted] | None:
         return await self._write(lambda c: leases.admit(c, admission, worker, at, workflows))
 
-    async def resume(self, instance: str) -> Status | None:
+    async def resume(self, instance: str, who: str | None = None) -> Status | None:
+        now = self._clock.now()
+
         def resume(c: sqlite3.Connection) -> Status | None:
             row = c.execute(SQL["request_target"], (instance,)).fetchone()
-            leases.resume(c, [instance])
+            leases.resume(c, [instance], now, who)
             return None if row is None else STATUS_NAMES.get(row[0], "blocked")
 
         return await self._write(resume)
 
-    async def resume_all(self, instances: Collection[str]) -> set[str]:
-        return await self._write(lambda c: leases.resume(c, instances))
+    async def resume_all(self, instances: Collection[str], who: str | None = None) -> set[str]:
+        now = self._clock.now()
+        return await self._write(lambda c: leases.resume(c, instances, now, who))
 
-    async def reopen(self, instances: Collection[str], at: int, head: bytes) -> set[str]:
-        return await self._write(lambda c: leases.reopen(c, instances, at, head))
+    async def reopen(self, instances: Collection[str], at: int, head: bytes, who: str | None = None) -> set[str]:
+        return await self._write(lambda c: leases.reopen(c, instances, at, head, who))
 
     async def fork(self, fork: Fork) -> bool:
         return await self._write(lambda c: leases.fork(c, fork))

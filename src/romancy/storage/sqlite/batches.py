@@ -58,7 +58,7 @@ from romancy.storage.rows import (
 from romancy.storage.sqlite.commit_rows import CommitRows
 from romancy.storage.sqlite.dispatch import Dispatcher
 from romancy.storage.sqlite.event_lookup import Looker
-from romancy.storage.sqlite.leases import admit, check_version, reopen_one
+from romancy.storage.sqlite.leases import admit, check_version, record, reopen_one
 from romancy.storage.sqlite.retention import Interests
 from romancy.storage.sqlite.shapes import Shapes
 from romancy.storage.sqlite.statements import SQL
@@ -134,6 +134,7 @@ class BatchWriter:
         if self._insert_instance(start, owner, batch.token, since):
             if start.attributes or start.place:
                 self._place(start)
+            record(self._connection, [start.id], start.created_at, "start", start.who)
             return StartAnswer(True, owned=owner is not None)
         workflow, stored, birth = self._run(SQL["existing_instance"], (start.id,)).fetchone()
         if birth == batch.token and first:
@@ -361,6 +362,7 @@ class BatchWriter:
         else:
             seq = cursor.lastrowid
             assert seq is not None
+            record(self._connection, [event.target or ""], event.accepted_at, "answer", item.answered_by)
         if item.is_expired(batch.at):
             return AcceptAnswer(seq, False, [], [])
         matched = self._dispatcher.waits_for(event, seq)
@@ -445,6 +447,7 @@ class BatchWriter:
         if request.kind == CANCEL:
             told = self._cancel_at_once(request.instance, request.at, request, blocked=True)
             if told is not None:
+                record(self._connection, [request.instance], request.at, request.verb, request.who)
                 answer.letters += told
                 return RequestAnswer("cancelled", None, took=True)
         waiting = (request.instance, request.at)
@@ -452,6 +455,7 @@ class BatchWriter:
             return RequestAnswer(STATUS_NAMES.get(status, "blocked"), owner)
         values = (request.instance, request.kind, request.payload, request.at)
         number = self._run(SQL["insert_request"], values).lastrowid
+        record(self._connection, [request.instance], request.at, request.verb, request.who)
         return RequestAnswer(STATUS_NAMES.get(status, "blocked"), owner, number or 0, took=True)
 
     def _cancel_at_once(self, instance: str, at: int, by: Ask | Request, *, blocked: bool) -> list[Letter] | None:

@@ -11,7 +11,8 @@ from typing import Any
 from romancy.core.admission import Admission
 from romancy.core.versions import bare_name
 from romancy.errors import Outdated
-from romancy.storage.batch import RETRY, Fork
+from romancy.storage.batch import RETRY
+from romancy.storage.forks import Fork
 from romancy.storage.instances import Admitted
 from romancy.storage.protocol import Trigger
 from romancy.storage.records import MOST_COUNTED, Claimed, Shares, Unfit
@@ -171,19 +172,28 @@ def _rows(c: sqlite3.Connection, query: str, values: tuple[Any, ...]) -> list[tu
     return c.execute(SQL[query], values).fetchall()
 
 
-def resume(c: sqlite3.Connection, instances: Collection[str]) -> set[str]:
+def resume(c: sqlite3.Connection, instances: Collection[str], at: int, who: str | None) -> set[str]:
     """Let those of these instances that are blocked run again, and forget what they were suspected of."""
     check_version(c)
     resumed = {id for id in instances if c.execute(SQL["resume_blocked"], (id,)).rowcount}
     for name in ("forget_suspected_body", "forget_suspected_calls"):
         c.executemany(SQL[name], [(id,) for id in resumed])
+    record(c, resumed, at, "resume", who)
     return resumed
 
 
-def reopen(c: sqlite3.Connection, instances: Collection[str], at: int, head: bytes) -> set[str]:
+def record(c: sqlite3.Connection, instances: Collection[str], at: int, verb: str, who: str | None) -> None:
+    """Record who did something to these instances, if that is known."""
+    if who is not None:
+        c.executemany(SQL["insert_act"], [(at, verb, who, id) for id in instances])
+
+
+def reopen(c: sqlite3.Connection, instances: Collection[str], at: int, head: bytes, who: str | None) -> set[str]:
     """Let those of these instances that failed or were cancelled run again."""
     check_version(c)
-    return {id for id in instances if reopen_one(c, id, at, head)}
+    reopened = {id for id in instances if reopen_one(c, id, at, head)}
+    record(c, reopened, at, "retry", who)
+    return reopened
 
 
 def reopen_one(c: sqlite3.Connection, instance: str, at: int, head: bytes) -> bool:
@@ -208,4 +218,5 @@ def fork(c: sqlite3.Connection, fork: Fork) -> bool:
     c.execute(SQL["copy_consumed"], (id, origin, fork.cut))
     if fork.entries:
         c.execute(SQL["insert_request"], (id, RETRY, fork.ask, fork.at))
+    record(c, [id], fork.at, "fork", fork.who)
     return True

@@ -14,7 +14,7 @@ from romancy.storage.sqlite.statements import SQL, run
 
 _OF_INSTANCE = (
     "delete_history delete_consumed delete_marks delete_misfits delete_attempts delete_waits delete_wait_keys "
-    "delete_deliveries delete_requests delete_view delete_attributes forget_parent delete_instance"
+    "delete_deliveries delete_requests delete_view delete_attributes delete_acts forget_parent delete_instance"
 ).split()
 """The statements that delete a pruned instance."""
 _OF_EVENT = ("delete_event_keys", "delete_receivers", "delete_event")

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from romancy.storage.sqlite.leases import check_version
+from romancy.storage.sqlite.leases import check_version, record
 from romancy.storage.sqlite.statements import SQL, run
 
 
@@ -40,6 +40,7 @@ def _trigger(c: sqlite3.Connection, given: Mapping[str, Any]) -> list[tuple[Any,
     if rows:
         _, queue, key, priority = rows[0]
         _insert(c, {**given, "owner": None, "queue": queue, "queue_key": key, "priority": priority})
+        record(c, [given["id"]], given["at"], "start", given["who"])
     return rows
 
 
