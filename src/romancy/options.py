@@ -251,9 +251,7 @@ def choose_tokens(given: Sequence[str | Token]) -> tuple[Credential, ...]:
     if given is WITHOUT_HTTP:
         return ()
     if given is None:  # pyright: ignore[reportUnnecessaryComparison] - untyped code, as in tokens=os.environ.get(...)
-        raise ValueError(
-            "tokens must be a list of strings and Token(...), not None; is the variable it comes from set?"
-        )
+        raise ValueError("tokens must be a list of strings, not None; is the variable it comes from set?")
     found = os.environ.get("ROMANCY_TOKENS")
     if given or isinstance(given, str | Token) or found is None:
         return read_tokens(given)

@@ -345,7 +345,7 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs, QuestionVe
             runtime = self._runtime
             waits = [await queue_wait(runtime.engine.storage, runtime.registry, row, runtime.clock.now()), *waits]
         acts = await self._runtime.engine.storage.acts.of(instance_id)
-        return to_instance(row, waits, shown.get(instance_id), list(map(to_act, acts)))
+        return to_instance(row, waits, shown.get(instance_id), tuple(map(to_act, acts)))
 
     async def _row(self, instance_id: str) -> InstanceRow:
         """Return an instance as it is stored. If it is still in the inbox, take it in."""

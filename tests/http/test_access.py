@@ -37,7 +37,7 @@ def guarded(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Live:
 
 
 def test_there_are_routes_of_every_scope() -> None:
-    assert {scope for _, _, scope in ROUTES} == {"events", "read", "control", None}
+    assert {scope for _, _, scope in ROUTES} == {"events", "read", "control", "metrics", None}
     assert [path for _, path, scope in ROUTES if scope is None] == ["/health/live", "/health/ready"]
 
 
@@ -49,7 +49,7 @@ def test_every_route_needs_a_token_with_its_scope(guarded: Live) -> None:
             assert answer.headers["www-authenticate"] == "Bearer"
         for other, secret in SECRETS.items():
             answer = ask(guarded, method, path, secret)
-            if other == scope:
+            if other == scope or (other, scope) == ("read", "metrics"):
                 assert answer.status_code not in (401, 403), (method, path)
             else:
                 assert_error(answer, 403, "Forbidden")
@@ -125,7 +125,7 @@ def test_nothing_of_a_request_is_logged(guarded: Live, caplog: pytest.LogCapture
 def test_tokens_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROMANCY_TOKENS", " one  events:two ")
     assert [sorted(token.scopes) for token in App(":memory:")._runtime.tokens] == [
-        ["control", "events", "read"],
+        ["control", "events", "metrics", "read"],
         ["events"],
     ]
     assert len(App(":memory:", tokens=["mine"])._runtime.tokens) == 1

@@ -24,11 +24,11 @@ from romancy.storage.batch import (
     Accept,
     Commit,
     Ending,
-    Fork,
     Rejoin,
     Request,
     Start,
 )
+from romancy.storage.forks import Fork
 from romancy.storage.records import Snapshot
 from tests.storage.conftest import Database
 

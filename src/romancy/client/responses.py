@@ -184,7 +184,7 @@ def to_instance(item: Mapping[str, Any]) -> Instance:
         queue=item.get("queue"),
         key=item.get("key"),
         priority=item.get("priority", 0),
-        acts=[Act(a["verb"], a["who"], _time(a["at"])) for a in item.get("acts", ())],  # not in lists
+        acts=tuple(Act(a["verb"], a["who"], _time(a["at"])) for a in item.get("acts", ())),  # not in lists
     )
 
 
