@@ -8,7 +8,7 @@ LATER = {
     f"{folder}/test_{name}.py"
     for folder, names in {
         "engine": """
-            activities alike_waits app_life attributes bad_input bulk capacity children compensation composition
+            activities acts alike_waits app_life attributes bad_input bulk capacity children compensation composition
             asking continuing fake_children families forked forked_apart forked_families forked_identity forked_twice
             forked_undoing given_up_children kept_events lifecycle long_histories many_results patched
             queued_verbs resilience retried retried_attacks retried_children retried_ends retried_events

@@ -16,7 +16,8 @@ from romancy.options import HTTPOptions
 from tests.http.conftest import CE, Live, assert_error, event
 
 TOKENS = ["all", "events:deliver", "read:look", "control:act", "events,read:both", "events,read,control:not:a-scope"]
-SECRETS = {"events": "deliver", "read": "look", "control": "act"}
+TOKENS += ["metrics:scrape"]
+SECRETS = {"events": "deliver", "read": "look", "control": "act", "metrics": "scrape"}
 ROUTES = [(route.method, route.path, route.scope) for route in http_app(App(":memory:")).routes]
 GUARDED = [route for route in ROUTES if route[2] is not None]
 UNKNOWN = [("GET", "/nothing", None), ("PUT", "/", None), ("POST", "/api/instances", None), ("POST", "/metrics", None)]
