@@ -10,6 +10,7 @@ import pytest
 from romancy import (
     Act,
     ActivityContext,
+    App,
     HooksBase,
     Queue,
     WorkflowContext,
@@ -23,6 +24,7 @@ from romancy.service import runtime_of
 from romancy.testing import Environment, environment
 
 line = Queue("line", max_concurrent=1)
+apps: list[App] = []
 
 
 @workflow
@@ -42,7 +44,7 @@ async def fails(ctx: WorkflowContext) -> None:
 
 @activity
 async def start_another(ctx: ActivityContext) -> str:
-    handle = await ctx.state.start_workflow(waiter, instance_id="other")
+    handle = await apps[-1].start_workflow(waiter.options(instance_id="other"))
     return handle.instance_id
 
 
@@ -82,7 +84,7 @@ async def test_every_verb(env: Environment) -> None:
 
 async def test_a_schedule_that_is_triggered(env: Environment) -> None:
     env.app.register(waiter)
-    await env.app.set_schedule("nightly", waiter, every=3600)
+    await env.app.set_schedule("nightly", "@daily", waiter)
     with acting_as("alice"):
         handle = await env.app.trigger_schedule("nightly")
     assert await acts(env, handle.instance_id) == [("start", "alice")]
@@ -97,7 +99,7 @@ async def test_what_an_instance_does_is_not_done_by_name() -> None:
 
     async with environment(hooks=[Hooks()]) as env:
         env.app.register(waiter, starts_another)
-        runtime_of(env.app).state = env.app
+        apps.append(env.app)
         with acting_as("alice"):
             handle = await env.app.start_workflow(starts_another.options(instance_id="first"))
             assert await handle.result() == "other"

@@ -74,9 +74,9 @@ def test_the_verbs(live: Live) -> None:
         assert acts(bob, "a") == [("start", "alice"), ("cancel", "bob"), ("retry", "alice"), ("cancel", "bob")]
         assert acts(bob, "copy") == [("fork", "bob"), ("cancel", "bob")]
         assert acts(bob, "n") == [("cancel", "bob")]
-        whole = by(live, f"bob={BOB}")
-        start(whole, "w")  # as before tokens had names
-        assert acts(whole, "w") == [("start", "bob")]
+        with by(live, f"bob={BOB}") as whole:
+            start(whole, "w")  # as before tokens had names
+            assert acts(whole, "w") == [("start", "bob")]
 
 
 async def test_the_client_reads_them(live: Live) -> None:
