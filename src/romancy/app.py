@@ -33,9 +33,9 @@ class App(Service):
     `retention` is how long ended instances and events are kept; `Retention(...)` sets it for each.
 
     It is also an ASGI application: `romancy serve shop:app`, or any ASGI server. `tokens` grant access to it
-    (`"SECRET"`, `"events:SECRET"`; default: the environment variable ROMANCY_TOKENS). Without tokens it answers only
-    requests from this machine. `http` sets its limits. `public_url` is its address as people see it, if it is behind a
-    proxy. `webhooks` are addresses for deliveries of other systems, which become events. `signing_keys` sign the links
+    (`"SECRET"`, `"alice=events:SECRET"`, `Token(...)`; default: the environment variable ROMANCY_TOKENS). Without
+    tokens it answers only requests from this machine. `http` sets its limits. `public_url` is its address as people see
+    it, if it is behind a proxy. `webhooks` are addresses for deliveries of other systems, which become events. `signing_keys` sign the links
     with which people answer questions (default: the environment variable ROMANCY_SIGNING_KEYS).
     """
 
