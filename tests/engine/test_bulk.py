@@ -210,10 +210,10 @@ async def test_pages_meet_each_instance_once(env: Environment, monkeypatch: pyte
     engine = runtime_of(env.app).engine
     cancel, asked = engine.cancel, Counter[str]()
 
-    async def counted(instance: str, reason: str | None) -> Any:
+    async def counted(instance: str, reason: str | None, who: str | None) -> Any:
         asked[instance] += 1
         await env.app.start_workflow(waiter.options(instance_id=f"new-{instance}"), 1)
-        return await cancel(instance, reason)
+        return await cancel(instance, reason, who)
 
     monkeypatch.setattr(engine, "cancel", counted)
     assert await env.app.cancel_workflows(workflow="waiter") == BulkResult(11, 11, {})
@@ -260,8 +260,8 @@ async def test_blocked_ones_are_resumed_together(env: Environment, monkeypatch: 
     storage: Any = runtime_of(env.app).engine.storage
     resume_all, calls = storage.resume_all, list[set[str]]()
 
-    async def watched(instances: Any) -> set[str]:
-        resumed: set[str] = await resume_all(instances)
+    async def watched(instances: Any, who: str | None) -> set[str]:
+        resumed: set[str] = await resume_all(instances, who)
         calls.append(resumed)
         return resumed
 
