@@ -13,6 +13,7 @@ from romancy import (
     App,
     HooksBase,
     Queue,
+    RetryPolicy,
     WorkflowContext,
     WorkflowStartedInfo,
     activity,
@@ -88,6 +89,25 @@ async def test_a_schedule_that_is_triggered(env: Environment) -> None:
     with acting_as("alice"):
         handle = await env.app.trigger_schedule("nightly")
     assert await acts(env, handle.instance_id) == [("start", "alice")]
+
+
+@activity(retry=RetryPolicy(initial=600))
+async def flaky(ctx: ActivityContext) -> None:
+    if ctx.attempt == 1:
+        raise ConnectionError("away")
+
+
+@workflow
+async def tries(ctx: WorkflowContext) -> None:
+    await flaky(ctx)
+
+
+async def test_an_attempt_that_is_hastened(env: Environment) -> None:
+    handle = await env.start(tries.options(instance_id="t"))
+    with acting_as("alice"):
+        assert await env.app.retry_now("t")
+        await handle.result()
+    assert await acts(env, "t") == [("retry now", "alice")]
 
 
 async def test_what_an_instance_does_is_not_done_by_name() -> None:
