@@ -35,8 +35,9 @@ class App(Service):
     It is also an ASGI application: `romancy serve shop:app`, or any ASGI server. `tokens` grant access to it
     (`"SECRET"`, `"alice=events:SECRET"`, `Token(...)`; default: the environment variable ROMANCY_TOKENS). Without
     tokens it answers only requests from this machine. `http` sets its limits. `public_url` is its address as people see
-    it, if it is behind a proxy. `webhooks` are addresses for deliveries of other systems, which become events. `signing_keys` sign the links
-    with which people answer questions (default: the environment variable ROMANCY_SIGNING_KEYS).
+    it, if it is behind a proxy. `webhooks` are addresses for deliveries of other systems, which become events.
+    `signing_keys` sign the links with which people answer questions (default: the environment variable
+    ROMANCY_SIGNING_KEYS).
     """
 
     _http_app: HttpApp | None = None
