@@ -352,6 +352,7 @@ romancy.attributes t CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE
   OR position(encode(:text, 'escape') IN lower(encode(i.input, 'escape'))) > 0
   OR position(encode(:text, 'escape') IN lower(encode(coalesce(i.error, ''), 'escape'))) > 0
   OR position(encode(:text, 'escape') IN lower(encode(coalesce(i.output, ''), 'escape'))) > 0)
+-- Differs: how to search in bytes.
 -- part: event_has_text
 (:text::bytea IS NULL OR position(encode(:text, 'escape') IN
     lower(encode(convert_to(concat_ws(' ', e.type, e.source, e.id, e.subject), 'UTF8'), 'escape'))) > 0

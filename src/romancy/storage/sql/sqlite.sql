@@ -45,6 +45,7 @@ romancy.attributes t INDEXED BY romancy.attributes_value CROSS JOIN romancy.inst
 -- part: has_text
 (:text IS NULL OR instr(CAST(lower(i.id) AS BLOB), :text) OR instr(CAST(lower(CAST(i.input AS TEXT)) AS BLOB), :text)
   OR instr(CAST(lower(CAST(i.error AS TEXT)) AS BLOB), :text) OR instr(CAST(lower(CAST(i.output AS TEXT)) AS BLOB), :text))
+-- Differs: how to search in bytes.
 -- part: event_has_text
 (:text IS NULL OR instr(CAST(lower(e.type || ' ' || e.source || ' ' || e.id || ' ' || coalesce(e.subject, '')) AS BLOB), :text)
   OR instr(CAST(lower(CAST(e.data AS TEXT)) AS BLOB), :text))
