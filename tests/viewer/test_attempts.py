@@ -15,7 +15,8 @@ from romancy.core.model import to_us
 from romancy.core.replay import Opened
 from romancy.records import Wait, to_history
 from romancy.storage.catalog import WHOLE, ShownEntry
-from romancy.viewer.spans import bars_of, draw
+from romancy.viewer.spans import bars_of
+from romancy.viewer.timeline import draw
 from romancy.viewer.words import attempt_words
 from tests.http.conftest import Live
 from tests.viewer.conftest import shot
@@ -40,9 +41,9 @@ def end(n: int, kind: Kind, seconds: float) -> ShownEntry:
 
 def pieces(entries: list[ShownEntry], until: float, waits: list[Wait] | None = None, known: bool = True) -> list:
     opened = {"a:1": Opened("activity", us(0), None)} if known else None
-    line = draw(bars_of(entries, waits or [], opened, T0), T0, T0 + timedelta(seconds=until))
-    [drawn] = line.bars
-    return [(p.attempt.name, p.attempt.outcome, p.x, p.width, p.attempt.n) for p in drawn.pieces]
+    line = draw(bars_of(entries, waits or [], opened, T0), T0, T0 + timedelta(seconds=until), is_squeezed=False)
+    [row] = line.rows
+    return [(s.attempt.name, s.attempt.outcome, s.x, s.width, s.attempt.n) for s in row.segments if s.attempt]
 
 
 RETRY = Wait("i", "a:1", "retry", (), {}, T0, T0 + timedelta(seconds=40), "")
@@ -124,25 +125,26 @@ def test_failed_attempts_are_on_the_timeline_and_in_the_history(live: Live, look
     live.start("stubborn", id="s")
     live.until("s", "completed")
     look.goto("/viewer/instances/s")
-    failed = look.locator("svg.chart rect.try.failed")
+    failed = look.locator(".tl rect.try.failed")
     expect(failed).to_have_count(5)  # two of the first call, three of the second before its last
     assert failed.first.evaluate("e => getComputedStyle(e).fill") == 'url("#hatch")'
-    expect(look.locator("svg.chart rect.bar")).to_have_count(3)
+    expect(look.locator(".tl rect.bar:not(.try)")).to_have_count(3)
+    expect(look.locator(".tl .label", has_text="reserve:2")).to_contain_text("4 tries")
     widths = failed.evaluate_all("all => all.map(e => e.getBoundingClientRect().width)")
     assert all(width > 1 for width in widths)
     expect(look.locator("summary.entry.attempt_failed")).to_have_count(5)
     shot(look, "attempts-light")
-    later = look.locator("svg.chart a", has=look.locator("line.due"))
+    later = look.locator(".tl .track a", has=look.locator("line.late"))
     expect(later).to_have_count(5)  # all but the three first ones, each a thin line with a mark at its end
     expect(later.first.locator("title")).to_contain_text("after it was due; its start is not recorded")
     ends = later.first.evaluate(
-        "a => [a.querySelector('line.due'), a.querySelector('.try')].map(e => e.getBoundingClientRect().right)"
+        "a => [a.querySelector('line.late'), a.querySelector('.try')].map(e => e.getBoundingClientRect().right)"
     )
     assert abs(ends[0] - ends[1]) < 2
     assert max(widths[1:2]) < 8
     expect(look.locator(".legend")).to_contain_text("due, start unknown")
     href = failed.first.locator("xpath=..").get_attribute("href")
-    failed.first.click()
+    failed.first.click(force=True)
     entry = look.locator(f"li{href}")
     expect(entry.locator(".inside")).to_contain_text("ConnectionError: the warehouse is busy (1)")
     expect(entry.locator(".inside")).to_contain_text("Traceback")
@@ -155,8 +157,11 @@ def test_a_retry_that_is_waited_for_is_drawn_and_told(live: Live, look: Page) ->
     live.start("stubborn", True, id="s")
     look.goto("/viewer/instances/s")
     expect(look.locator("section[aria-label='Waiting for']")).to_contain_text("the bank does not answer")
-    expect(look.locator("svg.chart rect.rest.open")).to_have_count(1)
-    expect(look.locator("svg.chart rect.try.failed")).to_have_count(6)
+    expect(look.locator(".tl line.rest.open")).to_have_count(1)
+    expect(look.locator(".tl rect.try.failed")).to_have_count(6)
+    expect(look.locator("#now")).to_contain_text(re.compile(r"attempt 2\s+begins in \d+ min"))
+    expect(look.locator(".head .badge")).to_have_text("retrying")
+    expect(look.locator("[data-act=retry-now]")).to_be_visible()
     expect(look.locator(".history")).to_contain_text("attempt 1 failed")
     shot(look, "attempts-waiting")
 

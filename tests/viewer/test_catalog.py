@@ -215,9 +215,9 @@ async def test_one_instance_with_its_history_and_when_things_began(app: App) -> 
     await until(app, "b", "completed")
     detail = await Catalog(app).instance("b", None)
     assert [entry.operation for entry, _ in detail.history] == ["slow:3", "slow:1", "slow:2", "slow:4"]
-    begins = {drawn.bar.label: drawn.bar.begin for drawn in detail.timeline.bars}
+    begins = {bar.label: bar.begin for bar in detail.timeline.bars}
     assert begins["slow:1"] == begins["slow:2"] == begins["slow:3"] < begins["slow:4"]
-    assert not detail.timeline.has_guesses
+    assert "guess" not in detail.timeline.looks
 
 
 async def test_what_the_database_never_holds_is_not_found(app: App) -> None:

@@ -69,7 +69,7 @@ def section(page: str, title: str) -> str:
 
 
 def entries(page: str) -> list[int]:
-    return [int(n) for n in re.findall(r'<li id="entry-(\d+)"', page)]
+    return [int(n) for n in re.findall(r'<li id="n(\d+)"', page)]
 
 
 # --- parents and children -------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ async def test_a_parent_shows_its_children_and_what_it_waits_for() -> None:
     assert waits.count("<article") == 1, "only for the child that has not ended"
     assert "s/delivery:1" in waits
     assert "waiting for event" in waits, "the status of the child"
-    assert '<span><i class="swatch child"></i>child</span>' in page
+    assert '<i class="dot child" aria-hidden="true">' in page
     assert 'class="bar child open' in page
     assert 'data-key="s/delivery:1"' in listed
     assert 'data-key="s"' not in listed

@@ -146,7 +146,7 @@ def test_one_instance_from_waiting_to_completed(live: Live, look: Page) -> None:
     expect(look.locator("section[aria-label='Waiting for']")).to_contain_text("payment.completed")
     expect(look.locator(".near")).to_contain_text("where order.id = 'ORD-1' but got 'ORD-9'")
     expect(look.locator(".source .marked")).to_contain_text("wait_event")
-    expect(look.locator("svg.chart a")).to_have_count(2)
+    expect(look.locator(".tl a.label")).to_have_count(2)
     shot(look, "instance-waiting")
     expect(look.locator("#live")).to_have_text("live")
     live.send("e1", "payment.completed", data={"order": {"id": "ORD-1"}})
@@ -163,15 +163,15 @@ def test_parallel_branches_lie_beside_each_other(live: Live, look: Page) -> None
     live.start("branches", id="b")
     live.until("b", "completed")
     look.goto("/viewer/instances/b")
-    bars = look.locator("svg.chart rect.bar")
+    bars = look.locator(".tl rect.bar")
     expect(bars).to_have_count(4)
     starts = [float((bars.nth(i).get_attribute("x") or "").rstrip("%")) for i in range(4)]
     assert starts[0] == starts[1] == starts[2] == 0.0, "three began at once"
     assert starts[3] > 50
-    expect(look.locator(".chart .guess")).to_have_count(0)
-    before = look.locator("svg.chart").bounding_box()
+    expect(look.locator(".tl .guess")).to_have_count(0)
+    before = look.locator(".tl .lines").bounding_box()
     look.locator("[data-zoom=in]").click()
-    after = look.locator("svg.chart").bounding_box()
+    after = look.locator(".tl .lines").bounding_box()
     assert before
     assert after
     assert after["width"] > before["width"] * 1.5

@@ -109,8 +109,8 @@ def test_what_no_longer_counts_is_struck_through(live: Live, look: Page) -> None
     expect(look.locator("li", has=gone)).to_contain_text("This no longer counts since the retry of")
     look.locator("summary.entry.retried").click()
     expect(look.locator("li", has=look.locator("summary.entry.retried"))).to_contain_text("No longer counted:")
-    expect(look.locator(".timeline .label.dropped")).to_have_text("bill:1")
-    expect(look.locator(".chart .bar.dropped").first).to_be_attached()
+    expect(look.locator(".tl .dropped .op")).to_have_text("bill:1")
+    expect(look.locator(".tl .bar.dropped").first).to_be_attached()
     shot(look, "instance-retried")
 
 
@@ -161,7 +161,7 @@ def test_a_token_that_only_reads_can_not_retry(serve: Callable[..., Live], brows
 def test_fork_at_an_entry_of_the_history(live: Live, look: Page) -> None:
     BROKEN.clear()
     look.goto("/viewer/instances/sale")
-    look.locator(".chart a[role=listitem]", has=look.locator("title", has_text="price:1")).first.click()
+    look.locator(".tl a.label", has_text="price:1").click()
     look.get_by_role("button", name="Fork here…").click()
     expect(look.get_by_label("last entry to keep")).to_have_value("1")
     shot(look, "fork-dialog")
@@ -214,7 +214,7 @@ def test_a_fork_links_to_its_original(live: Live, look: Page) -> None:
     expect(mark).to_contain_text("forked")
     mark.click()
     expect(look.locator("li", has=mark)).to_contain_text("Everything before is copied from sale.")
-    expect(look.locator(".timeline .label", has_text="fork")).to_be_visible()
+    expect(look.locator(".tl .label", has_text="fork")).to_be_visible()
     look.locator(".crumbs .origin a").click()
     expect(look.locator("h1")).to_have_text("sale")
     expect(look.locator(".crumbs .origin")).to_have_count(0)

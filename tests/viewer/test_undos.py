@@ -45,8 +45,9 @@ async def test_undos_are_linked_to_their_calls_and_cancelling_is_explained() -> 
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             page = (await client.get("/viewer/instances/t")).text
-    assert page.count('<line class="undoes"') == 2
-    assert "undo, from the call it undoes" in page
+    assert page.count('<line class="link"') == 2
+    assert page.count('class="op-row') == 2, "an undo has no row of its own"
+    assert "undo, in the row of the call it undoes" in page
     assert "the undos that failed are tried again" in page
     assert "What it did will not be undone: " in page
     assert "Fork here" not in page, "its results no longer hold"

@@ -104,8 +104,8 @@ class DatabaseTarget:
         # The attempts of a call whose result is stored are kept until the code has received it; it runs no more.
         ended = None if snapshot.unfed is None else snapshot.unfed.op
         attempts = [attempt for attempt in snapshot.attempts if attempt.op != ended]
-        is_alone = snapshot.row.status == "queued" and not await has_worker(storage, self._runtime.clock.now())
-        return Inside(owner, worker, attempts, is_cancelling, len(snapshot.deliveries), not is_alone)
+        others = await has_worker(storage, self._runtime.clock.now())
+        return Inside(owner, worker, attempts, is_cancelling, len(snapshot.deliveries), others)
 
     async def stored(self, id: str) -> Snapshot:
         engine = self._runtime.engine

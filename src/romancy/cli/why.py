@@ -216,7 +216,7 @@ def _runner(instance: Instance, inside: Inside, now: datetime) -> str:
     """Describe the worker that runs or holds the instance, and whether it is alive."""
     is_wanted = bool(inside.deliveries or inside.is_cancelling)
     about = stored_name(instance.workflow, instance.version), instance.status, inside.owner, inside.worker
-    runner = runner_of(*about, to_us(now), is_wanted=is_wanted)
+    runner = runner_of(*about, to_us(now), is_wanted=is_wanted, has_others=inside.has_worker)
     if runner.until is None:
         return clean(runner.said)
     if runner.is_alive:

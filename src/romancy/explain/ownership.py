@@ -15,12 +15,16 @@ MOST_WORKERS = 100
 
 @dataclass(frozen=True)
 class Runner:
-    """A worker, or none. `until` is when its lease ends; `advice` is set if it has expired."""
+    """A worker, or none. `until` is when its lease ends; `advice` is set if it has expired.
+
+    `is_needed`: a worker is missing, and somebody should look after it.
+    """
 
     said: str
     is_alive: bool
     until: datetime | None = None
     advice: str = ""
+    is_needed: bool = False
 
 
 async def owner_of(storage: Storage, owner: str | None) -> WorkerRow | None:
@@ -38,23 +42,39 @@ async def has_worker(storage: Storage, now: int) -> bool:
 
 
 def runner_of(
-    workflow: str, status: Status, owner: str | None, worker: WorkerRow | None, now: int, *, is_wanted: bool
+    workflow: str,
+    status: Status,
+    owner: str | None,
+    worker: WorkerRow | None,
+    now: int,
+    *,
+    is_wanted: bool,
+    has_others: bool,
 ) -> Runner:
-    """Which worker runs it, and whether it is alive. `is_wanted`: there is something that a worker must do."""
+    """Which worker runs it, and whether it is alive.
+
+    `is_wanted`: there is something that a worker must do. `has_others`: some worker is alive that can continue it.
+    """
     hint = f"with workflow {workflow!r}: romancy worker MODULE"
     runs, ran = ("runs", "ran") if status in WORKING else ("holds", "held")
     if worker is None and status not in WORKING and not is_wanted:
+        if has_others:
+            return Runner("no worker holds it while it waits; one continues it when the wait ends", is_alive=False)
         text = f"no worker holds it now; when its wait ends, it is continued by one {hint}"
-        return Runner(text, is_alive=False)
+        return Runner(text, is_alive=False, is_needed=True)
     if owner is None:
-        return Runner(f"no worker {runs} it; start one {hint}", is_alive=False)
+        return Runner(f"no worker {runs} it; start one {hint}", is_alive=False, is_needed=True)
     if worker is None:
-        return Runner(f"worker {owner}, which {ran} it, is gone; start one {hint}", is_alive=False)
+        return Runner(f"worker {owner}, which {ran} it, is gone; start one {hint}", is_alive=False, is_needed=True)
     who, until = f"worker {owner} on {worker.host} {runs} it", from_us(worker.until)
     if worker.until > now and worker.is_gone:
         advice = f"the instance soon goes to another one {hint}"
-        return Runner(f"worker {owner} on {worker.host} {ran} it, but its process seems to be gone; {advice}", False)
+        return Runner(
+            f"worker {owner} on {worker.host} {ran} it, but its process seems to be gone; {advice}",
+            False,
+            is_needed=True,
+        )
     if worker.until > now:
         return Runner(f"{who} and is alive", True, until)
     advice = f"it is dead or hangs; the instance goes to another one {hint}"
-    return Runner(f"{who}, but its lease expired", False, until, advice)
+    return Runner(f"{who}, but its lease expired", False, until, advice, is_needed=True)

@@ -22,7 +22,7 @@ from romancy.storage.event_catalog import EventSearch as EventSearch
 from romancy.storage.event_catalog import ShownEvent as ShownEvent
 from romancy.storage.inbox_items import InboxRow
 from romancy.storage.instances import InstanceRow
-from romancy.storage.records import StoredWait, WorkerRow
+from romancy.storage.records import ShownAttempt, StoredWait, WorkerRow
 from romancy.storage.rows import to_instance
 
 WHOLE = 64 * 1024
@@ -353,6 +353,10 @@ class Catalog(EventCatalog):
     async def retries(self, instance: str, after: int) -> list[tuple[int, int, bytes | None]]:
         """Return (number, time, input) of the marks of retries with numbers above `after`; long inputs are cut."""
         return [tuple(row) for row in await self._ask("retries", instance=instance, after=after)]
+
+    async def attempts(self, instance: str, limit: int) -> list[ShownAttempt]:
+        """Return the activities of an instance that failed, reported progress, or outlived a worker."""
+        return [ShownAttempt(*row) for row in await self._ask("shown_attempts", instance=instance, limit=limit)]
 
     async def worker(self, worker: str) -> WorkerRow | None:
         """Return one worker; None if it was released or taken over."""

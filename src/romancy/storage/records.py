@@ -190,6 +190,21 @@ class StoredWait:
         return (self.instance, self.op) if self.child is None else (self.created_at, self.child)
 
 
+@dataclass(slots=True, frozen=True)
+class ShownAttempt:
+    """An activity that failed, reported progress, or outlived a worker. An error longer than 64 KiB is left out."""
+
+    op: str
+    n: int
+    """How many attempts have failed."""
+    first_at: int
+    next_due: int | None
+    error: bytes | None
+    progress: bytes | None
+    size: int
+    """The full size of the progress, which may have been cut."""
+
+
 @dataclass(slots=True)
 class Snapshot:
     """Everything needed to load an instance into memory."""

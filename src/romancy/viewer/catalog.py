@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ from romancy.core.replay import Replay, replay
 from romancy.cursors import read_cursor, write_cursor
 from romancy.errors import InstanceNotFound
 from romancy.explain.near_misses import Case, Nearest, NearWait, Reason, filter_of, reasons
-from romancy.explain.ownership import Runner, owner_of, runner_of
+from romancy.explain.ownership import Runner, has_worker, owner_of, runner_of
 from romancy.obstacles import queue_wait, with_cuts
 from romancy.records import (
     EventRecord,
@@ -33,8 +33,10 @@ from romancy.records import (
 from romancy.service import Service, runtime_of
 from romancy.storage.catalog import BEGINNING, WHOLE, EventSearch, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
 from romancy.storage.rows import triggered_id
+from romancy.viewer.calls import Call, calls_of, unlisted
 from romancy.viewer.retries import Retry, dropped_entries
-from romancy.viewer.spans import Timeline, bars_of, draw
+from romancy.viewer.spans import bars_of
+from romancy.viewer.timeline import Timeline, draw
 from romancy.viewer.values import shown_entry, shown_instance
 
 CAP = 10_001
@@ -121,6 +123,14 @@ class Detail:
     """It has ended, and has undone its steps. It can't be retried."""
     queue: QueueWait | None = None
     """What holds it in its queue, if it is queued."""
+    calls: Mapping[str, Call] = field(default_factory=dict[str, Call])
+    """The activities that run or are retried, by operation."""
+
+    @property
+    def is_retrying(self) -> bool:
+        """Whether an activity of it failed and is tried again."""
+        is_open = self.instance.finished_at is None and self.instance.status != "blocked"
+        return is_open and any(call.is_retry and call.error for call in self.calls.values())
 
     @property
     def has_never_run(self) -> bool:
@@ -254,14 +264,18 @@ class Catalog:
                 waits.setdefault(row.id, []).insert(0, _queue_wait(row, queues[row.id]))
         return [_row(row, waits.get(row.id, ())) for row in found]
 
-    async def instance(self, id: str, after: int | None) -> Detail:
+    async def instance(self, id: str, after: int | None, *, is_squeezed: bool = True) -> Detail:
         """One instance, with the history after the entry `after`; if None, with the newest entries."""
         whole = await self._stored.whole(id)
         if whole is None:
             raise InstanceNotFound(instance_id=id)
         part = await self._part(whole, after)
         entries = await self._stored.entries(id, part.after, min(ENTRIES, part.end - part.after))
-        found = await self._reasons(whole)
+        found, runner = await self._reasons(whole), await self._runner(whole)
+        replayed = self._replayed(whole, entries, part.after) if part.is_current else None
+        calls = await self._calls(whole, [reason.wait for reason in found], replayed, runner)
+        listed = [reason.wait for reason in found]
+        found += map(Reason, unlisted(calls, listed, () if replayed is None else replayed.waiting, id))
         waits = [reason.wait for reason in found]
         retried = dropped_entries(await self._stored.retries(id, part.after))
         history = [(shown_entry(shown), shown) for shown in entries]
@@ -274,12 +288,13 @@ class Catalog:
             history=history,
             part=part,
             retried=retried,
-            timeline=self._timeline(whole, part, entries, waits, retried),
-            runner=await self._runner(whole),
+            timeline=self._timeline(whole, part, entries, waits, retried, replayed, is_squeezed),
+            runner=runner,
             children=[_row(child, ()) for child in children.rows[:CHILDREN]],
             has_more_children=len(children.rows) > CHILDREN,
             is_undone=bool(await self._stored.undone([id])),
             queue=next((wait.queue for wait in waits if wait.queue is not None), None),
+            calls=calls,
         )
 
     async def arguments(self, definition: WorkflowDefinition, id: str) -> Mapping[str, Any] | None:
@@ -294,6 +309,20 @@ class Catalog:
         if kind == BOUND:
             return given
         return dict(zip(definition.signature.names, given["args"], strict=False)) | given["kwargs"]
+
+    async def whole(self, id: str) -> Whole | None:
+        return await self._stored.whole(id)
+
+    async def _calls(
+        self, whole: Whole, waits: Sequence[Wait], replayed: Replay | None, runner: Runner | None
+    ) -> Mapping[str, Call]:
+        row = whole.row
+        if row.finished_at is not None or row.status in ("blocked", "queued"):
+            return {}
+        attempts = await self._stored.attempts(row.id, WAITS)
+        is_alive = runner is not None and runner.is_alive
+        open = replayed.waiting if replayed is not None and replayed.error is None else ()
+        return calls_of(waits, attempts, open, self.now, is_alive=is_alive)
 
     async def _part(self, whole: Whole, after: int | None) -> Part:
         row = whole.row
@@ -312,22 +341,32 @@ class Catalog:
         entries: Sequence[ShownEntry],
         waits: Sequence[Wait],
         retried: Mapping[int, Retry],
+        replayed: Replay | None,
+        is_squeezed: bool,
     ) -> Timeline:
         run, finished = whole.row.run, whole.row.finished_at
-        if not part.is_current:  # when it began is not stored any more
-            began = from_us(entries[0].entry.at if entries else run.began_at)
-            return draw(bars_of(entries, (), None, began, retried), began, from_us(run.began_at))
-        replayed, began = self._replayed(whole, entries, part.after), from_us(run.began_at)
-        bars = bars_of(entries, waits, None if replayed is None else replayed.opened, began, retried)
-        return draw(bars, began, self.now if finished is None else from_us(finished))
+        is_newest = part.after + len(entries) >= part.end
+        began = from_us(run.began_at)
+        if entries and (not part.is_current or part.after > part.base):  # when the first one began is not known
+            began = from_us(entries[0].entry.at)
+        if not part.is_current:
+            until = from_us(entries[-1].entry.at if entries and not is_newest else run.began_at)
+            return draw(bars_of(entries, (), None, began, retried), began, until, is_squeezed=is_squeezed)
+        if not is_newest:
+            bars, until = bars_of(entries, (), None, began, retried), from_us(entries[-1].entry.at)
+        else:
+            bars = bars_of(entries, waits, None if replayed is None else replayed.opened, began, retried)
+            until = self.now if finished is None else from_us(finished)
+        return draw(bars, began, until, is_squeezed=is_squeezed)
 
     async def _runner(self, whole: Whole) -> Runner | None:
         """The worker that runs it; None if it has ended, is blocked or queued."""
         row = whole.row
         if row.finished_at is not None or row.status in ("blocked", "queued"):
             return None
-        worker = await owner_of(self._storage, row.owner)
-        return runner_of(row.workflow, row.status, row.owner, worker, self._runtime.clock.now(), is_wanted=False)
+        worker, now = await owner_of(self._storage, row.owner), self._runtime.clock.now()
+        others = worker is None and await has_worker(self._storage, now)
+        return runner_of(row.workflow, row.status, row.owner, worker, now, is_wanted=False, has_others=others)
 
     async def _reasons(self, whole: Whole) -> list[Reason]:
         row = whole.row

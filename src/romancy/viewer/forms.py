@@ -23,11 +23,12 @@ _MAX_DEPTH = 6
 
 @dataclass(frozen=True)
 class Source:
-    """The numbered lines of a function; `marked` are those where something waits now."""
+    """The numbered lines of a function; `marked` are those where something waits now, `failed` where it failed."""
 
     file: str
     lines: Sequence[tuple[int, str]]
     marked: Collection[int]
+    failed: int | None = None
 
 
 def fields_of(definition: WorkflowDefinition) -> list[dict[str, Any]]:
@@ -80,7 +81,7 @@ def skeleton(schema: Mapping[str, Any], defs: Mapping[str, Any] | None = None, d
     return {name: skeleton(parts.get(name, {}), known, depth + 1) for name in schema.get("required", ())}
 
 
-def source_of(definition: WorkflowDefinition, locations: Collection[str]) -> Source | None:
+def source_of(definition: WorkflowDefinition, locations: Collection[str], failed: int | None = None) -> Source | None:
     """The source of the workflow's function, or None if it is not available. Reads no other file."""
     fn: Any = inspect.unwrap(definition.fn)
     if fn.__code__.co_filename in _NOT_FILES:
@@ -93,4 +94,5 @@ def source_of(definition: WorkflowDefinition, locations: Collection[str]) -> Sou
     found = [_LOCATION.fullmatch(location) for location in locations]
     marked = {int(m["line"]) for m in found if m and m["file"] in (file, fn.__code__.co_filename)}
     numbered = [(first + i, line.rstrip("\n")) for i, line in enumerate(lines)]
-    return Source(file, numbered, marked)
+    is_same = failed is not None and (failed[0], failed[1]) in {(n, text.strip()) for n, text in numbered}
+    return Source(file, numbered, marked, failed[0] if failed and is_same else None)

@@ -87,6 +87,11 @@ def page_headers() -> tuple[Header, ...]:
     return _PAGE
 
 
+def guarded(kind: bytes, *headers: Header) -> tuple[Header, ...]:
+    """The headers of what is neither a page nor a static file."""
+    return ((b"content-type", kind), (b"cache-control", b"no-store"), *_GUARDS, *headers)
+
+
 def _ignored(request: Request) -> list[str]:
     """Query parameters that the page does not know."""
     if not isinstance(request.query, BaseModel):

@@ -20,9 +20,8 @@ from romancy.records import (
     Wait,
 )
 from romancy.storage.batch import STATUS_CODES
-from romancy.storage.catalog import MOST_IN_QUEUE, WHOLE, EventSearch, Search
-from romancy.viewer.catalog import CAP, ENTRIES, SCAN, Catalog
-from romancy.viewer.forms import source_of
+from romancy.storage.catalog import WHOLE, EventSearch, Search
+from romancy.viewer.catalog import CAP, SCAN, Catalog
 from romancy.viewer.html import page
 from romancy.viewer.session import to_login
 
@@ -74,10 +73,6 @@ class InstancesQuery(Query):
 
 class RowsQuery(Query):
     id: list[str] = Field([], max_length=100)
-
-
-class InstanceQuery(Query):
-    after: int | None = Field(None, ge=0)
 
 
 class WaitingQuery(Query):
@@ -195,17 +190,6 @@ def _moment(text: str, name: str) -> datetime | None:
     except ValueError:
         raise InvalidInput(f"{name!r} must be a date and time such as 2026-01-31T09:30, not {text[:50]!r}") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-async def instance(request: Request) -> Response:
-    """One instance: its state, what it waits for, and its history."""
-    catalog = Catalog(request.app)
-    detail = await catalog.instance(request.path["instance_id"], request.query.after)
-    definition = catalog.workflows.get(detail.whole.row.workflow)
-    locations = [wait.location for wait in detail.instance.waits]
-    source = source_of(definition, locations) if definition else None
-    numbers: dict[str, Any] = {"limit": ENTRIES, "whole": WHOLE, "now": catalog.now, "ahead_cap": MOST_IN_QUEUE}
-    return page(request, "instance.html", detail=detail, instance=detail.instance, source=source, **numbers)
 
 
 # --- waits ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,18 @@ from typing import Any
 
 from romancy.http.responses import Response
 from romancy.http.routes import Request, Route
-from romancy.viewer import action_pages, approvals, kept_aside, now, pages, question_page, queues, schedules, session
+from romancy.viewer import (
+    action_pages,
+    approvals,
+    instance_page,
+    kept_aside,
+    now,
+    pages,
+    question_page,
+    queues,
+    schedules,
+    session,
+)
 from romancy.viewer.html import redirect, static
 
 
@@ -38,7 +49,8 @@ ROUTES = (
     _page("/viewer/instances", pages.instances, pages.InstancesQuery),
     _page("/viewer/rows", pages.rows, pages.RowsQuery),
     _page("/viewer/newer", pages.newer, pages.InstancesQuery),
-    _page("/viewer/instances/{instance_id}", pages.instance, pages.InstanceQuery),
+    _page("/viewer/instances/{instance_id}", instance_page.instance, instance_page.InstanceQuery),
+    _page("/viewer/instances/{instance_id}/history.json", instance_page.history, pages.Nothing),
     _page("/viewer/waiting", pages.waiting, pages.WaitingQuery),
     _page("/viewer/waits", pages.waits, pages.WaitsQuery),
     _page("/viewer/events", pages.events, pages.EventsQuery),

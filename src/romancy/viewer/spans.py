@@ -1,10 +1,10 @@
-"""A history as bars on a timeline: when each operation began, when it ended, and how. Pure."""
+"""A history as bars: when each operation began, when it ended, and how. timeline.py draws them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from romancy.core.history import OTHER_MEANINGS, Entry, Kind, is_in_transaction
 from romancy.core.model import from_us
@@ -14,10 +14,6 @@ from romancy.records import Wait
 from romancy.storage.catalog import ShownEntry
 from romancy.viewer.attempts import Attempt, Failed, attempts_of, failed_attempts
 from romancy.viewer.retries import Retry
-
-MOST = 300
-"""Maximum of bars."""
-_TICKS = 6
 
 
 @dataclass(frozen=True)
@@ -40,46 +36,6 @@ class Bar:
     """The retry since which it no longer counts."""
     in_transaction: bool = False
     """Its own writes were committed together with its result, or were rolled back."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """An attempt with its position and the pause after it, in percent of the width."""
-
-    attempt: Attempt
-    x: float
-    width: float
-    seconds: float
-    rest: float
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A bar with its position, in percent of the width."""
-
-    bar: Bar
-    x: float
-    width: float
-    seconds: float
-    is_open: bool
-    pieces: Sequence[Piece] = ()
-    undone: tuple[float, int] | None = None
-    """Where the call that it undoes ended, and in which row that is drawn."""
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """Bars ordered by start, and the scale above them."""
-
-    bars: Sequence[Drawn]
-    ticks: Sequence[tuple[float, str]]
-    begin: datetime
-    end: datetime
-    left_out: int
-    has_guesses: bool
-    has_attempts: bool
-    has_undos: bool = False
-    has_children: bool = False
 
 
 def bars_of(
@@ -180,42 +136,3 @@ def _in_pieces(bar: Bar, failed: Sequence[Failed]) -> Bar:
     begin = min(bar.begin if not bar.is_guess or first.began is None else first.began, first.at)
     attempts = attempts_of(failed, begin, bar.end, bar.outcome, bar.n)
     return replace(bar, begin=begin, is_guess=is_guess, attempts=attempts)
-
-
-def draw(bars: Sequence[Bar], began: datetime, until: datetime) -> Timeline:
-    """Place the newest bars to scale."""
-    kept = bars[-MOST:]
-    begin = kept[0].begin if len(kept) < len(bars) else began
-    end = max([until, *(bar.end for bar in kept if bar.end is not None)])
-    whole = max((end - begin).total_seconds(), 0.001)
-
-    def percent(since: datetime, to: datetime) -> float:
-        return round(100 * (to - since).total_seconds() / whole, 4)
-
-    def piece(attempt: Attempt, following: datetime) -> Piece:
-        over = attempt.end or end
-        place = percent(begin, attempt.begin), percent(attempt.begin, over)
-        return Piece(attempt, *place, (over - attempt.begin).total_seconds(), max(0.0, percent(over, following)))
-
-    drawn: list[Drawn] = []
-    rows = {bar.label: row for row, bar in enumerate(kept)}
-    for bar in kept:
-        over = bar.end or end
-        begun = [attempt for attempt in bar.attempts if attempt.begin <= end]
-        pieces = [piece(a, b) for a, b in zip(begun, [*(a.begin for a in begun[1:]), over], strict=False)]
-        place = percent(begin, bar.begin), percent(bar.begin, over)
-        row = rows.get(bar.undoes or "")
-        undone = None if row is None else (percent(begin, kept[row].end or end), row)
-        drawn.append(Drawn(bar, *place, (over - bar.begin).total_seconds(), bar.end is None, pieces, undone))
-    ticks = [(round(100 * i / _TICKS, 3), _tick(begin + (end - begin) * i / _TICKS, whole)) for i in range(_TICKS + 1)]
-    guesses, attempts = any(bar.is_guess for bar in kept), any(bar.attempts for bar in kept)
-    undos, children = any(bar.undoes for bar in kept), any(bar.kind == "child" for bar in kept)
-    return Timeline(drawn, ticks, begin, end, len(bars) - len(kept), guesses, attempts, undos, children)
-
-
-def _tick(moment: datetime, whole: float) -> str:
-    if whole < 10:
-        return f"{moment.astimezone(UTC):%H:%M:%S}.{moment.microsecond // 1000:03}"
-    if timedelta(seconds=whole) < timedelta(hours=20):
-        return f"{moment:%H:%M:%S}"
-    return f"{moment:%b %d %H:%M}"

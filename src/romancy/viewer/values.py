@@ -61,3 +61,8 @@ def shown_entry(shown: ShownEntry) -> HistoryEntry:
         short["event"] = _event(entry.payload or b"")
         entry = replace(entry, payload=None)
     return replace(to_history(entry), **short)
+
+
+def shown_value(raw: bytes, size: int) -> Any:
+    """A stored value of that size, of which at least the beginning was read."""
+    return beginning(raw) if size > WHOLE else showable(raw)

@@ -201,6 +201,11 @@ FROM romancy.history WHERE instance = :instance::text AND n > :after::integer OR
 -- The marks of an instance's retries that follow an entry.
 SELECT n, at, CASE WHEN length(input) <= 65536 THEN input ELSE substr(input, 1, 65536) END
 FROM romancy.history WHERE instance = :instance::text AND n > :after::integer AND kind = 13 ORDER BY n
+-- name: shown_attempts
+-- The activities of an instance that failed, reported progress, or outlived a worker; '' stands for its code.
+SELECT op, n, first_at, next_due, CASE WHEN length(error) <= 65536 THEN error END,
+  CASE WHEN length(progress) <= 65536 THEN progress ELSE substr(progress, 1, 4096) END, coalesce(length(progress), 0)
+FROM romancy.attempts WHERE instance = :instance::text AND op > '' ORDER BY op LIMIT :limit::integer
 
 -- Waits and retries.
 -- part: takes_type
