@@ -93,7 +93,7 @@ async def test_a_parent_shows_its_children_and_what_it_waits_for() -> None:
     assert "s/delivery:1" in waits
     assert "waiting for event" in waits, "the status of the child"
     assert '<i class="dot child" aria-hidden="true">' in page
-    assert 'class="bar child open' in page
+    assert 'class="bar run running open' in page
     assert 'data-key="s/delivery:1"' in listed
     assert 'data-key="s"' not in listed
     assert 'name="parent" value="s"' in listed, "the filter stays when the form is sent"
@@ -155,14 +155,14 @@ async def test_the_page_shows_the_current_run_and_leads_to_the_one_before() -> N
     assert "run 3, began " in page
     assert entries(page) == [0, 7]
     assert "2 entries of run 3" in page
-    assert page.count('<a role="listitem"') == 2, "the hit of this run, and the open wait"
+    assert page.count('class="op-row') == 2, "the hit of this run, and the open wait"
     assert "hit:1@3" in section(page, "timeline-title")
     assert "dashed: start not recorded" not in page, "this run was replayed"
     assert "Earlier entries" not in page
     assert entries(before) == [4, 5, 6]
     assert "3 entries of run 2" in before
     assert "Show the current run" in before
-    assert before.count('<a role="listitem"') == 3, "no open wait: it belongs to the next run"
+    assert before.count('class="op-row') == 3, "no open wait: it belongs to the next run"
     assert "Later entries" not in before
     assert entries(oldest) == [4, 5, 6], "run 1 is not stored any more"
     assert "Earlier entries" not in oldest
@@ -179,7 +179,7 @@ async def test_a_first_run_has_no_run_before() -> None:
 
 async def test_long_runs_are_paged_each_within_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "ENTRIES", 2)
-    monkeypatch.setattr("romancy.viewer.pages.ENTRIES", 2)
+    monkeypatch.setattr("romancy.viewer.instance_page.ENTRIES", 2)
     async with visiting() as visitor:
         await counted(visitor, 6 + 2)
         newest = await visitor.page("instances/c")

@@ -22,6 +22,8 @@ _STEPS = (
     *(digit * unit for unit in (0.001, 0.01, 0.1) for digit in (1, 2, 5)),
     *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 604_800),
 )
+_INSTANT = 1e-6
+"""Something must be left that takes at least this long."""
 Interval = tuple[float, float]
 
 
@@ -87,7 +89,7 @@ def squeeze(begin: float, end: float, edges: Collection[float], busy: Collection
     for stretch in waiting[: int(TOGETHER / NARROWEST)]:
         length = stretch[1] - stretch[0]
         share = length / left * (100 - _width(len(cut)) * len(cut))
-        if left - length <= 0 or share <= max(SHARE, GAIN * _width(len(cut) + 1)):
+        if left - length < _INSTANT or share <= max(SHARE, GAIN * _width(len(cut) + 1)):
             break
         cut.append(stretch)
         left -= length
@@ -104,12 +106,12 @@ def _with_breaks(whole: Scale, cut: Sequence[Interval], left: float) -> Scale:
     per_second = (100 - each * len(cut)) / left
     times, places, breaks = [whole.times[0]], [0.0], list[Break]()
     for begin, end in cut:
-        x = places[-1] + (begin - times[-1]) * per_second
+        x = min(100.0 - each, places[-1] + (begin - times[-1]) * per_second)
         if begin > times[-1]:
             times.append(begin)
             places.append(x)
         times.append(end)
-        places.append(x + each)
+        places.append(min(100.0, x + each))
         breaks.append(Break(x, each, begin, end - begin))
     if whole.times[-1] > times[-1]:
         times.append(whole.times[-1])

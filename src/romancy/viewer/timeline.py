@@ -197,7 +197,8 @@ def _layout(bars: Sequence[Bar], nested: Mapping[str, Sequence[Bar]], depth: int
         if fold.times == 1:
             i, bar = own[fold.first]
             yield _Planned([bar], undos.get(i, ()), depth)
-            yield from _layout(nested.get(bar.label, ()), {}, depth + 1)
+            if bar.label in nested:
+                yield from _layout(nested[bar.label], {}, depth + 1)
         else:
             number = group if fold.period > 1 else 0
             yield from (_Planned(each, (), depth, number) for each in _repeats([bar for _, bar in own], fold))
