@@ -104,7 +104,8 @@ class DatabaseTarget:
         # The attempts of a call whose result is stored are kept until the code has received it; it runs no more.
         ended = None if snapshot.unfed is None else snapshot.unfed.op
         attempts = [attempt for attempt in snapshot.attempts if attempt.op != ended]
-        others = await has_worker(storage, self._runtime.clock.now())
+        row = snapshot.row
+        others = await has_worker(storage, self._runtime.clock.now(), None if row.status == "queued" else row.workflow)
         return Inside(owner, worker, attempts, is_cancelling, len(snapshot.deliveries), others)
 
     async def stored(self, id: str) -> Snapshot:

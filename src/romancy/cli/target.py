@@ -35,7 +35,7 @@ class Inside:
     is_cancelling: bool
     deliveries: int
     has_worker: bool = True
-    """Whether any worker runs, if the instance is queued."""
+    """Whether a live worker has its workflow; if the instance is queued, whether any worker runs."""
 
 
 @dataclass(frozen=True)

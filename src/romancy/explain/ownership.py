@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -33,12 +34,17 @@ async def owner_of(storage: Storage, owner: str | None) -> WorkerRow | None:
     return worker if worker is None else replace(worker, is_gone=await storage.is_gone(worker.id))
 
 
-async def has_worker(storage: Storage, now: int) -> bool:
-    """Return whether any worker runs on this database, whatever its code."""
-    for id in await storage.catalog.live_workers(now, MOST_WORKERS):
-        if not await storage.is_gone(id):
+async def has_worker(storage: Storage, now: int, workflow: str | None = None) -> bool:
+    """Return whether any worker runs on this database; with `workflow`, any that has it or does not say."""
+    for id, about in await storage.catalog.live_workers(now, MOST_WORKERS):
+        if (workflow is None or _has(about, workflow)) and not await storage.is_gone(id):
             return True
     return False
+
+
+def _has(about: str | None, workflow: str) -> bool:
+    known = None if about is None else json.loads(about).get("workflows")
+    return known is None or workflow in known
 
 
 def runner_of(
@@ -53,7 +59,7 @@ def runner_of(
 ) -> Runner:
     """Which worker runs it, and whether it is alive.
 
-    `is_wanted`: there is something that a worker must do. `has_others`: some worker is alive that can continue it.
+    `is_wanted`: there is something that a worker must do. `has_others`: a live worker has its workflow.
     """
     hint = f"with workflow {workflow!r}: romancy worker MODULE"
     runs, ran = ("runs", "ran") if status in WORKING else ("holds", "held")

@@ -363,9 +363,9 @@ class Catalog(EventCatalog):
         rows = await self._ask("worker", worker=worker)
         return WorkerRow(*rows[0]) if rows else None
 
-    async def live_workers(self, now: int, limit: int) -> list[str]:
-        """Return workers whose lease has not ended. The processes of some may be gone."""
-        return [id for (id,) in await self._ask("live_workers", now=now, limit=limit)]
+    async def live_workers(self, now: int, limit: int) -> list[tuple[str, str | None]]:
+        """Return (id, about) of workers whose lease has not ended. The processes of some may be gone."""
+        return [(id, about) for id, about in await self._ask("live_workers", now=now, limit=limit)]
 
     async def misfits(self, instance: str) -> list[tuple[int, str, str]]:
         """Return (event, wait, problem) of each event whose data did not fit a wait of the instance."""

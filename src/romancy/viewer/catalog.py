@@ -365,7 +365,7 @@ class Catalog:
         if row.finished_at is not None or row.status in ("blocked", "queued"):
             return None
         worker, now = await owner_of(self._storage, row.owner), self._runtime.clock.now()
-        others = worker is None and await has_worker(self._storage, now)
+        others = worker is None and await has_worker(self._storage, now, row.workflow)
         return runner_of(row.workflow, row.status, row.owner, worker, now, is_wanted=False, has_others=others)
 
     async def _reasons(self, whole: Whole) -> list[Reason]:

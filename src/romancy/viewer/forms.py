@@ -81,8 +81,13 @@ def skeleton(schema: Mapping[str, Any], defs: Mapping[str, Any] | None = None, d
     return {name: skeleton(parts.get(name, {}), known, depth + 1) for name in schema.get("required", ())}
 
 
-def source_of(definition: WorkflowDefinition, locations: Collection[str], failed: int | None = None) -> Source | None:
-    """The source of the workflow's function, or None if it is not available. Reads no other file."""
+def source_of(
+    definition: WorkflowDefinition, locations: Collection[str], failed: tuple[int, str] | None = None
+) -> Source | None:
+    """The source of the workflow's function, or None if it is not available. Reads no other file.
+
+    `failed`: the number of the line at which it failed, and what that line was then.
+    """
     fn: Any = inspect.unwrap(definition.fn)
     if fn.__code__.co_filename in _NOT_FILES:
         return None
@@ -94,5 +99,5 @@ def source_of(definition: WorkflowDefinition, locations: Collection[str], failed
     found = [_LOCATION.fullmatch(location) for location in locations]
     marked = {int(m["line"]) for m in found if m and m["file"] in (file, fn.__code__.co_filename)}
     numbered = [(first + i, line.rstrip("\n")) for i, line in enumerate(lines)]
-    is_same = failed is not None and (failed[0], failed[1]) in {(n, text.strip()) for n, text in numbered}
+    is_same = failed in {(number, line.strip()) for number, line in numbered}
     return Source(file, numbered, marked, failed[0] if failed and is_same else None)

@@ -76,7 +76,7 @@ WHERE instance = :instance::text AND n > (SELECT base FROM romancy.instances WHE
 -- name: worker
 SELECT id, host, until, started_at FROM romancy.workers WHERE id = :worker::text
 -- name: live_workers
-SELECT id FROM romancy.workers WHERE until >= :now::bigint ORDER BY until DESC LIMIT :limit::integer
+SELECT id, about FROM romancy.workers WHERE until >= :now::bigint ORDER BY until DESC LIMIT :limit::integer
 -- name: misfits
 SELECT event, op, error FROM romancy.misfits WHERE instance = :instance::text ORDER BY event LIMIT 100
 
