@@ -81,7 +81,7 @@ async def test_a_parent_shows_its_children_and_what_it_waits_for() -> None:
         page = await visitor.page("instances/s")
         listed = await visitor.page("?parent=s")
         everything = await visitor.page("?status=waiting_for_child")
-    assert '<span class="badge waiting_for_child"><i aria-hidden="true"></i>waiting for child</span>' in page
+    assert '<span class="badge waiting_for_child">' in page
     children = section(page, "children-title")
     assert children.count("<li ") == 2
     assert 'href="/viewer/instances/s%2Fdelivery%3A1"' in children
@@ -157,7 +157,7 @@ async def test_the_page_shows_the_current_run_and_leads_to_the_one_before() -> N
     assert "2 entries of run 3" in page
     assert page.count('class="op-row') == 2, "the hit of this run, and the open wait"
     assert "hit:1@3" in section(page, "timeline-title")
-    assert "dashed: start not recorded" not in page, "this run was replayed"
+    assert "start not recorded" not in page, "this run was replayed"
     assert "Earlier entries" not in page
     assert entries(before) == [4, 5, 6]
     assert "3 entries of run 2" in before

@@ -23,6 +23,7 @@ every value; the Content-Security-Policy allows nothing inline.
     timeline.py   bars as rows of a timeline, with their places
     squeeze.py    the scale of a timeline, which squeezes idle stretches
     folds.py      repeated operations as one row
+    nested.py     what children did, as bars below their calls
     calls.py      the activities that run or are retried
     frames.py     a traceback, the cause and the user's code first
     retries.py    the entries that no longer count after a retry

@@ -34,6 +34,7 @@ from romancy.service import Service, runtime_of
 from romancy.storage.catalog import BEGINNING, WHOLE, EventSearch, Rates, Search, ShownEntry, ShownEvent, Summary, Whole
 from romancy.storage.rows import triggered_id
 from romancy.viewer.calls import Call, calls_of, unlisted
+from romancy.viewer.nested import bars_below
 from romancy.viewer.retries import Retry, dropped_entries
 from romancy.viewer.spans import bars_of
 from romancy.viewer.timeline import Timeline, draw
@@ -288,7 +289,7 @@ class Catalog:
             history=history,
             part=part,
             retried=retried,
-            timeline=self._timeline(whole, part, entries, waits, retried, replayed, is_squeezed),
+            timeline=await self._timeline(whole, part, entries, waits, retried, replayed, is_squeezed),
             runner=runner,
             children=[_row(child, ()) for child in children.rows[:CHILDREN]],
             has_more_children=len(children.rows) > CHILDREN,
@@ -334,7 +335,7 @@ class Catalog:
         start = max(row.base, whole.length - ENTRIES if after is None else after)
         return Part(min(start, whole.length), row.base, whole.length, run_before=before)
 
-    def _timeline(
+    async def _timeline(
         self,
         whole: Whole,
         part: Part,
@@ -357,7 +358,8 @@ class Catalog:
         else:
             bars = bars_of(entries, waits, None if replayed is None else replayed.opened, began, retried)
             until = self.now if finished is None else from_us(finished)
-        return draw(bars, began, until, is_squeezed=is_squeezed)
+        below = await bars_below(self._stored, whole.row.id, bars, self._replayed)
+        return draw(bars, began, until, is_squeezed=is_squeezed, below=below)
 
     async def _runner(self, whole: Whole) -> Runner | None:
         """The worker that runs it; None if it has ended, is blocked or queued."""

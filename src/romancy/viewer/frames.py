@@ -23,7 +23,7 @@ _HEAD = "Traceback (most recent call last):"
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
 _PREFIX = re.compile(r"^(?: *[|+](?:-\+-+)? ?)+")
 """What exception groups put before each line."""
-_INSIDE = "Inside activity "
+_INSIDE = "Inside "
 _LINKS = ("The above exception was", "During handling of the above")
 _LIBRARY = re.compile(r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python\d[\d.]*[/\\]|^<frozen ")
 _HOME = str(Path(romancy.__file__).parent)
@@ -72,20 +72,21 @@ class Raised:
 
 def exceptions_of(text: str, files: Collection[str] = ()) -> list[Raised]:
     """Parse a traceback: the first exception is the cause of all others. `files`: whose lines may be shown."""
-    outer: list[Raised] = []
-    inner: list[Raised] = []
-    activity = ""
+    groups: list[list[Raised]] = [[]]
+    activities = [""]
     for intro, lines in _sections(text):
-        activity = intro.removeprefix(_INSIDE).rstrip(":").strip("'\"") if intro.startswith(_INSIDE) else activity
         found = _read(lines, files)
-        activity = "" if _is_of_workflow(found) else activity
-        found.activity = activity
-        if activity:
-            inner.append(found)
-        else:
-            outer.append(found)
-    # The traceback of an activity is a note on the exception that the workflow saw, and so follows it.
-    return [found for found in (*inner, *outer) if found.frames or found.error]
+        if intro.startswith(_INSIDE):  # a note on the exception before, with the traceback of its cause
+            kind, _, name = intro.removeprefix(_INSIDE).rstrip(":").partition(" ")
+            groups.append([])
+            activities.append(name.strip("'\"") if kind == "activity" else "")
+        elif activities[-1] and _is_of_workflow(found):  # the note has ended
+            latest = max(i for i, activity in enumerate(activities) if not activity)
+            groups[latest].append(found)
+            continue
+        found.activity = activities[-1]
+        groups[-1].append(found)
+    return [found for group in reversed(groups) for found in group if found.frames or found.error]
 
 
 def _sections(text: str) -> list[tuple[str, list[str]]]:
@@ -97,7 +98,7 @@ def _sections(text: str) -> list[tuple[str, list[str]]]:
         if line == _HEAD:
             found.append((intro, lines := []))
             intro = ""
-        elif line.startswith((_INSIDE, *_LINKS)):
+        elif line.startswith(_LINKS) or (line.startswith(_INSIDE) and line.endswith(":")):
             intro, lines = line, []
         elif found:
             lines.append(line)

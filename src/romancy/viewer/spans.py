@@ -36,6 +36,8 @@ class Bar:
     """The retry since which it no longer counts."""
     in_transaction: bool = False
     """Its own writes were committed together with its result, or were rolled back."""
+    instance: str | None = None
+    """The child that did it; None: the instance itself."""
 
 
 def bars_of(
