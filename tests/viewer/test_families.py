@@ -168,6 +168,18 @@ async def test_the_page_shows_the_current_run_and_leads_to_the_one_before() -> N
     assert "Earlier entries" not in oldest
 
 
+async def test_what_a_child_did_is_drawn_below_its_call() -> None:
+    async with visiting() as visitor:
+        handle = await visitor.app.start_workflow(shipment, 1, instance_id="s")
+        await until(visitor.app, "s/delivery:1", "waiting_for_event")
+        await visitor.app.send_event("arrived.1", "post")
+        await handle.result(timeout=30)
+        page = await visitor.page("instances/s")
+    line = section(page, "timeline-title")
+    assert line.index("delivery:1</bdi>") < line.index("arrived.1:1</bdi>")
+    assert 'class="label mono d1 event" href="/viewer/instances/s%2Fdelivery%3A1#n1"' in line
+
+
 async def test_a_first_run_has_no_run_before() -> None:
     async with visiting() as visitor:
         await counted(visitor, 2)
@@ -190,6 +202,7 @@ async def test_long_runs_are_paged_each_within_itself(monkeypatch: pytest.Monkey
     assert entries(before) == [5, 6]
     assert 'href="?after=3">Earlier entries' in before
     assert "Later entries" not in before
+    assert "entries 2 to 3 of 3" in section(before, "timeline-title")
     assert entries(first) == [4, 5]
     assert 'href="?after=5">Later entries' in first
     assert "Earlier entries" not in first
