@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from romancy.core.durations import lasting
 from romancy.viewer.attempts import Attempt
 from romancy.viewer.folds import Fold, folds
 from romancy.viewer.spans import Bar
 from romancy.viewer.squeeze import Interval, Scale, linear, squeeze, ticks
+from romancy.viewer.words import absolute, brief
 
 MOST = 300
 """Maximum of rows. If there are more, the newest are drawn."""
@@ -27,7 +29,9 @@ _GOOD = ("completed", "received", "fired", "sent", "patched")
 _NUMBER = re.compile(r":\d+(@\d+)?$")
 _NARROW, _NEAR = 0.35, 0.12
 """Segments narrower and nearer than this are drawn as one."""
+_WIDE = 0.6
 _LABELS_APART = 7.0
+_COLORS = {"event": "event", "answer": "event", "timer": "timer", "mark": "blocked"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,52 @@ class Segment:
         return self.x + self.width
 
     @property
+    def n(self) -> int | None:
+        """The history entry that it leads to."""
+        return self.bar.n if self.attempt is None else self.attempt.n
+
+    @property
+    def classes(self) -> str:
+        """Its classes in the style sheet."""
+        worn = {
+            self.look: True,
+            color(self.bar, is_bad=self.look in ("try", "failed")): True,
+            "dropped": self.bar.retried is not None,
+            "open": self.is_open,
+            "guess": self.bar.is_guess and self.attempt is None,
+            "withdrawn": self.bar.outcome == "withdrawn",
+            "wide": self.width > _WIDE,
+            "whole": self.bar.kind != "activity",
+        }
+        return " ".join(name for name, is_worn in worn.items() if is_worn)
+
+    @property
+    def title(self) -> str:
+        """What it says when the pointer is on it."""
+        bar, attempt = self.bar, self.attempt
+        label = bar.label[:100]
+        what = f"{bar.kind} {label}: {bar.outcome}"
+        if self.look == "link":
+            what = f"undone by {label}"
+        elif self.look == "rest":
+            what = f"{label}: until the next attempt"
+        elif self.count > 1:
+            what = f"{self.count} times"
+        elif attempt is not None:
+            what = f"{label}, {attempt.name}: {attempt.outcome}"
+        elif bar.undoes:
+            what += f"; undoes {bar.undoes[:60]}"
+        if bar.retried is not None:
+            what += f"; retried {absolute(bar.retried.at)}"
+        if bar.in_transaction:
+            what += "; in one transaction with its result"
+        late = " after it was due; its start is not recorded" if self.is_late else ""
+        lines = [what, brief(attempt.error) if attempt else "", f"{lasting(self.seconds)}{late}"]
+        lines[2:] = [] if self.look == "mark" else lines[2:]
+        due = "due " if attempt is not None and not attempt.is_known else ""
+        return "\n".join([*filter(None, lines), f"{due}{absolute(self.begin)}"])
+
+    @property
     def is_late(self) -> bool:
         """Only when it was due and when it ended are known."""
         return self.attempt is not None and self.attempt.end is not None and not self.attempt.is_known
@@ -77,6 +127,10 @@ class Row:
     @property
     def name(self) -> str:
         return base_name(self.bar.label) if self.members else self.bar.label
+
+    @property
+    def color(self) -> str:
+        return color(self.bar)
 
     @property
     def tries(self) -> int:
@@ -131,6 +185,13 @@ class Timeline:
         found = {segment.look for segment in every} | {segment.bar.kind for segment in every}
         late = {"late"} if any(segment.is_late for segment in every) else set[str]()
         return found | late | ({"guess"} if any(bar.is_guess for bar in self.bars) else set())
+
+
+def color(bar: Bar, *, is_bad: bool = False) -> str:
+    """The status whose colors a bar has."""
+    if bar.undoes:
+        return "undo"
+    return "failed" if is_bad or bar.outcome in _BAD else _COLORS.get(bar.kind, "running")
 
 
 def base_name(label: str) -> str:
