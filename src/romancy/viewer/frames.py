@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import romancy
 from romancy.core.registry import Definition, WorkflowDefinition
 
 _HEAD = "Traceback (most recent call last):"
@@ -26,7 +25,7 @@ _PREFIX = re.compile(r"^(?: *[|+](?:-\+-+)? ?)+")
 _INSIDE = "Inside "
 _LINKS = ("The above exception was", "During handling of the above")
 _LIBRARY = re.compile(r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python\d[\d.]*[/\\]|^<frozen ")
-_HOME = str(Path(romancy.__file__).parent)
+_HOME = str(Path(__file__).parents[1])
 _STANDARD = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
 _BODY = ("body.py", "run_body")
 """The frame of the library below which a workflow's code runs."""
