@@ -17,6 +17,7 @@ every value; the Content-Security-Policy allows nothing inline.
     approvals.py  the pages of open questions, for operators
     question_page.py  the page on which people answer, without login
     catalog.py    the data that pages show
+    parts.py      which part of a history a page shows
     values.py     stored values, and the beginning of long ones
     spans.py      a history as bars, with when each operation began
     attempts.py   the attempts of an activity, as pieces of its bar

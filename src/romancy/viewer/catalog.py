@@ -35,6 +35,7 @@ from romancy.storage.catalog import BEGINNING, WHOLE, EventSearch, Rates, Search
 from romancy.storage.rows import triggered_id
 from romancy.viewer.calls import Call, calls_of, unlisted
 from romancy.viewer.nested import bars_below
+from romancy.viewer.parts import Part
 from romancy.viewer.retries import Retry, dropped_entries
 from romancy.viewer.spans import bars_of
 from romancy.viewer.timeline import Timeline, draw
@@ -81,28 +82,6 @@ class Rows:
     items: Sequence[Row]
     cursor: str | None
     searched_to: datetime | None = None
-
-
-@dataclass(frozen=True)
-class Part:
-    """The part of a history that a page shows: the entries after `after` of one run.
-
-    Of the runs before the current one, only the last is kept.
-    """
-
-    after: int
-    base: int
-    """The number before the first entry of the run."""
-    end: int
-    """The number of the last entry of the run."""
-    is_current: bool = True
-    run_before: int | None = None
-    """Where the newest entries of the run before begin; None if no entry of it is stored."""
-
-    @property
-    def length(self) -> int:
-        """How many entries the run has."""
-        return self.end - self.base
 
 
 @dataclass(frozen=True)
