@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from datetime import UTC, datetime
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from romancy.viewer.charts import by_minute, points, throughput
 from tests.http.conftest import Live
+from tests.viewer.conftest import visiting
 
 
 def test_charts_count_missing_minutes_as_zero() -> None:
@@ -152,3 +154,21 @@ def test_an_event_is_copied_as_a_command(live: Live, look: Page) -> None:
     answer = live.client.post("/", content=body, headers=[tuple(header.split(": "))])
     assert answer.json()["status"] == "accepted"
     assert not answer.json().get("duplicate")
+
+
+def test_the_pages_say_who_did_it(serve: Callable[..., Live], browser: Browser) -> None:
+    live = serve(tokens=["alice=" + "s" * 40])
+    live.client.headers["authorization"] = f"Bearer {'s' * 40}"
+    live.start("approval", "ann", id="approve")
+    live.until("approve", "waiting_for_event")
+    assert live.send("e", "approved", subject="bob").status_code == 202
+    for look in visiting(browser, live):
+        look.goto("/viewer/instances/approve")
+        look.locator("[name=token]").fill("s" * 40)
+        look.get_by_role("button", name="Log in").click()
+        expect(look.locator("[data-live-part=who]")).to_contain_text("alice")
+        look.locator("[data-act=cancel]").click()
+        look.locator("#cancel button[value=cancel]").click()
+        expect(look.locator("[data-live-part=who] dt").first).to_have_text("cancel")
+        look.goto("/viewer/events")
+        expect(look.locator("tbody tr").first).to_contain_text("by alice")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from romancy.core.actor import sent_by
 from romancy.core.codec import Codec
 from romancy.core.failure import Failure
 from romancy.core.history import is_json
@@ -165,6 +166,10 @@ class EventLine:
         except ValueError:
             return None
         return {"specversion": "1.0", **given, "datacontenttype": "application/json", **data}
+
+    @property
+    def sent_by(self) -> str | None:
+        return sent_by(self.shown.event.origin)
 
     @property
     def content_type(self) -> str:

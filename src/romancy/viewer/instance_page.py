@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from pydantic import Field
 
+from romancy.acts import to_act
 from romancy.core.registry import WorkflowDefinition
 from romancy.errors import InstanceNotFound
 from romancy.http import serialize
@@ -50,8 +51,9 @@ async def instance(request: Request) -> Response:
         locations = [wait.location for wait in detail.instance.waits]
         source = source_of(definition, locations, line_in(raised, definition))
     numbers: dict[str, Any] = {"limit": ENTRIES, "whole": WHOLE, "now": catalog.now, "ahead_cap": MOST_IN_QUEUE}
+    acts = [to_act(row) for row in await request.runtime.engine.storage.acts.of(detail.instance.instance_id)]
     about: dict[str, Any] = {"source": source, "raised": raised, "query": query, "has_code": definition is not None}
-    return page(request, "instance.html", detail=detail, instance=detail.instance, **about, **numbers)
+    return page(request, "instance.html", detail=detail, instance=detail.instance, acts=acts, **about, **numbers)
 
 
 def _raised(instance: Instance, definition: WorkflowDefinition | None) -> list[Raised]:
