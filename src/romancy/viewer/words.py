@@ -106,7 +106,7 @@ def size(n: int) -> str:
 def curl(body: Any, path: str, content_type: str = "application/json", with_token: bool = False) -> str:
     """A command that posts to this server. `{origin}` is where the visitor's browser found it."""
     token = ' -H "Authorization: Bearer $ROMANCY_TOKEN"' if with_token else ""
-    sent = shlex.quote(json.dumps(body, ensure_ascii=False, default=str))
+    sent = shlex.quote(json.dumps(body, default=str))
     return f"curl -X POST '{{origin}}{path}' -H 'Content-Type: {content_type}'{token} -d {sent}"
 
 
