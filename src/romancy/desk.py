@@ -154,6 +154,8 @@ class FailureGroup:
     newest_id: str
     minutes: Sequence[int]
     """How many there were in each minute of the last hour, the current minute last."""
+    ids: Sequence[str] = ()
+    """The instances, those that ended last first."""
 
 
 @dataclass(frozen=True)
@@ -305,6 +307,7 @@ def _group(
         _error_of(newest.head)[1],
         newest.id,
         tuple(minutes),
+        tuple(row.id for row in sorted(rows, key=lambda row: (row.at, row.id), reverse=True)),
     )
 
 

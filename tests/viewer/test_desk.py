@@ -9,9 +9,25 @@ from datetime import UTC, datetime
 
 from playwright.sync_api import Browser, Page, expect
 
+from romancy import NO_RETRY, ActivityContext, WorkflowContext, activity, workflow
 from romancy.viewer.charts import by_minute, points, throughput
 from tests.http.conftest import Live
 from tests.viewer.conftest import visiting
+
+
+@activity(name="charge", retry=NO_RETRY)
+async def charged(ctx: ActivityContext) -> None:
+    raise ValueError("no money")
+
+
+@activity(name="wrap", retry=NO_RETRY)
+async def wrapped(ctx: ActivityContext) -> None:
+    raise ValueError("no paper")
+
+
+@workflow
+async def breaks(ctx: WorkflowContext, at: str) -> None:
+    await (charged(ctx) if at == "charge" else wrapped(ctx))
 
 
 def test_charts_count_missing_minutes_as_zero() -> None:
@@ -48,9 +64,26 @@ def test_a_kind_of_failure_is_retried_with_a_preview(live: Live, look: Page) -> 
         live.until(f"failure-{n}", "failed")
     look.goto("/viewer/")
     look.locator("[data-group=retry]").click()
-    expect(look.locator("#bulk-preview")).to_contain_text("finds 3 instances; 3 can be changed")
+    expect(look.locator("#bulk-preview")).to_have_text("3 instances of this kind: fails, charge.")
     look.locator("#bulk-yes").click()
     expect(look.locator(".toast")).to_contain_text("3 instances retried")
+
+
+def test_a_kind_of_failure_is_retried_without_its_neighbours(serve: Callable[..., Live], browser: Browser) -> None:
+    live = serve(workflows=[breaks])
+    for n, at in enumerate(("charge", "wrap", "charge")):
+        live.start("breaks", at, id=f"b-{n}")
+        live.until(f"b-{n}", "failed")
+    for look in visiting(browser, live):
+        look.goto("/viewer/")
+        row = look.locator("table.groups tbody tr", has_text="wrap")
+        row.locator(".number a").click()
+        expect(look.locator("tbody tr")).to_have_count(1)
+        look.locator("[data-group=retry]").click()
+        look.locator("#bulk-yes").click()
+        expect(look.locator(".toast")).to_contain_text("1 instance retried")
+    retried = {n for n in range(3) if "retried" in live.client.get(f"/api/instances/b-{n}/history").text}
+    assert retried == {1}
 
 
 def test_selected_rows_are_cancelled_and_others_stay(live: Live, look: Page) -> None:

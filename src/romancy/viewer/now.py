@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,17 +9,17 @@ from typing import Any, Literal
 from urllib.parse import urlencode
 
 from romancy.desk import Count, DeskCounts, FailureGroup, MinuteRecord, OperatorsDesk, StrandedWorkflow
-from romancy.http.responses import Response
+from romancy.http.responses import Response, json_answer
 from romancy.http.routes import Request
 from romancy.viewer.catalog import Catalog
 from romancy.viewer.charts import MINUTES, by_minute, points, throughput
 from romancy.viewer.html import page
-from romancy.viewer.pages import InstancesQuery, Query, instances, listed, placed
+from romancy.viewer.pages import InstancesQuery, Nothing, Query, instances, listed, placed
 
 Kind = Literal["failed", "blocked", "retrying", "overdue", "queued"]
 KINDS: tuple[Kind, ...] = ("failed", "blocked", "retrying", "overdue", "queued")
 _LINKS = {"retrying": "retrying", "overdue": "overdue"}
-_GROUPS, _SOON, _AHEAD = 8, 6, 3600
+_GROUPS, _SOON, _AHEAD, _ROWS = 8, 6, 3600, 200
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ async def now(request: Request) -> Response:
         request,
         "now.html",
         tiles=_tiles(counts, minutes, catalog.now),
-        groups=[(group, _group_filter(group, catalog.now)) for group in found.groups[:_GROUPS]],
+        groups=[(group, _group_link(group)) for group in found.groups[:_GROUPS]],
         found=found,
         needs=_needs(found.groups, counts, stranded),
         workers=workers,
@@ -96,31 +95,59 @@ def _throughput(minutes: Sequence[MinuteRecord], now: datetime) -> Any:
     return throughput(now, completed, by_minute({minute: each.failed for minute, each in known.items()}, last))
 
 
-def _group_filter(group: FailureGroup, now: datetime) -> str:
-    """The instances of a group, as the control API finds them."""
-    named = {"status": [group.status], "workflow": group.workflow, "error_type": group.error_type}
-    return json.dumps({**named, "started_before": now.isoformat()})
+def _group_link(group: FailureGroup) -> str:
+    named = {"status": group.status, "workflow": group.workflow, "error_type": group.error_type}
+    return urlencode({**named, "operation": group.operation or ""})
 
 
 def _needs(groups: Sequence[FailureGroup], counts: DeskCounts, stranded: Sequence[StrandedWorkflow]) -> list[Need]:
-    """What nothing but a person can mend, the most first."""
+    """What nothing but a person can settle."""
     needs: list[Need] = []
     if counts.blocked.n:
-        needs.append(Need(_list(status="blocked"), f"{counts.blocked.n:,} blocked", "until their code is mended"))
+        needs.append(Need(_list(status="blocked"), f"{counts.blocked.n:,} blocked", "until you fix their code"))
     for each in stranded:
         why = "in a workflow that no live worker has"
         needs.append(Need(_list(workflow=each.workflow), f"{each.instances:,} {each.workflow}", why))
-    failed = [group for group in groups if group.status == "failed"]
-    for group in failed[:2]:
-        what = f"{group.count:,} {group.workflow}"
-        at = f" at {group.operation}" if group.operation else ""
-        link = _list(status="failed", workflow=group.workflow, error_type=group.error_type)
-        needs.append(Need(link, what, f"failed with {group.error_type}{at}"))
+    for group in groups:
+        if group.status == "failed":
+            at = f" in {group.operation}" if group.operation else ""
+            what = f"{group.count:,} {group.workflow}"
+            needs.append(Need(f"group?{_group_link(group)}", what, f"failed with {group.error_type}{at}"))
     return needs
 
 
 def _list(**filter: str) -> str:
     return f"instances?{urlencode(filter)}"
+
+
+# --- one kind of failure ---------------------------------------------------------------------------------------------
+class GroupQuery(Nothing):
+    status: Literal["failed", "blocked"]
+    workflow: str
+    error_type: str
+    operation: str = ""
+
+
+async def group(request: Request) -> Response:
+    """The instances that failed alike."""
+    query: GroupQuery = request.query
+    found, catalog = await _group(request), Catalog(request.app)
+    rows = await catalog.rows(() if found is None else found.ids[:_ROWS])
+    link = urlencode(query.model_dump())
+    return page(request, "group.html", group=found, rows=rows, query=query, link=link, now=catalog.now)
+
+
+async def group_ids(request: Request) -> Response:
+    """Their ids, for a script that acts on them: no filter finds exactly these."""
+    found = await _group(request)
+    return json_answer(200, {"ids": [] if found is None else list(found.ids)})
+
+
+async def _group(request: Request) -> FailureGroup | None:
+    query: GroupQuery = request.query
+    wanted = query.status, query.workflow, query.error_type, query.operation or None
+    groups = (await desk_of(request).failures()).groups
+    return next((g for g in groups if (g.status, g.workflow, g.error_type, g.operation) == wanted), None)
 
 
 # --- the lists behind two of the numbers ------------------------------------------------------------------------------

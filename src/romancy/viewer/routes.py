@@ -44,6 +44,8 @@ def _answer(path: str, handler: Any, query: Any) -> Route:
 ROUTES = (
     _page("/viewer", front, scope=None),
     _page("/viewer/", now.now, pages.InstancesQuery),
+    _page("/viewer/group", now.group, now.GroupQuery),
+    _page("/viewer/group-ids", now.group_ids, now.GroupQuery),
     _page("/viewer/retrying", now.retrying, pages.Query),
     _page("/viewer/overdue", now.overdue, pages.Query),
     _page("/viewer/instances", pages.instances, pages.InstancesQuery),

@@ -1,5 +1,5 @@
 // Selecting instances, and acting on those selected or on everything that the filter finds.
-import { part, post, show, toast } from "./api.js";
+import { get, part, post, show, toast } from "./api.js";
 
 const VERBS = {
   retry: { fits: ["failed", "cancelled"], one: (id) => [`/api/instances/${part(id)}/retry`, {}], done: "retried" },
@@ -21,7 +21,7 @@ const instances = (n) => `${n.toLocaleString("en")} ${n === 1 ? "instance" : "in
 export function begin() {
   document.getElementById("main").addEventListener("click", (event) => {
     const group = event.target.closest("[data-group]");
-    if (group) ask(group.dataset.group, null, JSON.parse(group.dataset.filter));
+    if (group) ask(group.dataset.group, null, group);
   });
   const bar = document.getElementById("bulk-bar");
   if (!bar || !table()) return;
@@ -76,8 +76,9 @@ function update() {
   all.indeterminate = rows.length > 0 && rows.length < every.length;
 }
 
-// Asks before anything is done, with how many instances it is about. `rows`: those selected; null for a filter.
-async function ask(verb, rows, filter = null) {
+// Asks before anything is done, with how many instances it is about. `rows`: those selected; `group`: the button of a kind
+// of failure; without both, everything that the filter of the page finds.
+async function ask(verb, rows, group = null) {
   const dialog = document.getElementById("bulk");
   const [preview, yes] = [document.getElementById("bulk-preview"), document.getElementById("bulk-yes")];
   const problem = dialog.querySelector(".problem");
@@ -92,7 +93,8 @@ async function ask(verb, rows, filter = null) {
   dialog.showModal();
   let work;
   try {
-    work = rows ? ofRows(verb, rows) : await ofFilter(verb, filter ?? JSON.parse(table().dataset.filter));
+    if (group) work = ofGroup(verb, group.dataset.words, (await get(`/viewer/group-ids?${group.dataset.ids}`)).ids);
+    else work = rows ? ofRows(verb, rows) : await ofFilter(verb, JSON.parse(table().dataset.filter));
   } catch (error) {
     return show(problem, error.message);
   }
@@ -122,10 +124,16 @@ function tell(errors) {
 }
 
 function ofRows(verb, rows) {
-  const { fits, one } = VERBS[verb];
+  const { fits } = VERBS[verb];
   const ids = rows.filter((row) => fits.some((status) => row.classList.contains(status))).map((row) => row.dataset.key);
   const others = rows.length - ids.length;
-  const words = `${instances(ids.length)} of those selected.${others ? ` The other ${others} can't: only what is ${fits.slice(0, 2).join(" or ")} can.` : ""}`;
+  return oneByOne(verb, ids, `${instances(ids.length)} of those selected.${others ? ` The other ${others} can't: only what is ${fits.slice(0, 2).join(" or ")} can.` : ""}`);
+}
+
+const ofGroup = (verb, name, ids) => oneByOne(verb, ids, `${instances(ids.length)} of this kind: ${name}.`);
+
+function oneByOne(verb, ids, words) {
+  const { one } = VERBS[verb];
   async function go(reason, progress) {
     const errors = {};
     let changed = 0;
