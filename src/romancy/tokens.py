@@ -130,11 +130,11 @@ def _check_secret(secret: str) -> None:
 
 def _split_name(entry: str) -> tuple[str | None, str]:
     head, equals, rest = entry.partition("=")
-    if equals and all(_is_scope(word) for word in head.split(",")):
-        raise ValueError(f'scopes are followed by a colon, as in "{head}:SECRET"; a name must not be a scope')
+    _check_no_scopes(entry)
     if not equals or not _NAME.fullmatch(head):
         return None, entry
     if rest.strip("="):
+        _check_no_scopes(rest)
         return head, rest
     if len(entry) < _PADDED or len(entry) % 4:
         raise ValueError(
@@ -142,6 +142,18 @@ def _split_name(entry: str) -> tuple[str | None, str]:
             f'For a secret that ends with "=", write "{_ALL}:SECRET"'
         )
     return None, entry  # padded base64
+
+
+def _check_no_scopes(text: str) -> None:
+    """Refuse scopes without a colon, which would be a name or a secret that can be guessed: `events, read:SECRET`."""
+    head, equals, _ = text.partition("=")
+    words = re.split(r"[,;|]", head)
+    if ":" in head or "[" in head or not any(map(_is_scope, words)):
+        return
+    if equals:
+        raise ValueError(f'scopes are followed by a colon, as in "{head}:SECRET"; a name must not be a scope')
+    if all(not word or _is_scope(word) for word in words):
+        raise ValueError(f'"{text}" are scopes without a secret; write "events,read:SECRET", without spaces')
 
 
 def _is_scope(word: str) -> bool:

@@ -31,6 +31,7 @@ def read(entry: str | Token) -> Credential:
         ("ci=events:SECRET", "ci", ("events",), "SECRET"),
         ("ci=events:SEC:RET=", "ci", ("events",), "SEC:RET="),
         ("prometheus=metrics:SECRET", "prometheus", ("metrics",), "SECRET"),
+        ("read,events[type=a]:a=b", None, ("read", "events", "metrics"), "a=b"),
         ("control:a=b", None, ("control",), "a=b"),
         ("events[source=bank]:SECRET", None, ("events",), "SECRET"),
         ("bank=events[source=https://bank.example/a],control:S:1", "bank", ("events", "control"), "S:1"),
@@ -54,6 +55,13 @@ def test_what_an_entry_says(entry: str | Token, name: str | None, scopes: tuple[
         "event=SECRET",
         "Read=SECRET",
         "events,read=SECRET",
+        "events,raed=SECRET",
+        "alice=read=SECRET",
+        "alice=events,read=SECRET",
+        "events",  # of "events read:SECRET": words that anyone can guess
+        "events,",  # of ROMANCY_TOKENS="events, read:SECRET"
+        "alice=events,",
+        "alice=read",
         "alice=evnts:SECRET",
         "alice=SEC:RET",
         "events[source=bank]SECRET",
