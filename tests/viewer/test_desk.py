@@ -6,8 +6,9 @@ import re
 import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime
+from urllib.parse import quote
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from romancy import NO_RETRY, ActivityContext, WorkflowContext, activity, workflow
 from romancy.viewer.charts import by_minute, points, throughput
@@ -127,6 +128,51 @@ def test_everything_that_a_filter_finds_is_cancelled(live: Live, look: Page) -> 
         live.until(f"approve-{n}", "cancelled")
     for id in ("reminder", "approve-late"):
         assert live.client.get(f"/api/instances/{id}").json()["status"].startswith("waiting")
+
+
+def test_no_more_are_changed_than_the_preview_said(live: Live, look: Page) -> None:
+    for n in range(2):
+        live.start("approval", f"a-{n}", id=f"approve-{n}")
+        live.until(f"approve-{n}", "waiting_for_event")
+    live.client.post("/cancel/approve-1")
+    live.until("approve-1", "cancelled")
+    look.goto("/viewer/instances?workflow=approval&status=cancelled")
+    look.locator("#pick-all").check()
+    look.locator("[data-every=retry]").click()
+    expect(look.locator("#bulk-preview")).to_contain_text("finds 1 instance; 1 can be changed")
+    live.client.post("/cancel/approve-0")  # now it matches, too
+    live.until("approve-0", "cancelled")
+    look.locator("#bulk-yes").click()
+    expect(look.locator(".toast")).to_contain_text("1 instance retried")
+
+
+def test_a_slow_count_does_not_change_the_next_question(live: Live, look: Page) -> None:
+    live.start("approval", "a", id="approve-1")
+    live.until("approve-1", "waiting_for_event")
+    held: list[Route] = []
+    look.route("**/api/instances/cancel", lambda route: held.append(route))
+    look.goto("/viewer/instances?workflow=approval")
+    look.locator("#pick-all").check()
+    look.locator("[data-every=cancel]").click()
+    expect(look.locator("#bulk-yes")).to_have_text("Counting…")
+    look.keyboard.press("Escape")
+    look.locator("[data-every=retry]").click()
+    expect(look.locator("#bulk-yes")).to_have_text("Retry 0")
+    with look.expect_response("**/api/instances/cancel"):
+        held[0].continue_()
+    look.evaluate("fetch('/openapi.json').then((later) => later.text())")  # by then the page has read the answer
+    expect(look.locator("#bulk-yes")).to_have_text("Retry 0")
+
+
+def test_a_row_with_an_invisible_character_in_its_id_is_acted_on(live: Live, look: Page) -> None:
+    for id in ("a\u3164b", "a\\u3164b"):  # the second is how the first is shown
+        live.start("approval", "a", id=id)
+        live.until(quote(id), "waiting_for_event")
+    look.goto("/viewer/instances")
+    look.locator("#instances tbody tr").nth(1).locator("input").check()
+    look.locator("[data-bulk=cancel]").click()
+    look.locator("#bulk-yes").click()
+    live.until(quote("a\u3164b"), "cancelled")
 
 
 def test_a_filter_is_saved_and_removed(live: Live, look: Page) -> None:

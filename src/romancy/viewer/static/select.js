@@ -12,6 +12,7 @@ const VERBS = {
 };
 const SHOWN = 3; // errors that are told
 let last = null;
+let asked = 0; // questions so far: only the last one is in the dialog, however long an earlier one counts
 
 const table = () => document.querySelector("table#instances");
 const boxes = () => [...(table()?.querySelectorAll("tbody input[type=checkbox]") ?? [])];
@@ -80,6 +81,8 @@ function update() {
 // of failure; without both, everything that the filter of the page finds.
 async function ask(verb, rows, group = null) {
   const dialog = document.getElementById("bulk");
+  const question = ++asked;
+  const isShown = () => question === asked;
   const [preview, yes] = [document.getElementById("bulk-preview"), document.getElementById("bulk-yes")];
   const problem = dialog.querySelector(".problem");
   show(problem, "");
@@ -96,8 +99,9 @@ async function ask(verb, rows, group = null) {
     if (group) work = ofGroup(verb, group.dataset.words, (await get(`/viewer/group-ids?${group.dataset.ids}`)).ids);
     else work = rows ? ofRows(verb, rows) : await ofFilter(verb, JSON.parse(table().dataset.filter));
   } catch (error) {
-    return show(problem, error.message);
+    return isShown() && show(problem, error.message);
   }
+  if (!isShown()) return;
   preview.textContent = work.words;
   yes.disabled = work.count === 0;
   yes.textContent = `${verb[0].toUpperCase()}${verb.slice(1)} ${work.count.toLocaleString("en")}`;
@@ -106,12 +110,13 @@ async function ask(verb, rows, group = null) {
     yes.disabled = true;
     const reason = dialog.querySelector("[name=reason]").value.trim() || null;
     try {
-      const { changed, errors } = await work.go(reason, (n) => (preview.textContent = `${n.toLocaleString("en")} of ${work.count.toLocaleString("en")}…`));
-      dialog.close();
+      const { changed, errors } = await work.go(reason, (n) => isShown() && (preview.textContent = `${n.toLocaleString("en")} of ${work.count.toLocaleString("en")}…`));
+      if (isShown()) dialog.close();
       toast(`${instances(changed)} ${VERBS[verb].done}${tell(errors)}`);
       if (boxes().length) set(boxes(), false);
     } catch (error) {
-      show(problem, error.message);
+      if (isShown()) show(problem, error.message);
+      else toast(error.message);
     }
   };
 }
@@ -155,21 +160,22 @@ async function ofFilter(verb, filter) {
   const counted = await every(verb, { ...filter, dry_run: true }, () => {});
   const refused = Object.keys(counted.errors).length;
   const words = `The filter finds ${instances(counted.matched)}; ${counted.changed.toLocaleString("en")} can be changed.${refused ? ` ${refused} can't: ${Object.values(counted.errors)[0]}.` : ""}`;
-  const go = (reason, progress) => every(verb, verb === "cancel" ? { ...filter, reason } : filter, progress);
+  // More may match by now. Never change more than the visitor was told.
+  const go = (reason, progress) => every(verb, verb === "cancel" ? { ...filter, reason } : filter, progress, counted.changed);
   return { count: counted.changed, words, go };
 }
 
 // The API handles a part with each request.
-async function every(verb, body, progress) {
+async function every(verb, body, progress, most = Infinity) {
   const sum = { matched: 0, changed: 0, errors: {} };
   let cursor = null;
   do {
-    const answer = await post(`/api/instances/${verb}`, { ...body, cursor });
+    const answer = await post(`/api/instances/${verb}`, { ...body, cursor, limit: most === Infinity ? null : most - sum.changed });
     sum.matched += answer.matched;
     sum.changed += answer.changed;
     Object.assign(sum.errors, answer.errors);
     progress(sum.changed);
     cursor = answer.cursor;
-  } while (cursor !== null);
+  } while (cursor !== null && sum.changed < most);
   return sum;
 }
