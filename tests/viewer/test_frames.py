@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -29,6 +30,16 @@ async def invoice(ctx: WorkflowContext, catch: bool) -> None:
         await parse(ctx)
     except Exception as error:
         raise RuntimeError("no invoice") from error
+
+
+class Lazy:
+    """Like the proxies of web frameworks, which raise outside of a request, and modules that load on use."""
+
+    def __getattr__(self, name: str) -> None:
+        raise RuntimeError("working outside of a request")
+
+
+current_request = Lazy()
 
 
 @pytest.fixture
@@ -108,3 +119,8 @@ async def test_the_page_shows_both(app: App) -> None:
 )
 def test_any_text_can_be_read(text: str) -> None:
     assert all(one.error or one.frames for one in exceptions_of(text, {"x"}))
+
+
+async def test_lazy_objects_are_left_alone(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lazy_module", current_request)  # type: ignore[arg-type]
+    assert __file__ in own_files(invoice._definition)

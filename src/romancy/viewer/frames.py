@@ -142,9 +142,10 @@ def own_files(definition: WorkflowDefinition) -> set[str]:
     """The files that define a workflow and the activities and workflows that its module names, as far as imported."""
     module = sys.modules.get(inspect.unwrap(definition.fn).__module__)
     named: list[Any] = list(vars(module).values()) if module is not None else []
-    known = [getattr(value, "_definition", None) for value in named]
+    # Statically: lazy objects and modules run code when an attribute is looked up, which may raise anything.
+    known = [inspect.getattr_static(value, "_definition", None) for value in named]
     functions = [inspect.unwrap(one.fn) for one in (definition, *known) if isinstance(one, Definition)]
-    loaded = {str(getattr(one, "__file__", "")) for one in list(sys.modules.values())}
+    loaded = {str(inspect.getattr_static(one, "__file__", "")) for one in list(sys.modules.values())}
     files = {fn.__code__.co_filename for fn in functions if hasattr(fn, "__code__")}
     return {file for file in files & loaded if Frame(file, 1, "").is_own}
 
